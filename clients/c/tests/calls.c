@@ -208,7 +208,7 @@ int main(int argc, char **argv) {
     logins(argv[2]);
     return 0;
   }
-  // Long, because valgrind slows the program down.
+  // The time limits are long, because valgrind slows the program down.
   larder_options *options = larder_options_new();
   larder_options_timeout(options, 60000);
   larder_options_connect_timeout(options, 60000);

@@ -40,9 +40,9 @@ pub struct Builder<C> {
     client: PhantomData<fn() -> C>,
 }
 
-/// The shortest timeout that the client accepts.
+/// The shortest timeout and discovery interval. The builder raises shorter ones to this.
 const TIME_MIN: Duration = Duration::from_millis(1);
-/// The longest timeout and lifetime: practically unlimited, and safe to add to an `Instant`.
+/// The longest timeout, lifetime and discovery interval: practically unlimited, and safe to add to an `Instant`.
 const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The default time between two refreshes of the server list.
@@ -164,15 +164,15 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Sets the idle time after which the pool closes a connection. The pool checks this when another connection
-    /// becomes idle. Shared connections ignore it. [Default: 60 s]
+    /// Sets the idle time after which the pool closes a connection. The pool checks its oldest idle connection when
+    /// another one becomes idle. Shared connections ignore it. [Default: 60 s]
     pub fn idle_time(mut self, max: Duration) -> Self {
         self.settings.idle_time_max = max;
         self
     }
 
-    /// Sets the age from which a connection is not used for further calls and is closed. The age of each connection is
-    /// random, up to a fifth less. [Default: never]
+    /// Sets the age from which the client closes a connection instead of using it for another call. The limit of each
+    /// connection is random, up to a fifth lower. [Default: no limit]
     pub fn lifetime(mut self, max: Duration) -> Self {
         self.settings.lifetime_max = Some(max.min(TIME_MAX));
         self
@@ -267,8 +267,8 @@ impl<C> Builder<C> {
     /// have to be known before its first use.
     ///
     /// # Errors
-    /// An address is invalid, `resolve` fails, the hashing method accepts none of the servers, a TLS file is unusable,
-    /// the login is invalid, or discovery finds no list.
+    /// An address or the login is invalid, `resolve` fails, no server has a weight above 0, the hashing method does not
+    /// support the weights, a TLS file is unusable, discovery finds no list, or its thread cannot be spawned.
     pub(crate) fn group<S: ServerHandle + Send + Sync + 'static>(
         mut self,
         resolve: impl Fn(&Address) -> io::Result<Vec<SocketAddr>> + Send + 'static,

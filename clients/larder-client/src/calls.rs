@@ -204,8 +204,7 @@ macro_rules! calls {
             self.call(key, Delete { key, compare: Some(cas), stale: None })$($await)*
         }
 
-        /// Marks an item as stale and limits its life to `ttl`. Returns whether it existed. Needs a server with meta
-        /// commands.
+        /// Marks an item as stale and sets its expiry. Returns whether it existed. Needs a server with meta commands.
         ///
         /// # Errors
         /// See [`Client`].

@@ -149,7 +149,8 @@ macro_rules! computing {
             Ok(ComputeStep::Compute(permit, None))
         }
 
-        /// Looks the key up with a lease. Removes a value that `read` rejects.
+        /// Looks the key up with a lease. Removes a value that `read` rejects, if the value has a CAS and this caller
+        /// did not get the lease.
         $($async)? fn look_up<T>(
             &self,
             key: Key<'_>,
@@ -160,7 +161,7 @@ macro_rules! computing {
             found.iter().for_each(|found| self.group.recorder.looked(found));
             let step = LeaseStep::of(found, read)?;
             if let LeaseStep::Unreadable(cas) = step {
-                // If the removal fails, this caller computes the value and does not store it.
+                // If the removal fails, the caller looks the key up again, up to the timeout of a call.
                 let _ = self.call(key, Delete { key, compare: Some(cas), stale: None })$($await)*;
             }
             Ok(step)
@@ -183,7 +184,8 @@ macro_rules! computing {
             Ok(item.map_or(LeaseAnswer::Missing, LeaseAnswer::Value))
         }
 
-        /// Stores a computed value and gives it to waiting callers. After an error, lets another caller compute.
+        /// Stores a computed value and gives it to waiting callers, also if the store fails. If the computation failed
+        /// or the call was interrupted, lets another caller compute.
         pub(crate) $($async)? fn finish<T, E>(
             &self,
             permit: ComputePermit,

@@ -29,12 +29,13 @@ pub enum ErrorKind {
     /// The value is longer than [`larder_protocol::VALUE_LEN_MAX`].
     #[error("value too long: {0} bytes is more than any server accepts")]
     ValueTooLong(usize),
-    /// The server is unreachable, or the TLS handshake failed.
+    /// The server is unreachable or has too many connections, or the TLS handshake failed. While a client is built,
+    /// also errors of its settings.
     #[error("cannot connect: {0}")]
     Connect(Arc<io::Error>),
     /// The server refused the login, or the user name is invalid. No request was sent. A refused login needs an
-    /// operator, so it is no [fault](Error::is_fault): the client never treats it as a miss or fails over to another
-    /// server, and later calls try to log in again.
+    /// operator, so it is no [fault](Error::is_fault): the client does not fail over to another server or treat it as a
+    /// miss, except that `get_or_compute` computes the value. Later calls try to log in again.
     #[error("login refused: {0}")]
     Login(Box<str>),
     /// The breaker of the server is open after several faults in a row, so the call failed at once.
@@ -56,10 +57,10 @@ pub enum ErrorKind {
     /// The connection failed with an I/O error.
     #[error("connection failed: {0}")]
     Io(Arc<io::Error>),
-    /// The server closed the connection.
+    /// The connection ended without an I/O error. In most cases the server closed it.
     #[error("connection closed by the server")]
     Closed,
-    /// The reply does not match the request.
+    /// The reply, or an earlier reply on the same connection, does not match its request.
     #[error("unexpected reply {0:?}")]
     Unexpected(Box<str>),
     /// The server refused the request. A retry cannot succeed.
@@ -191,7 +192,8 @@ impl Error {
         self.server.as_deref()
     }
 
-    /// Returns whether the server or the network is at fault, and not the request.
+    /// Returns whether the server or the network is at fault. Errors that the server reports, refused logins and
+    /// `PoolTimeout` are no faults.
     #[must_use]
     pub fn is_fault(&self) -> bool {
         match self.kind {

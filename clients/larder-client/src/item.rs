@@ -18,7 +18,7 @@ pub struct Item {
     pub cas: Option<u64>,
 }
 
-/// The result of each server, with the server's address as configured.
+/// The result of each server, with the server's address as configured or discovered.
 pub type PerServer<T> = Vec<(Arc<str>, T)>;
 
 /// The outcome of a store.
@@ -66,7 +66,7 @@ pub struct StoreRequest<'a> {
     pub ttl: Ttl,
     /// The client flags. Append and prepend ignore them.
     pub flags: u32,
-    /// Stores the value only if the present item has this CAS. The mode must be `Set` then.
+    /// Stores the value only if the present item has this CAS. The mode must be `Set` then. `None`: no condition.
     pub cas: Option<u64>,
 }
 
@@ -112,7 +112,8 @@ impl Ttl {
         Self(Time::Exptime(number))
     }
 
-    /// Returns a TTL that is longer by `secs`. A TTL that has expired stays expired.
+    /// Returns a TTL that is longer by `secs`. A TTL that has expired stays expired. Not for
+    /// [`FOREVER`](Self::FOREVER).
     pub(crate) fn plus(self, secs: u32) -> Self {
         Self(match self.0 {
             Time::Secs(time) => Time::Secs(time.saturating_add(secs)),

@@ -41,7 +41,7 @@ impl<T, C: Codec<T>, K> Typed<T, C, K> {
     fn decode(&self, item: &Item) -> Result<Option<T>, Error> {
         match self.codec.decode(&item.value, item.flags) {
             Ok(value) => Ok(Some(value)),
-            // An empty item without flags, which a lease has created: another caller computes the value.
+            // A lease creates an empty item with flags of 0, for which another caller computes the value.
             Err(_) if item.flags == 0 && item.value.is_empty() => Ok(None),
             Err(error) => Err(Error::definite(ErrorKind::Decode(error.into()))),
         }
@@ -87,7 +87,8 @@ macro_rules! typed {
             /// stores the result: see `get_or_compute` of the client.
             ///
             /// # Errors
-            /// `compute` failed, its value cannot be encoded, or the cache cannot be used: see [`ComputeError`].
+            /// `compute` failed, its value cannot be encoded, the key is invalid, the client is closed, or the call was
+            /// interrupted: see [`ComputeError`].
             pub $($async)? fn get_or_compute<E, $($compute)*>(
                 &self,
                 key: impl AsRef<[u8]>,

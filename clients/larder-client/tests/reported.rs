@@ -86,7 +86,7 @@ fn of(client: &AnyClient) -> ServerMetrics {
     server
 }
 
-/// Checks that all reported numbers equal the client's metrics.
+/// Checks that the numbers reported for a server equal the client's metrics of that server.
 #[track_caller]
 fn compare(client: &AnyClient, port: u16) {
     let server = of(client);

@@ -459,7 +459,7 @@ impl BaseClient {
             // The interpreter runs one thread at a time, so more connections would not be faster.
             None => builder.shared(1),
         };
-        // Resolves the server's name, which may take long.
+        // Building resolves the server's name, which may take long.
         let built = py.detach(|| builder.build()).map_err(|error| exception(py, &error))?;
         // Another thread may have built a client in between.
         Ok(self.connected().get_or_insert(built).clone())

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   sent ─▶ is there a reply? (polls for up to 40 µs, unless recent replies took over 80 µs, ── yes ──▶ continue
-//!                    │         or another thread has waited in the last 20 ms)
+//!                    │         or the waiting thread has changed, now or in the last 20 ms)
 //!                    └── no ──▶ release the lock, wait, take the lock ──▶ handle signals ──▶ continue
 //! ```
 
@@ -32,7 +32,7 @@ thread_local! {
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// Takes the exception that a signal handler has raised in an interrupted call.
+/// Takes the exception that a signal handler has raised in an interrupted call. `None` if there is none.
 pub(crate) fn raised() -> Option<PyErr> {
     RAISED.take()
 }
@@ -57,7 +57,8 @@ struct Last {
 }
 
 impl Gil {
-    /// Records a wait of this thread. Returns whether no other thread has waited within [`TOGETHER`].
+    /// Records a wait of this thread. Returns false if the previous wait was that of another thread, or if waits
+    /// changed from another thread to this one within [`TOGETHER`].
     fn is_alone(&self, now: Instant) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let thread = thread::current().id();

@@ -21,7 +21,8 @@ impl KeyRules {
     /// copied.
     ///
     /// # Errors
-    /// `MemcacheIllegalInputError` if the key breaks a rule; `TypeError` if it is neither `str` nor `bytes`.
+    /// `MemcacheIllegalInputError` if the key breaks a rule; `TypeError` if it is neither `str` nor `bytes`;
+    /// `UnicodeEncodeError` if it contains surrogates and Unicode is allowed.
     pub(crate) fn check<'a>(&self, key: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
         let bytes = self.encode(key)?;
         let bytes = if self.prefix.is_empty() {

@@ -18,7 +18,7 @@ from larder_client import PooledClient  # noqa: E402
 #: The larderd that scripts/test-python has found or built: the release build, or else the debug build.
 LARDERD = next((path for path in [LARDERD, LARDERD.parents[1] / "debug" / "larderd"] if path.exists()), LARDERD)
 
-#: Long, so that no test fails because the machine is busy.
+#: Long time limits, so that no test fails because the machine is busy.
 PATIENT = {"timeout": 60.0, "connect_timeout": 60.0}
 
 

@@ -276,7 +276,8 @@ def test_an_idle_connection_closed_by_the_server_is_replaced(run, kind):
         with Restartable(kind) as server:
             client = Client(server.address, **PATIENT)
             assert await client.set("key", "x", noreply=False)
-            # The loop does not run until the next call.
+            # The loop does not run until the next call, so the client has not yet noticed that the server closed the
+            # connection.
             server.kill()
             server.start()
             assert await client.set("key", "y", noreply=False) is True

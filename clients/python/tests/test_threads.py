@@ -262,7 +262,8 @@ def test_a_signal_is_handled_in_every_phase_of_a_call():
         try:
             thread.start()
             for number in range(rounds):
-                # Before the request is sent, while the thread polls, or while it waits without the lock.
+                # The signal arrives before the request is sent, while the thread polls, or while it waits without the
+                # lock.
                 signal.setitimer(signal.ITIMER_REAL, (number + 1) * 5e-6)
                 assert client.get("key") is None
         finally:
@@ -286,7 +287,7 @@ def sockets():
     """Returns the sockets of this process."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
-        # One of the descriptors was the directory.
+        # One of the descriptors was that of the directory itself, which `listdir` has closed.
         with contextlib.suppress(FileNotFoundError):
             found.add(os.readlink(f"/proc/self/fd/{name}"))
     return {link for link in found if link.startswith("socket:")}

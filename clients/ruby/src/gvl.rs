@@ -29,7 +29,7 @@ pub(crate) fn is_pending() -> bool {
 #[derive(Debug)]
 pub(crate) struct Pending;
 
-/// Takes the exception that interrupted a wait.
+/// Takes the exception that interrupted a wait. `None` if no wait was interrupted.
 pub(crate) fn take_pending() -> Option<Error> {
     PENDING.take()
 }

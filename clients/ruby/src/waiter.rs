@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// How long a thread polls with the GVL.
 const SPIN: Duration = Duration::from_micros(40);
 
-/// The mean response time above which threads do not poll.
+/// The mean response time above which threads poll only in one of [`PROBE`] waits.
 const SLOW_MICROS: u32 = 80;
 
 /// One of this many waits polls even if replies are slow, to find out whether they have become faster. Waits without
@@ -69,8 +69,8 @@ impl RubyWaiter {
         is_probe || self.average.load(Ordering::Relaxed) <= SLOW_MICROS
     }
 
-    /// Updates the average with a weight of a quarter, so two slow replies stop the polling and three fast ones restart
-    /// it. A concurrent update may be lost.
+    /// Updates the average with a weight of a quarter, so two or three slow replies in a row stop the polling, and
+    /// three or four fast ones restart it. A concurrent update may be lost.
     fn note(&self, time: Duration) {
         let time = time.as_micros().min(u128::from(2 * SLOW_MICROS));
         let time = u32::try_from(time).unwrap_or(u32::MAX);

@@ -24,7 +24,7 @@ class FaultsTest < Minitest::Test
       cache = client(server)
       cache.set("key", 1)
       server.kill
-      # The open connection ends first.
+      # This call uses the connection that was open when the server was killed.
       assert_raises(Larder::Error) { cache.set("key", 1) }
       check_down(cache)
       server.start

@@ -130,7 +130,7 @@ class StoreTest < Minitest::Test
     @store.write("key", "old", options)
     travel 61.seconds
     new = @store.fetch("key", options) do
-      # Other threads get the old entry until then.
+      # Other threads get the old entry until this block returns.
       assert_equal("old", @store.fetch("key", options) { flunk })
       "new"
     end

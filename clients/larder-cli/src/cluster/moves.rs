@@ -173,7 +173,7 @@ impl Cluster {
     /// Waits until the planned moves of a map are done, prints the progress, and returns the final map.
     ///
     /// # Errors
-    /// A message if the moves were cancelled, or the map was unreadable for long.
+    /// A message if the moves were cancelled, the map was unreadable for long, or there is no map any more.
     fn wait_for_moves(&mut self, map: &ShardMap, out: &mut impl Write) -> Result<ShardMap, String> {
         let mut watch = MoveWatch::new(map, Instant::now());
         loop {

@@ -75,7 +75,7 @@ impl Client {
     /// Creates a client of these servers with default settings.
     ///
     /// # Errors
-    /// An address is invalid.
+    /// An address is invalid, or no server has a weight above 0.
     pub fn connect(servers: impl Into<ServerList>) -> Result<Self, Error> {
         Self::builder(servers).build()
     }
@@ -89,9 +89,9 @@ impl Client {
     computing!([async] [.await] [F: FnOnce() -> Fut, Fut: Future<Output = Result<V, E>>]);
 
     /// Like [`get_or_compute`](Self::get_or_compute), but this caller also gets the old value if there is one, for
-    /// example after [`invalidate`](Self::invalidate) or with [`Lease::early`] and [`Lease::stale`]. A spawned task
-    /// computes the new value. If the computation fails there, the error is dropped, and the old value stays until it
-    /// expires.
+    /// example after [`invalidate`](Self::invalidate) or with [`Lease::early`] and [`Lease::stale`]. Then a spawned
+    /// task computes the new value; without an old value, this call computes it. If the computation fails in the task,
+    /// the error is dropped, and the old value stays until it expires.
     ///
     /// # Errors
     /// See [`get_or_compute`](Self::get_or_compute).

@@ -49,7 +49,8 @@ impl Link {
             if self.connection.is_settled() {
                 return Ok(output);
             }
-            // Unexpected bytes follow the reply, so the reply itself may belong to another request.
+            // Other bytes follow the reply, or a part of the request is unsent: the reply may belong to another
+            // request.
             return Err(CallFailure::Reply(ReplyFailure::unexpected(shown(&reply))));
         }
     }
@@ -71,8 +72,8 @@ impl Link {
                 Ok(len) => {
                     self.connection.received(len);
                     progress.received += len;
-                    // Without this, a server that sends without pause would keep the thread, and the call from its
-                    // deadline.
+                    // Yields from time to time. Otherwise a server that sends without pause would occupy the thread,
+                    // and the call would miss its deadline.
                     tokio::task::consume_budget().await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -26,8 +26,8 @@ pub(crate) struct Pool {
     recorder: Arc<ServerRecorder>,
 }
 
-/// A connection of a pool, or the right to open one. Dropping it returns a usable connection to the pool, and closes
-/// another one.
+/// A connection of a pool, or the right to open one. Dropping it returns a usable connection to the pool, and closes an
+/// unusable one.
 #[derive(Debug)]
 pub(crate) struct PooledConnection<'p> {
     pool: &'p Pool,

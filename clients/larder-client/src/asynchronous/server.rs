@@ -112,7 +112,8 @@ impl Server {
                 let mut pooled = None;
                 let called = self.transact(&mut admission, &mut pooled, operation, deadline).await;
                 admission.note(called.as_ref().err());
-                // The next waiting call gets the connection and must see the fault before it tries.
+                // Returns the slot only after a fault is recorded: the next waiting call must see the fault before it
+                // connects.
                 drop(pooled);
                 called
             }

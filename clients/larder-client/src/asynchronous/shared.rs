@@ -32,7 +32,8 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 struct Slot {
     connection: Mutex<Option<SharedConnection>>,
-    /// Held while a call opens the connection. Contains the error of the last failed attempt.
+    /// Held while a call opens the connection. Contains the error of the last attempt that failed before its deadline;
+    /// `None` before the first.
     opening: tokio::sync::Mutex<Option<Error>>,
     /// The number of attempts to open the connection that failed before their deadline.
     failures: AtomicU64,
@@ -133,8 +134,8 @@ impl Shared {
         }
     }
 
-    /// Returns the slot with the fewest calls. A slot without a connection counts as one with [`CALLS_BUSY`] calls, so
-    /// it is used once the others have that many.
+    /// Returns the slot with the fewest calls. A slot with neither calls nor a connection counts as one with
+    /// [`CALLS_BUSY`] calls, so it is used once the others have that many.
     fn slot(&self) -> &Slot {
         let load = |slot: &&Slot| {
             let calls = slot.calls.load(Ordering::Relaxed);
@@ -144,7 +145,7 @@ impl Shared {
         self.slots.iter().min_by_key(load).expect("there is at least one slot")
     }
 
-    /// Closes the connections and refuses further calls.
+    /// Refuses further calls, and closes each connection once no call uses it.
     pub(crate) fn close(&self) {
         self.permits.close();
         self.slots.iter().for_each(|slot| drop(slot.lock().take()));
@@ -247,7 +248,7 @@ impl State {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the reason why the connection will be closed. The first reason counts.
+    /// Records the reason why the connection will be closed. The first reason counts, unless the connection fails.
     fn closes(&self, reason: CloseReason) {
         self.lock().close_reason.get_or_insert(reason);
     }
@@ -323,7 +324,7 @@ impl Driver {
     async fn drive(&mut self) -> Result<(), ErrorKind> {
         let lost = |error: io::Error| ErrorKind::Io(Arc::new(error));
         let state = Arc::clone(&self.state);
-        // The time of the last reply, and of the last check for silence.
+        // The time of the last reply or idle moment, and of the last check for silence.
         let (mut answered, mut checked) = (Instant::now(), Instant::now());
         loop {
             if self.exchange.is_idle() {
@@ -366,7 +367,7 @@ impl Driver {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
                 Err(error) => return Err(lost(error)),
             };
-            // Checked even if the server sends without pause.
+            // Checks for silence even if the server sends without pause.
             if !self.exchange.is_idle() && answered.max(checked).elapsed() >= SILENCE_MAX {
                 checked = Instant::now();
                 let has_lost = self.exchange.tickets().any(oneshot::Sender::is_closed);

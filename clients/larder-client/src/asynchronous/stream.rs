@@ -69,7 +69,7 @@ impl Stream {
     }
 
     fn session(&self) -> Option<MutexGuard<'_, Session>> {
-        // No operation on the session panics.
+        // No operation on the session panics, so the lock is never poisoned.
         self.tls.as_ref().map(|tls| tls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -95,7 +95,7 @@ impl Stream {
         }
     }
 
-    /// Waits until the socket may be ready.
+    /// Waits until the socket may be ready. Returns at once if TLS has decrypted input and `interest` includes reading.
     ///
     /// # Errors
     /// The runtime has shut down.
@@ -108,8 +108,7 @@ impl Stream {
     }
 
     /// Returns whether there is nothing to read, not even the end of the connection, and the socket's runtime still
-    /// works. Asks the system, because the runtime's readiness may be outdated.
-    ///
+    /// works. Queries the system, because the runtime's readiness may be outdated.
     ///
     /// # Errors
     /// The connection failed.

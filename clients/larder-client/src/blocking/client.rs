@@ -72,7 +72,7 @@ impl Client {
     /// Creates a client of these servers with default settings.
     ///
     /// # Errors
-    /// An address is invalid, or a name cannot be resolved.
+    /// An address is invalid, a name cannot be resolved, or no server has a weight above 0.
     pub fn connect(servers: impl Into<ServerList>) -> Result<Self, Error> {
         Self::builder(servers).build()
     }

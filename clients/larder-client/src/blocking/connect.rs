@@ -20,7 +20,8 @@ const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 /// Connects to the first address of an endpoint that accepts.
 ///
 /// # Errors
-/// `Connect`: no address accepted by the deadline. A thread resolves the name again. `Interrupted`.
+/// `Connect`: no address accepted by the deadline. Unless the endpoint is a unix socket, a thread then resolves the
+/// name again, at most once a second. `Interrupted`.
 pub(crate) fn connect(
     endpoint: &Arc<Endpoint>,
     deadline: Instant,
@@ -78,8 +79,8 @@ fn connect_tcp(address: SocketAddr, deadline: Instant, wait: &Wait) -> Result<So
     Ok(socket)
 }
 
-/// Connects to a unix socket. The system cannot wait for room in the server's backlog without blocking: it refuses at
-/// once, so the function retries.
+/// Connects to a unix socket. While the server's backlog is full, a nonblocking connect fails at once, so the function
+/// retries until the deadline.
 fn connect_unix(path: &Path, deadline: Instant, wait: &Wait) -> Result<Socket, ErrorKind> {
     let address = SockAddr::unix(path).map_err(failed)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed)?;
@@ -111,7 +112,7 @@ fn resolve_again(endpoint: &Arc<Endpoint>) {
             endpoint.resolve(addresses);
         }
     };
-    // Without a thread, the addresses stay as they are.
+    // If the thread cannot be spawned, the addresses stay as they are.
     drop(std::thread::Builder::new().name("larder-resolve".to_owned()).spawn(lookup));
 }
 

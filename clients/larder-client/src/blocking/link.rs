@@ -10,8 +10,8 @@ use bytes::Bytes;
 use nix::poll::PollFlags;
 use std::time::{Duration, Instant};
 
-/// How long after its deadline a call may still read data that has already arrived. Limits servers that send without
-/// pause.
+/// How long a call that reads at or after its deadline may still read available data. Without this limit, a server that
+/// sends without pause could keep the call.
 pub(super) const LATE_MAX: Duration = Duration::from_millis(10);
 
 pub(crate) type Link = link::Link<Stream>;
@@ -56,7 +56,8 @@ impl Link {
             if self.connection.is_settled() {
                 return Ok(output);
             }
-            // Unexpected bytes follow the reply, so the reply itself may belong to another request.
+            // Other bytes follow the reply, or a part of the request is unsent: the reply may belong to another
+            // request.
             return Err(CallFailure::Reply(ReplyFailure::unexpected(shown(&reply))));
         }
     }

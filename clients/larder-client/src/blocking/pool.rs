@@ -38,11 +38,11 @@ struct State {
 #[derive(Debug)]
 struct WaitingThread {
     thread: Thread,
-    /// The slot that the thread was given.
+    /// The slot that the thread was given. `None` until then.
     slot: Mutex<Option<PoolSlot>>,
 }
 
-/// A slot of the pool.
+/// The result of waiting for a slot of the pool.
 #[derive(Debug)]
 enum PoolSlot {
     /// A slot with a connection.

@@ -136,7 +136,8 @@ impl Server {
         self.finish(started, operation)
     }
 
-    /// Starts an operation of a call that started at `now`: sends as much as fits. [`Server::finish`] does the rest.
+    /// Starts an operation of a call that started at `now`: sends as much as fits without waiting, or leaves the
+    /// requests in the queue of a shared connection. [`Server::finish`] does the rest.
     ///
     /// # Errors
     /// [`Error`], by the deadline at the latest.
@@ -161,7 +162,8 @@ impl Server {
                 Ok(attempt) => Ok(StartedCall { at: now, admission, attempt, deadline }),
                 Err(error) => {
                     admission.note(Some(&error));
-                    // The next waiting call gets the connection and must see the fault before it tries.
+                    // Returns the slot only after a fault is recorded: the next waiting call must see the fault before
+                    // it connects.
                     drop(failed);
                     Err(error)
                 }
@@ -224,7 +226,8 @@ impl Server {
                 }
             };
             admission.note(called.as_ref().err());
-            // The next waiting call gets the connection and must see the fault before it tries.
+            // Returns the slot only after a fault is recorded: the next waiting call must see the fault before it
+            // connects.
             drop(pooled);
             self.recorder.called(operation.command(), at.elapsed(), called.as_ref().err());
             called

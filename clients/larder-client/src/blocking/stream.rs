@@ -19,7 +19,8 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The timeout of a socket is set again only if it differs by more than this. This saves a system call per request.
+/// The timeout of a socket is set again only if it differs by more than this. This saves a system call for most
+/// requests.
 const TIMEOUT_SLACK: Duration = Duration::from_millis(2);
 
 /// The shortest timeout of a socket. The system could round a shorter one to zero, which means no timeout.
@@ -58,7 +59,8 @@ impl Read for NonBlockingStream<'_> {
 
 impl Write for NonBlockingStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // A write timeout is no alternative: on a unix socket it applies to each part of a write.
+        // A blocking write with a timeout (`SO_SNDTIMEO`) is no alternative: on a unix socket the system applies the
+        // timeout to each part of a large write.
         self.0.send_with_flags(bytes, AT_ONCE.bits())
     }
 
@@ -148,10 +150,11 @@ impl Stream {
         }
     }
 
-    /// Reads available data, or waits for data if `may_wait` and time is left. `None`: try again.
+    /// Reads available data, or waits for data if `may_wait` and time is left. Returns `Some(0)` at the end of the
+    /// connection, and `None` if nothing was read: the caller tries again.
     ///
     /// # Errors
-    /// The connection failed, or the deadline has passed.
+    /// The connection failed, no time is left, or a waiter interrupted the call.
     pub(crate) fn read(
         &mut self,
         into: &mut [u8],
@@ -194,7 +197,7 @@ impl ReadTimeout {
     /// Waits for data and reads it.
     ///
     /// # Errors
-    /// `TimedOut`, perhaps slightly early. Others: the connection failed.
+    /// `TimedOut`, up to [`TIMEOUT_SLACK`] early. Others: the connection failed.
     pub(crate) fn receive(
         &mut self,
         socket: &Socket,

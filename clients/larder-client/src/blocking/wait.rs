@@ -32,7 +32,8 @@ impl Wait {
         self.for_socket_unless(|| false, socket, readiness, deadline)
     }
 
-    /// Like [`Wait::for_socket`], but ends when `is_over` returns true, because of a nested call of the waiter.
+    /// Like [`Wait::for_socket`], but does not poll the socket once `is_over` returns true, for example after a nested
+    /// call of the waiter.
     ///
     /// # Errors
     /// Like [`Wait::for_socket`].
@@ -63,7 +64,7 @@ impl Wait {
                     let [polled] = polled;
                     Ok(polled.revents().unwrap_or(PollFlags::empty()))
                 }
-                // A signal: the caller calls again.
+                // A signal has interrupted the poll: the caller waits again.
                 Err(Errno::EINTR) => Ok(PollFlags::empty()),
                 Err(error) => Err(ErrorKind::Io(Arc::new(error.into()))),
             };

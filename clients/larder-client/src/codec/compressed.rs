@@ -39,8 +39,8 @@ impl<C> Compressed<C> {
         Self { codec, len_max: DECOMPRESSED_LEN_MAX }
     }
 
-    /// Limits the length in bytes of values after decompression. Longer values are [`InvalidValue::TooLong`], and no
-    /// memory is allocated for them. Values longer than the limit are stored uncompressed. [Default:
+    /// Limits the length in bytes of compressed values after decompression. Reading a longer one fails with
+    /// [`InvalidValue::TooLong`] before memory is allocated. Longer values are stored uncompressed. [Default:
     /// [`DECOMPRESSED_LEN_MAX`]]
     #[must_use]
     pub fn limit(self, len_max: usize) -> Self {

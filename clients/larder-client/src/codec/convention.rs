@@ -149,7 +149,7 @@ mod tests {
             for number in [0, 7, -7, 1 << 31, i64::MIN, i64::MAX] {
                 check(convention, &Value::Integer(number), number.to_string().as_bytes(), integer);
             }
-            // Each format includes the other's numbers.
+            // Each of the two conventions also reads numbers with the other one's flag.
             assert_eq!(decode(convention, b"7", 6 - integer), Ok(7_i64));
             assert_eq!(decode::<Value>(convention, b"\x80\x05N.", 1), Err(InvalidValue::OtherType));
             assert_eq!(decode::<Value>(convention, b"x", 32), Err(InvalidValue::Flags(32)));

@@ -63,5 +63,6 @@ pub enum InvalidValue {
     Compressed,
 }
 
-/// The default limit for the length of values after decompression: 32 MiB.
+/// The limit for the length of values after decompression: 32 MiB. `Compressed` has it as its default; `Convention`
+/// always uses it.
 pub const DECOMPRESSED_LEN_MAX: usize = 32 << 20;

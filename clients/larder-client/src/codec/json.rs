@@ -5,8 +5,9 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// JSON, for all types that serde serializes. Values outlive the program version that wrote them: JSON is
-/// self-describing, so types can get new fields with a default, and programs in other languages can read the values.
+/// JSON, for types that serde serializes to JSON and deserializes. Values outlive the program version that wrote them:
+/// JSON is self-describing, so types can get new fields with a default, and programs in other languages can read the
+/// values.
 ///
 /// ```no_run
 /// use larder_client::blocking::Client;
@@ -35,7 +36,7 @@ impl<T: Serialize + DeserializeOwned> Codec<T> for Json {
         Ok(FLAGS)
     }
 
-    /// Accepts flags of 0, with which other clients write JSON as text.
+    /// Also accepts flags of 0, with which other clients write JSON as text.
     fn decode(&self, bytes: &Bytes, flags: u32) -> Result<T, CodecError> {
         if flags != FLAGS && flags != 0 {
             return Err(InvalidValue::Flags(flags).into());

@@ -72,7 +72,8 @@ fn write_number(number: i64, out: &mut Vec<u8>) {
 /// Reads a value.
 ///
 /// # Errors
-/// `OtherType`, or `Damaged` if the value is malformed or truncated.
+/// `OtherType`: the value is an object of another class, a number outside 64 bits, or text in another encoding.
+/// `Damaged`: the value is malformed or truncated.
 pub(super) fn read(bytes: &Bytes) -> Result<Value, InvalidValue> {
     let mut rest = &bytes[..];
     let parsed = (|| {
@@ -139,7 +140,7 @@ fn read_long(rest: &mut &[u8]) -> Option<Result<Value, InvalidValue>> {
     Some(i64::try_from(number).map(Value::Integer).map_err(|_| InvalidValue::OtherType))
 }
 
-/// Reads a string with an encoding.
+/// Reads a string with an encoding. `None` if it is malformed.
 fn read_text(rest: &mut &[u8]) -> Option<Result<Value, InvalidValue>> {
     if byte(rest)? != b'"' {
         return Some(Err(InvalidValue::OtherType));

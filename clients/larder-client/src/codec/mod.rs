@@ -2,7 +2,7 @@
 //!
 //! | codec | values |
 //! |---|---|
-//! | [`Json`] (feature `serde`) | all types that serde serializes |
+//! | [`Json`] (feature `serde`) | types that serde serializes to JSON and deserializes |
 //! | [`Compressed`] (feature `compression`) | the output of another codec, compressed if that saves space |
 //! | [`Convention`] | bytes, text and numbers in the format of pymemcache, pylibmc or dalli |
 //! | a [`Codec`] of the program | any |

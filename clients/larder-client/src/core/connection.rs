@@ -20,7 +20,7 @@ const ROOM_MIN: usize = 4 << 10;
 const ROOM_MAX: usize = 4 << 20;
 /// The length in bytes to which buffers are shrunk after a large request or reply.
 const KEPT_LEN_MAX: usize = 256 << 10;
-/// The length in bytes from which the caller gets a reply without a copy.
+/// The length in bytes from which the caller gets a reply without a copy, if no other bytes follow it.
 const LARGE_LEN_MIN: usize = 32 << 10;
 
 /// The end of the reply to a request.

@@ -55,7 +55,8 @@ pub(crate) enum FlightResult {
     Permit(ComputePermit),
 }
 
-/// The permit to compute a value. If it is dropped, the next waiting caller gets it, with its store condition.
+/// The permit to compute a value. If it is dropped, the next waiting caller gets the permit, with the same store
+/// condition.
 #[derive(Debug)]
 pub(crate) struct ComputePermit {
     flights: Arc<Flights>,

@@ -17,7 +17,7 @@ impl<C> IdleConnections<C> {
         Self { connections: Vec::new(), time_max }
     }
 
-    /// Returns the most recently used connection.
+    /// Returns the most recently used connection. `None` if no connection is idle.
     pub(crate) fn take(&mut self) -> Option<C> {
         self.connections.pop().map(|(connection, _)| connection)
     }

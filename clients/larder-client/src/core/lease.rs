@@ -45,8 +45,8 @@ impl Lease {
         Self { ttl: ttl.into(), early: 0, stale: 0, lock: 10 }
     }
 
-    /// Sets how many seconds before the end of the `ttl` one caller recomputes the value. The others get the present
-    /// value until then. [Default: 0]
+    /// Sets how many seconds before the end of the `ttl` one caller recomputes the value. Until the new value is
+    /// stored, the others get the present one. [Default: 0]
     pub fn early(mut self, secs: u32) -> Self {
         self.early = secs;
         self

@@ -1,11 +1,11 @@
 //! The client without sockets of its own and without waiting: requests, the interpretation of replies, and decisions
-//! about connections and servers. Functions take the time as an argument, with three exceptions that read the clock:
-//! `link.rs` when it checks a connection's age, `servers/health.rs` when a call ends, and `endpoint/resolution.rs` when
-//! an endpoint is created.
+//! about connections and servers. Functions take the time as an argument, with four exceptions that read the clock:
+//! `link.rs` when it checks a connection's age, `servers/health.rs` when a call ends, `endpoint/resolution.rs` when an
+//! endpoint is created, and `lease.rs` for times of more than 30 days.
 //!
 //! | file | contains |
 //! |---|---|
-//! | `operation/` | all requests and the interpretation of their replies; batches (`batch.rs`) |
+//! | `operation/` | requests, except leases and logins, and the interpretation of their replies; batches (`batch.rs`) |
 //! | `lease.rs` | leases for values that are missing or expire soon |
 //! | `flight.rs` | computations that concurrent callers share |
 //! | `key.rs` | keys as sent |

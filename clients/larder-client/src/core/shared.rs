@@ -217,7 +217,7 @@ impl<T> Queue<T> {
         self.remove(number).is_some()
     }
 
-    /// Removes a call, if it is in the queue, and returns its ticket.
+    /// Removes a call and returns its ticket. `None` if the call is no longer in the queue.
     pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
         let found = self.calls.iter().position(|call| call.number == number);
         found.and_then(|index| self.remove_at(index))

@@ -34,8 +34,8 @@ pub struct ServerMetrics {
     /// The waits of calls while all connections were in use, including unsuccessful waits. Waits for a connection to
     /// open do not count.
     pub waits: Histogram,
-    /// Sent requests on shared connections whose callers gave up: their deadline passed, or their future was dropped.
-    /// The reply was dropped, or never arrived. (In a pool this closes the connection.)
+    /// Sent requests on shared connections whose callers gave up: their deadline passed, a waiter interrupted them, or
+    /// their future was dropped. The reply was dropped, or never arrived. (In a pool this closes the connection.)
     pub abandoned: u64,
     /// Lookups that returned no item because of a server fault ([`degrade`](crate::Builder::degrade)). They also count
     /// as errors.

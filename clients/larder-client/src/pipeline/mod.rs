@@ -66,7 +66,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 pub struct CallId(u64);
 
 impl CallId {
-    /// The number of calls that have a result at once. Cancelling one has no effect.
+    /// The common identifier of all calls that have a result at once. Cancelling it has no effect.
     const COMPLETED: Self = Self(u64::MAX);
 }
 
@@ -152,7 +152,7 @@ impl<T> Pipeline<T> {
             self.answers.push_back((ticket, Ok(output)));
             return Ok(CallId::COMPLETED);
         }
-        // The queue numbers its calls in the same order.
+        // The queue numbers its calls in the same way, so a call has the same number in both.
         self.next_id += 1;
         let call = Call {
             id,
@@ -293,7 +293,8 @@ impl<T> Pipeline<T> {
         deadline.into_iter().chain(look).min()
     }
 
-    /// Returns the bytes to send, as converted by `take`, and counts them as sent. `None` if there are none.
+    /// Returns the bytes to send, as converted by `take`, and counts them as sent. `None` if there are none or no
+    /// connection is open.
     ///
     /// If the socket has no room, the program calls this later: queued calls can be cancelled until then.
     pub fn poll_output<B>(&mut self, now: Instant, take: impl FnOnce(&[u8]) -> B) -> Option<B> {

@@ -72,7 +72,7 @@ pub enum Output {
     Found(Vec<bool>),
     /// The outcome of an increment or decrement.
     Counted(CountOutcome),
-    /// The flush is done.
+    /// The server has accepted the flush.
     Done,
     /// The server's version.
     Version(String),

@@ -218,7 +218,7 @@ fn calls_fail_at_their_deadline_and_then_a_silent_connection_ends() {
     harness.input("STO");
     harness.set('c');
     harness.pass(SECOND / 2);
-    // Without a reply for a second, the other call fails before its deadline.
+    // Call a times out. After a second without a reply the connection ends, so call b fails before its deadline.
     assert_eq!(harness.answers(), ["a?Timeout", "b!Timeout"]);
     assert!(!harness.calls.is_open());
     harness.pass(SECOND);

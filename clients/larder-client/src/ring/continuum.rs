@@ -1,4 +1,5 @@
-//! Ketama: servers as points on a circle of 2³² hashes. A key belongs to the point that follows, or precedes, its hash.
+//! Ketama: servers as points on a circle of 2³² hashes. A key belongs to the point that follows its hash; with dalli,
+//! to the one that precedes it.
 
 use super::key_hash::KeyHash;
 use super::node::{Member, Node};

@@ -3,7 +3,8 @@
 use super::rendezvous::mix;
 use rapidhash::v3::rapidhash_v3;
 
-/// The number of further hashes that are tried before the servers are taken in the order of the list.
+/// The number of hashes of a key that are tried, including the first, before the servers are taken in the order of the
+/// list.
 const REHASHES: u32 = 8;
 
 /// Returns the index of a usable server for a key, below `count`. The key's hash is rapidhash. If its server is not

@@ -175,7 +175,7 @@ impl Ring {
             Hashing::Ketama(hash) | Hashing::KetamaWeighted(hash) => {
                 Method::Continuum(Continuum::libmemcached_weighted(&members, hash))
             }
-            // These two clients count servers without weight when they compute the points.
+            // These two clients also count servers of weight 0 when they compute the points.
             Hashing::Spymemcached => Method::Continuum(Continuum::spymemcached(&alive)),
             Hashing::Dalli => Method::Continuum(Continuum::dalli(&alive)),
             Hashing::Pymemcache => Method::Pymemcache(Pymemcache::new(&members)),

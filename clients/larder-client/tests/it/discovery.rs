@@ -65,7 +65,7 @@ fn the_list_with_the_highest_version_is_used() {
         clusters[1].set_list(10, &[server.port]);
         clusters[2].set_list(9, &[gone]);
         let mut addresses: Vec<_> = clusters.iter().map(Cluster::address).collect();
-        // Some servers are unreachable, among them the first and the last.
+        // The first and the last configured server are unreachable.
         addresses.insert(0, format!("127.0.0.1:{gone}"));
         addresses.push(format!("127.0.0.1:{gone}"));
         let client = client(addresses.join(",")).discovery(Discovery::Cluster).build().unwrap();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-/// Polls a future up to `times` times and drops it. Returns `None` if it did not finish.
+/// Polls a future up to `times` times, but at least once, and drops it. Returns `None` if it did not finish.
 async fn poll_times<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
     let (mut future, mut left) = (pin!(future), times);
     std::future::poll_fn(move |context| {

@@ -22,7 +22,7 @@ fn at(port: u16) -> String {
 
 /// Starts a server that sends hits without end. The receiver gets a message when a connection was closed.
 fn endless() -> (String, mpsc::Receiver<()>) {
-    // Parsing the hits takes longer than sending them.
+    // The client takes longer to parse such short hits than the server to send them, so it always has input.
     sending("", "VALUE a 0 0\r\n\r\n")
 }
 
@@ -103,7 +103,7 @@ fn an_endless_reply_fails_at_the_deadline_with_a_waiter() {
     closes.recv_timeout(MILLIS(4000)).expect("the connection is closed");
 }
 
-/// Makes a nested call in its n-th wait, as a signal handler may.
+/// Makes a nested call after `waits_before` waits, as a signal handler may.
 #[derive(Debug, Default)]
 struct Handler {
     client: OnceLock<blocking::Client>,
@@ -128,7 +128,7 @@ impl Waiter for Handler {
 #[test]
 fn a_waiting_thread_may_make_a_nested_call() {
     for shared in [false, true] {
-        // The first wait is for the connection.
+        // The first wait of a call is for the connection, the second for the reply.
         for waits_before in 0..2 {
             let server = FakeServer::start(|_| Action::ReplyAfter(MILLIS(50)));
             let builder = blocking::Client::builder(at(server.port)).timeout(MILLIS(5000));

@@ -39,7 +39,7 @@ fn a_server_without_leases_gets_one_add_for_many_callers() {
         let computed = AtomicU32::new(0);
         let compute = || {
             computed.fetch_add(1, Ordering::Relaxed);
-            // The lookups of all callers have replies.
+            // Waits until the lookups of all callers have replies.
             let count = |verb| verbs.lock().unwrap().iter().filter(|seen| *seen == verb).count();
             while count("get") < 50 || client.connections().0 != client.connections().1 {
                 thread::sleep(MILLIS(1));

@@ -439,7 +439,7 @@ fn shared_computations_are_counted() {
         for round in 1.. {
             let before = client.metrics().latency(Command::Lease).count();
             let compute = || {
-                // All lookups have ended, and most callers already wait.
+                // Waits until all lookups have ended. Most callers wait by then.
                 wait_until(|| client.metrics().latency(Command::Lease).count() >= before + 4);
                 Ok::<_, Infallible>("v")
             };

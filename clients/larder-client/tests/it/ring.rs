@@ -390,7 +390,7 @@ proptest! {
             (Hashing::Ketama(KeyHash::OneAtATime), &equal, true),
             (Hashing::Ketama(KeyHash::Md5), &equal, true),
             (Hashing::Pymemcache, &equal, true),
-            // These two try another hash first.
+            // While a server is not usable, these two try another hash before the next point.
             (Hashing::Spymemcached, &equal, false),
             (Hashing::Dalli, &equal, false),
         ];

@@ -207,7 +207,7 @@ fn a_connect_that_ran_out_of_time_is_retried_by_the_next_call() {
                 reader.read_exact(&mut login).unwrap();
                 assert_eq!(&login, LOGIN);
                 thread::sleep(MILLIS(300));
-                // A client without time left has closed the connection.
+                // A client whose call has no time left closes the connection, so the write may fail.
                 let mut written = reader.get_mut().write_all(b"STORED\r\n");
                 while written.is_ok()
                     && reader.read_line(&mut String::new()).is_ok_and(|len| len > 0)

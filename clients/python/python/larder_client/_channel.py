@@ -36,8 +36,8 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class _Connection(asyncio.Protocol):
-    """A connection of a channel. After the channel has dropped it, it aborts a new transport and ignores other
-    events."""
+    """A connection of a channel. After the channel has dropped the connection, it aborts its transport if that opens
+    later, and ignores other events."""
 
     def __init__(self, channel: "_Channel") -> None:
         self._channel = channel

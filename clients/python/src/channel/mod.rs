@@ -4,7 +4,7 @@
 //! result when the reply arrives:
 //!
 //! ```text
-//!   get() … ─▶ pipeline ── _flush(), once per event-loop iteration ─▶ transport.write()
+//!   get() … ─▶ pipeline ── _flush(), in the next event-loop iteration or at once ─▶ transport.write()
 //!     │
 //!     ▼
 //!   future ◀── pipeline ◀── _receive() ◀─ the protocol's data_received()
@@ -45,7 +45,7 @@ use std::time::{Duration, Instant};
 
 type Object<'py> = Bound<'py, PyAny>;
 
-/// The shortest queue at which a new call removes calls whose futures are done.
+/// The smallest queue length above which a new call removes calls whose futures are done.
 const QUEUE_LEN_MIN: usize = 256;
 /// Timers of some event loops fire early by less than this.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
@@ -350,7 +350,8 @@ impl Channel {
         {
             visit.call(serde)?;
         }
-        // The lock is free: no code under the lock frees objects, so garbage collection cannot start there.
+        // The lock is free: code under the lock neither frees Python objects nor creates ones that refer to others, so
+        // garbage collection cannot start there.
         let Ok(state) = self.state.try_lock() else { return Ok(()) };
         let Some(state) = &*state else { return Ok(()) };
         visit.call(&state.event_loop)?;

@@ -23,7 +23,7 @@ use std::time::Instant;
 /// write with others.
 const HELD_CALLS_MIN: usize = 2;
 
-/// The number of bytes read without the lock, while other threads may send.
+/// The length in bytes of a reader's buffer. The reader fills it without the lock, so other threads can send.
 const READ_LEN: usize = 16 << 10;
 
 /// A connection that threads share.
@@ -113,7 +113,7 @@ impl SharedConnection {
             }
             if state.exchange.is_idle() && state.queue.is_empty() {
                 if !state.stream.is_quiet().unwrap_or(false) {
-                    // Unsolicited bytes could pass for the reply.
+                    // The server has closed the connection, or sent unsolicited bytes, which could pass for the reply.
                     self.end(&mut state, &ErrorKind::Closed, &mut wake_list);
                     return Err(LostCall::new(ErrorKind::Closed, false));
                 }
@@ -121,7 +121,8 @@ impl SharedConnection {
             }
             let call = Arc::clone(&ticket);
             let number = state.queue.push(call, |requests| operation.encode(requests));
-            // The reply that the reader waits for is due soon, and this request leaves with the next ones then.
+            // The reader gets its reply soon and then sends the queue, so this request leaves in one write with later
+            // ones.
             let waits_for_reply = state.reader.is_none()
                 && state.exchange.len() >= HELD_CALLS_MIN
                 && state.min_latency.is_quick();
@@ -175,7 +176,7 @@ impl SharedConnection {
             Ok(answered) => return output(operation, Ok(answered)),
             Err(lost) => lost.broken(operation.reads()),
         };
-        // The connection stays usable: the reply is dropped when it arrives.
+        // An open connection stays usable: it drops the reply when that arrives.
         Err(FailedCall { is_usable: self.is_open(), ..failed })
     }
 
@@ -185,8 +186,8 @@ impl SharedConnection {
         ticket.has_delivery() || self.lock().reading == Some(ticket.thread.id())
     }
 
-    /// Takes the read permit if it is free, or if this thread already has it for a call that contains this one.
-    /// Otherwise marks the ticket as waiting.
+    /// Takes the read permit if it is free, or if it belongs to this thread, which makes this call nested in the wait
+    /// of another. Otherwise marks the ticket as waiting and returns `None`.
     fn read_or_wait(&self, ticket: &Ticket) -> Option<ReadPermit> {
         let mut state = self.lock();
         let reader = match state.reader.take() {
@@ -297,7 +298,7 @@ impl SharedConnection {
     /// Gives a call up for the reason `kind`, unless its replies have arrived. Passes the read permit on.
     ///
     /// # Errors
-    /// There is no reply.
+    /// There is no reply yet, or the connection has failed.
     fn give_up(
         &self,
         pending: &PendingCall,

@@ -142,8 +142,8 @@ impl Shared {
         Ok(connection)
     }
 
-    /// Returns the slot with the fewest calls. A slot without a connection counts as one with [`CALLS_BUSY`] calls, so
-    /// it is used once the others have that many.
+    /// Returns the slot with the fewest calls. A slot with neither calls nor a connection counts as one with
+    /// [`CALLS_BUSY`] calls, so it is used once the others have that many.
     fn slot(&self) -> &Slot {
         let load = |slot: &&Slot| {
             let calls = slot.calls.load(Ordering::Relaxed);
@@ -156,7 +156,7 @@ impl Shared {
         }
     }
 
-    /// Closes the connections and refuses further calls.
+    /// Refuses further calls, and closes each connection once no call uses it.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         self.slots.iter().for_each(|slot| drop(slot.lock().connection.take()));

@@ -38,8 +38,8 @@ impl State {
         }
     }
 
-    /// Takes the read permit from another call of this thread to which it was delivered. The permit would be lost with
-    /// the reply to that call.
+    /// Takes back the read permit that was delivered to another call of this thread. `None` if none was. If the permit
+    /// stayed there, the reply to that call would overwrite it.
     pub(super) fn take_from(&self, thread: ThreadId) -> Option<ReadPermit> {
         let mut tickets = self.exchange.tickets().chain(self.queue.tickets());
         tickets

@@ -4,7 +4,7 @@
 //!   handshake() ── Some(readiness): wait for it, then call again
 //!       │ None
 //!       ▼
-//!   write(), read(), is_quiet() ── an error: the connection is unusable
+//!   write(), read(), is_quiet() ── an error except `WouldBlock`: the connection is unusable
 //! ```
 //! A session behaves like a socket: [`Session::write`] reports bytes only once their whole record is in the system's
 //! buffer. The server cannot decrypt a part of a record, so unreported bytes have not reached it.
@@ -159,7 +159,8 @@ impl Session {
     }
 
     /// Returns whether the server has neither closed the connection nor sent any plaintext, not even a part of a
-    /// record. Processes messages of TLS itself, such as session tickets.
+    /// record. Processes messages of TLS itself, such as session tickets. Consumes a byte of available plaintext, so
+    /// after `false` the session is unusable.
     ///
     /// # Errors
     /// The session has failed.
@@ -388,7 +389,7 @@ mod tests {
         peer.room = 1000;
         session.write(&mut peer, &[b'x'; 2000]).unwrap_err();
         peer.room = usize::MAX;
-        // The client has to reply to this.
+        // The server sends a key update, to which the client has to reply.
         peer.tls.refresh_traffic_keys().unwrap();
         assert!(is_quiet(&mut session, &mut peer));
         session.close(&mut peer);

@@ -14,9 +14,9 @@ use larder_protocol::encode::{classic, meta};
 #[derive(Clone)]
 pub(crate) struct Delete<'k> {
     pub(crate) key: Key<'k>,
-    /// Changes the item only if it has this CAS.
+    /// Changes the item only if it has this CAS. `None`: no condition.
     pub(crate) compare: Option<u64>,
-    /// Marks the item as stale until this time instead of deleting it.
+    /// Instead of deleting the item, marks it as stale and sets this expiry.
     pub(crate) stale: Option<Exptime>,
 }
 

@@ -17,7 +17,7 @@ pub(crate) trait Operation {
     fn reads(&self) -> bool;
 
     /// Returns the output of a lookup that finds nothing, for [`Builder::degrade`](crate::Builder::degrade). `None` for
-    /// other operations.
+    /// operations that report a fault instead.
     fn empty_output(&self) -> Option<Self::Output> {
         None
     }
@@ -33,7 +33,7 @@ pub(crate) trait Operation {
     /// Returns whether the operation's commands can have this answer. Errors need not be included.
     fn fits(answer: &Answer<'_>) -> bool;
 
-    /// Takes the next reply. Returns the output with the last one.
+    /// Takes the next reply. Returns the output after the last reply, and `None` before.
     ///
     /// # Errors
     /// [`ReplyFailure`].
@@ -56,7 +56,7 @@ impl ReplyFailure {
         Self { kind: ErrorKind::Unexpected(shown.into()), is_fatal: true, is_definite: false }
     }
 
-    /// Creates the failure of an answer that is no result of the operation. `None`: the reply has no such answer.
+    /// Creates the failure of an answer that is no result of the operation. `None`: the reply ends too early.
     pub(crate) fn of(answer: Option<&Answer<'_>>, reply: &[u8]) -> Self {
         let is_fatal = answer.is_none_or(is_fatal);
         match answer {
@@ -89,7 +89,7 @@ impl ReplyFailure {
 /// The reply of a server at its connection limit, before it closes the connection.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections";
 
-/// Interprets a reply with one answer.
+/// Interprets a reply with one answer. Never returns `Ok(None)`.
 pub(crate) fn one<T>(
     reply: &Bytes,
     known: impl FnOnce(&Answer<'_>) -> Option<T>,

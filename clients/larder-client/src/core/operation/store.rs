@@ -17,7 +17,7 @@ pub(crate) struct Store<'k, 'v> {
     pub(crate) key: Key<'k>,
     pub(crate) mode: StoreMode,
     pub(crate) item: NewItem<'v>,
-    /// Stores the item only if the present one has this CAS. The mode must be `Set` then.
+    /// Stores the item only if the present one has this CAS. The mode must be `Set` then. `None`: no condition.
     pub(crate) compare: Option<u64>,
 }
 

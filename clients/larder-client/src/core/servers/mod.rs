@@ -19,8 +19,8 @@ pub enum Failover {
     /// Calls for these keys fail at once, except for probes, until the server is back. Each key is on one server only.
     #[default]
     Fail,
-    /// Calls for these keys use the next server in the order of the hashing method. When their own server is back, it
-    /// still has the values from before.
+    /// Calls for these keys use the next server in the order of the hashing method. When their own server is back
+    /// without a restart, it still has the values from before.
     Next,
 }
 
@@ -182,7 +182,7 @@ mod tests {
 
         fn is_available(&self, now: Instant) -> bool {
             let is_available = self.health.is_available(now);
-            // The probe never ends.
+            // Another call is admitted. If it is the probe, it never ends, because its admission is forgotten.
             std::mem::forget(self.health.admit(now));
             is_available
         }

@@ -21,7 +21,7 @@ pub enum Action {
     SendSlowly(Duration),
     /// Sends these bytes.
     Send(Vec<u8>),
-    /// Sends these bytes, then does something else.
+    /// Sends these bytes, then carries out another action.
     SendThen(Vec<u8>, Arc<Self>),
     /// Sends nothing.
     Silence,
