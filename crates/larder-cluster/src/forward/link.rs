@@ -43,7 +43,7 @@ pub(super) struct Link {
     has_output: Condvar,
     /// The sessions with an open route on the connection.
     pub(super) routes: Mutex<HashMap<u64, Arc<Mutex<RouteState>>>>,
-    /// When another node became the leader.
+    /// When this node noticed that the peer no longer leads; unset before.
     retired_at: OnceLock<Instant>,
 }
 
@@ -87,13 +87,15 @@ impl Link {
         }
     }
 
-    /// Ends the connection as soon as its requests have results, because another node leads. The former leader either
-    /// completes them or returns them for the next leader.
+    /// Ends the connection as soon as its requests have results, or after [`RETIRED_MAX`], because
+    /// the peer no longer leads. The former leader either completes the requests or returns them
+    /// for the next leader.
     pub(super) fn retire(&self) {
         let _ = self.retired_at.set(Instant::now());
     }
 
-    /// The reason to end a retired connection now.
+    /// The reason to end a retired connection now; `None` if the connection is not retired, or still
+    /// waits for results.
     fn retirement_end(&self) -> Option<PeerError> {
         let since = self.retired_at.get()?;
         if !self.has_unanswered() {
@@ -207,7 +209,7 @@ impl Link {
             ReplyEnd::Done => state.answer(bytes, Some(ForwardOutcome::Done)),
             ReplyEnd::Close => state.answer(bytes, Some(ForwardOutcome::Close)),
             ReplyEnd::NotLeader => {
-                // The next leader answers.
+                // The session sends the requests again, on another route.
                 lock(&self.routes).remove(&route);
                 drop(state);
                 on_refused(&session);

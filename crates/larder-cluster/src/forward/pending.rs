@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The maximum time after which a session retries.
+/// A session that sends requests within this time after an outcome is retrying: the time limit of
+/// its wait for a leader continues. After this time, the requests are new ones.
 const RETRIED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The forwarded requests of a session, and their answers.

@@ -50,7 +50,9 @@ pub struct GroupConfig {
     pub node: String,
     /// The leader's behaviour when neither etcd nor every member in sync is reachable (`--doubt`).
     pub doubt: DoubtPolicy,
-    /// The time without a leader after which a member with incomplete data may lead; `None`: never.
+    /// The time in milliseconds without a leader after which a member with incomplete data may lead.
+    /// `None`: it leads only after all members in sync have lost their items, or etcd the record,
+    /// and then with an empty cache.
     pub unclean_after: Option<Millis>,
     /// The changes that wait for acknowledgements (`--ack`), unless operators have set that for the group.
     pub ack: AckMode,
@@ -82,7 +84,7 @@ pub struct Group {
     succession: Mutex<Option<Arc<Succession>>>,
     /// The number of times that this node has become the leader.
     pub elections: AtomicU64,
-    /// The journals that all handles of this server write.
+    /// The journals of this server's changes; unset until the server accepts peers.
     journals: OnceLock<Arc<Journals>>,
     /// The members that answers wait for before they are in sync: boot number, and the time up to which they have all
     /// changes.
@@ -186,12 +188,12 @@ impl Group {
         let _ = self.journals.set(Arc::clone(journals));
     }
 
-    /// The journals that all handles of this server write.
+    /// The journals of this server's changes; `None` before [`Self::set_journals`].
     pub(crate) fn journals(&self) -> Option<&Arc<Journals>> {
         self.journals.get()
     }
 
-    /// The acknowledgements of followers.
+    /// The acknowledgements of followers; `None` before [`Self::set_journals`].
     pub fn acks(&self) -> Option<&Acknowledgements> {
         self.journals().map(|journals| journals.acks())
     }

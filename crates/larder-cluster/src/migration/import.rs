@@ -49,7 +49,7 @@ const READ_LEN: usize = 256 << 10;
 const BYTES_AHEAD: usize = 4 << 20;
 /// The number of removed items after which the importer waits for the followers.
 const ITEMS_AHEAD: usize = 1000;
-/// The number of items of a walk in one batch.
+/// About how many items a walk visits in one batch.
 const WALK_ITEMS: usize = 256;
 
 /// Imports slots that the shard map assigns to the local group.

@@ -185,7 +185,8 @@ impl Follower {
             link.note_connected();
         }
         applier.start_stream(boot);
-        // After a resume, the first frame may be a flush: no lookups until the first heartbeat.
+        // After a resume, the first frame may be a flush, so this replica answers no lookups until
+        // the first heartbeat.
         leader.note_data_until(None);
         let mut heartbeats = Heartbeats::default();
         self.receive(applier, leader, &stream, &rest, &mut heartbeats)?;

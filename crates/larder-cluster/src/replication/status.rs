@@ -45,8 +45,8 @@ impl ReplicationStatus {
     }
 
     /// The number of connections so far that failed in the handshake or were refused. Excludes
-    /// peers that search for the leader, and imports of slots that the state of the migration does
-    /// not allow.
+    /// members that take this node for the leader of their group, and imports of slots that the
+    /// state of the migration does not allow.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
