@@ -35,7 +35,7 @@ pub enum StreamError {
     #[error("the import of slots must restart")]
     ImportRestart,
     /// This member cannot send the keys that a delta sync needs: its checkpoints or journals do not
-    /// reach back far enough, or the keys are longer than [`CHANGED_KEYS_LEN_MAX`].
+    /// reach back far enough, or the keys together are longer than [`CHANGED_KEYS_LEN_MAX`].
     #[error("no delta sync: too many changes since the previous leader, a full sync is needed")]
     TooManyChanges,
 }

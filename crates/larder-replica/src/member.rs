@@ -25,7 +25,7 @@
 use crate::group::{EPOCH_MAX, GroupView, Process, Record, Revision, TransferRequest};
 use std::collections::BTreeMap;
 
-/// Milliseconds of a clock that continues while the machine is suspended.
+/// Milliseconds: a duration, or a time on a clock that continues while the machine is suspended.
 pub type Millis = u64;
 
 /// How long a leader may answer requests after it sent the message whose answer confirmed its leadership.
@@ -63,7 +63,9 @@ pub struct MemberSettings {
     pub me: Process,
     /// The behaviour of an isolated leader.
     pub doubt: DoubtPolicy,
-    /// After this time without a leader, a member with incomplete data may lead; `None`: never.
+    /// After this time without a leader, a member with incomplete data may lead. `None`: it leads
+    /// only after all members in sync have lost their items, or the coordinator the record, and
+    /// then with an empty cache.
     pub unclean_after: Option<Millis>,
 }
 
@@ -240,7 +242,8 @@ impl Member {
         can_be
     }
 
-    /// The send time of the last request whose answer showed that this member leads.
+    /// The send time of the last request whose answer showed that this member leads; `None` if it
+    /// does not lead.
     #[must_use]
     pub fn confirmed_at(&self) -> Option<Millis> {
         self.confirmed_at
