@@ -273,7 +273,7 @@ struct Conversations<'a> {
     ready: VecDeque<u64>,
     /// Frames that are not sent yet.
     out: Vec<u8>,
-    /// When this connection noticed that the node shuts down.
+    /// When this connection noticed that the node shuts down; `None` before.
     stopped_at: Option<Instant>,
 }
 

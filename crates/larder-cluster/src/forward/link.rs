@@ -12,7 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// A leader that sends nothing for this long is unreachable: it sends ten heartbeats a second.
+/// A leader that sends nothing for this long is unreachable: it sends ten heartbeats a second. Also
+/// the write timeout of the connection.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 /// How long a connection to a former leader may wait for the results of its requests.
 const RETIRED_MAX: Duration = Duration::from_secs(10);
@@ -144,8 +145,8 @@ impl Link {
         }
     }
 
-    /// Distributes replies until the connection ends. Returns the reason. Calls `on_refused` for each session with requests
-    /// that the peer has refused, because it does not lead or does not own their keys.
+    /// Distributes replies until the connection ends. Returns the reason. Calls `on_refused` for
+    /// each session with requests that the peer has refused: see [`ReplyEnd::NotLeader`].
     pub(super) fn read_all(
         self: &Arc<Self>,
         on_refused: OnRefused<'_>,

@@ -26,7 +26,8 @@ pub(super) struct RemoteRoute {
     forwarder: Forwarder,
     conversation: Conversation,
     state: Arc<Mutex<RouteState>>,
-    /// The connection on which the conversation was opened last, and the number of the route.
+    /// The connection on which the conversation was opened last, and the number of the route; `None`
+    /// before the first, and after this side has closed the conversation.
     on: Option<(Arc<Link>, u64)>,
 }
 
@@ -68,7 +69,8 @@ impl RemoteRoute {
     }
 
     /// The connection for the next bytes. While requests are unanswered, this is the connection on
-    /// which they were sent, which may be retired; otherwise it is the current one.
+    /// which they were sent, which may be retired. Otherwise it is the current connection; `None` if
+    /// there is none.
     fn sending_link(&self) -> Option<Arc<Link>> {
         let of_unanswered = self.open_conversation().filter(|_| lock(&self.state).has_unanswered());
         of_unanswered.map(|(link, _)| link).or_else(|| self.present_link())

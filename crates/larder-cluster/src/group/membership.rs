@@ -80,7 +80,8 @@ pub struct Group {
     reads_until: AtomicU64,
     /// The epoch in which the leadership started that this node is ready for; 0 if it does not lead.
     ready_epoch: AtomicU32,
-    /// The start of this node's leadership, for delta syncs of other members.
+    /// The start of this node's last leadership, for delta syncs of other members. `None` before the
+    /// first leadership, and if other members need full syncs.
     succession: Mutex<Option<Arc<Succession>>>,
     /// The number of times that this node has become the leader.
     pub elections: AtomicU64,
@@ -347,7 +348,8 @@ impl Group {
         self.with(|member, _| member.end_full_sync());
     }
 
-    /// The epoch in which the current leadership of this node started, ready or not.
+    /// The epoch in which the current leadership of this node started, ready or not; `None` if this
+    /// node does not lead.
     pub(crate) fn leads_since(&self) -> Option<u32> {
         self.see(Member::leads_since)
     }

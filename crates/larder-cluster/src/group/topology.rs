@@ -45,7 +45,7 @@ struct TopologyState {
     leaders: BTreeMap<String, LeaderView>,
     /// The groups that own slots, or will import some.
     groups: Vec<Number>,
-    /// The send time of the last read that has returned a map.
+    /// The send time of the last read that has returned a map; `None` before the first.
     read_at: Option<Instant>,
     is_due: bool,
 }
@@ -112,7 +112,7 @@ impl Topology {
         (ownership.map().cloned(), ownership.revision())
     }
 
-    /// The next planned migration.
+    /// The next planned migration; `None` if none is planned, and before the first map.
     pub(crate) fn next_migration(&self) -> Option<Migration> {
         self.known().ownership.map()?.next_migration()
     }

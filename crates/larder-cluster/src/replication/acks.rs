@@ -104,11 +104,12 @@ pub(super) fn read_acks(
 /// Answers do not wait for a member that is too slow to be in sync.
 #[derive(Default)]
 struct JoinProgress {
-    /// The last acknowledged watermark.
+    /// The last acknowledged watermark; `None` before the first, and during a sync.
     watermark: Option<SentWatermark>,
     /// The time up to which the member has all changes.
     synced_until: Millis,
-    /// The ends of the journals at the time when answers started to wait.
+    /// The ends of the journals at the time when answers started to wait; `None` while they do not
+    /// wait.
     ends: Option<Vec<u64>>,
     has_joined: bool,
 }

@@ -14,7 +14,8 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A leader that sends nothing for this long is unreachable: it sends ten heartbeats a second.
+/// A leader that sends nothing for this long is unreachable: it sends ten heartbeats a second. Also
+/// the write timeout of the connection.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks for the shutdown of the node, and for another leader.
 const SLICE: Duration = Duration::from_millis(100);

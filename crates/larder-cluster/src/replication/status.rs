@@ -228,10 +228,11 @@ pub struct LinkStatus {
 #[derive(Clone, Debug, Default)]
 struct LinkState {
     stats: LinkStats,
-    /// The time at which bytes last arrived from the leader while its lag was known.
+    /// The time at which bytes last arrived from the leader while its lag was known; `None` before
+    /// the first heartbeat with a known lag.
     heard: Option<Instant>,
     is_connected: bool,
-    /// The time at which the last connection ended.
+    /// The time at which the last connection ended; `None` if none has ended.
     lost: Option<Instant>,
 }
 
