@@ -78,7 +78,8 @@ pub struct Applier<E: Engine> {
     /// The journals that the engine writes; `None` outside of groups and for imports.
     journals: Option<Arc<Journals>>,
     checkpoints: Checkpoints,
-    /// The state relative to the previous leader, until the current one starts a sync.
+    /// The state relative to the previous leader, until the current one starts a sync; `None` if a
+    /// delta sync is not possible.
     previous: Option<Lineage>,
     /// Frames for the leader, for the next acknowledgement.
     outbox: Vec<u8>,

@@ -190,7 +190,8 @@ impl FollowerHandshake {
         Self { secret, nonce, is_proven: false }
     }
 
-    /// Handles the peer's next frame, and appends the answer to `out`. Returns the peer's identity once it has accepted.
+    /// Handles the peer's next frame, and appends the answer to `out`. Returns the peer's identity
+    /// when the peer accepts; `None` before.
     ///
     /// # Errors
     /// [`HandshakeError`]: the caller must close the connection.

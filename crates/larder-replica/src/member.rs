@@ -127,14 +127,16 @@ pub struct Member {
     next_read: Millis,
     /// The send time of the last request to the coordinator.
     requested_at: Millis,
-    /// The send time of the last request whose answer showed that this member leads.
+    /// The send time of the last request whose answer showed that this member leads; `None` if it
+    /// does not lead.
     confirmed_at: Option<Millis>,
     /// Swaps without an answer, with the revisions that they replace. Each may still take effect while the record has
     /// that revision.
     pending_swaps: Vec<(Revision, Record)>,
     /// The epoch of the last leadership that started without the items of the group.
     started_empty: Option<u32>,
-    /// The epoch in which the current leadership of this member started. Its epoch may have risen since.
+    /// The epoch in which the current leadership of this member started; `None` if it does not lead.
+    /// The epoch may have risen since.
     leads_since: Option<u32>,
     /// The minimum epoch of this leader, requested by [`Member::raise_epoch`].
     least_epoch: u32,
@@ -146,7 +148,8 @@ pub struct Member {
     promised_until: Millis,
     /// The boot number of the leader that refuses connections, and the number of refusals in a row.
     refusals: (u64, u32),
-    /// The time since when the leader has had no lease.
+    /// The time since when the leader has had no lease; `None` if it has one, or if there is no
+    /// record.
     dead_since: Option<Millis>,
     /// A full sync or delta sync of this member is incomplete.
     lacks_items: bool,

@@ -115,7 +115,7 @@ pub struct Sender<E: Engine> {
     /// The batches under way at the start of a checkpoint that is not settled: the state of `Journals::settle`.
     open_checkpoint: Option<Vec<u64>>,
     /// The number of the last batch before the last checkpoint, and the time of the checkpoint in
-    /// milliseconds.
+    /// milliseconds. `None` before the first checkpoint since the last full sync.
     last_checkpoint: Option<(u64, u64)>,
     counts: SenderCounts,
 }

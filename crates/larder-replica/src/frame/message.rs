@@ -196,7 +196,8 @@ pub enum ReplyEnd {
     Done,
     /// The client's connection must be closed.
     Close,
-    /// This node does not lead, or does not own the keys. It has executed none of the requests.
+    /// This node does not lead, does not own the keys, or shuts down. It has executed none of the
+    /// requests of the batch.
     NotLeader,
 }
 
