@@ -45,7 +45,7 @@ impl AckMode {
         }
     }
 
-    /// The mode with this name.
+    /// The mode with this name; `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
