@@ -194,7 +194,7 @@ impl Group {
         self.journals.get()
     }
 
-    /// The acknowledgements of followers; `None` before [`Self::set_journals`].
+    /// The acknowledgements of followers; `None` before the server accepts peers.
     pub fn acks(&self) -> Option<&Acknowledgements> {
         self.journals().map(|journals| journals.acks())
     }
