@@ -47,9 +47,9 @@ impl Builder {
         Self { item_size_max: bytes, ..self }
     }
 
-    /// The expected number of threads that write at the same time: by default the number of the
-    /// processor's cores. More threads may use the cache. The number determines the memory that is
-    /// reserved for writes.
+    /// The expected number of threads that write at the same time: by default the number of threads
+    /// that the system lets the process run in parallel. More threads may use the cache. The number
+    /// determines the memory that is reserved for writes.
     pub fn threads(self, threads: usize) -> Self {
         Self { threads: Some(threads.max(1)), ..self }
     }
@@ -57,12 +57,11 @@ impl Builder {
     /// Calls `listener` for each item that is evicted to make room, but not for items that expire
     /// or are removed, replaced or cleared.
     ///
-    /// If an insert evicts the item, its thread calls the listener after the insert has taken
-    /// effect and before the insert returns. If a removal evicts the item, the next insert of the
-    /// same thread does. Otherwise the cache's own thread calls the listener. The listener may use
-    /// the cache. If the listener panics, so does the insert, which has taken effect; a panic in
-    /// the cache's own thread has no further effect. A listener that owns a [`Cache`] keeps the
-    /// cache alive.
+    /// If an insert or a removal evicts the item, its thread calls the listener after the operation
+    /// has taken effect and before the operation returns. If maintenance evicts the item, the
+    /// cache's own thread calls the listener. The listener may use the cache. If the listener
+    /// panics, so does the insert or removal, which has taken effect; a panic in the cache's own
+    /// thread has no further effect. A listener that owns a [`Cache`] keeps the cache alive.
     pub fn on_evict(self, listener: impl Fn(&Evicted) + Send + Sync + 'static) -> Self {
         Self { listener: Some(Arc::new(listener)), ..self }
     }

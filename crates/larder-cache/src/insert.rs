@@ -87,8 +87,8 @@ pub enum InsertError {
     /// Key and value together are longer than [`crate::Builder::item_size_max`], or than half of the
     /// memory.
     TooLarge,
-    /// Nothing can be evicted now, because readers or writers use all segments. A retry may
-    /// succeed.
+    /// Nothing can be evicted now, because readers or writers use all segments, or there is no
+    /// memory for the table of tags. A retry may succeed.
     OutOfMemory,
 }
 

@@ -3,9 +3,10 @@
 //! One thread at a time may use a handle. The cache has an array of slots, each with a handle that
 //! is made when it is first needed. A call takes the slot that its thread used last. If that slot
 //! is taken, by another thread or by a call further up the same thread's stack, the call takes
-//! another free slot, or makes a temporary handle. A call never waits for a slot. So there are no
-//! more handles than calls that ran at the same time, the handles end with the cache, and a thread
-//! that ends leaves nothing behind.
+//! another free slot, or makes a temporary handle. A call never waits for a slot. So a cache keeps
+//! at most [`SLOTS`] handles, which end with the cache, and a thread that ends leaves nothing
+//! behind. If a program has one cache, the cache keeps no more handles than calls that ran at the
+//! same time.
 
 use crate::insert::{InsertError, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
 use atomic_refcell::{AtomicRefCell, AtomicRefMut};

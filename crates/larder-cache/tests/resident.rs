@@ -34,7 +34,7 @@ fn resident_memory_stays_within_the_limit_and_is_returned() {
         println!("{taken} bytes for {} items", stats.items);
         assert!(taken <= MEMORY + BESIDE, "{taken}");
         drop(cache);
-        // The cache's own thread may be working at this moment.
+        // The cache's own thread may keep the cache alive for a moment.
         for _ in 0..1000 {
             if threads() == threads_before && resident() < before + BESIDE {
                 break;

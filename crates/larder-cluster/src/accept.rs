@@ -40,7 +40,8 @@ struct Membership {
 struct AcceptedPeer {
     stream: PeerStream,
     admitted: AdmittedPeer,
-    /// The epoch in which the current leadership of this node started; 0 if it leads no group.
+    /// The epoch in which the current leadership of this node started; 0 if this node does not lead
+    /// or is not ready to lead.
     leadership: u32,
 }
 
@@ -121,7 +122,7 @@ impl PeerListener {
                 .refused_peer_warning
                 .warn(|| format!("refused the peer at {address}: {error}"));
         } else {
-            // The peer searches for the leader, and tries the next node.
+            // The peer takes this node for the leader. It reads the group again, and retries.
             tracing::debug!("refused the peer at {address}: {error}");
         }
     }
@@ -189,7 +190,8 @@ impl PeerListener {
         result
     }
 
-    /// Authenticates a peer, and receives its request.
+    /// Authenticates a peer, and receives its request. Refuses a member of the group that wants to
+    /// follow this node, unless this node leads and is ready to.
     fn handshake(&self, socket: TcpStream) -> Result<AcceptedPeer, PeerError> {
         let limit = HandshakeLimit::new(HANDSHAKE_TIME, &self.stop);
         socket.set_nonblocking(false)?;

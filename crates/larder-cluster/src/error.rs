@@ -71,8 +71,8 @@ pub(crate) enum LocalError {
     /// The node shuts down.
     #[error("this node shuts down")]
     Stopped,
-    /// The connection is obsolete: another node leads, or this node has closed the connection or
-    /// shuts down.
+    /// The connection is obsolete: the peer no longer leads, or this node has closed the connection
+    /// or shuts down.
     #[error("the connection was replaced")]
     Replaced,
     /// The node does not lead its group.
@@ -137,7 +137,9 @@ pub(crate) enum Timeout {
 }
 
 impl PeerError {
-    /// The reason that the peer receives; `None` if the connection ends without a `Refused` frame.
+    /// The reason that [`PeerStream::refuse`](crate::peers::PeerStream::refuse) sends to the peer in
+    /// a `Refused` frame; `None` if it sends none. `LeaderHandshake` writes its own refusals, so a
+    /// [`HandshakeError`] has none here.
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         Some(match self {
             Self::Protocol(Violation::Certificate(_)) => {
@@ -154,7 +156,8 @@ impl PeerError {
         })
     }
 
-    /// Whether the statistics count the peer as refused. They do not count a peer that searches for the leader.
+    /// Whether the statistics count the peer as refused. They do not count a peer that takes this
+    /// node for the leader of its group.
     pub(crate) fn counts_as_refused(&self) -> bool {
         !matches!(self, Self::Local(LocalError::NotLeader))
     }
@@ -164,7 +167,8 @@ impl PeerError {
         matches!(self, Self::Connection(error) if error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
-    /// Adds the context of the TLS handshake.
+    /// Names the TLS handshake in the text of a failed connection or of a violation. Returns other
+    /// errors unchanged.
     pub(crate) fn in_tls_handshake(self) -> Self {
         use io::ErrorKind::{ConnectionReset, UnexpectedEof};
         match self {

@@ -24,10 +24,11 @@ pub struct NodeThreads {
 }
 
 impl NodeThreads {
-    /// Starts to follow the leader of `--follow`, if there is one. `name` identifies this node to the leader.
+    /// Starts to follow the leader of `--follow`, if there is one. `name` identifies this node to
+    /// the leader.
     ///
     /// # Errors
-    /// Spawning a thread failed.
+    /// Creating the socket pair of the shutdown flag or spawning a thread failed.
     pub fn follow(node: &Arc<Node>, name: String) -> io::Result<Self> {
         let mut threads = Self { stop: Arc::new(Stop::new()?), threads: Vec::new() };
         if let Some(address) = node.follow.clone() {

@@ -87,7 +87,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// no longer valid.
     ///
     /// # Errors
-    /// The system's. The device may have the earlier id, or none.
+    /// The system's. The device may have the earlier id, the new one, or none.
     fn begin(&self, id: u128) -> io::Result<()>;
 
     /// Makes all written bytes durable.

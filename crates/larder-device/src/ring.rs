@@ -22,8 +22,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// The reads of one thread.
 pub(crate) struct Ring {
-    /// Before the device, whose descriptors the ring uses, because fields are dropped in this
-    /// order.
+    /// Declared before `device`, whose descriptors the ring uses, because fields are dropped in the
+    /// order of their declaration.
     ring: IoUring,
     device: Arc<dyn Device>,
     /// The ring returns the index of a slot when its read has ended.

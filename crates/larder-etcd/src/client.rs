@@ -35,7 +35,8 @@ pub struct Etcd {
     /// The index in `urls` of the server that receives the next request.
     at: usize,
     login: Option<(String, String)>,
-    /// The token of the login; `None` before the login, and after a failed request.
+    /// The token of the login; `None` before the login, after a failed request, and if the settings
+    /// have no login.
     token: Option<String>,
 }
 

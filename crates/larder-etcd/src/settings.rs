@@ -10,7 +10,7 @@ pub struct EtcdFiles<'p> {
     pub urls: &'p [String],
     /// The file of certificate authorities for the servers, in PEM.
     pub authorities: Option<&'p Path>,
-    /// The file of a client certificate, in PEM.
+    /// The file of a client certificate, in PEM. Ignored without `key`.
     pub certificate: Option<&'p Path>,
     /// The file of the private key of `certificate`, in PEM.
     pub key: Option<&'p Path>,

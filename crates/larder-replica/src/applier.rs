@@ -35,7 +35,7 @@ pub enum StreamError {
     #[error("the import of slots must restart")]
     ImportRestart,
     /// This member cannot send the keys that a delta sync needs: its checkpoints or journals do not
-    /// reach back far enough, or the keys are longer than [`CHANGED_KEYS_LEN_MAX`].
+    /// reach back far enough, or the keys together are longer than [`CHANGED_KEYS_LEN_MAX`].
     #[error("no delta sync: too many changes since the previous leader, a full sync is needed")]
     TooManyChanges,
 }
@@ -78,7 +78,8 @@ pub struct Applier<E: Engine> {
     /// The journals that the engine writes; `None` outside of groups and for imports.
     journals: Option<Arc<Journals>>,
     checkpoints: Checkpoints,
-    /// The state relative to the previous leader, until the current one starts a sync.
+    /// The state relative to the previous leader, until the current one starts a sync; `None` if a
+    /// delta sync is not possible.
     previous: Option<Lineage>,
     /// Frames for the leader, for the next acknowledgement.
     outbox: Vec<u8>,

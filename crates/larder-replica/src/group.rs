@@ -61,7 +61,7 @@ pub struct GroupView {
 pub struct OperatorRequests {
     /// The changes that wait for acknowledgements; `None`: as set by `--ack` of the leader.
     pub ack: Option<AckMode>,
-    /// A request for a leadership transfer.
+    /// The pending request for a leadership transfer, if there is one.
     pub transfer: Option<TransferRequest>,
 }
 

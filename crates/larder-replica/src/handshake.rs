@@ -60,7 +60,8 @@ pub struct AdmittedPeer {
 pub struct LeaderIdentity {
     /// The boot number of the process.
     pub boot: u64,
-    /// The epoch of the process as the leader of a group; 0 if the process leads no group.
+    /// The epoch of the process as the leader of a group; 0 if the process does not lead or is not
+    /// ready to lead.
     pub epoch: u32,
 }
 
@@ -189,7 +190,8 @@ impl FollowerHandshake {
         Self { secret, nonce, is_proven: false }
     }
 
-    /// Handles the peer's next frame, and appends the answer to `out`. Returns the peer's identity once it has accepted.
+    /// Handles the peer's next frame, and appends the answer to `out`. Returns the peer's identity
+    /// when the peer accepts; `None` before.
     ///
     /// # Errors
     /// [`HandshakeError`]: the caller must close the connection.
@@ -314,7 +316,7 @@ mod tests {
             let other = refused(hello(VERSION, Some("demos/0"), purpose));
             assert_eq!(other, Err(HandshakeError::Cluster));
         }
-        // Following requires no membership, only the secret.
+        // A follower outside of groups is admitted.
         assert!(refused(hello(VERSION, None, follow())).is_ok());
     }
 }

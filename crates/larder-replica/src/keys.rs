@@ -23,7 +23,9 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Adds a key, and marks it as unsent. Returns false if the set had it already, unsent.
+    /// Adds a key, and marks it as unsent. Returns false if the set had it already, unsent, or if
+    /// the key or the set is too long: a key has at most 2^16 - 1 bytes, all keys together about
+    /// 2^32.
     pub(crate) fn push(&mut self, key: &[u8], hash: u64) -> bool {
         if 2 * (self.entries.len() + 1) > self.table.len() {
             self.grow();

@@ -25,7 +25,7 @@
 use crate::group::{EPOCH_MAX, GroupView, Process, Record, Revision, TransferRequest};
 use std::collections::BTreeMap;
 
-/// Milliseconds of a clock that continues while the machine is suspended.
+/// Milliseconds: a duration, or a time on a clock that continues while the machine is suspended.
 pub type Millis = u64;
 
 /// How long a leader may answer requests after it sent the message whose answer confirmed its leadership.
@@ -63,7 +63,9 @@ pub struct MemberSettings {
     pub me: Process,
     /// The behaviour of an isolated leader.
     pub doubt: DoubtPolicy,
-    /// After this time without a leader, a member with incomplete data may lead; `None`: never.
+    /// After this time without a leader, a member with incomplete data may lead. `None`: it leads
+    /// only after all members in sync have lost their items, or the coordinator the record, and
+    /// then with an empty cache.
     pub unclean_after: Option<Millis>,
 }
 
@@ -125,14 +127,16 @@ pub struct Member {
     next_read: Millis,
     /// The send time of the last request to the coordinator.
     requested_at: Millis,
-    /// The send time of the last request whose answer showed that this member leads.
+    /// The send time of the last request whose answer showed that this member leads; `None` if it
+    /// does not lead.
     confirmed_at: Option<Millis>,
     /// Swaps without an answer, with the revisions that they replace. Each may still take effect while the record has
     /// that revision.
     pending_swaps: Vec<(Revision, Record)>,
     /// The epoch of the last leadership that started without the items of the group.
     started_empty: Option<u32>,
-    /// The epoch in which the current leadership of this member started. Its epoch may have risen since.
+    /// The epoch in which the current leadership of this member started; `None` if it does not lead.
+    /// The epoch may have risen since.
     leads_since: Option<u32>,
     /// The minimum epoch of this leader, requested by [`Member::raise_epoch`].
     least_epoch: u32,
@@ -144,7 +148,8 @@ pub struct Member {
     promised_until: Millis,
     /// The boot number of the leader that refuses connections, and the number of refusals in a row.
     refusals: (u64, u32),
-    /// The time since when the leader has had no lease.
+    /// The time since when the leader has had no lease; `None` if it has one, or if there is no
+    /// record.
     dead_since: Option<Millis>,
     /// A full sync or delta sync of this member is incomplete.
     lacks_items: bool,
@@ -240,7 +245,8 @@ impl Member {
         can_be
     }
 
-    /// The send time of the last request whose answer showed that this member leads.
+    /// The send time of the last request whose answer showed that this member leads; `None` if it
+    /// does not lead.
     #[must_use]
     pub fn confirmed_at(&self) -> Option<Millis> {
         self.confirmed_at

@@ -20,7 +20,8 @@ pub struct Ownership {
     group: String,
     map: Option<ShardMap>,
     revision: Revision,
-    /// The release by this leader, until the map gives all of its slots to other groups.
+    /// The release by this leader, until the map gives all of its slots to other groups, or the
+    /// release is revoked or dropped.
     released: Option<Release>,
 }
 

@@ -24,11 +24,12 @@ use std::task::Waker;
 
 /// The maximum number of keys that a step takes from the follower and from the journals.
 const KEYS_MAX: usize = 256;
-/// The length at which a batch ends, in bytes. The last items may make it longer.
+/// The length in bytes from which a batch takes no more changed keys. In a full sync, the batch
+/// takes further items up to twice this length. The last item may exceed either.
 const BATCH_LEN: usize = 256 << 10;
 /// The maximum number of parts of a large value in one step.
 const PARTS_MAX: usize = 4;
-/// The number of items in the first step of a full sync.
+/// About how many items the first step of a full sync visits.
 const WALK_ITEMS: usize = 64;
 /// The minimum number of items in a step of a full sync.
 const WALK_ITEMS_MIN: usize = 8;
@@ -102,8 +103,8 @@ pub struct Sender<E: Engine> {
     large: Option<PartialValue<E::Lease>>,
     fetches: Vec<E::PendingRead>,
     batch: u64,
-    /// The offsets of the last watermark, or those of the resumed position. `None` until the first
-    /// sync is complete.
+    /// The offsets of the last watermark, or those of the resumed position. `None` before the first
+    /// watermark, and from the start of a sync to its end.
     sent_offsets: Option<Vec<u64>>,
     /// The number of the last watermark on this connection; 0 before the first.
     watermark: u64,
@@ -114,7 +115,7 @@ pub struct Sender<E: Engine> {
     /// The batches under way at the start of a checkpoint that is not settled: the state of `Journals::settle`.
     open_checkpoint: Option<Vec<u64>>,
     /// The number of the last batch before the last checkpoint, and the time of the checkpoint in
-    /// milliseconds.
+    /// milliseconds. `None` before the first checkpoint since the last full sync.
     last_checkpoint: Option<(u64, u64)>,
     counts: SenderCounts,
 }

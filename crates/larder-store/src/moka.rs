@@ -81,8 +81,9 @@ fn build(core: &Arc<Core>, limit_bytes: usize, policy: Policy) -> MokaCache {
         .build_with_hasher(core.hasher)
 }
 
-/// Subtracts a record that has left moka from the counts. Counts an eviction for size, or the
-/// removal of an item that was no longer valid. Moka calls this once for each such record.
+/// Subtracts a record that has left moka from the counts. If moka has evicted it for its size,
+/// counts an eviction, or a reclaimed item if the item was no longer valid. Moka calls this once
+/// for each record that leaves it.
 fn count_removal(core: &Core, key: &[u8], record: &Record, cause: RemovalCause) {
     core.forget(key.len(), record);
     match cause {

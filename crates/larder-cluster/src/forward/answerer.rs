@@ -29,7 +29,9 @@ const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// The maximum number of bytes of replies in one frame.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
-/// The maximum output of a conversation in transit, in bytes. The limit on memory of connections does not count it.
+/// The limit of the output that a session writes before it pauses, and of the replies that a
+/// conversation sends before it waits for a `Continue` frame, in bytes. One reply may exceed each.
+/// The limit on memory of connections does not count this output.
 const OUTPUT_MAX: usize = 64 << 10;
 /// The output of one peer's conversations after which the answerer sends before it answers more, in
 /// bytes.
@@ -98,7 +100,7 @@ impl ForwardedConversation {
         }
     }
 
-    /// Adds bytes of requests. `more`: the last request is incomplete.
+    /// Adds bytes of requests. `more`: more bytes of the same batch follow.
     fn add(&mut self, bytes: &[u8], more: bool) {
         if self.batches.back().is_none_or(|last| last.is_whole) {
             self.batches.push_back(RequestBatch::default());
@@ -129,7 +131,8 @@ impl Answerer {
         }
     }
 
-    /// Answers requests until the connection ends.
+    /// Answers requests until the connection ends, or [`FAREWELL_MAX`] after the node has started to
+    /// shut down.
     pub(crate) fn serve(&self, mut stream: &PeerStream, stop: &Stop) -> Result<(), PeerError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed) % self.handles.len().max(1);
         let (Some(handle), Some(counters)) =
@@ -270,7 +273,7 @@ struct Conversations<'a> {
     ready: VecDeque<u64>,
     /// Frames that are not sent yet.
     out: Vec<u8>,
-    /// When this connection noticed that the node shuts down.
+    /// When this connection noticed that the node shuts down; `None` before.
     stopped_at: Option<Instant>,
 }
 
@@ -393,7 +396,9 @@ impl WokenRoutes {
         Ok(Self { routes: Mutex::default(), end, polled })
     }
 
-    /// Waits until the peer has sent something, or a conversation is woken. Returns whether the peer has sent something.
+    /// Waits until the peer has sent something or a conversation is woken, for at most `time`.
+    /// Returns whether a read of `stream` would not wait: the peer has sent something, or the
+    /// connection has ended.
     fn wait(&self, stream: &PeerStream, time: Duration) -> bool {
         if stream.has_buffered() {
             return true;

@@ -208,7 +208,8 @@ impl Forwarder {
         link.close();
     }
 
-    /// Handles requests that the peer has refused: their session waits, and sends them to the next leader.
+    /// Handles requests that the peer has refused: their session waits for at least [`RETRY_AFTER`],
+    /// and then sends them to the owner and the leader of that time.
     fn retry_soon(&self, route: &Arc<Mutex<RouteState>>) {
         self.0.has_refusals.store(true, Ordering::Release);
         self.wait(route, RETRY_AFTER);

@@ -12,7 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// A leader that sends nothing for this long is unreachable: it sends ten heartbeats a second.
+/// A leader that sends nothing for this long is unreachable: it sends ten heartbeats a second. Also
+/// the write timeout of the connection.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 /// How long a connection to a former leader may wait for the results of its requests.
 const RETIRED_MAX: Duration = Duration::from_secs(10);
@@ -43,7 +44,7 @@ pub(super) struct Link {
     has_output: Condvar,
     /// The sessions with an open route on the connection.
     pub(super) routes: Mutex<HashMap<u64, Arc<Mutex<RouteState>>>>,
-    /// When another node became the leader.
+    /// When this node noticed that the peer no longer leads; unset before.
     retired_at: OnceLock<Instant>,
 }
 
@@ -87,13 +88,15 @@ impl Link {
         }
     }
 
-    /// Ends the connection as soon as its requests have results, because another node leads. The former leader either
-    /// completes them or returns them for the next leader.
+    /// Ends the connection as soon as its requests have results, or after [`RETIRED_MAX`], because
+    /// the peer no longer leads. The former leader either completes the requests or returns them
+    /// for the next leader.
     pub(super) fn retire(&self) {
         let _ = self.retired_at.set(Instant::now());
     }
 
-    /// The reason to end a retired connection now.
+    /// The reason to end a retired connection now; `None` if the connection is not retired, or still
+    /// waits for results.
     fn retirement_end(&self) -> Option<PeerError> {
         let since = self.retired_at.get()?;
         if !self.has_unanswered() {
@@ -142,8 +145,8 @@ impl Link {
         }
     }
 
-    /// Distributes replies until the connection ends. Returns the reason. Calls `on_refused` for each session with requests
-    /// that the peer has refused, because it does not lead or does not own their keys.
+    /// Distributes replies until the connection ends. Returns the reason. Calls `on_refused` for
+    /// each session with requests that the peer has refused: see [`ReplyEnd::NotLeader`].
     pub(super) fn read_all(
         self: &Arc<Self>,
         on_refused: OnRefused<'_>,
@@ -207,7 +210,7 @@ impl Link {
             ReplyEnd::Done => state.answer(bytes, Some(ForwardOutcome::Done)),
             ReplyEnd::Close => state.answer(bytes, Some(ForwardOutcome::Close)),
             ReplyEnd::NotLeader => {
-                // The next leader answers.
+                // The session sends the requests again, on another route.
                 lock(&self.routes).remove(&route);
                 drop(state);
                 on_refused(&session);

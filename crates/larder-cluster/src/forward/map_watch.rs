@@ -19,7 +19,8 @@ const RETRY: Duration = Duration::from_millis(100);
 /// The minimum time between two reads.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Reads the shard map periodically, and starts a forwarder to each other group that it has.
+/// Reads the shard map periodically, revokes the releases of failed exports, and starts a forwarder
+/// to each other group that the map has.
 pub(crate) struct MapWatch<'n> {
     /// Reads the map.
     pub(crate) keeper: &'n ShardMapKeeper,

@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The maximum time after which a session retries.
+/// A session that sends requests within this time after an outcome is retrying: the time limit of
+/// its wait for a leader continues. After this time, the requests are new ones.
 const RETRIED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The forwarded requests of a session, and their answers.
@@ -17,17 +18,19 @@ pub(super) struct RouteState {
     pub(super) batches: VecDeque<ForwardedBatch>,
     /// The number for the next batch.
     pub(super) next_id: u64,
-    /// The batch that the session waits for.
+    /// The batch that the session waits for, because its outcome was pending at the session's last
+    /// [`Route::take`](larder_session::Route::take); `None` if that call returned an outcome.
     pub(super) awaited: Option<ForwardId>,
     /// The number of received bytes of replies since the last `Continue` frame.
     pub(super) received: usize,
     pub(super) waker: Option<Waker>,
-    /// The start of the session's wait for a leader, retries included.
+    /// The start of the session's wait for a leader, retries included; `None` if it does not wait.
     pub(super) waiting_since: Option<Instant>,
     /// The time at which a batch last got an outcome; `None` after the session has started to send
     /// again.
     pub(super) ended_at: Option<Instant>,
-    /// The route of the last sent requests. Replies on other routes are dropped.
+    /// The route on which the session opened its conversation last; `None` after it has closed the
+    /// conversation. Replies on other routes are dropped.
     pub(super) route: Option<u64>,
     /// Rises with each batch that follows no unanswered one, so that the end of an old wait does
     /// not affect later requests.

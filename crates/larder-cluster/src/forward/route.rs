@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// The maximum unsent output before sessions must wait with the rest of a long value, in bytes.
 const OUTPUT_MAX: usize = 1 << 20;
-/// The maximum unsent output at which new requests are accepted, in bytes. The output may still
-/// have requests of clients that have disconnected.
+/// The maximum unsent output at which new requests are accepted, in bytes. Above it, they fail as
+/// without a leader. The output also has the requests of clients that have disconnected since.
 const OUTPUT_LIMIT: usize = 32 << 20;
 /// The number of received bytes of replies after which a `Continue` frame precedes the next
 /// requests.
@@ -26,7 +26,8 @@ pub(super) struct RemoteRoute {
     forwarder: Forwarder,
     conversation: Conversation,
     state: Arc<Mutex<RouteState>>,
-    /// The connection on which the conversation was opened last, and the number of the route.
+    /// The connection on which the conversation was opened last, and the number of the route; `None`
+    /// before the first, and after this side has closed the conversation.
     on: Option<(Arc<Link>, u64)>,
 }
 
@@ -68,7 +69,8 @@ impl RemoteRoute {
     }
 
     /// The connection for the next bytes. While requests are unanswered, this is the connection on
-    /// which they were sent, which may be retired; otherwise it is the current one.
+    /// which they were sent, which may be retired. Otherwise it is the current connection; `None` if
+    /// there is none.
     fn sending_link(&self) -> Option<Arc<Link>> {
         let of_unanswered = self.open_conversation().filter(|_| lock(&self.state).has_unanswered());
         of_unanswered.map(|(link, _)| link).or_else(|| self.present_link())
@@ -205,7 +207,8 @@ impl RemoteRoute {
         }
     }
 
-    /// The connection and route of the conversation, unless the peer has ended it.
+    /// The connection and route of the conversation; `None` if none is open, or if the peer has
+    /// ended it, or if the connection is closed.
     fn open_conversation(&self) -> Option<(Arc<Link>, u64)> {
         let is_open = |(link, route): &&(Arc<Link>, u64)| lock(&link.routes).contains_key(route);
         self.on.as_ref().filter(is_open).cloned()

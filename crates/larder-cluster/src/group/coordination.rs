@@ -1,5 +1,6 @@
-//! The threads that use etcd: one runs elections, one renews the lease of the process, and one maintains the list for
-//! clients. They are separate, so that a slow answer to one does not delay the others.
+//! Three threads that use etcd: one runs elections, one renews the lease of the process, and one
+//! maintains the list for clients. They are separate, so that a slow answer to one does not delay
+//! the others. Further threads read and write the shard map (`shard_map.rs`).
 
 use super::membership::Group;
 use crate::peers::Stop;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// How often a process renews its lease.
 const RENEWAL: Duration = Duration::from_millis(LEASE_SECS * 1000 / 5);
-/// How often the list for clients is read.
+/// How often a leader updates the list for clients, and another member reads it.
 const DISCOVERY: Duration = Duration::from_secs(1);
 
 /// The state of the threads.
@@ -73,7 +74,7 @@ impl Coordination {
         }
     }
 
-    /// Renews the lease of the process until the node shuts down.
+    /// Renews the lease of the process until the node shuts down. Then revokes the lease.
     pub(crate) fn stay_alive(&self, stop: &Stop) {
         let Some(etcd) = self.etcd() else { return };
         let addresses = self.addresses.clone();
@@ -102,7 +103,7 @@ impl Coordination {
     }
 }
 
-/// Logs once that etcd is unreachable, and once that it is reachable again.
+/// Logs once that requests to etcd fail, and once that they succeed again.
 #[derive(Default)]
 struct EtcdLog {
     error: Option<CoordinatorError>,

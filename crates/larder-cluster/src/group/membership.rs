@@ -50,7 +50,9 @@ pub struct GroupConfig {
     pub node: String,
     /// The leader's behaviour when neither etcd nor every member in sync is reachable (`--doubt`).
     pub doubt: DoubtPolicy,
-    /// The time without a leader after which a member with incomplete data may lead; `None`: never.
+    /// The time in milliseconds without a leader after which a member with incomplete data may lead.
+    /// `None`: it leads only after all members in sync have lost their items, or etcd the record,
+    /// and then with an empty cache.
     pub unclean_after: Option<Millis>,
     /// The changes that wait for acknowledgements (`--ack`), unless operators have set that for the group.
     pub ack: AckMode,
@@ -78,11 +80,12 @@ pub struct Group {
     reads_until: AtomicU64,
     /// The epoch in which the leadership started that this node is ready for; 0 if it does not lead.
     ready_epoch: AtomicU32,
-    /// The start of this node's leadership, for delta syncs of other members.
+    /// The start of this node's last leadership, for delta syncs of other members. `None` before the
+    /// first leadership, and if other members need full syncs.
     succession: Mutex<Option<Arc<Succession>>>,
     /// The number of times that this node has become the leader.
     pub elections: AtomicU64,
-    /// The journals that all handles of this server write.
+    /// The journals of this server's changes; unset until the server accepts peers.
     journals: OnceLock<Arc<Journals>>,
     /// The members that answers wait for before they are in sync: boot number, and the time up to which they have all
     /// changes.
@@ -186,12 +189,12 @@ impl Group {
         let _ = self.journals.set(Arc::clone(journals));
     }
 
-    /// The journals that all handles of this server write.
+    /// The journals of this server's changes; `None` before [`Self::set_journals`].
     pub(crate) fn journals(&self) -> Option<&Arc<Journals>> {
         self.journals.get()
     }
 
-    /// The acknowledgements of followers.
+    /// The acknowledgements of followers; `None` before the server accepts peers.
     pub fn acks(&self) -> Option<&Acknowledgements> {
         self.journals().map(|journals| journals.acks())
     }
@@ -345,7 +348,8 @@ impl Group {
         self.with(|member, _| member.end_full_sync());
     }
 
-    /// The epoch in which the current leadership of this node started, ready or not.
+    /// The epoch in which the current leadership of this node started, ready or not; `None` if this
+    /// node does not lead.
     pub(crate) fn leads_since(&self) -> Option<u32> {
         self.see(Member::leads_since)
     }

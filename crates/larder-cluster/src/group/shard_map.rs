@@ -112,8 +112,9 @@ impl ShardMapKeeper {
         Ok(())
     }
 
-    /// Writes the new owner of the slots of a migration to the map, if the map still has this revision, and both leaders
-    /// still lead in these epochs.
+    /// Writes the new owner of the slots of a migration to the map, if the map still has this
+    /// revision, and both leaders still lead in these epochs. Retries while `continues` returns
+    /// true, for at most [`TRY_MAX`].
     ///
     /// # Errors
     /// [`FinishError::Unknown`] if the write may have succeeded, else the reason of the failure.

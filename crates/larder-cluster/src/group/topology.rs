@@ -45,7 +45,7 @@ struct TopologyState {
     leaders: BTreeMap<String, LeaderView>,
     /// The groups that own slots, or will import some.
     groups: Vec<Number>,
-    /// The send time of the last read that has returned a map.
+    /// The send time of the last read that has returned a map; `None` before the first.
     read_at: Option<Instant>,
     is_due: bool,
 }
@@ -106,13 +106,13 @@ impl Topology {
         read_at.is_some_and(|read_at| read_at.elapsed() < within.min(CURRENT))
     }
 
-    /// The map, and its revision.
+    /// The map and its revision; `None` and 0 before the first map.
     pub(crate) fn map(&self) -> (Option<ShardMap>, Revision) {
         let ownership = &self.known().ownership;
         (ownership.map().cloned(), ownership.revision())
     }
 
-    /// The next planned migration.
+    /// The next planned migration; `None` if none is planned, and before the first map.
     pub(crate) fn next_migration(&self) -> Option<Migration> {
         self.known().ownership.map()?.next_migration()
     }
@@ -206,7 +206,7 @@ impl Topology {
     /// Whether there is a release whose export has ended without success. The map must be replaced
     /// before this node answers for the slots again.
     ///
-    /// Before, drops a release of an earlier leadership than `leads_since`, or any release if this
+    /// First drops a release of an earlier leadership than `leads_since`, or any release if this
     /// node does not lead (`None`).
     pub(crate) fn has_unused_release(&self, leads_since: Option<u32>) -> bool {
         let mut known = self.known();

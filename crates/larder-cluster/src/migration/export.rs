@@ -41,8 +41,8 @@ impl Export<'_> {
     /// Exports the slots to the peer.
     ///
     /// # Errors
-    /// The peer is refused, or the connection ends. A successful export ends with an error, too,
-    /// because the peer closes the connection.
+    /// The peer is refused, or the export fails. A successful export ends when the peer closes the
+    /// connection, which is an error only if the peer resets it while this node reads.
     pub(crate) fn run(&self, stream: &PeerStream) -> Result<(), PeerError> {
         let Self { group, planned, leadership, .. } = self;
         if group.leadership() != Some(*leadership) {

@@ -38,7 +38,8 @@ const FOLLOWERS_MAX: Duration = Duration::from_secs(2);
 const FLUSHED_WITHIN: Duration = Duration::from_secs(5);
 /// The number of epochs that must be left for later leaders when an import raises the epoch.
 const EPOCHS_LEFT: u32 = 1000;
-/// A leader that sends nothing for this long is unreachable.
+/// A leader that sends nothing for this long is unreachable. Also the write timeout of the
+/// connection.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks whether the migration continues.
 const SLICE: Duration = Duration::from_millis(20);
@@ -49,7 +50,7 @@ const READ_LEN: usize = 256 << 10;
 const BYTES_AHEAD: usize = 4 << 20;
 /// The number of removed items after which the importer waits for the followers.
 const ITEMS_AHEAD: usize = 1000;
-/// The number of items of a walk in one batch.
+/// About how many items a walk visits in one batch.
 const WALK_ITEMS: usize = 256;
 
 /// Imports slots that the shard map assigns to the local group.
@@ -65,7 +66,8 @@ pub(crate) struct Importer {
 /// The state of the importer that outlives an attempt.
 #[derive(Default)]
 struct ImporterState {
-    /// The last known flush generation, the leadership then, and the time of the last change of either.
+    /// The last known flush generation, the leadership then, and the time of the last change of
+    /// either. `None` before the first leadership.
     flushes: Option<(u64, u32, Instant)>,
     /// The swap that finishes the last migration had no answer, and may still take effect.
     has_pending_swap: bool,

@@ -1,5 +1,5 @@
-//! TLS of a connection that two threads use at the same time: one reads, and the other writes. They share the state of
-//! the TLS session. Lock order:
+//! TLS of a connection that two threads may use at the same time: one reads, and the other writes.
+//! They share the state of the TLS session. Lock order:
 //!
 //! ```text
 //! sending   held while records are encrypted and sent, so that they are sent in the order of their encryption

@@ -1,4 +1,5 @@
-//! A connection to another node, plain or with TLS. Two threads use it at the same time: one reads, and the other writes.
+//! A connection to another node, plain or with TLS. Two threads may use it at the same time: one
+//! reads, and the other writes.
 
 use super::encryption::Encryption;
 use super::handshake::HandshakeLimit;
@@ -119,8 +120,8 @@ impl AsFd for PeerStream {
 }
 
 impl Read for &PeerStream {
-    /// Reads as a socket does. With TLS, fails with `Interrupted` if only a part of a record has
-    /// arrived.
+    /// Reads as a socket does. With TLS, fails with `Interrupted` if bytes have arrived, but no
+    /// complete record with bytes for the reader.
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match &self.tls {
             None => (&self.socket).read(bytes),

@@ -60,8 +60,8 @@ pub(super) fn read_acks(
         while let Some((frame, len)) = Frame::read(&input, HANDSHAKE_FRAME_LEN_MAX)? {
             if let Frame::ChangedKeys(changed_keys) = frame {
                 changed_len += len;
-                // A key has a length of two bytes, so keys of one byte take three times their
-                // length, and the frames have headers.
+                // Each key follows its length in two bytes, so a key of one byte takes three. The
+                // factor 4 leaves room for the headers of the frames.
                 let fits = changed_len <= 4 * CHANGED_KEYS_LEN_MAX;
                 let Some(keys_sender) = keys_sender.as_ref().filter(|_| fits) else {
                     return Err(Violation::UnexpectedKeys.into());
@@ -104,11 +104,12 @@ pub(super) fn read_acks(
 /// Answers do not wait for a member that is too slow to be in sync.
 #[derive(Default)]
 struct JoinProgress {
-    /// The last acknowledged watermark.
+    /// The last acknowledged watermark; `None` before the first, and during a sync.
     watermark: Option<SentWatermark>,
     /// The time up to which the member has all changes.
     synced_until: Millis,
-    /// The ends of the journals at the time when answers started to wait.
+    /// The ends of the journals at the time when answers started to wait; `None` while they do not
+    /// wait.
     ends: Option<Vec<u64>>,
     has_joined: bool,
 }

@@ -14,7 +14,8 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A leader that sends nothing for this long is unreachable: it sends ten heartbeats a second.
+/// A leader that sends nothing for this long is unreachable: it sends ten heartbeats a second. Also
+/// the write timeout of the connection.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks for the shutdown of the node, and for another leader.
 const SLICE: Duration = Duration::from_millis(100);
@@ -185,7 +186,8 @@ impl Follower {
             link.note_connected();
         }
         applier.start_stream(boot);
-        // After a resume, the first frame may be a flush: no lookups until the first heartbeat.
+        // After a resume, the first frame may be a flush, so this replica answers no lookups until
+        // the first heartbeat.
         leader.note_data_until(None);
         let mut heartbeats = Heartbeats::default();
         self.receive(applier, leader, &stream, &rest, &mut heartbeats)?;

@@ -69,7 +69,8 @@ fn follower_info(follower: &FollowerStatus, group: Option<&Group>, offset: u64) 
     }
 }
 
-/// The address of a node for clients, or for members if it has published none for clients.
+/// The host and port of a node for clients, or for members if it has published none for clients;
+/// `None` if it has published no addresses.
 fn client_address(group: &Group, node: &str) -> Option<(String, u16)> {
     group.see(|member| {
         let addresses = member.view().addresses.get(node)?;

@@ -45,8 +45,8 @@ impl ReplicationStatus {
     }
 
     /// The number of connections so far that failed in the handshake or were refused. Excludes
-    /// peers that search for the leader, and imports of slots that the state of the migration does
-    /// not allow.
+    /// members that take this node for the leader of their group, and imports of slots that the
+    /// state of the migration does not allow.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
@@ -228,10 +228,11 @@ pub struct LinkStatus {
 #[derive(Clone, Debug, Default)]
 struct LinkState {
     stats: LinkStats,
-    /// The time at which bytes last arrived from the leader while its lag was known.
+    /// The time at which bytes last arrived from the leader while its lag was known; `None` before
+    /// the first heartbeat with a known lag.
     heard: Option<Instant>,
     is_connected: bool,
-    /// The time at which the last connection ended.
+    /// The time at which the last connection ended; `None` if none has ended.
     lost: Option<Instant>,
 }
 

@@ -41,8 +41,9 @@ struct Part {
 }
 
 impl Files {
-    /// Opens files for pages of `page_len` bytes, waits until no other process uses them, and sets
-    /// their sizes. Bytes within the new sizes do not change.
+    /// Opens files and block devices for pages of `page_len` bytes. Waits until no other process
+    /// uses them, for at most [`Opening::patience`]. Creates missing files, and sets the sizes of
+    /// all files. Bytes within the new sizes do not change.
     ///
     /// # Errors
     /// [`FilesError`] names the file that can't be used, and the remedy.
@@ -92,8 +93,8 @@ impl Files {
     /// returns `id`.
     ///
     /// # Errors
-    /// The system's. Some of the files may have the new id, and others the old one; then
-    /// [`Files::id`] returns `None`.
+    /// The system's. Each file may have the old id, the new one, or none. [`Files::id`] returns
+    /// `None` unless all have the same.
     pub fn begin(&self, id: u128) -> io::Result<()> {
         for (index, part) in self.parts.iter().enumerate() {
             self.header(index, id).to_page().write(part.file.as_fd())?;

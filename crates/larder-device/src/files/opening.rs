@@ -115,8 +115,8 @@ impl FilesError {
     }
 }
 
-/// Opens files for reading and writing, locks them and sets their sizes. Returns each file with the
-/// number of bytes of its pages.
+/// Opens files and block devices for reading and writing, locks them, and sets the sizes of the
+/// files. Returns each with the number of bytes of its pages.
 pub(super) fn open_all(
     specs: &[FileSpec],
     page_len: u64,
@@ -140,7 +140,7 @@ pub(super) fn open_all(
         lock(path, &file, opening, begun)?;
         opened.push((file, about));
     }
-    // No file is changed before all are locked.
+    // No content or size is changed before all files are locked.
     let sized = |((file, about), spec): ((File, Metadata), _)| {
         check_content(spec, &file)?;
         let len = if about.file_type().is_block_device() {
@@ -160,8 +160,9 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// Opens a block device, or opens or creates a regular file. Refuses a file that other users may
-/// access, or that belongs to a user other than this one or [`Opening::owner`].
+/// Opens a block device, or opens or creates a regular file. Refuses other kinds of files, symbolic
+/// links to files, files with several names, files that other users may access, and files that
+/// belong to another user than this one or [`Opening::owner`].
 fn open_own(
     path: &Path,
     opening: &Opening,
@@ -208,8 +209,9 @@ fn open_own(
     Ok((file, about))
 }
 
-/// Opens a block device exclusively, and waits while it is in use: the system refuses mounted
-/// devices. Symbolic links are allowed, because device names often are links.
+/// Opens a block device exclusively. While it is in use, which includes a mounted device, retries
+/// until [`Opening::patience`] has passed since `begun`. Symbolic links are allowed, because device
+/// names often are links.
 fn open_device(path: &Path, opening: &Opening, begun: Instant) -> Result<File, FilesError> {
     loop {
         let mut options = OpenOptions::new();
@@ -251,8 +253,8 @@ fn lock(path: &Path, file: &File, opening: &Opening, begun: Instant) -> Result<(
     }
 }
 
-/// Refuses files that start with neither a header of this crate nor zeros, because the cache would
-/// overwrite them.
+/// Refuses a file that starts with neither a header of this crate nor a page of zeros, and a file
+/// that is shorter than a page but not empty, because the cache would overwrite them.
 fn check_content(spec: &FileSpec, file: &File) -> Result<(), FilesError> {
     let path = &spec.path;
     let is_foreign = match Page::read(file.as_fd(), 1) {
@@ -283,8 +285,8 @@ fn len_of_device(spec: &FileSpec, page_len: u64, mut file: &File) -> Result<u64,
     }
 }
 
-/// Sets the size of a file and allocates all of its blocks. Returns the number of bytes of its
-/// pages.
+/// Sets the size of a file, and allocates all of its blocks if the file system supports that.
+/// Returns the number of bytes of its pages.
 fn allocate(spec: &FileSpec, page_len: u64, file: &File) -> Result<u64, FilesError> {
     let len = spec.bytes / page_len * page_len;
     let whole = HEADER_LEN + len;

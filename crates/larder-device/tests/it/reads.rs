@@ -96,7 +96,7 @@ fn dropping_a_reader_waits_for_its_reads() {
             (0..DEPTH as u64).map(|page| Read::new(page * PAGE_LEN, 65_536)).collect();
         for (number, read) in reads.iter().enumerate() {
             reader.begin(Arc::clone(read)).ok().unwrap();
-            // The rest is not even submitted.
+            // The reads after this one are not submitted before the reader is dropped.
             if number == DEPTH / 2 {
                 reader.submit();
             }
@@ -216,7 +216,7 @@ fn a_reader_may_move_to_another_thread() {
     });
 }
 
-/// Drivers use the ring's own descriptor, edge-triggered.
+/// Drivers poll the ring's own descriptor, edge-triggered, as mio does here.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_end_of_a_read_can_be_polled_for() {

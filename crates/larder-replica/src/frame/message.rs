@@ -52,7 +52,8 @@ pub enum Frame<'b> {
     Accepted {
         /// The boot number of the leader's process.
         boot: u64,
-        /// The epoch of the leader of a group; 0 if the process leads no group.
+        /// The epoch of the leader of a group; 0 if the process does not lead or is not ready to
+        /// lead.
         epoch: u32,
     },
     /// A full sync starts. A follower removes all its items; an importing leader removes none.
@@ -102,7 +103,7 @@ pub enum Frame<'b> {
         number: u64,
         /// The age of the oldest change that the leader has not sent yet, in milliseconds. `None`
         /// if another node may lead already, because this node does not know the changes of that
-        /// leader, and in an export.
+        /// leader, and in an export. 0 on a connection for forwarded requests.
         lag_ms: Option<u32>,
         /// The send time, in milliseconds on a clock of the leader.
         sent: u64,
@@ -137,12 +138,13 @@ pub enum Frame<'b> {
     Request {
         /// The conversation.
         route: u64,
-        /// The last request is incomplete.
+        /// More bytes of the same batch of requests follow.
         more: bool,
         /// The bytes.
         bytes: &'b [u8],
     },
-    /// The forwarding node has room for more of a paused reply.
+    /// The forwarding node has taken the replies so far, and has room for more. A paused reply
+    /// continues.
     Continue {
         /// The conversation.
         route: u64,
@@ -194,7 +196,8 @@ pub enum ReplyEnd {
     Done,
     /// The client's connection must be closed.
     Close,
-    /// This node does not lead, or does not own the keys. It has executed none of the requests.
+    /// This node does not lead, does not own the keys, or shuts down. It has executed none of the
+    /// requests of the batch.
     NotLeader,
 }
 

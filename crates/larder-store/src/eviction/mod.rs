@@ -13,7 +13,7 @@
 //! | file | decision |
 //! |---|---|
 //! | `size_class` | which items share segments because of their size |
-//! | `queue` | none: the names of the two queues |
+//! | `queue_kind` | none: the names of the two queues |
 //! | `lists` | FIFO order: linked lists of segment numbers |
 //! | `victim_queues` | which segment is evicted next |
 //! | `verdict` | whether an item of that segment is kept |

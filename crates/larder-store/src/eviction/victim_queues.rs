@@ -222,7 +222,7 @@ impl Queues {
         (0..LISTS).filter_map(|list| self.lists.front(list))
     }
 
-    /// The next victim of a queue.
+    /// The next victim of a queue; `None` if the queue is empty.
     fn oldest(&self, queue: Queue) -> Option<Victim> {
         let now = self.totals[queue as usize].pushed;
         let lists = (0..SizeClass::COUNT).map(|class| queue as usize * SizeClass::COUNT + class);

@@ -45,7 +45,7 @@ impl AckMode {
         }
     }
 
-    /// The mode with this name.
+    /// The mode with this name; `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
@@ -177,8 +177,8 @@ impl Acknowledgements {
     }
 
     /// The state of a position. After [`AckState::Pending`], `waker` is called when the state
-    /// changes. [`AckState::Lost`] is returned only once, for the batch that then drops the
-    /// position.
+    /// changes. After [`AckState::Lost`], the caller drops the position: a second call could return
+    /// another state.
     #[cold]
     pub(super) fn state_of(&self, position: &AckPosition, waker: &Waker) -> AckState {
         let mut state = self.lock();
@@ -253,7 +253,8 @@ impl Acknowledgements {
         })
     }
 
-    /// Whether all required followers have everything up to these offsets.
+    /// Whether all required followers have everything up to these offsets, and the effects of all
+    /// flushes by handles.
     #[must_use]
     pub fn all_have_passed(&self, offsets: &[u64]) -> bool {
         let followers: Vec<u64> = self.lock().followers.keys().copied().collect();

@@ -36,8 +36,9 @@ pub(super) struct Journal {
 }
 
 impl Journals {
-    /// Journals of `bytes` bytes in all for `handles` handles at the same time. Each further handle
-    /// gets another journal of the same length.
+    /// Journals of at most `bytes` bytes in all for `handles` handles at the same time. The length
+    /// of each is rounded down to a power of two, but is at least 2 KiB. Each further handle gets
+    /// another journal of the same length.
     #[must_use]
     pub fn new(bytes: usize, handles: usize) -> Arc<Self> {
         let each = bytes / handles.max(1);

@@ -45,8 +45,8 @@ impl std::hash::Hasher for KeyHasher {
         self.secrets.seed = rapidhash_v3_seeded(bytes, &self.secrets);
     }
 
-    /// Ignores the length of a key, which precedes its bytes. The hash of the bytes depends on it
-    /// anyway.
+    /// Ignores the length of a key, which `Hash` writes before the bytes of the key. The hash of the
+    /// bytes depends on their number anyway.
     #[inline]
     fn write_usize(&mut self, _: usize) {}
 

@@ -255,7 +255,7 @@ impl<'t, E: Engine> Worker<'t, E> {
         Attributes { client_flags, expiry, ..Attributes::default() }
     }
 
-    /// Repeats `store` while other threads use the memory that could be evicted. A thread that is
+    /// Repeats `attempt` while other threads use the memory that could be evicted. A thread that is
     /// preempted within a batch, or holds a lease, keeps memory for a while. So this thread keeps
     /// no batch and no lease while it waits.
     fn until_there_is_room<T>(

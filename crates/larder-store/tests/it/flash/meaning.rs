@@ -31,7 +31,7 @@ fn items_beyond_memory_are_found_on_flash() {
     let (cache, mut client, _) = full(60_000);
     let gauges = cache.flash_gauges().unwrap();
     assert!(gauges.objects_used > 30_000, "{gauges:?}");
-    // On a busy machine the writing threads may be late.
+    // On a busy machine the writing threads may be late, so that items are evicted without a write.
     let (items, evicted) = (cache.gauges().items, cache.gauges().evictions);
     assert!(items > 58_000, "{items}");
     let found = (0..60_000).filter(|i| match client.get(&key(*i)) {
@@ -242,8 +242,9 @@ fn a_cache_without_eviction_demotes_no_item() {
     assert_eq!(cache.flash_gauges().unwrap().objects_written, 0);
 }
 
-/// A page that is not full becomes readable again when an item with a later expiry is written to
-/// it.
+/// Lookups skip a page whose items have all expired. If the page is not full, an item with a later
+/// expiry may be written to it. Then lookups read the page again, so the index must not refer to
+/// its old items any more.
 #[test]
 fn a_key_that_was_stored_after_its_item_had_expired_has_one_item() {
     let device = Memory::new(128 * MIB, 7);

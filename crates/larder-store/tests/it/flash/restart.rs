@@ -104,7 +104,7 @@ fn a_restart_without_flash_keeps_only_items_in_memory() {
     assert_eq!(client.get(&key(5)), Some(b"new".to_vec()));
 }
 
-/// Fields that do not fit the header survive demotion, promotion and a restart.
+/// Fields that do not fit the header of an item survive demotion, promotion and a restart.
 #[test]
 fn extended_items_are_the_same_on_flash_and_after_a_restart() {
     let device = Memory::new(128 * MIB, 5);

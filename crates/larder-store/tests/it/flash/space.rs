@@ -157,7 +157,7 @@ fn a_request_that_waits_for_a_buffer_is_woken_when_one_is_free() {
         std::thread::sleep(Duration::from_micros(100));
     }
     assert!(asked <= 10, "{asked} times");
-    // A second later, the next request takes a buffer of the reads that are not used.
+    // Two seconds later, the next request takes a buffer of the reads that are not used.
     let mut client = Client::new(&cache, &now);
     now.store(seconds + 2, Relaxed);
     assert_eq!(client.get(&key(wanted)), Some(value(wanted, 0, 1000)));

@@ -162,8 +162,8 @@ pub(crate) struct Lap {
 
 impl Stopwatch {
     pub(crate) fn start() -> Self {
-        // The queue's time is read first here and last in `lap`. If the thread loses its processor
-        // in between, its sleep is underestimated.
+        // `queued_time` is called first here and last in `lap`, so its interval contains the other
+        // two. If the thread loses its processor between the calls, its sleep is underestimated.
         let queued = queued_time();
         Self { queued, cpu: cpu_time(), begun: Instant::now() }
     }

@@ -137,7 +137,8 @@ impl Test {
         let (end, mut random) = (Instant::now() + time, Random::new(99));
         let mut engine = self.cache.handle();
         for round in 1_u32.. {
-            // On a busy machine the other threads may start late.
+            // On a busy machine the other threads may start late, so the test lasts until they have
+            // stored something.
             let has_begun = self.stored.load(Ordering::Relaxed) > 0;
             let is_late = Instant::now() >= end + PATIENCE;
             if self.is_over() || Instant::now() >= end && has_begun || is_late {
