@@ -191,7 +191,7 @@ pub struct Delete<'b> {
     pub value_only: bool,
     /// The expiry of a kept item (`md T`).
     pub touch: Option<Exptime>,
-    /// The client flags of a kept item (`md F`).
+    /// The client flags of an item kept without its value (`md F` with `x`).
     pub client_flags: Option<u32>,
     /// The format of the answer.
     pub format: ReplyFormat<'b>,
