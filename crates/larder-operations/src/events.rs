@@ -1,5 +1,8 @@
-//! Events for observers. An operation on a key reports its lookup result and its change once, after
-//! it took effect. [`OpContext::set`](crate::OpContext::set) reports nothing.
+//! Events for observers. An operation on a key reports its lookup result once, after it took
+//! effect. A second event reports the outcome of a store, the removal of a live item, or the item
+//! that a lookup or [`OpContext::count`](crate::OpContext::count) has created. Other changes, such
+//! as those of a number or an expiry, have no event. A refused operation may report the refusal
+//! alone, or nothing. [`OpContext::set`](crate::OpContext::set) reports nothing.
 
 use crate::{Limits, StoreKind, StoreOutcome};
 use larder_store::{Expiry, Item, Lease, Lookup, Now};

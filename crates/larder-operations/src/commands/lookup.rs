@@ -50,7 +50,8 @@ pub struct Recache {
 pub struct ItemView<'a, L> {
     /// The attributes before the lookup.
     pub attributes: Attributes,
-    /// The expiry after the lookup.
+    /// The expiry after the lookup. For a created item, [`LookupOptions::touch`] if it is set, even if
+    /// the item was stored with another expiry.
     pub expiry: Expiry,
     /// The CAS after the lookup; 0 if the engine keeps none.
     pub cas: u64,
