@@ -99,7 +99,7 @@ pub trait Host {
     }
 
     /// The log streams that have a watcher, and [`Streams::PREFIXES`] if requests are counted by prefix.
-    /// Sessions call it at least once per poll.
+    /// Sessions call it in each poll, except in one that only checks whether held replies may be sent.
     fn observed(&self) -> Streams {
         Streams::default()
     }

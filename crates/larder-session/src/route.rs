@@ -122,7 +122,7 @@ impl Routes {
         self.0.is_empty()
     }
 
-    /// The open route to a group.
+    /// The open route to a group; `None` if there is none.
     pub(crate) fn get(&mut self, group: Group) -> Option<&mut Box<dyn Route>> {
         self.0.get_mut(&group)
     }

@@ -116,7 +116,7 @@ fn read_ahead_does_not_delay_an_answered_session() {
         let mut it = Conversation::new(seed, b"get a\r\nget b\r\nget c\r\nget d\r\nget e\r\n");
         loop {
             match it.poll().next {
-                // One at a time, so that other reads stay pending.
+                // The test completes one read at a time, so that the other reads stay pending.
                 Next::Wait => assert_eq!(it.server.engine.storage().complete(1), 1),
                 Next::Yield => (),
                 Next::Read { .. } => break,
@@ -268,7 +268,8 @@ fn a_reply_is_dropped_if_leadership_ends_within_its_poll() {
         let mut it = Leader::new(AckMode::Writes);
         let mut session = if is_resp { Session::resp(0, false) } else { Session::new() };
         let set = if is_resp { "set k 1\r\nset l 1\r\n" } else { "set k 0 0 1\r\n1\r\nmn\r\n" };
-        // The session requests a waker after it has carried out the changes.
+        // The session requests a waker after it has carried out the changes, so leadership ends between the changes
+        // and the check for acknowledgements.
         let journals = Arc::clone(&it.journals);
         let waker = || {
             journals.acks().abandon();
