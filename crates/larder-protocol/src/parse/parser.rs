@@ -79,7 +79,9 @@ impl Parser {
     }
 
     /// Parses the request at the start of `input`. Returns [`Parsed::Incomplete`] if the result depends on bytes that
-    /// have not arrived, so any split of a stream gives the same requests.
+    /// have not arrived, so any split of a stream gives the same requests. Two details depend on the split: whether the
+    /// last key of a retrieval line is known to be the last, and whether the parser consumes the rest of a faulty line
+    /// or leaves that to the caller.
     #[inline]
     pub fn parse<'b>(&mut self, input: &'b [u8]) -> Parsed<'b> {
         match self.state {

@@ -155,8 +155,8 @@ pub struct Store<'b> {
     /// Whether CRLF follows the value, as text requires. Always true in binary.
     pub terminated: bool,
     /// Store only if the item has this CAS. The outcome is `EX` if the CAS differs, and `NF` if
-    /// there is no item. `None` also if the dialect ignores the number: for `ms`, any number with
-    /// the mode add, and 0 with append or prepend.
+    /// there is no item; append and prepend then ignore the CAS. `None` also if the dialect ignores
+    /// the number: for `ms`, any number with the mode add, and 0 with append or prepend.
     pub compare: Option<u64>,
     /// The CAS of the stored item (`ms E`, never 0).
     pub new_cas: Option<u64>,
