@@ -1,4 +1,5 @@
-//! Replies that confirm a change are held until replicas acknowledge the change; other replies are not.
+//! The replies of a poll that confirm a change are held until replicas acknowledge the change. The replies of a poll
+//! without a change are not held.
 
 use super::leader::member;
 use super::scattering::by_last_byte;
@@ -109,7 +110,7 @@ fn a_waiting_lookup_counts_its_read_once() {
     }
 }
 
-/// Some of the items that the session reads ahead are in memory already.
+/// A session that has answered all requests does not wait for the reads ahead that are still pending.
 #[test]
 fn read_ahead_does_not_delay_an_answered_session() {
     for seed in SEEDS {
