@@ -88,7 +88,8 @@ pub enum Event<'e> {
         outcome: StoreOutcome,
         /// The kind of store.
         kind: StoreKind,
-        /// Seconds until the item expires; `None` if it never does.
+        /// Seconds until the expiry of the operation; `None` if this is never, and if a
+        /// [`Swap`](crate::Swap) keeps the expiry of the old item.
         ttl: Option<u32>,
         /// The size class of the item, counted from 0.
         class: usize,
