@@ -63,8 +63,8 @@ pub enum Next {
     /// Send the output, then close the connection. Discard the unconsumed input.
     Close,
     /// Close the connection at once and drop the held output. Either replicas may never acknowledge
-    /// the changes that it confirms, or this server does not own the keys of a forwarded request
-    /// any more.
+    /// the changes that this output confirms, or this server does not own the keys of a forwarded
+    /// request any more.
     Abandon,
 }
 
