@@ -56,7 +56,7 @@ pub enum CommandError<'b> {
     LoginRequired,
     /// The server is a replica: only the leader accepts changes.
     ReadOnly,
-    /// The group of servers currently has no leader.
+    /// No leader of the group that owns the key can answer.
     NoLeader,
     /// The user or the password is wrong.
     WrongPassword,
