@@ -32,7 +32,7 @@ impl<'a, E: Engine> OpContext<'a, E> {
     }
 
     /// Samples a request for the statistics of hot keys: counts about one in a hundred. An interface calls this once
-    /// for each answered request.
+    /// for each key of an answered request, or [`HotKeys::pick`](crate::HotKeys::pick) once for a batch.
     #[inline]
     pub fn sample(&self, key: HashedKey<'_>) {
         if self.counters.hot_keys.pick(1).is_some() {

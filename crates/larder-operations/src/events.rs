@@ -1,5 +1,8 @@
-//! Events for observers. An operation on a key reports its lookup result and its change once, after
-//! it took effect. [`OpContext::set`](crate::OpContext::set) reports nothing.
+//! Events for observers. An operation on a key reports its lookup result once, after it took
+//! effect. A second event reports the outcome of a store, the removal of a live item, or the item
+//! that a lookup or [`OpContext::count`](crate::OpContext::count) has created. Other changes, such
+//! as those of a number or an expiry, have no event. A refused operation may report the refusal
+//! alone, or nothing. [`OpContext::set`](crate::OpContext::set) reports nothing.
 
 use crate::{Limits, StoreKind, StoreOutcome};
 use larder_store::{Expiry, Item, Lease, Lookup, Now};
@@ -85,7 +88,8 @@ pub enum Event<'e> {
         outcome: StoreOutcome,
         /// The kind of store.
         kind: StoreKind,
-        /// Seconds until the item expires; `None` if it never does.
+        /// Seconds until the expiry of the operation; `None` if this is never, and if a
+        /// [`Swap`](crate::Swap) keeps the expiry of the old item.
         ttl: Option<u32>,
         /// The size class of the item, counted from 0.
         class: usize,

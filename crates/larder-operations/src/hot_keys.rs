@@ -68,8 +68,8 @@ impl Default for HotKeys {
 }
 
 impl HotKeys {
-    /// Advances by this many requests. Returns the index of the request to count, at most one per call. Only the owning
-    /// thread may call this.
+    /// Advances by this many requests. Returns the index of the request to count among them; `None` if none is to be
+    /// counted. Only the owning thread may call this.
     #[inline]
     #[must_use]
     pub fn pick(&self, requests: usize) -> Option<usize> {

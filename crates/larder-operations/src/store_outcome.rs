@@ -10,16 +10,18 @@ pub enum StoreOutcome {
         /// The length of the whole value in bytes.
         len: usize,
     },
-    /// `Add` found an item; `Replace`, `Append` or `Prepend` found none; or the concatenated value
-    /// would be too large.
+    /// `Add` found an item; `Replace`, `Append` or `Prepend` found none; the condition of a
+    /// [`Swap`](crate::Swap) does not hold; or the concatenated value would be too large.
     NotStored,
     /// The item has another CAS.
     Exists,
     /// The store has a CAS, and there is no item.
     NotFound,
-    /// The item would be larger than [`Limits::item_size_max`](crate::Limits::item_size_max).
+    /// The item would be larger than [`Limits::item_size_max`](crate::Limits::item_size_max), or
+    /// the engine refuses it for any other reason than memory.
     TooLarge,
-    /// Nothing can be evicted to make room.
+    /// Nothing can be evicted to make room, or the caller of
+    /// [`OpContext::swap`](crate::OpContext::swap) could not show the old item.
     OutOfMemory,
     /// The item is on slower storage: repeat the operation.
     Pending,

@@ -46,7 +46,8 @@ pub enum Answer<'b> {
     Deleted,
     /// An expiry was set: `TOUCHED`, and success of a binary touch.
     Touched,
-    /// Another command was executed: `OK`, `RESET`.
+    /// Another command was executed: `OK`, `RESET`, and success of a binary flush, quit or login.
+    /// Also a RESP `SET` that stored its value.
     Ok,
     /// An add found an item, or a replace, append or prepend found none: `NOT_STORED`, `NS`.
     NotStored {
@@ -90,8 +91,9 @@ pub enum Answer<'b> {
     Line(&'b [u8]),
     /// The request was refused.
     Error {
-        /// Whether the server blames the request: `ERROR`, `CLIENT_ERROR`, a binary status or a
-        /// RESP error code such as `ERR`. Otherwise the server is at fault.
+        /// Whether the server blames the request: `ERROR`, `CLIENT_ERROR`, some binary statuses such
+        /// as invalid arguments, and the RESP codes `ERR`, `WRONGTYPE`, `NOAUTH` and `NOPERM`. False
+        /// for all other errors.
         client: bool,
         /// The server's error message, without the line's end. In text and RESP, it includes the
         /// first word.

@@ -9,7 +9,7 @@ use crate::request::KEY_LEN_MAX;
 pub struct DumpItem<'k> {
     /// The decoded key.
     pub key: &'k [u8],
-    /// Whether text shows the key in base64.
+    /// Whether text requests have to send the key in base64. `metadump` percent-encodes all keys.
     pub binary_key: bool,
     /// The expiry in Unix seconds; `None` if the item never expires.
     pub expires: Option<u32>,

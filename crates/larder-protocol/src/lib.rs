@@ -1,7 +1,8 @@
 //! The wire formats of memcached and Redis as values. For servers: bytes in, requests out; replies in,
 //! bytes out. For clients: requests in, bytes out; bytes in, answers out.
 //!
-//! This crate has no sockets and no clocks, and allocates nothing per memcached request.
+//! This crate has no sockets and no clocks. It allocates nothing per memcached request, except for some administrative
+//! answers.
 //!
 //! For servers, start with [`Parser::parse`], which reads all three dialects of memcached, then [`Request`],
 //! which the dialects share, then [`reply`]. RESP has its own reader, [`resp::read`]. For clients, start with

@@ -38,8 +38,8 @@ pub struct Context<'a, E: Engine, H: Host> {
     /// The settings of all sessions.
     pub settings: &'a Settings,
     /// Makes a waker for this connection. After [`Next::Wait`] or [`Progress::hold`], the waker is
-    /// called when a read of slower storage has ended, a reply to a forwarded request has arrived,
-    /// or replicas have acknowledged a change.
+    /// called when a read of slower storage has ended, a reply to a forwarded request has arrived, a
+    /// route has room for more bytes, or replicas have acknowledged a change or never will.
     pub waker: &'a dyn Fn() -> Waker,
 }
 
@@ -63,8 +63,8 @@ pub enum Next {
     /// Send the output, then close the connection. Discard the unconsumed input.
     Close,
     /// Close the connection at once and drop the held output. Either replicas may never acknowledge
-    /// the changes that it confirms, or this server does not own the keys of a forwarded request
-    /// any more.
+    /// the changes that this output confirms, or this server does not own the keys of a forwarded
+    /// request any more.
     Abandon,
 }
 

@@ -1,5 +1,6 @@
-//! Events of requests, for watchers of the log and for counts by prefix. The session reads at least
-//! once per poll which events the host observes. If it observes none, an operation pays one branch.
+//! Events of requests, for watchers of the log and for counts by prefix. In each poll that may
+//! answer requests, the session reads which events the host observes. If the host observes none, an
+//! operation pays one branch.
 
 use crate::{Host, PrefixEvent};
 use larder_operations::{Event, LookupResult, Observer, StoreKind, StoreOutcome};

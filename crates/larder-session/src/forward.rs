@@ -1,4 +1,5 @@
-//! Forwards requests to the leader of this server's group.
+//! Forwards requests to the leader of this server's group, and stores with a long value to the leader of
+//! any group.
 //!
 //! The session sends the bytes of complete requests unchanged. The leader parses and answers them
 //! with a session of its own, and this session copies the bytes of the replies to the output. It
@@ -20,7 +21,8 @@ use larder_protocol::resp::CommandError;
 use larder_protocol::{KEY_LEN_MAX, ReplyFormat, Request, reply};
 use larder_store::Engine;
 
-/// The longest line of keys, in bytes, that the session forwards.
+/// The length in bytes above which the session closes the connection instead of waiting for the end of a
+/// line of keys.
 const LINE_LEN_MAX: usize = 1 << 20;
 
 /// The reply format of a request about items; `None` for other requests.

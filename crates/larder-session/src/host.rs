@@ -88,7 +88,7 @@ pub trait Host {
     /// Sets the memory limit (`cache_memlimit`), in MiB.
     ///
     /// # Errors
-    /// The range of accepted limits. It may contain only the current limit.
+    /// The range of accepted limits, in MiB. It may contain only the current limit.
     fn set_memory_limit(&self, _mib: u32) -> Result<(), RangeInclusive<usize>> {
         Err(0..=0)
     }
@@ -99,7 +99,7 @@ pub trait Host {
     }
 
     /// The log streams that have a watcher, and [`Streams::PREFIXES`] if requests are counted by prefix.
-    /// Sessions call it at least once per poll.
+    /// Sessions call it in each poll, except in one that only checks whether held replies may be sent.
     fn observed(&self) -> Streams {
         Streams::default()
     }
@@ -161,7 +161,7 @@ pub trait GroupMap {
 pub enum PrefixEvent {
     /// `get` or `gat`; true if it found the item.
     Get(bool),
-    /// A store, with any outcome.
+    /// A store, unless its item is too large or finds no memory.
     Set,
     /// A removal, with any outcome.
     Delete,

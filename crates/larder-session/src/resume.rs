@@ -11,12 +11,14 @@ use larder_operations::CommandClass;
 use larder_protocol::{KEY_LEN_MAX, Request, Store, reply};
 use larder_store::{Engine, HashedKey, Refusal, WalkState};
 
-/// The longest value, in bytes, that the session waits for in the input buffer instead of receiving it in pieces.
+/// The longest value, in bytes with its line end, that the session waits for in the input buffer. It receives or
+/// forwards a longer value in pieces. It also receives in pieces a value with tags, and a value that is longer than the
+/// engine's `upload_len_min`.
 const BUFFERED_BODY_MAX: u64 = 64 << 10;
 
 impl<E: Engine> Session<E> {
-    /// Starts a store whose value is incomplete in the input: waits for a short value, and receives a long one in
-    /// pieces.
+    /// Handles a store whose value is incomplete in the input: waits for a short value, receives or forwards a long one
+    /// in pieces, or refuses the store and discards the value.
     pub(crate) fn start_body<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

@@ -56,7 +56,7 @@ pub enum ForwardOutcome {
     /// The connection to the owner failed. The owner may have executed some of the requests, and
     /// sends no reply.
     ConnectionLost,
-    /// The group has no leader that could answer.
+    /// No leader can answer: the group has none, or too many bytes for its leader are unsent.
     NoLeader,
 }
 
@@ -73,8 +73,8 @@ pub trait Route: Send {
     /// Sends more bytes of the last request to the same node. Drops them if the request has failed.
     fn pass_rest(&mut self, bytes: &[u8], more: bool, waker: &Waker);
 
-    /// Whether the route accepts more bytes of a request. If not, the route calls `waker` when it
-    /// has room again.
+    /// Whether the route accepts more bytes of a request, or drops them because the request fails.
+    /// If not, the route calls `waker` when it has room again.
     fn has_room(&mut self, waker: &Waker) -> bool;
 
     /// Appends the bytes of the replies that have arrived, and returns the outcome of the requests.
@@ -122,7 +122,7 @@ impl Routes {
         self.0.is_empty()
     }
 
-    /// The open route to a group.
+    /// The open route to a group; `None` if there is none.
     pub(crate) fn get(&mut self, group: Group) -> Option<&mut Box<dyn Route>> {
         self.0.get_mut(&group)
     }

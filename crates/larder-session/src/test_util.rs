@@ -310,8 +310,8 @@ impl<E: Engine> TestClient<E> {
             let taken = self.unsent.len().min(self.takes);
             let moved = taken > 0 || self.unsent.len() > unsent || self.unread.len() < unread;
             self.received.extend(self.unsent.drain(..taken));
-            // A dump may examine a range without items, and a read of slower storage may end before the session waits
-            // for it.
+            // A poll makes no progress if a dump examines a range without items, or if a read of slower storage ends
+            // before the session waits for it.
             let may_be_idle = self.session.state() == State::Dumping || server.complete.is_some();
             match progress.next {
                 Next::Read { wanted } => {

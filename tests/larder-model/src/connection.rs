@@ -26,7 +26,7 @@ enum Waiting {
 }
 
 impl ModelConnection {
-    /// Processes the input of a client at `now`; returns the answers.
+    /// Processes the input of a client at `now`, in Unix seconds. Returns the answers.
     pub fn receive(&mut self, model: &mut Model, now: u32, bytes: &[u8]) -> Vec<u8> {
         self.input.extend(bytes);
         let mut out = Vec::new();

@@ -15,11 +15,11 @@ use std::collections::{HashMap, HashSet};
 /// Properties of the server that the model represents.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The answer to `version`.
+    /// The version in the answer to `version`.
     pub version: String,
     /// Maximum size of an item in bytes (option `-I`).
     pub item_size_max: usize,
-    /// Maximum item size of each slab class, which `me` reports.
+    /// Maximum item size of each slab class in bytes. `me` reports the class of an item.
     pub classes: Vec<usize>,
 }
 
@@ -31,13 +31,13 @@ pub struct Model {
     cas: u64,
     /// The tags that requests have named so far.
     tags: HashSet<Vec<u8>>,
-    /// Time of a delayed flush, which removes all items stored before it.
+    /// Time of a delayed flush, in Unix seconds. The flush removes all items stored before it.
     flush_at: Option<u32>,
 }
 
 /// Bytes that memcached adds to key, flags and value: header, CAS, terminator and CRLF.
 const OVERHEAD: usize = 59;
-/// Maximum length of a value that `incr` and `decr` parse as a number.
+/// Maximum length, in bytes, of a value that `incr` and `decr` parse as a number.
 const NUMBER_LEN_MAX: usize = 512 << 10;
 
 impl Model {
@@ -47,7 +47,7 @@ impl Model {
         Self { settings, items: HashMap::new(), cas: 0, tags: HashSet::new(), flush_at: None }
     }
 
-    /// Executes `request` at `now`; returns the answer.
+    /// Executes `request` at `now`, in Unix seconds. Returns the answer; empty if it is suppressed.
     pub fn answer(&mut self, now: u32, request: &Request<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         self.remove_expired(now);

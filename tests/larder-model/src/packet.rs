@@ -4,7 +4,7 @@
 //! `extras=<bytes>` are appended to the extras in the given order. `number` is a value of eight bytes,
 //! `value` is the rest of the line, and `cas` is a number or the name of a CAS. `key`, `opaque` and
 //! `status` set these fields of the packet. `magic`, `keylen`, `extlen` and `bodylen` replace the
-//! right values in the header, for malformed packets.
+//! correct values in the header, for malformed packets.
 
 use crate::escape::{bytes, cas};
 use crate::piece::{Form, Piece};

@@ -36,11 +36,11 @@ pub type Version = [u32; 3];
 pub struct Case {
     /// File and line, and the name if the case has one.
     pub place: String,
-    /// The first version of memcached that gives these answers.
+    /// The first version of memcached that gives these answers; `None` if all versions do.
     pub since: Option<Version>,
-    /// The reason why memcached gives other answers.
+    /// The reason why memcached gives other answers; `None` if it gives the same.
     pub larder: Option<String>,
-    /// Whether the case may run in real time.
+    /// Whether a case that advances the clock may also run in real time.
     pub sleep: bool,
     /// Whether the case needs more than the model.
     pub unmodelled: bool,

@@ -48,9 +48,10 @@ pub struct Recache {
 /// A view of an item that was looked up.
 #[derive(Debug)]
 pub struct ItemView<'a, L> {
-    /// The attributes before the lookup.
+    /// The attributes before the lookup, or of the created item.
     pub attributes: Attributes,
-    /// The expiry after the lookup.
+    /// The expiry after the lookup. For a created item, [`LookupOptions::touch`] if it is set, even if
+    /// the item was stored with another expiry.
     pub expiry: Expiry,
     /// The CAS after the lookup; 0 if the engine keeps none.
     pub cas: u64,
@@ -62,7 +63,8 @@ pub struct ItemView<'a, L> {
     pub accessed: Seconds,
     /// Whether the client has won the right to fill the item.
     pub won: bool,
-    /// Whether another client has already won the right to fill the item.
+    /// Whether another client has already won the right to fill the item. Always false without
+    /// [`LookupOptions::may_win`].
     pub win_taken: bool,
     /// Whether this lookup has created the item.
     pub created: bool,

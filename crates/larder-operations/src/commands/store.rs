@@ -37,11 +37,13 @@ pub struct Store<'v> {
     pub value: &'v [u8],
     /// The length of the value in bytes.
     pub value_len: usize,
-    /// Client flags, which the cache does not interpret.
+    /// Client flags, which the cache does not interpret. `Append` and `Prepend` to an existing item
+    /// ignore them.
     pub client_flags: u32,
-    /// When the item expires.
+    /// When the item expires. `Append` and `Prepend` ignore it.
     pub expiry: Expiry,
-    /// Stores the value only if the item has this CAS. 0 never matches.
+    /// Stores the value only if the item has this CAS. 0 never matches. Ignored if `Add` finds an item,
+    /// and if `Append` or `Prepend` finds none.
     pub compare: Option<u64>,
     /// The CAS of the stored item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,

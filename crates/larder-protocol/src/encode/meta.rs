@@ -125,7 +125,8 @@ pub struct SetOptions {
     pub client_flags: u32,
     /// `T`: when the item expires.
     pub expiry: Exptime,
-    /// `C`: store only if the item has this CAS. [`StoreMode::Add`] ignores it.
+    /// `C`: store only if the item has this CAS. [`StoreMode::Add`] ignores it, and
+    /// [`StoreMode::Append`] and [`StoreMode::Prepend`] ignore 0.
     pub compare: Option<u64>,
     /// `E`: the CAS of the stored item; 0 lets the server choose.
     pub new_cas: Option<u64>,
@@ -206,7 +207,7 @@ pub struct DeleteOptions {
     pub new_cas: Option<u64>,
     /// `T`: the expiry of the kept item.
     pub touch: Option<Exptime>,
-    /// `F`: the client flags of the kept item.
+    /// `F`: the client flags of an item that the flag `x` keeps without its value.
     pub client_flags: Option<u32>,
     /// `O`: a number that the answer repeats.
     pub opaque: Option<u64>,

@@ -8,7 +8,8 @@ use Shows::Nothing;
 pub(super) struct Flag {
     pub(super) letter: u8,
     pub(super) argument: Argument,
-    /// The commands that support the flag. Other commands accept and ignore it.
+    /// The commands that support the flag. Other commands accept and ignore it, with two
+    /// exceptions: `md` refuses `G`, and `mt` refuses all flags except `b`, `k`, `O` and `q`.
     pub(super) commands: &'static [Command],
     pub(super) shows: Shows,
     /// The effect of the flag, for `docs/meta-flags.md`.

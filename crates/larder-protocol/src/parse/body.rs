@@ -5,7 +5,8 @@ use crate::request::{FaultReply, Parsed, Recovery, Request, Store, VALUE_LEN_MAX
 use crate::text::line::BAD_FORMAT;
 use crate::text::number::{i32_of, u64_of};
 
-/// Parses the announced length of a value: 0 to [`VALUE_LEN_MAX`].
+/// Parses the announced length of a value in bytes; `None` if it is malformed or above
+/// [`VALUE_LEN_MAX`].
 #[inline]
 pub(crate) fn value_len(token: &[u8]) -> Option<usize> {
     i32_of(token).and_then(|len| usize::try_from(len).ok()).filter(|&len| len <= VALUE_LEN_MAX)
@@ -21,7 +22,7 @@ pub(crate) fn bad_value_len<'b>(token: &[u8], consumed: usize) -> Parsed<'b> {
     }
 }
 
-/// Completes a text store with its value, if the whole value has arrived.
+/// Completes a text store with its value. Returns [`Parsed::Body`] if a part of the value is missing.
 #[inline]
 pub(crate) fn with_body<'b>(store: Store<'b>, body: &'b [u8], head_len: usize) -> Parsed<'b> {
     let value_len = store.value_len;

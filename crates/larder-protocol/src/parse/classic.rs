@@ -32,7 +32,7 @@ pub(crate) enum RetrievalHead {
 }
 
 /// Parses a retrieval command; `rest` starts after its `g`. Returns the length of the command, with
-/// the `g` and the space after it.
+/// the `g` and the space after it; `None` for any other command.
 #[inline]
 pub(crate) fn retrieval(rest: &[u8]) -> Option<(RetrievalHead, usize)> {
     match rest {

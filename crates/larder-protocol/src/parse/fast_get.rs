@@ -8,8 +8,7 @@ use crate::request::{BinaryHead, Classic, Get, KEY_LEN_MAX, Key, MetaFlags, Repl
 use crate::text::letters::Letters;
 use crate::text::tokens::blank;
 
-/// `get KEY` or `mg KEY`, alone on its line, with flags that only show fields; or a binary `get` in any of its
-/// forms.
+/// `get KEY`, or `mg KEY` with no flags except `c f k s t v`, alone on its line; or a binary `get` in any of its forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastGet<'b> {
     /// The key as sent. Never base64: `mg` with the flag `b` takes the slow path.
@@ -47,7 +46,8 @@ impl<'b> FastGet<'b> {
         Some((Self { key, rest: Some(flags.get(1..).unwrap_or_default()) }, line_len))
     }
 
-    /// Parses a binary request at the start of `input`. Returns its length, too.
+    /// Parses a binary request at the start of `input`. Returns its length, too. `None` unless it is a
+    /// complete and valid `get`.
     #[inline]
     pub(crate) fn parse_binary(input: &'b [u8]) -> Option<(Self, usize)> {
         use binary::opcode::{GET, GETK, GETKQ, GETQ};
@@ -136,8 +136,8 @@ pub(crate) fn split_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     if (1..=KEY_LEN_MAX).contains(&end) { rest.split_at_checked(end) } else { None }
 }
 
-/// The length of the flags up to the line's end; `None` if a flag is repeated or does more than
-/// show a field.
+/// The length of the flags up to the line's end in bytes; `None` if a flag is repeated or not in
+/// [`FAST`], and for an incomplete or unusual line.
 #[inline]
 fn showing(behind_key: &[u8]) -> Option<usize> {
     let (mut rest, mut unseen) = (behind_key, FAST);

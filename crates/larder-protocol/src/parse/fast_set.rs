@@ -80,7 +80,8 @@ impl<'b> FastSet<'b> {
         Some((set, input.len() - behind.len()))
     }
 
-    /// Parses a binary request at the start of `input`. Returns its length, too.
+    /// Parses a binary request at the start of `input`. Returns its length, too. `None` unless it is a
+    /// complete and valid set without a CAS.
     #[inline]
     pub(crate) fn parse_binary(input: &'b [u8]) -> Option<(Self, usize)> {
         use binary::opcode::{SET, SETQ};

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Until a login succeeds, all other lines get the same error answer, except those that close the connection: a line
-//! without an end, and a line shorter than [`LINE_LEN_MIN`].
+//! without LF among its first [`LINE_LEN_MAX`] bytes, and a line shorter than [`LINE_LEN_MIN`].
 
 use crate::parse::parsed::{fault, hang_up};
 use crate::request::{Claim, Classic, Credentials, Login, Parsed, Password, ReplyFormat, Request};

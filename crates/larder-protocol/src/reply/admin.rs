@@ -83,11 +83,12 @@ pub struct Servers {
     pub addresses: Vec<String>,
 }
 
-/// The key of the item with the list of servers, for clients of services with a version below 1.4.14.
+/// The key under which clients look up the list of servers if the service is older than version 1.4.14, the first one
+/// with `config get cluster`.
 pub const SERVERS_KEY: &[u8] = b"AmazonElastiCache:cluster";
 
-/// Formats the list of servers as Amazon ElastiCache does: a line with the version, and a line with `HOST|IP|PORT` for
-/// each server. The IP is empty if the host is a name.
+/// Formats the list of servers as Amazon ElastiCache does: a line with the version, then one line with `HOST|IP|PORT`
+/// of all servers, separated by spaces. The IP is empty if the host is a name.
 pub(super) fn server_list(servers: &Servers) -> String {
     let named = servers.addresses.iter().map(|address| {
         let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));

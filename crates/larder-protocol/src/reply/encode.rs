@@ -6,7 +6,7 @@ use crate::request::{BinaryHead, Classic, ReplyFormat, Status};
 /// The first byte of a binary answer.
 const BINARY_MAGIC: u8 = 0x81;
 
-/// Writes the line `VALUE` up to the length of its value.
+/// Writes the line `VALUE` up to the space before the length of the value.
 #[expect(clippy::inline_always, reason = "a call costs `get` 2 % of its instructions")]
 #[inline(always)]
 pub(super) fn value_line(key: &[u8], client_flags: u32, out: &mut Vec<u8>) {
@@ -58,7 +58,8 @@ pub(super) fn success(format: &ReplyFormat<'_>, word: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes an out-of-memory error; `line` is the message in text.
+/// Writes an out-of-memory error, even if the request had `noreply` or was quiet. `line` is the
+/// message in text.
 pub(super) fn out_of_memory(format: &ReplyFormat<'_>, line: &str, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Binary(head) => binary_error(head, Status::OutOfMemory, out),

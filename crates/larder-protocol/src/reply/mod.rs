@@ -1,5 +1,6 @@
 //! Encoding of replies: each function writes the answer to one kind of request, in the dialect of its
-//! [`ReplyFormat`]. It writes nothing for a suppressed answer (`noreply`, quiet).
+//! [`ReplyFormat`]. It writes nothing if `noreply` or a quiet request suppresses the answer. A quiet request
+//! suppresses no error, and `noreply` does not suppress all of them.
 
 mod admin;
 mod encode;

@@ -155,8 +155,8 @@ pub struct Store<'b> {
     /// Whether CRLF follows the value, as text requires. Always true in binary.
     pub terminated: bool,
     /// Store only if the item has this CAS. The outcome is `EX` if the CAS differs, and `NF` if
-    /// there is no item. `None` also if the dialect ignores the number: for `ms`, any number with
-    /// the mode add, and 0 with append or prepend.
+    /// there is no item; append and prepend then ignore the CAS. `None` also if the dialect ignores
+    /// the number: for `ms`, any number with the mode add, and 0 with append or prepend.
     pub compare: Option<u64>,
     /// The CAS of the stored item (`ms E`, never 0).
     pub new_cas: Option<u64>,
@@ -191,7 +191,7 @@ pub struct Delete<'b> {
     pub value_only: bool,
     /// The expiry of a kept item (`md T`).
     pub touch: Option<Exptime>,
-    /// The client flags of a kept item (`md F`).
+    /// The client flags of an item kept without its value (`md F` with `x`).
     pub client_flags: Option<u32>,
     /// The format of the answer.
     pub format: ReplyFormat<'b>,

@@ -77,6 +77,7 @@ pub enum ItemCommand<'b> {
     Get,
     Set(Set<'b>),
     GetDel,
+    /// `None` keeps the expiry.
     GetEx(Option<NewExpiry>),
     Append(&'b [u8]),
     StrLen,

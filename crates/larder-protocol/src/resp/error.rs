@@ -56,7 +56,7 @@ pub enum CommandError<'b> {
     LoginRequired,
     /// The server is a replica: only the leader accepts changes.
     ReadOnly,
-    /// The group of servers currently has no leader.
+    /// No leader of the group that owns the key can answer.
     NoLeader,
     /// The user or the password is wrong.
     WrongPassword,
@@ -78,7 +78,7 @@ pub enum CommandError<'b> {
     Aborted,
     /// The commands of a transaction take too much memory.
     TransactionTooLarge,
-    /// There is no memory for an item, or for an answer.
+    /// There is no memory for an item, for an answer, or for the state of the connection.
     OutOfMemory,
     /// The value would be longer than the largest item.
     TooLarge,

@@ -96,7 +96,8 @@ enum Step<T> {
     Fault(ProtocolError),
 }
 
-/// Reads the request at the start of `input`. Any split of a stream gives the same requests.
+/// Reads the request at the start of `input`. Any split of a stream gives the same requests, except for
+/// an array longer than [`Bounds::request_len_max`], which is a fault only if it arrives in pieces.
 #[must_use]
 pub fn read<'b>(input: &'b [u8], bounds: &Bounds) -> Read<'b> {
     let read = match input {

@@ -28,7 +28,8 @@ pub(crate) fn push_len<const N: usize>(number: usize, end: &[u8; N], out: &mut V
     out.truncate(end);
 }
 
-/// Does the same for numbers from 1,000 on. Numbers of four digits are assembled in a machine word, too.
+/// [`push_len`] for numbers from 1,000 on. Numbers of four digits are assembled in a machine word; [`push`] writes
+/// longer ones.
 #[inline(never)]
 fn push_long<const N: usize>(number: usize, end: &[u8; N], out: &mut Vec<u8>) {
     if number >= 10_000 {
@@ -128,7 +129,8 @@ pub(crate) fn exptime_of(token: &[u8]) -> Option<i32> {
 }
 
 /// Parses a number like C's library. Returns whether it has a minus sign, and its absolute value. Leading white space is
-/// skipped; anything after white space or a NUL is ignored.
+/// skipped; anything after white space or a NUL behind the digits is ignored. `None` without digits, if another
+/// character follows them, and if the number does not fit 64 bits.
 #[cold]
 fn c_number(token: &[u8]) -> Option<(bool, u64)> {
     let is_blank = |byte: &u8| matches!(byte, b'\t'..=b'\r');

@@ -351,7 +351,7 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// The key of a request about one item.
+/// The key of a request about one item; `None` for other requests, which include `mt`.
 #[inline]
 pub(crate) fn key_of<'r, 'b>(request: &'r Request<'b>) -> Option<&'r Key<'b>> {
     match request {

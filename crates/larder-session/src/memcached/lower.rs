@@ -87,7 +87,7 @@ pub(crate) fn remove(delete: &Delete<'_>, now: Now) -> Remove {
         value_only: delete.value_only,
         touch: delete.touch.map(|touch| resolve(touch, now)),
         client_flags: delete.client_flags,
-        // memcached does not count such a mismatch in binary either.
+        // memcached counts a CAS that does not match as a miss, except in binary.
         mismatch_uncounted: matches!(delete.format, ReplyFormat::Binary(_)),
     }
 }

@@ -12,8 +12,8 @@ use larder_store::Engine;
 /// The index of the first lookup of the server list in a batch that this server may answer. `parser` is the state
 /// before the batch.
 ///
-/// One server answers all keys of a line. If another node owns the items, this server answers only if the key is alone
-/// on its line.
+/// One server answers all keys of a line. If another node answers lookups of items ([`Owner::Remote`]), this server
+/// answers only if the key is alone on its line.
 pub(crate) fn next_list_lookup(batch: &Batch<'_>, parser: Parser, owner: Owner) -> Option<usize> {
     let mut before = parser;
     batch.requests.iter().position(|ready| {

@@ -10,8 +10,8 @@ use larder_protocol::reply::{self, ArithmeticReply, DeleteReply, StoreReply, Ttl
 use larder_protocol::{Arithmetic, Delete, FastSet, Store};
 use larder_store::{Engine, HashedKey, Refusal, Tag};
 
-/// Answers a store whose value has arrived, in the request or by an upload. Writes nothing and returns false if the old
-/// item is on slower storage.
+/// Answers a store whose value has arrived, in the request or by an upload. Writes nothing and returns false if the
+/// store has to wait for the old item on slower storage. An unconditional set without an observer does not wait.
 #[inline]
 pub(crate) fn store<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
@@ -32,8 +32,8 @@ pub(crate) fn store<E: Engine, H: Host>(
     true
 }
 
-/// The fast path: answers a set without an observer. Writes nothing and returns false if the old item is on slower
-/// storage.
+/// The fast path: answers a set without an observer. Writes nothing and returns false if the engine has to wait for
+/// slower storage.
 #[inline]
 pub(crate) fn fast_set<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
@@ -59,7 +59,7 @@ pub(crate) fn fast_set<E: Engine, H: Host>(
     true
 }
 
-/// Whether the item of a store is within the size limit.
+/// Whether the sent key, client flags and value are within the size limit of an item.
 pub(crate) fn fits<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     store: &Store<'_>,
@@ -122,7 +122,7 @@ pub(crate) fn delete<E: Engine, H: Host>(
 
 /// Counts and reports a store whose tags did not fit in memory, and removes its old item under the
 /// same conditions as any store that runs out of memory. Readers then do not take the old item for
-/// the new one.
+/// the new one. Does nothing if the engine refused the tags for another reason.
 pub(crate) fn remove_refused<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     store: &Store<'_>,

@@ -25,7 +25,8 @@ const REQUEST_LEN_EXTRA: usize = 64 << 20;
 pub(super) enum Outcome {
     /// The reply is complete.
     Done,
-    /// A part of the reply is written. The request continues when the output is sent, or in the next poll.
+    /// The request is not complete, because the output is full or the request has processed enough keys for one step.
+    /// It continues when the output is sent, or in the next step.
     Paused,
     /// The request waits for the reads of [`State::waiting`].
     Wait,

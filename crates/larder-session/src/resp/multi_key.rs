@@ -12,7 +12,8 @@ use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{ItemsCommand, checked_key};
 use larder_store::{Engine, Expiry, HashedKey, Lookup};
 
-/// The maximum number of keys that a command processes in one poll.
+/// The maximum number of keys that a command processes in one step. A poll has up to
+/// [`Settings::requests_per_poll`](crate::Settings::requests_per_poll) steps.
 const KEYS_PER_POLL: usize = 16 << 10;
 
 impl<E: Engine> Session<E> {

@@ -297,7 +297,7 @@ impl<E: Engine> Session<E> {
         })
     }
 
-    /// Answers a part. False if it has to wait for slower storage.
+    /// Answers a part. False if there is no complete reply, usually because the part has to wait for slower storage.
     pub(crate) fn answer_resp_part<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -335,7 +335,7 @@ fn destination(
     let mut all = [destination, destinations.next(second, looks_up)].into_iter();
     let are_here = all.all(|destination| destination == Destination::Local)
         && keys.all(|key| destinations.next(key, looks_up) == Destination::Local);
-    // Many keys may take more than one poll, so the command cannot be a part.
+    // A command with many keys may need several steps, so it cannot be a part, which has to be answered in one.
     if are_here { Destination::Alone } else { Destination::PerKey }
 }
 

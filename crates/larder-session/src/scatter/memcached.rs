@@ -186,7 +186,7 @@ impl<E: Engine> Session<E> {
         })
     }
 
-    /// Answers a part. False if it has to wait for slower storage.
+    /// Answers a part. False if it has to wait for slower storage, or if its bytes are not a request.
     pub(super) fn answer_memcached<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

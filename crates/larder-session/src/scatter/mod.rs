@@ -113,8 +113,8 @@ impl<E: Engine> Part<E> {
         }
     }
 
-    /// Writes the rest of a complete reply. False if it is an error, which also ends the reply of the parts that
-    /// continue this one.
+    /// Writes the rest of a complete reply. False if the part has a trailer that the reply lacks: the reply is an
+    /// error, which also ends the reply of the parts that continue this one.
     fn write_rest(&mut self, output: &mut Vec<u8>) -> bool {
         let is_right = self.is_dropped || self.answer == self.trailer;
         if !is_right {

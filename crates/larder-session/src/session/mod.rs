@@ -65,7 +65,7 @@ pub(crate) struct RareState<E: Engine> {
     pub(crate) storage_wait: StorageWait<E::PendingRead>,
     /// The position that replicas must acknowledge before the driver may send the replies of the last poll.
     held: Option<E::Position>,
-    /// The routes to other groups.
+    /// The routes to the groups that the session has forwarded requests to, possibly its own group.
     pub(crate) routes: Routes,
 }
 
@@ -320,7 +320,7 @@ impl<E: Engine> Session<E> {
         self.rare.get_or_insert_default()
     }
 
-    /// Closes the routes to other groups, because the protocol of the next requests may differ.
+    /// Closes all routes, because the protocol of the next requests may differ.
     pub(crate) fn close_routes(&mut self) {
         if let Some(rare) = &mut self.rare {
             rare.routes = Routes::default();

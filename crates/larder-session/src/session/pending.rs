@@ -15,7 +15,7 @@ use std::ops::Range;
 /// The work that a session finishes before it parses the next request.
 ///
 /// ```text
-///            fault, refusal              value longer than the input buffer
+///            fault, refusal              long value, or value with tags
 ///  Discard ◀───────────────── Idle ────────────────────────────────▶ Receive
 ///     │ all discarded: reply  ▲ │ ▲        all received: store, reply   │
 ///     └───────────────────────┘ │ └─────────────────────────────────────┘
@@ -83,7 +83,7 @@ pub(crate) struct Body<'b> {
     pub(crate) body_len: u64,
 }
 
-/// A store whose value the session receives in pieces, because it is too long for the input buffer.
+/// A store whose value the session receives in pieces, because the value is long or the item has tags.
 pub(crate) struct IncomingValue<E: Engine> {
     /// The request up to its value. The session parses it again when the value is complete.
     pub(crate) head: Vec<u8>,
@@ -190,7 +190,7 @@ pub(crate) struct ForwardedRequests {
     pub(crate) len: usize,
     /// The number of requests.
     pub(crate) requests: usize,
-    /// The group that the requests were sent to.
+    /// The group that the requests were sent to, and the result of `Route::pass`.
     pub(crate) to: (Group, ForwardId),
     /// The state of the parser after the requests.
     pub(crate) parser: Parser,
@@ -213,7 +213,7 @@ pub(crate) struct ForwardedUpload {
     /// The number of bytes of the value and its CRLF that have not arrived.
     pub(crate) left: u64,
     pub(crate) parser: Parser,
-    /// The reply if the group has no leader.
+    /// The reply if no leader has executed the store.
     pub(crate) then: Vec<u8>,
 }
 

@@ -88,7 +88,8 @@ impl State {
         };
     }
 
-    /// Removes the next `len` bytes of the script, whose requests are answered.
+    /// Marks the requests in the next `len` bytes of the script as answered. Frees the script after its
+    /// last request.
     pub(crate) fn advance_script(&mut self, len: usize, host: &impl Host) {
         self.script.at += len;
         if self.script.at >= self.script.requests.len() {

@@ -140,7 +140,7 @@ fn text_refuses_requests_before_a_login<E: TestEngine>() {
     for line in lines {
         let input = [line.as_bytes(), b"\r\n"].concat();
         answers(&mut server, &input, UNAUTHENTICATED, false);
-        // The session accepts a login after such a line.
+        // The session accepts a login after a refused line.
         let input = [&input, LOGIN, b"mn\r\n"].concat();
         answers(&mut server, &input, &[UNAUTHENTICATED, b"STORED\r\nMN\r\n"].concat(), false);
     }

@@ -8,7 +8,7 @@
 //! | `values::large` | values that the session receives and sends in pieces |
 //! | `conformance` | the transcripts of `tests/conformance/` |
 //! | `values::dumps` | dumps list all items, in small steps, as fast as their client reads |
-//! | `logins` | only logins work before a login, and replies to logins are those of memcached |
+//! | `logins` | requests before a login are refused, except a binary `version`; replies are those of memcached |
 //! | `meaning` | replies and counters are those of memcached 1.6.18 |
 //! | `cluster::forwarding` | forwarded requests get the replies of the leader |
 //! | `cluster::scattering` | several groups reply like one server |

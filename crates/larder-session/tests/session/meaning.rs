@@ -1,8 +1,8 @@
 //! Replies and counters, compared with those of memcached 1.6.18. For commands of later releases, their documentation
 //! is the reference.
 //!
-//! The transcripts of `tests/conformance/` test many more commands. These cases also compare counters, or are easily
-//! broken.
+//! The transcripts of `tests/conformance/` test many more commands. The cases of this file also compare counters, or
+//! test details that a change of the code breaks easily.
 
 use crate::common::streams::frame;
 use crate::common::{ITEM_SIZE_MAX, TestEngine, TestServer, new_server, pattern, set, text};

@@ -64,7 +64,7 @@ const INFO: [(&str, &str, Result<&str, &str>); 21] = [
     (KEYSPACE, "db0", Ok("curr_items")),
 ];
 
-/// The section with a line for each database that has keys.
+/// The section about keys. It has a line for database 0, or none if the cache is empty.
 const KEYSPACE: &str = "Keyspace";
 
 const REPLICATION: &str = "Replication";

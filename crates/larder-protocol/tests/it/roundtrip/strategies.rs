@@ -258,7 +258,7 @@ pub(crate) fn binary_format<'b>(
     let ReplyFormat::Binary(head) = format else { panic!("{request:?}") };
     assert_eq!((head.opaque, head.with_key), (options.opaque, with_key));
     let has_quiet_form = |opcode| !matches!(opcode, 0x1c | 0x0a | 0x0b | 0x10);
-    // The parser does not mark these two opcodes as quiet.
+    // Quiet quit and flush, which the parser marks as quiet like all other quiet opcodes.
     let is_quiet = head.quiet || matches!(head.opcode, 0x17 | 0x18);
     assert_eq!(is_quiet, options.quiet && has_quiet_form(head.opcode), "{head:?}");
     format

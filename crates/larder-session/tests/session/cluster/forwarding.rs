@@ -155,7 +155,7 @@ fn resp_requests_are_forwarded<E: TestEngine + Send + 'static>() {
     assert_eq!(String::from_utf8_lossy(&replies), format!("{error}+PONG\r\n{error}"));
 }
 
-/// The session forwards a long value completely before it learns that the group has no leader.
+/// The session learns that the group has no leader while it forwards a long value, or after it has forwarded all of it.
 fn a_long_value_is_refused_after_it_was_sent<E: TestEngine + Send + 'static>() {
     let stream = [store("set a 0 0 250000", &pattern(250_000)), b"version\r\n".to_vec()].concat();
     for outcome in [ForwardOutcome::NoLeader, ForwardOutcome::Retry] {

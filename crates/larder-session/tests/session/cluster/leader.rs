@@ -125,7 +125,7 @@ impl<E: TestEngine> Leader<E> {
     fn next_outcome(&self, is_long: bool) -> ForwardOutcome {
         let outcomes = &mut self.outcomes.lock().unwrap();
         match outcomes.first() {
-            // A session does not send an incomplete request again.
+            // A session does not send a store with a long value again, so the leader executes it at the first attempt.
             Some(ForwardOutcome::Retry) if is_long => ForwardOutcome::Done,
             Some(_) => outcomes.remove(0),
             None => ForwardOutcome::Done,

@@ -240,7 +240,8 @@ fn a_multi_key_command_fails_with_one_of_its_parts<E: TestEngine + Send + 'stati
         ("exists a b c", ForwardOutcome::ConnectionLost, ":0\r\n+PONG\r\n".to_owned(), false),
         ("del a b c", ForwardOutcome::ConnectionLost, nothing(), true),
         ("mset a 1 b 2 c 3", ForwardOutcome::ConnectionLost, nothing(), true),
-        // A part of the array is written, and an error in it would look like a value.
+        // A part of the array is written, and an error in it would look like a value. So the session closes the
+        // connection.
         ("mget a b c", ForwardOutcome::NoLeader, "*3\r\n$-1\r\n".to_owned(), true),
         ("exists a b c", ForwardOutcome::NoLeader, format!("{no_leader}+PONG\r\n"), false),
         ("del a b c", ForwardOutcome::NoLeader, format!("{no_leader}+PONG\r\n"), false),

@@ -23,7 +23,7 @@ const LISTINGS: [(&str, &str, Option<&str>); 10] = [
         "VALUE a 0 1\r\n1\r\nEND\r\nVALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\nEND\r\n",
         Some("NONE\r\nVALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\nNONE\r\n"),
     ),
-    // One server answers all keys of a line.
+    // One server answers all keys of a line, so without a leader the whole line is refused.
     (
         "get a LIST b\r\n",
         "VALUE a 0 1\r\n1\r\nVALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\n",
@@ -124,7 +124,8 @@ fn binary_clients_get_the_server_list<E: TestEngine + Send + 'static>() {
     server.host.servers = listed();
     let list = answered(0x60, 0, &[0; 4], LIST.as_bytes());
     assert_eq!(server.replies_to(&binary(0x60, b"cluster")), list);
-    // Services older than this opcode return the list under a key, with its version as the CAS.
+    // Clients of services without the opcode of `config get` look the list up under a key. The CAS of this item is the
+    // version of the list.
     let mut item = answered(0x00, 0, &[0; 4], LIST.as_bytes());
     item[23] = 3;
     assert_eq!(server.replies_to(&binary(0x00, b"AmazonElastiCache:cluster")), item);

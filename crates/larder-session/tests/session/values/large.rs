@@ -84,8 +84,8 @@ fn an_upload_with_a_bad_trailer_changes_nothing<E: TestEngine>() {
     assert_eq!(reply, "CLIENT_ERROR bad data chunk\\r\\n".to_owned() + &text(&hit("a", b"old")));
 }
 
-/// The session discards the value as it arrives, and replies at its end. A classic set and any meta
-/// store also remove the old value.
+/// The session discards a value that is too large as it arrives, and replies when all of it has arrived.
+/// A classic set and any meta store also remove the old value.
 fn a_too_large_value_is_discarded<E: TestEngine>() {
     let mut server = new_server::<E>();
     let length = 1 << 30;

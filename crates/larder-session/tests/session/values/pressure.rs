@@ -71,7 +71,7 @@ fn a_stalled_upload_reserves_little<E: TestEngine>() {
     assert_eq!(server.host.reserved(), 0);
 }
 
-/// A short value stays in the driver's buffer, and the session reports how many bytes it lacks.
+/// A short value stays in the driver's buffer, and the session reports the number of missing bytes.
 fn a_short_value_stays_in_the_input<E: TestEngine>() {
     let mut server = new_server::<E>();
     let mut client = TestClient::new();
@@ -147,7 +147,7 @@ fn a_value_is_copied_if_leases_are_exhausted() {
     assert_eq!(server.host.reserved(), 0);
 }
 
-/// An idle connection needs no memory besides its session.
+/// An idle connection needs only the memory of its session, at most 96 bytes.
 #[test]
 fn an_idle_session_is_small() {
     assert!(size_of::<larder_session::Session<dashmap::Handle>>() <= 96);
