@@ -122,8 +122,8 @@ pub struct FlashGauges {
     pub bytes_fragmented: u64,
     /// Reads under way, and write buffers that are queued or being written.
     pub io_queue: u64,
-    /// Reads and writes of the device that failed in the current minute.
-    pub errors: u64,
+    /// Reads and writes of the device that failed since the start.
+    pub failures: u64,
     /// Whether the device is switched off after too many failures.
     pub is_off: bool,
 }

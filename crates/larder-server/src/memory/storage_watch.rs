@@ -57,7 +57,7 @@ impl StorageWatch {
                 .push((false, format!("changes refused: {new} since the last such line: {cause}")));
         }
         let Some(flash) = &counts.flash else { return lines };
-        if let Some(new) = state.flash_errors.due(flash.errors, now) {
+        if let Some(new) = state.flash_errors.due(flash.failures, now) {
             let line = format!(
                 "flash: {new} reads or writes of -o ext_path failed since the last such line; check the device (dmesg)"
             );
@@ -104,7 +104,7 @@ mod tests {
 
     fn lines(watch: &StorageWatch, refused: u64, flash: [u64; 2], now: Instant) -> Vec<String> {
         let [errors, off] = flash;
-        let gauges = FlashGauges { errors, is_off: off == 1, ..FlashGauges::default() };
+        let gauges = FlashGauges { failures: errors, is_off: off == 1, ..FlashGauges::default() };
         let counts = StorageCounts { refused, evicts: false, flash: Some(gauges) };
         watch.lines(&counts, now).into_iter().map(|(_, line)| line).collect()
     }

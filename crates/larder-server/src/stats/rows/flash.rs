@@ -221,7 +221,7 @@ pub(in crate::stats) const LARDERS: &[Row] = &[Row::counter(
 .shown(FLASH),
 Row::counter(
     "flash_errors",
-    Server(|s| s.flash_gauges().map_or(0, |flash| flash.errors).into()),
+    Server(|s| s.flash_gauges().map_or(0, |flash| flash.failures).into()),
     "Larder's own: failed reads and writes of the flash device.",
 )
 .metric("larder_flash_errors_total", &[])

@@ -54,6 +54,8 @@ pub(crate) struct Counts {
     pub(crate) reading: Counter,
     /// The number of reads and writes that failed in the current minute.
     pub(crate) errors: Counter,
+    /// The number of reads and writes that failed since the start.
+    pub(crate) failures: Counter,
 }
 
 impl Counts {

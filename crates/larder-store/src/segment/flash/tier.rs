@@ -211,6 +211,7 @@ impl Flash {
     /// Counts a failed read of a page, or a failed write. Switches flash off after too many errors.
     pub(crate) fn note_error(&self, table: &Table, page: Option<Page<'_>>) {
         self.counts.errors.add(1);
+        self.counts.failures.add(1);
         if let Some(page) = page
             && page.errors().fetch_add(1, Relaxed) + 1 == PAGE_ERRORS_MAX
         {
@@ -486,7 +487,7 @@ impl Flash {
             bytes_used,
             bytes_fragmented: (pages_used * page_size).saturating_sub(bytes_used),
             io_queue: counts.reading.get() + self.queue.len() as u64,
-            errors: counts.errors.get(),
+            failures: counts.failures.get(),
             is_off: self.is_off(),
         }
     }
