@@ -583,14 +583,14 @@ impl Options {
     }
 
     fn make_paths_absolute(&mut self) {
-        let tls = &mut self.suboptions.tls;
+        let (tls, image) = (&mut self.suboptions.tls, &mut self.suboptions.memory_image);
         let secret = &mut self.cluster_secret;
         let [ca, cert, key, password] =
             [&mut self.etcd_ca, &mut self.etcd_cert, &mut self.etcd_key, &mut self.etcd_password];
         let of_etcd = [ca, cert, key, password].into_iter().flatten();
         of_etcd.for_each(|path| *path = std::path::absolute(&path).unwrap_or_default());
         let paths =
-            [secret, &mut self.pidfile, &mut tls.chain_cert, &mut tls.key, &mut tls.ca_cert];
+            [secret, &mut self.pidfile, image, &mut tls.chain_cert, &mut tls.key, &mut tls.ca_cert];
         let of_nodes =
             self.cluster_tls.iter_mut().flat_map(|tls| [&mut tls.cert, &mut tls.key, &mut tls.ca]);
         let files = self.suboptions.flash.files.iter_mut().map(|file| &mut file.path);

@@ -55,6 +55,24 @@ fn a_daemon_leaves_its_terminal_and_its_directory() {
     std::mem::forget(background);
 }
 
+/// An image at another place would stay there, and a later start would restore deleted items.
+#[test]
+fn a_daemon_writes_its_image_where_it_was_started() {
+    let scratch = Scratch::new("daemon-image");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
+    command.args(["-d", "-l", "127.0.0.1", "-p", "-1", "-t", "1", "-P", "larderd.pid"]);
+    command.args(["-e", "region", "-o", "memory_image=image"]).current_dir(scratch.path(""));
+    let started = command.output().unwrap();
+    assert!(started.status.success(), "{}", stderr(&started));
+    wait_for("pid file", || scratch.path("larderd.pid").exists());
+    let pid = Pid::from_raw(scratch.read("larderd.pid").trim().parse().unwrap());
+    let background = Background(pid);
+    kill(pid, Signal::SIGUSR1).unwrap();
+    wait_for("end", || has_ended(pid));
+    assert!(scratch.path("image").exists());
+    std::mem::forget(background);
+}
+
 #[test]
 fn a_failed_daemon_start_returns_an_error() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
