@@ -154,7 +154,7 @@ static void faults(void) {
   CHECK(larder_get(client, K("key"), &value) == LARDER_STATUS_TIMEOUT);
   CHECK(!larder_error_is_ambiguous() && strcmp(larder_error_server(), address) == 0);
   CHECK(larder_set(client, K("key"), K("1"), 0, 0) == LARDER_STATUS_TIMEOUT);
-  CHECK(larder_error_is_ambiguous() && strstr(larder_error_message(), "in time"));
+  CHECK(larder_error_is_ambiguous() && strstr(larder_error_message(), "deadline"));
   close(listener);
   CHECK(larder_set(client, K("key"), K("1"), 0, 0) == LARDER_STATUS_CONNECT);
   CHECK(!larder_error_is_ambiguous());
