@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// The maximum wait for a reply. Only a missing reply or a busy machine takes so long.
-const TIMEOUT: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The number of attempts for a failing case. The server's clock may tick during a case, so that a TTL is a second
 /// shorter.

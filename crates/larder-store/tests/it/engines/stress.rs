@@ -104,7 +104,7 @@ impl Drop for EndOnDrop<'_> {
 }
 
 /// A time limit: no batch takes this long, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 fn number_from_env(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |value| value.parse().expect("a number"))

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub(crate) const MIB: usize = 1 << 20;
 /// A time limit: no request takes this long, however busy the machine. A read is abandoned after
 /// five seconds.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(crate) fn config(limit_bytes: usize, device: &Memory, settings: FlashSettings) -> Config {
     Config {
