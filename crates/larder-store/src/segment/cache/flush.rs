@@ -63,7 +63,8 @@ impl Shared {
         self.table().header_page().order.flush_generation.load(Ordering::Acquire)
     }
 
-    /// Whether an item was flushed.
+    /// Whether a flush of the whole cache invalidated an item in a segment. Dropped tags do not
+    /// count.
     #[inline]
     pub(crate) fn is_flushed(&self, record: &Record<'_>) -> bool {
         self.table().header_page().is_flushed(record.entry())

@@ -63,7 +63,8 @@ pub(crate) struct Crawl {
     pub(crate) walk: Option<SegmentWalk>,
     /// The count of requested searches (`Shared::crawls`) when the last search started.
     pub(crate) begun: u32,
-    /// Whether this search skips the pauses, because an operator requested it.
+    /// Whether this search skips the pauses, because a flush took effect or an operator requested a
+    /// search.
     pub(crate) at_once: bool,
 }
 
@@ -117,7 +118,8 @@ impl Handle {
     }
 }
 
-/// Whether an item in memory that the index refers to is live, expired or flushed.
+/// Whether an item is live, expired or flushed. For an item in a read buffer, does not check
+/// whether its page on flash was flushed; see `flash_read::lookup::liveness_on_flash`.
 #[inline]
 pub(crate) fn liveness(shared: &Shared, record: &Record<'_>, now: Now) -> Liveness {
     if shared.is_flushed(record) {

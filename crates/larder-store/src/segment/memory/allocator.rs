@@ -1,6 +1,7 @@
 //! The allocator: free segments, queues of sealed segments, and the choice of the next segment to
-//! empty. One lock protects all of it. A handle takes the lock about once per segment, and not for
-//! a request that finds room in its open segment.
+//! empty. One lock protects all of it. Most writes that find room in an open segment do not take
+//! the lock: only those that change the dead level of a sealed segment, store or replace a large
+//! value, evacuate records or grow the index.
 
 use super::layout::SEGMENTS_MIN;
 use super::open_segment::Open;
