@@ -236,7 +236,8 @@ fn store(handle: &mut Handle, name: &[u8], value: &[u8]) {
         fetched: false,
         tags: NewTags::None,
     };
-    // A schedule may keep another thread from ending its batch while a write waits for it.
+    // A schedule may keep another thread from ending its batch until this write, which waits for
+    // that, is refused.
     loop {
         handle.begin_batch(NOW);
         let stored = handle.update(key(handle, name), &mut None, |_| (put(), ()));

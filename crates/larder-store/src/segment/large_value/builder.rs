@@ -44,8 +44,8 @@ fn identity(record: &Record<'_>) -> Identity {
 }
 
 impl ValueBuilder {
-    /// After this many copies of values that changed, the next copy is made while the stripe is
-    /// locked.
+    /// After more copies than this, each of a value that had changed before the update could store
+    /// the copy, the next copy is made while the stripe is locked.
     pub(crate) const ROUNDS_MAX: u32 = 4;
 
     pub(crate) fn filled(plan: Plan, upload: Upload, old: Option<&Record<'_>>) -> Self {

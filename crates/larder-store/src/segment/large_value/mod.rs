@@ -8,7 +8,8 @@
 //!
 //! # Invariants
 //! - The segments of an upload belong to it until its chain is published with an item.
-//! - A lease keeps the chain and the segment of its item, whatever happens to the item.
+//! - A lease keeps the chain, and the segment of the item if it contains a tail of the value,
+//!   whatever happens to the item.
 
 pub(crate) mod builder;
 pub(crate) mod lease;

@@ -51,8 +51,8 @@ impl Stack {
         self.bytes
     }
 
-    /// Moves an item to the top. Returns its extent, and the length of the items that were above it
-    /// in bytes. Removes an item that has expired. `None` if there is no item.
+    /// Moves an item to the top. Returns its extent, and the length in bytes of the items that were
+    /// above it. Returns `None` if there is no item, or if it has expired; then removes it.
     pub(crate) fn touch(&mut self, hash: u64, now: Seconds) -> Option<(Extent, u64)> {
         let above = |place| self.bytes - self.lens.up_to(place);
         let above = self.items.get(&hash).map(|&(place, _)| above(place))?;

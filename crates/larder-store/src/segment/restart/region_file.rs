@@ -132,8 +132,8 @@ impl From<Unusable> for ReopenError {
     }
 }
 
-/// The first word of a file; `None` if the file is shorter. It is read from the file and not from
-/// mapped memory, because there may be a hole, and the file system may be full.
+/// The first word of a file; `None` if the file is shorter than a word. Reads the file and not
+/// mapped memory, because there may be a hole at this place, and the file system may be full.
 fn first_word(file: &File) -> io::Result<Option<u64>> {
     let mut file = file;
     let mut word = [0; 8];

@@ -20,7 +20,8 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// A resource that an update lacks. The update provides it without a lock, then starts over.
+/// The reason why an attempt made no change: a resource is missing, which the update provides
+/// without a lock before it starts over, or the update must be refused.
 #[derive(Debug)]
 pub(crate) enum Shortage<'v> {
     /// An open segment with room for an item of this kind and length.
@@ -75,7 +76,8 @@ impl<'u> Update<'u, '_> {
         self.live().map_or(0, |found| found.record.cas())
     }
 
-    /// Applies a change. Returns the item's CAS afterwards; 0 if there is no item.
+    /// Applies a change. Returns the item's CAS afterwards; 0 if there is no live item, the item
+    /// was not read, or items have no CAS.
     pub(super) fn apply<'v>(
         &mut self,
         change: Change<'v>,
