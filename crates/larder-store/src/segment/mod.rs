@@ -232,7 +232,8 @@ impl Cache {
     }
 
     /// Makes the system map all used memory at once, after a restart. Otherwise the system maps
-    /// each page at its first access, which delays a request by about a microsecond.
+    /// each page at its first access, which delays a request by about a microsecond. Has no effect
+    /// on systems other than Linux.
     pub fn populate(&self) {
         self.shared.populate();
     }

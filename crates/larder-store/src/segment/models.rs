@@ -301,7 +301,7 @@ fn a_borrowed_value_does_not_change() {
     });
 }
 
-/// Keys that are never used again.
+/// Stores keys that are never used again.
 fn churn_many(handle: &mut Handle, round: u8) {
     for filler in 0..12 {
         store(handle, &[b'm', round, filler], &pattern(filler));
@@ -600,7 +600,8 @@ fn a_reader_sees_an_amendment_whole() {
     });
 }
 
-/// `idle` handles have a segment open each. The writing threads own two of these handles.
+/// Checks that no item is lost while two threads write to a cache of which `idle` handles have a
+/// segment open each. The threads own two of these handles.
 fn take_open_segments_over(idle: usize) {
     const STORES: u8 = 9;
     let cache = cache(false, 2);

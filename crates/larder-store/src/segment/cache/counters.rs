@@ -36,7 +36,7 @@ class_stats! {
     out_of_memory
 }
 
-/// A counter that only one thread adds to.
+/// A counter to which no two threads add at the same time.
 #[derive(Debug, Default)]
 struct Count(AtomicU64);
 

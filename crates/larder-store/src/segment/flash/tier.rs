@@ -296,8 +296,8 @@ impl Flash {
         lock(self.reads_of(slot)).get(&slot.place()).and_then(Weak::upgrade)
     }
 
-    /// Lets other requests join a read. If they can already join another read of the same item,
-    /// returns that one instead.
+    /// Lets other requests join a read, and returns `None`. If they can already join another read
+    /// of the same item, returns that one instead.
     pub(crate) fn note_read(&self, read: &Arc<dyn ItemRead>) -> Option<Arc<dyn ItemRead>> {
         let slot = read.slot();
         let mut reads = lock(self.reads_of(slot));

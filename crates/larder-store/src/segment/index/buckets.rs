@@ -430,7 +430,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         self.index.buckets_of(self.hash).into_iter().flatten()
     }
 
-    /// The first word with this hash that refers to memory and for which `verify` returns true.
+    /// The first word with this hash that refers to memory and for which `verify` returns true;
+    /// `None` if there is none.
     #[inline]
     pub(crate) fn find(&self, mut verify: impl FnMut(Slot) -> bool) -> Option<LockedSlot<'i>> {
         let mut place =

@@ -167,8 +167,8 @@ impl<'r> Entry<'r> {
     /// segment's sequence at the time when the record died. Returns `None` if the segment is being
     /// emptied or was emptied since.
     ///
-    /// A segment is retired only when all of its bytes are dead, and therefore not before the new
-    /// record is dead.
+    /// A sealed segment is retired only when all of its bytes are dead, and therefore not before
+    /// the new record is dead.
     #[inline]
     pub(crate) fn take_dead(&self, sequence: Sequence, len: u32) -> Option<u32> {
         if self.sequence().load(Ordering::Relaxed) != sequence {

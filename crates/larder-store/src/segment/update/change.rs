@@ -199,7 +199,8 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    /// The extension of an item with this key.
+    /// The extension of an item with this key; `None` if the item needs none. `tags_len` is in
+    /// bytes.
     #[inline]
     pub(super) fn extension(&self, attributes: &Attributes, tags_len: usize) -> Option<Extension> {
         let early = attributes.expiry.early_millis();

@@ -112,7 +112,7 @@ impl Handle {
         // Untouched segments are preferred, because others must be zeroed.
         let taken: Vec<u32> = (0..wants)
             .map_while(|_| {
-                // The index may use the reserve, because all inserts wait for it.
+                // The index may use the reserve, because inserts into full buckets wait for it.
                 let fresh = shared.take_fresh(shared.reserve() / 2);
                 let free = fresh.or_else(|| shared.take(1));
                 free.or_else(|| self.take_segment().ok())
