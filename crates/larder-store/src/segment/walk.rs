@@ -184,8 +184,8 @@ impl Handle {
                 }
                 continue;
             };
-            // The length is read after the last bucket, because a split may have moved items from
-            // it to a new one.
+            // The walk reads the length of the index after each group of buckets, because a split
+            // may have moved items from these buckets to new ones.
             let index = &walk.shared.index;
             let left = index.len().saturating_sub(bucket).div_ceil(index.stripes());
             if left == 0 {

@@ -31,9 +31,9 @@ pub(crate) struct WriteState {
     /// The open segments, at most one of each kind.
     pub(crate) open: Vec<Open>,
     /// The write buffers for items that are demoted to flash: one for each bucket of pages, and one
-    /// for a large item.
+    /// for a large item. `None` if no buffer is being filled.
     pub(crate) write_buffers: [Option<Open>; BUCKETS + 1],
-    /// The segment that the handle is emptying.
+    /// The segment that the handle is emptying; `None` if there is none.
     pub(crate) evacuation: Option<Evacuation>,
     keep_limit: Option<KeepLimit>,
     pub(crate) cas: CasBlock,
@@ -49,7 +49,7 @@ pub(crate) struct Evacuation {
     pub(crate) segment: OwnedSegment,
     /// The offset of the next record in the region.
     pub(crate) at: usize,
-    /// The hash of the next record's key, if its buckets were prefetched.
+    /// The hash of the next record's key if its buckets were prefetched; otherwise `None`.
     pub(crate) hash: Option<u64>,
     pub(crate) end: usize,
     pub(crate) reason: EvacuationReason,

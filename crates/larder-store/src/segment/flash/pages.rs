@@ -162,7 +162,7 @@ pub(crate) struct Lists {
     free: Vec<u32>,
     /// In the order in which they were filled, with a page that could not be emptied at the front.
     full: VecDeque<u32>,
-    /// The open page of each bucket, and its next block.
+    /// The open page of each bucket, and the next block in it; `None` for a bucket without one.
     open: [Option<(u32, u32)>; BUCKETS],
 }
 

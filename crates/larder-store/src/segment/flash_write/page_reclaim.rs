@@ -27,7 +27,8 @@ use std::time::Duration;
 const KEPT_SHARE: u64 = 15;
 /// The maximum time to wait for a change before checking again.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The maximum time to wait for the write queue, or for reads of a page to end.
+/// The maximum time of one wait for the write queue, or for reads of a page to end, before checking
+/// again.
 const SHORT_PATIENCE: Duration = Duration::from_millis(1);
 /// The maximum number of times that emptying a page waits for the write queue. After that, items
 /// that can't be kept at once are dropped.

@@ -30,7 +30,8 @@ pub struct Handle {
     pub(crate) crawl: Crawl,
     /// The value of [`Shared::limits`] when this handle last sealed its segments.
     pub(crate) limits: u32,
-    /// A large value that is being assembled from pieces.
+    /// A large value that is being assembled from pieces, kept between the attempts of an update;
+    /// otherwise `None`.
     pub(crate) value_builder: Option<ValueBuilder>,
     /// The announced lookups in their order.
     pub(crate) hints: Vec<Hint>,
@@ -59,7 +60,7 @@ pub(crate) struct Hint {
 pub(crate) struct Crawl {
     /// The next segment to search.
     pub(crate) segment: u32,
-    /// The segment whose records are being read.
+    /// The segment whose records are being read; `None` between two segments.
     pub(crate) walk: Option<SegmentWalk>,
     /// The count of requested searches (`Shared::crawls`) when the last search started.
     pub(crate) begun: u32,

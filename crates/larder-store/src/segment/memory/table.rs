@@ -434,7 +434,7 @@ fn drops_word(drops: u64) -> u32 {
 /// The bit offset of the size class in a stored kind.
 const SIZE_SHIFT: u32 = 8;
 
-/// The stored form of a kind: queue, size class and lifetime class, a byte each.
+/// The stored form of a kind, from the lowest byte on: lifetime class, size class and queue.
 fn word_of(kind: Kind) -> u32 {
     u32::from_le_bytes([kind.lifetime, kind.size.index(), kind.queue as u8, 0])
 }

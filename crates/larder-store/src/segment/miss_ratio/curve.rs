@@ -251,7 +251,8 @@ impl Curve {
     #[expect(clippy::cast_possible_truncation, reason = "a count, bounded by READS_MAX")]
     fn estimate(&self) -> MissRatioCurve {
         let Counts { reads, due, hits } = &self.counts;
-        // The difference is due to the most frequent keys, which always hit (SHARDS_adj).
+        // The difference between `due` and `reads` comes from the most frequent keys, which always
+        // hit (SHARDS_adj).
         let ratio = |hits: f64| ((hits + due - reads) / due).clamp(0.0, 1.0);
         let points = FACTORS.into_iter().zip(hits.iter().map(|&hits| ratio(hits)));
         MissRatioCurve {

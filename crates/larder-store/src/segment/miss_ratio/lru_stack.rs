@@ -18,7 +18,7 @@ pub(crate) struct Stack {
     items: HashMap<u64, (usize, Extent), RandomState>,
     /// Hashes in the order of use, the most recent last; [`REMOVED`] for a removed item.
     places: Vec<u64>,
-    /// The length of the item at each position.
+    /// The length in bytes of the item at each position; 0 without an item.
     lens: Sums,
     /// The lowest position that may have an item.
     oldest: usize,

@@ -308,7 +308,8 @@ impl Handle {
                 self.shared.bucket_for(&record, self.now.secs)
             }
         };
-        // A check without the lock, which may save a segment. The check under the lock decides.
+        // A check without the lock of the stripe, which may save taking a segment for a write
+        // buffer. The check under the lock decides.
         let has_copy =
             flash_bucket.is_some() && self.shared.has_copy_on_flash(Slot::EMPTY, &record);
         let hash = evacuation.hash.unwrap_or_else(|| self.shared.hash(record.key()));

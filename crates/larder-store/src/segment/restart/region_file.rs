@@ -106,7 +106,7 @@ pub(crate) fn open(
     match Shared::begin(config, Table::new(region, layout), shape, boot) {
         Ok(shared) => Ok((shared, Restart::Cold(unusable))),
         Err(error) => {
-            // The file is not mapped any more.
+            // Empties the file, which the failed cache does not map any more.
             file.set_len(0).map_err(ConfigError::Map)?;
             Err(error)
         }

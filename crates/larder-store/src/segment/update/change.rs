@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// without a lock before it starts over, or the update must be refused.
 #[derive(Debug)]
 pub(crate) enum Shortage<'v> {
-    /// An open segment with room for an item of this kind and length.
+    /// An open segment with room for an item of this kind and this length in bytes.
     Room(Kind, usize),
     /// An index word.
     Slot,

@@ -30,7 +30,8 @@ const ROUNDS_MAX: u32 = 10_000;
 /// chain.
 const CHAINED_ITEMS_MIN: u32 = 4;
 
-/// A handle adds its index words to the shared count in steps of this size.
+/// A handle changes the shared count of index words once it has taken this many more words than it
+/// cleared, or cleared this many more than it took.
 const SLOTS_STEP: isize = 16;
 
 /// The maximum number of free blocks that are tried for an item before it is appended to an open
@@ -277,8 +278,8 @@ impl Writer<'_> {
         // pins that could have found the dead record have ended.
         unsafe { record.write(table, offset, header, shared.config.cas) };
         if record.has_tags() {
-            // After the item, like an expiry: either a search reads the item, or this records it
-            // afterwards.
+            // Notes the tags after the item was written, as for an expiry: either a search that
+            // maintenance has started reads the item, or this makes another search necessary.
             fence(Ordering::SeqCst);
             table.entry(table.layout.segment_of(offset)).note_tags();
         }
