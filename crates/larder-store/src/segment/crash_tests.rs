@@ -275,8 +275,8 @@ fn operate(
     let attributes =
         Attributes { client_flags: flags, expiry, binary_key, ..Attributes::default() };
     let len = match rng.random_range(0..12) {
-        // An extension and a tag lengthen a record. With them, a record with one of these values
-        // is as long as a record with a longer one of them and without extension and tag.
+        // Some of these values make records of equal length, one with an extension and a tag, the
+        // other without.
         _ if scenario.is_small => [10, 18, 20, 26, 100][rng.random_range(0..5)],
         0 => rng.random_range(12_000..50_000),
         1 | 2 => rng.random_range(500..12_000),

@@ -184,7 +184,8 @@ impl Table {
                 continue;
             }
             if old.0 != 0 {
-                // Ages the other words: a tag that is not used again is displaced before this one.
+                // Ages the other words: a tag that is not used again is displaced before the new
+                // one.
                 for (other, entry) in entries.iter().filter(|(other, _)| *other != place) {
                     if entry.used() > 0 {
                         self.replace_tag(*other, *entry, entry.with_used(entry.used() - 1));

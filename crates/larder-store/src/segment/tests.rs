@@ -451,7 +451,7 @@ fn the_tail_of_a_leased_value_is_not_overwritten() {
         });
         change.unwrap();
     }
-    // Some of the records that this writes are as long as the records that contained the tails.
+    // Some of these records have the same length as the records that contained the tails.
     (480..540).for_each(|len| overwrite(&mut handle, b"small", len));
     assert!(replaced(&cache) > 1000);
     for lease in leases {

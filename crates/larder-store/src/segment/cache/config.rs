@@ -67,7 +67,7 @@ pub enum ConfigError {
     Flash(std::io::Error),
     /// The file for the memory of the cache contains something else, or the image is no image.
     Occupied,
-    /// The system refused the memory.
+    /// The system refused the memory, or the file for the memory can't be used.
     Map(std::io::Error),
 }
 

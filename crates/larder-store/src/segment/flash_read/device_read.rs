@@ -50,7 +50,8 @@ pub(crate) struct Read {
 
 /// The progress of a read.
 enum Progress {
-    /// The read is under way. Its end calls these wakers. The device may write to the buffer.
+    /// The read is under way, or a request must continue it. Its end and the end of a piece after
+    /// which a request must continue it call these wakers. The device may write to the buffer.
     Pending(Vec<Waker>),
     /// The read took too long: its waiters were woken without the item. The device may still write
     /// to the buffer.

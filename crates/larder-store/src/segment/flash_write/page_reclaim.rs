@@ -101,7 +101,7 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
     let is_lost = |number: &u32| flash.is_off() || Flash::is_failing(page(*number));
     let failing = lists.full().find(is_lost);
     let free = lists.free();
-    // One free page is reserved for rewritten items.
+    // At least two, because one free page is reserved for rewritten items.
     let drops_under = (settings.drop_under as usize).max(2).min(flash.format.pages.div_ceil(4));
     let is_short = free < drops_under.max(settings.compact_under as usize);
     let is_void = |number: &u32| {
@@ -176,7 +176,8 @@ impl Handle {
             }
         }
         if flash.queue.is_stopping() {
-            // If the tier stops, the next process finds the items that could not be kept.
+            // The tier stops. The items that were not kept yet stay on the page, for the next
+            // threads of this process or for the next process.
             self.end_writing();
             return flash.lists().put_back(shared.table(), emptying.page);
         }

@@ -83,9 +83,9 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape for a limit that may grow to `limit_max`, with blocks for `threads` handles, which
-    /// count items in `classes` classes. `None` if the limit is too low, or higher than locations
-    /// can address.
+    /// The shape for a limit that may grow to `limit_max`. It has blocks for `threads` handles, or
+    /// for [`BLOCKS_USUAL`] if that is more, as far as there is room; they count items in `classes`
+    /// classes. `None` if the limit is too low, or higher than locations can address.
     pub(crate) fn new(
         limit: usize,
         limit_max: usize,

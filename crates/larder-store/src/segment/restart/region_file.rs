@@ -48,7 +48,8 @@ pub enum Unusable {
     /// Two processes in succession panicked soon after their start, or three ended while they
     /// restored the region.
     Panics,
-    /// The region contradicts itself.
+    /// The region contradicts itself or counts items in too few size classes, or the image of a
+    /// region is incomplete or was changed.
     Damaged(&'static str),
 }
 

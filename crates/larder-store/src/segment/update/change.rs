@@ -189,7 +189,8 @@ impl<'u> Update<'u, '_> {
             NewCas::Fresh => {
                 let words = &self.shared.table().header_page().cas;
                 if self.is_unread {
-                    // The CAS of the item on flash is not known, but is at most the floor.
+                    // The CAS of the item on flash is not known. It is at most the floor, unless a
+                    // client chose a value that is too high to follow.
                     old = words.floor.load(Ordering::Relaxed);
                 }
                 self.writer.writing.cas.draw(words, old)
