@@ -1,5 +1,5 @@
-//! Behaviour that users of a cache rely on, with one handle at a time. Tests with threads and with
-//! random operations are in `tests/`.
+//! Behaviour that users of a cache rely on, in one thread. Tests with threads and with random
+//! operations are in `tests/`.
 #![expect(clippy::cast_possible_truncation, reason = "test values repeat")]
 
 use super::*;

@@ -2,7 +2,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `builder` | values that are assembled from an old value and added bytes |
+//! | `builder` | values that are assembled from the bytes of a request and an old value |
 //! | `upload` | values that arrive in pieces, in segments of their own |
 //! | `lease` | leases, by which readers keep the segments of a value |
 //!

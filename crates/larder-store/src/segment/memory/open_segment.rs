@@ -29,8 +29,9 @@ impl Open {
     }
 }
 
-/// The maximum share of open segments is one in this many. At the limit, a write takes over an idle
-/// open segment of another handle, and waits for one while handles alternate (see `write::room`).
+/// If one segment in this many is open, a write takes over an idle open segment of another handle
+/// if there is one, before it opens another. While handles alternate (see `write::room`), it waits
+/// for one.
 pub(crate) const OPEN_SHARE_MAX: usize = 3;
 
 /// The maximum number of lifetime classes.
