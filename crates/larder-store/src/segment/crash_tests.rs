@@ -41,7 +41,7 @@ struct Oracle {
     known: HashMap<Vec<u8>, Known>,
     /// The state that the unfinished change will give to each key that it changes.
     changing: HashMap<Vec<u8>, Known>,
-    /// Keys that were evicted during a change.
+    /// Keys that were evicted during a change, or may have been lost with a page on flash.
     may_miss: Vec<Vec<u8>>,
     stores: usize,
 }
@@ -275,7 +275,8 @@ fn operate(
     let attributes =
         Attributes { client_flags: flags, expiry, binary_key, ..Attributes::default() };
     let len = match rng.random_range(0..12) {
-        // With an extension and a tag, some of these have the same length as others without.
+        // Some of these values make records of equal length, one with an extension and a tag, the
+        // other without.
         _ if scenario.is_small => [10, 18, 20, 26, 100][rng.random_range(0..5)],
         0 => rng.random_range(12_000..50_000),
         1 | 2 => rng.random_range(500..12_000),

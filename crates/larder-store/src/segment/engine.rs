@@ -267,7 +267,7 @@ impl Handle {
 
     /// Takes the hint of a lookup that is not the next announced one, because it is the second
     /// lookup of its request, or because lookups in between were left out. Keeps the hints of later
-    /// lookups.
+    /// lookups. `None` as for [`Handle::hint`].
     #[cold]
     fn seek_hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
         let first = self.next_hint.saturating_sub(1);
@@ -360,7 +360,8 @@ fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
     }
     let (start, header) = (slot.offset(), shared.record(slot, witness).header);
     let end = start + (header.key_len() + header.inline_len()).min(AHEAD_LEN_MAX) + 16;
-    // Up to the line of the last byte, because a copy starts at the end.
+    // Prefetches up to the line of the item's last byte, because the function that copies a value
+    // reads its end first.
     let mut at = (start & !(CACHE_LINE - 1)) + ITEM_LINES * CACHE_LINE;
     while at < end {
         region.prefetch(at);
@@ -460,8 +461,9 @@ impl Found<'_> {
         self.record.note_access(now);
     }
 
-    /// Counts a second hit on flash, if the item was hit there before and again now. Returns its
-    /// index word for one in `recache_rate` of these hits, whose items should be copied to memory.
+    /// Counts a second hit on flash, if the item was hit there before and again now. Returns the
+    /// index word of the item if it should be copied to memory, which is so for one in
+    /// `recache_rate` of these hits; otherwise `None`.
     #[cold]
     #[inline(never)]
     fn second_hit(&self, shared: &Shared) -> Option<Slot> {

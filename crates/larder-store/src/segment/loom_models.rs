@@ -641,7 +641,7 @@ fn a_segment_scan_skips_a_dead_record_until_it_is_replaced() {
         let (sequence, len) = dead_item(&items);
         let reading = items.clone();
         let reader = thread::spawn(move || {
-            // Like maintenance.
+            // Reads the segment under a pin, like maintenance that searches for expired items.
             let slot = Arc::new(PinSlot::default());
             let mut pin = Pin::new(PinOwner(slot));
             let guard = pin.read(&reading.epoch);
@@ -734,7 +734,7 @@ fn marking_an_item_dead_does_not_change_a_later_use_of_its_segment() {
             let to = emptying.place(1, 0);
             evacuate(&emptying, to)
         });
-        // Without a pin, as while handles alternate.
+        // This thread has no pin, like a writer while handles alternate.
         if replace_dead(&items, sequence, len, &[2]) {
             delete(&items);
         }
@@ -761,7 +761,7 @@ fn a_dead_record_of_an_earlier_use_is_not_replaced() {
             delete(&emptying);
             evacuate(&emptying, emptying.place(1, 0));
         });
-        // Without a pin, as while handles alternate.
+        // This thread has no pin, like a writer while handles alternate.
         let taken = items.table().entry(0).take_dead(sequence, len);
         if taken.is_some() {
             assert_eq!(items.table().entry(0).sequence().load(Ordering::Relaxed), sequence);

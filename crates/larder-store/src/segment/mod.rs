@@ -141,7 +141,8 @@ impl Cache {
     /// Creates a cache. Reserves the address space now and takes memory as the cache fills.
     ///
     /// # Errors
-    /// [`ConfigError`]: the limit is out of range, or the system refuses the memory.
+    /// [`ConfigError`]: the limit is out of range or too low for the flash tier, the system refuses
+    /// the memory, or the flash can't be written to.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         Self::growable(config, 0)
     }
@@ -161,12 +162,12 @@ impl Cache {
     /// machine's current boot.
     ///
     /// The file keeps the segment length, the hash seed and the maximum limit of the cache that
-    /// created it. If its content can't be used, the cache starts empty, and [`Restart`] contains
-    /// the reason.
+    /// created it. If the file contains the memory of a cache that can't be used, the new cache
+    /// starts empty, and [`Restart`] contains the reason.
     ///
     /// # Errors
-    /// [`ConfigError`]: as for [`Cache::new`], or the file can't be mapped, or its file system is
-    /// full.
+    /// [`ConfigError`]: as for [`Cache::new`], or the file contains something else, which stays, or
+    /// can't be mapped, or its file system is full.
     pub fn in_file(
         config: Config,
         limit_bytes_max: usize,
@@ -182,8 +183,8 @@ impl Cache {
     /// replaces its content. Without a `file`, the memory ends with the process.
     ///
     /// # Errors
-    /// [`ConfigError`], as for [`Cache::in_file`]. If the image can't be used, the inner result
-    /// contains the reason.
+    /// [`ConfigError`]: as for [`Cache::in_file`], or `image` is no image. If the image can't be
+    /// used, the inner result contains the reason, and the `file` is empty afterwards.
     pub fn from_image(
         config: &Config,
         file: Option<&File>,
@@ -231,7 +232,8 @@ impl Cache {
     }
 
     /// Makes the system map all used memory at once, after a restart. Otherwise the system maps
-    /// each page at its first access, which delays a request by about a microsecond.
+    /// each page at its first access, which delays a request by about a microsecond. Has no effect
+    /// on systems other than Linux.
     pub fn populate(&self) {
         self.shared.populate();
     }
@@ -295,7 +297,9 @@ impl Cache {
     /// [`crate::Engine::maintain`] evicts items and returns memory to the system step by step.
     ///
     /// # Errors
-    /// [`LimitRefused`]: the limit is above the reserved size, or too low for the index.
+    /// [`LimitRefused`]: the limit is above the reserved size, or too low for the index or for the
+    /// minimum number of segments; or the file system has no room for the bookkeeping of more
+    /// segments.
     pub fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
         self.shared.set_limit(bytes)
     }

@@ -236,7 +236,8 @@ fn store(handle: &mut Handle, name: &[u8], value: &[u8]) {
         fetched: false,
         tags: NewTags::None,
     };
-    // A schedule may keep another thread from ending its batch while a write waits for it.
+    // A schedule may keep another thread from ending its batch until this write, which waits for
+    // that, is refused.
     loop {
         handle.begin_batch(NOW);
         let stored = handle.update(key(handle, name), &mut None, |_| (put(), ()));
@@ -300,7 +301,7 @@ fn a_borrowed_value_does_not_change() {
     });
 }
 
-/// Keys that are never used again.
+/// Stores keys that are never used again.
 fn churn_many(handle: &mut Handle, round: u8) {
     for filler in 0..12 {
         store(handle, &[b'm', round, filler], &pattern(filler));
@@ -599,7 +600,8 @@ fn a_reader_sees_an_amendment_whole() {
     });
 }
 
-/// `idle` handles have a segment open each. The writing threads own two of these handles.
+/// Checks that no item is lost while two threads write to a cache of which `idle` handles have a
+/// segment open each. The threads own two of these handles.
 fn take_open_segments_over(idle: usize) {
     const STORES: u8 = 9;
     let cache = cache(false, 2);

@@ -12,8 +12,9 @@
 //! │ fingerprint │ used │ generation   │               │ place   │ generation   │
 //! └─────────────┴──────┴──────────────┘               └─────────┴──────────────┘
 //! ```
-//! The table is made for the first tag, in segments of its own: a 64th of the limit, at most 16
-//! MiB, and at least one segment. A tag is in one of the two buckets of eight words that its hash
+//! The table is made for the first tag, in segments of its own. Their number is a power of two, at
+//! least one. They take at most a 64th of the limit and 16 MiB, unless one segment is longer than
+//! that. A tag is in one of the two buckets of eight words that its hash
 //! selects: the emptier one when it was added. If all sixteen words are in use, a new tag displaces
 //! the least used one, and takes the next generation: items of the displaced tag are flushed early,
 //! never late. Dropping a tag may also flush the items of another tag with a common bucket and the
@@ -38,7 +39,8 @@ const BUCKET_WORDS: usize = TAG_BUCKET_LEN / size_of::<u64>();
 const TABLE_SHARE: usize = 64;
 const TABLE_LEN_MAX: usize = 16 << 20;
 
-/// The maximum number of waits for another handle that makes the table: about a second in all.
+/// The maximum number of waits for another handle that makes the table or grows the index: about a
+/// second in all.
 const WAITS_MAX: u32 = 10_000;
 
 const GENERATION_BITS: u32 = 40;
@@ -182,7 +184,8 @@ impl Table {
                 continue;
             }
             if old.0 != 0 {
-                // Ages the other words: a tag that is not used again is displaced before this one.
+                // Ages the other words: a tag that is not used again is displaced before the new
+                // one.
                 for (other, entry) in entries.iter().filter(|(other, _)| *other != place) {
                     if entry.used() > 0 {
                         self.replace_tag(*other, *entry, entry.with_used(entry.used() - 1));
@@ -270,7 +273,8 @@ impl Handle {
         Ok(tag)
     }
 
-    /// Makes the table for the first tag, or waits for another handle to make it.
+    /// Makes the table for the first tag. While another handle makes it or grows the index, waits,
+    /// at most [`WAITS_MAX`] times; then refuses.
     #[cold]
     fn make_tag_table(&mut self) -> Result<(), Refusal> {
         let shared = std::sync::Arc::clone(&self.shared);
@@ -282,8 +286,8 @@ impl Handle {
             if let Ok(_growing) = shared.growth.try_lock() {
                 return self.fill_tag_table(&shared);
             }
-            // The handle that makes the table may need memory that this handle's pin or open
-            // segments keep from being used.
+            // The other handle may need memory that this handle's pin or open segments keep from
+            // being used.
             self.pin.pause();
             self.end_writing();
             wait_for_others(round);

@@ -1,5 +1,5 @@
-//! Behaviour that users of a cache rely on, with one handle at a time. Tests with threads and with
-//! random operations are in `tests/`.
+//! Behaviour that users of a cache rely on, in one thread. Tests with threads and with random
+//! operations are in `tests/`.
 #![expect(clippy::cast_possible_truncation, reason = "test values repeat")]
 
 use super::*;
@@ -451,7 +451,7 @@ fn the_tail_of_a_leased_value_is_not_overwritten() {
         });
         change.unwrap();
     }
-    // The records with the tails have these lengths.
+    // Some of these records have the same length as the records that contained the tails.
     (480..540).for_each(|len| overwrite(&mut handle, b"small", len));
     assert!(replaced(&cache) > 1000);
     for lease in leases {

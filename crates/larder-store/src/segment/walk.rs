@@ -1,9 +1,10 @@
 //! The walk over all items, a few buckets at a time and without a lock.
 //!
-//! The walk shows an item that exists during the whole walk at least once, because items that move
-//! behind the walk are reported to it; see `index::moved_items`. It may show items that move twice.
-//! It reads items on flash while it continues (`flash_read::walk_reads`), a bounded number at a
-//! time.
+//! The walk shows each item that exists during the whole walk at least once, because items that
+//! move behind the walk are reported to it; see `index::moved_items`. It may show an item twice if
+//! the item moves. It reads items on flash while it continues (`flash_read::walk_reads`), a bounded
+//! number at a time. An item that can't be read, or a large one without memory for its value, is
+//! not shown.
 
 use super::cache::shared::Shared;
 use super::flash_read::walk_reads::{SOUGHT_MAX, WalkReads};
@@ -128,9 +129,9 @@ impl Drop for Walk {
 }
 
 impl Handle {
-    /// Shows the next items, until about `items` were shown, [`BUCKETS_MAX`] buckets were read, or
-    /// items must be read from flash first. If `items` is 0, reads no buckets, and shows only items
-    /// that have moved or were read from flash.
+    /// Shows the next items, until about `items` were shown, [`BUCKETS_MAX`] buckets were read,
+    /// items must be read from flash first, or the walk is at its end. If `items` is 0, reads no
+    /// buckets, and shows only items that have moved or were read from flash.
     pub(crate) fn walk_step(
         &mut self,
         walk: &mut Walk,
@@ -183,8 +184,8 @@ impl Handle {
                 }
                 continue;
             };
-            // The length is read after the last bucket, because a split may have moved items from
-            // it to a new one.
+            // The walk reads the length of the index after each group of buckets, because a split
+            // may have moved items from these buckets to new ones.
             let index = &walk.shared.index;
             let left = index.len().saturating_sub(bucket).div_ceil(index.stripes());
             if left == 0 {

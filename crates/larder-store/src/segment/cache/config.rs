@@ -65,9 +65,9 @@ pub enum ConfigError {
     NoRoomForFlash,
     /// Writing to the flash failed.
     Flash(std::io::Error),
-    /// The file contains something other than the memory of a cache or its image.
+    /// The file for the memory of the cache contains something else, or the image is no image.
     Occupied,
-    /// The system refused the memory.
+    /// The system refused the memory, or the file for the memory can't be used.
     Map(std::io::Error),
 }
 

@@ -1,6 +1,6 @@
-//! The counters of a handle since its start or the last reset. Only the handle itself adds to them;
-//! their sums over all handles are the cache's totals. The counts of items are in the region
-//! (`memory::handle_block`).
+//! The counters of a handle since its start or the last reset. Only the handle itself adds to them.
+//! Their sums over all handles, including those that were dropped, are the cache's totals. The
+//! counts of items are in the region (`memory::handle_block`).
 
 use crate::engine::RemovalReason;
 use crate::{ClassGauges, Gauges, Seconds};
@@ -36,7 +36,7 @@ class_stats! {
     out_of_memory
 }
 
-/// A counter that only one thread adds to.
+/// A counter to which no two threads add at the same time.
 #[derive(Debug, Default)]
 struct Count(AtomicU64);
 

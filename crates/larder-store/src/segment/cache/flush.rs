@@ -63,7 +63,8 @@ impl Shared {
         self.table().header_page().order.flush_generation.load(Ordering::Acquire)
     }
 
-    /// Whether an item was flushed.
+    /// Whether a flush of the whole cache invalidated an item in a segment. Dropped tags do not
+    /// count.
     #[inline]
     pub(crate) fn is_flushed(&self, record: &Record<'_>) -> bool {
         self.table().header_page().is_flushed(record.entry())
@@ -72,7 +73,8 @@ impl Shared {
     /// Invalidates all items stored so far, and empties the sample for the miss-ratio curve.
     pub(crate) fn flush_now(&self) {
         self.table().header_page().flush(&mut self.alloc());
-        // The open segments of all handles are below the floor now: their next write opens others.
+        // The open segments of all handles are below the floor now, so the next write of each
+        // handle opens another one.
         self.mrc.clear();
         self.search_soon();
     }

@@ -31,9 +31,9 @@ pub(crate) struct WriteState {
     /// The open segments, at most one of each kind.
     pub(crate) open: Vec<Open>,
     /// The write buffers for items that are demoted to flash: one for each bucket of pages, and one
-    /// for a large item.
+    /// for a large item. `None` if no buffer is being filled.
     pub(crate) write_buffers: [Option<Open>; BUCKETS + 1],
-    /// The segment that the handle is emptying.
+    /// The segment that the handle is emptying; `None` if there is none.
     pub(crate) evacuation: Option<Evacuation>,
     keep_limit: Option<KeepLimit>,
     pub(crate) cas: CasBlock,
@@ -49,7 +49,7 @@ pub(crate) struct Evacuation {
     pub(crate) segment: OwnedSegment,
     /// The offset of the next record in the region.
     pub(crate) at: usize,
-    /// The hash of the next record's key, if its buckets were prefetched.
+    /// The hash of the next record's key if its buckets were prefetched; otherwise `None`.
     pub(crate) hash: Option<u64>,
     pub(crate) end: usize,
     pub(crate) reason: EvacuationReason,
@@ -64,11 +64,12 @@ pub(crate) struct Evacuation {
 /// The reason to empty a segment, which decides whether live items are moved, demoted or evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvacuationReason {
-    /// Much of the segment is dead. All live items are moved; if there is no memory for that, a
-    /// cache that evicts evicts them.
+    /// Much of the segment is dead, or all its items have expired or were flushed. Live items are
+    /// moved. If there is no memory for that, a cache that evicts evicts them, unless retired
+    /// memory will be free soon.
     Clean,
     /// The segment is the next victim of the eviction policy, which decides for each item whether
-    /// it is moved or evicted.
+    /// it is moved. The others are demoted to flash if possible, or evicted.
     Evict(Queue),
     /// The segment is older than this many seconds. Items that were idle for as long are demoted to
     /// flash if possible; the others are moved.
@@ -98,7 +99,8 @@ impl Member {
         self.idle(|idle| *idle = Some(writing));
     }
 
-    /// Gives another handle access to the writing state. Returns `None` if the owner is using it.
+    /// Gives another handle access to the writing state. Returns `None` if the owner is using it or
+    /// has not written yet.
     pub(crate) fn with_idle<R>(&self, f: impl FnOnce(&mut WriteState) -> R) -> Option<R> {
         self.idle(|idle| idle.as_deref_mut().map(f))
     }

@@ -15,8 +15,8 @@
 //! # Invariants
 //! - The list of members is locked before the writing state of a member, and that before the
 //!   allocator.
-//! - All bytes of a retired segment are counted as dead. A retired segment that has leases is
-//!   reused after the last one has ended.
+//! - When a sealed segment is retired, all its bytes are counted as dead. A retired segment that
+//!   has leases is reused after the last one has ended.
 
 pub(crate) mod config;
 pub(crate) mod counters;

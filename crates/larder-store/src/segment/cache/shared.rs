@@ -61,9 +61,10 @@ pub(crate) struct Shared {
     pub(crate) slots_used: AtomicUsize,
     /// The number of segments with leases. A segment with several leases counts once.
     pub(crate) leased: AtomicUsize,
-    /// The function that is called for each eviction.
+    /// The function that is called for each item that is evicted from memory.
     pub(crate) observer: OnceLock<EvictionObserver>,
-    /// The number of [`crate::Engine::crawl_soon`] calls.
+    /// The number of searches for invalid items that were requested: by a flush, or by
+    /// [`crate::Engine::crawl_soon`].
     pub(crate) crawls: AtomicU32,
     /// The number of changes of the limit.
     pub(crate) limits: AtomicU32,
@@ -79,8 +80,8 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// The number of buckets in each stripe at first. With fewer, some stripes fill up by chance long
-/// before the others.
+/// The minimum number of buckets in each of several stripes at first. With fewer, some stripes fill
+/// up by chance long before the others.
 const STRIPE_BUCKETS: usize = 64;
 
 /// Aborts the process if it is dropped, which happens only if a panic unwinds during a change.

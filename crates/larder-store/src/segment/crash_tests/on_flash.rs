@@ -1,5 +1,6 @@
-//! Crash tests with flash. The thread of the test writes segments and empties pages, so that it can
-//! die before each of these stores. The copy of the region is opened with a copy of the device.
+//! Crash tests with flash. The thread of the test writes segments and empties pages itself, so that
+//! the process can die before each store of that work, too. The copy of the region is opened with a
+//! copy of the device.
 
 use super::*;
 use crate::segment::flash_write::{block_writer, page_reclaim};
@@ -43,7 +44,8 @@ struct Scenario {
     lens: [usize; 4],
     recache_rate: u32,
     compact_under: u32,
-    /// One in this many of the unchanged keys is looked up before each store.
+    /// One in this many of the unchanged keys is looked up in a copy of the region. In one copy in
+    /// 50, all are looked up.
     checked: usize,
 }
 
@@ -184,7 +186,7 @@ fn go_on(oracle: &Oracle, cache: &Cache) {
         }
     }
     drop(handle);
-    // Chains of values that were read are free.
+    // Frees the chains of large values that were read: `check_books` fails if no item has a chain.
     cache.shared.collect();
     check_books(cache);
     if !may_lose {
@@ -315,8 +317,8 @@ fn a_process_may_die_while_pages_are_emptied() {
     }
 }
 
-/// A start without flash drops the items on flash. If the process dies during it, the next process,
-/// with the old flash, has all items of memory.
+/// A start without flash drops the items on flash. If the process dies during the start, the next
+/// process, with the old flash, has the items of memory, except those in write buffers.
 #[test]
 fn a_process_may_die_while_it_drops_flash() {
     let device = Memory::new(ROOMY.pages * PAGE_LEN, 1);

@@ -87,7 +87,7 @@ pub(crate) struct Format {
 /// The location of an item on flash. Its checksum covers both fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// The item's offset on the device.
+    /// The item's offset on the device, in bytes.
     pub(crate) offset: u64,
     /// The sequence of the item's page.
     pub(crate) sequence: u64,

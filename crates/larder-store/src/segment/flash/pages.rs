@@ -3,8 +3,10 @@
 //!
 //! ```text
 //!   Free ──▶ Open (blocks are written to it) ──▶ Full ──▶ Emptying (its words are removed) ──▶ Free
-//!                                                  └─────────────────────────────────────────▶ Bad
+//!                                                 ▲          │ │
+//!                                                 └──────────┘ └─────────────────────────────▶ Bad
 //! ```
+//! A page that could not be emptied is Full again.
 
 use crate::segment::memory::table::{Sequence, Table};
 use crate::segment::sync::{AtomicU32, AtomicU64, Ordering};
@@ -95,7 +97,7 @@ impl<'t> Page<'t> {
         self.half(10)
     }
 
-    /// The number of failed reads of the page.
+    /// The number of failed reads of the page; `u32::MAX / 2` or more after a failed write.
     pub(crate) fn errors(&self) -> &'t AtomicU32 {
         self.half(11)
     }
@@ -160,7 +162,7 @@ pub(crate) struct Lists {
     free: Vec<u32>,
     /// In the order in which they were filled, with a page that could not be emptied at the front.
     full: VecDeque<u32>,
-    /// The open page of each bucket, and its next block.
+    /// The open page of each bucket, and the next block in it; `None` for a bucket without one.
     open: [Option<(u32, u32)>; BUCKETS],
 }
 

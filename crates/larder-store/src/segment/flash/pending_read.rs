@@ -47,8 +47,8 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// The offset of the item in the region, and the buffer that it is in.
     fn item(&self) -> (usize, &Buffer);
 
-    /// Adds a waker, which is called when the read ends, or now if it has ended. Returns false if
-    /// the read was aborted, has failed or took too long.
+    /// Adds a waker, which is called when the read ends or a request must continue it, or now if
+    /// the item was read. Returns false if the read was aborted, has failed or took too long.
     fn join(&self, waker: &Waker) -> bool;
 
     /// Whether [`ItemRead::join`] would return true.

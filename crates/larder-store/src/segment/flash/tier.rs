@@ -67,10 +67,11 @@ pub(crate) struct Flash {
 
 /// The number of maps of reads: enough that threads rarely need the same one.
 const READ_MAPS: usize = 16;
-/// A page is not used any more after this many failed reads since it was opened.
+/// A page is not used any more after this many failed reads since it was opened, or after one
+/// failed write.
 const PAGE_ERRORS_MAX: u32 = 16;
-/// Flash is switched off after this many errors within a minute of the server's clock, where the
-/// count starts again.
+/// Flash is switched off after this many failed reads and writes within a minute. The count starts
+/// again at each full minute of the server's clock.
 const ERRORS_MAX: u64 = 256;
 /// Flash is also switched off after this many failed writes in succession.
 const FAILED_WRITES_MAX: u32 = 3;
@@ -296,8 +297,8 @@ impl Flash {
         lock(self.reads_of(slot)).get(&slot.place()).and_then(Weak::upgrade)
     }
 
-    /// Lets other requests join a read. If they can already join another read of the same item,
-    /// returns that one instead.
+    /// Lets other requests join a read, and returns `None`. If they can already join another read
+    /// of the same item, returns that one instead.
     pub(crate) fn note_read(&self, read: &Arc<dyn ItemRead>) -> Option<Arc<dyn ItemRead>> {
         let slot = read.slot();
         let mut reads = lock(self.reads_of(slot));
@@ -329,10 +330,10 @@ impl Flash {
         any
     }
 
-    /// Takes a buffer; `None` if none is free. Unless the read is a read-ahead, it then selects a
-    /// segment with other buffers to be emptied, and takes the buffer of a finished read that was
-    /// started in an earlier second and whose item no batch uses, because the requests that need
-    /// that item cannot continue.
+    /// Takes a buffer; `None` if none is free. Unless the read is a read-ahead, tries to make room
+    /// first: for a short read, selects a segment with other buffers to be emptied; and calls
+    /// [`Flash::abort_reads`] for the reads that started in an earlier second, because the requests
+    /// that need their items cannot continue.
     pub(crate) fn take_buffer(
         &self,
         table: &Table,

@@ -40,7 +40,8 @@ pub(crate) struct Read {
     start: u64,
     /// The number of bytes that are read to the buffer.
     len: usize,
-    /// The value, if the item is large. Then the buffer receives only the head.
+    /// The value, if the item is large; then the buffer receives only the head. `None` for a small
+    /// item.
     large: Option<LargeValue>,
     progress: Mutex<Progress>,
     /// Whether the buffer and the page were released.
@@ -49,7 +50,8 @@ pub(crate) struct Read {
 
 /// The progress of a read.
 enum Progress {
-    /// The read is under way. Its end calls these wakers. The device may write to the buffer.
+    /// The read is under way, or a request must continue it. Its end and the end of a piece after
+    /// which a request must continue it call these wakers. The device may write to the buffer.
     Pending(Vec<Waker>),
     /// The read took too long: its waiters were woken without the item. The device may still write
     /// to the buffer.
@@ -379,7 +381,7 @@ unsafe impl Target for Read {
 }
 
 /// A read of one piece of a large value: its offset on the device, the offset in the region that it
-/// is read to, and its length.
+/// is read to, and its length, all in bytes.
 struct Piece {
     read: Arc<Read>,
     place: (u64, usize, usize),

@@ -19,7 +19,8 @@ use std::task::Waker;
 /// The outcome of an attempt to read.
 pub(crate) enum ReadAttempt {
     Started(Arc<dyn ItemRead>),
-    /// The item is not on flash any more.
+    /// The item is not on flash any more, or was flushed or has expired with its page, or flash is
+    /// off.
     Gone,
     Busy,
 }
@@ -179,7 +180,8 @@ impl Handle {
     }
 
     /// Makes lookups find the item of a finished read until the batch ends. Removes the index word
-    /// of an item that could not be read.
+    /// of an item that could not be read. If the read is in progress, starts further reads of its
+    /// large value.
     pub(crate) fn deliver_item(&mut self, fetch: &PendingRead) -> Delivery {
         let read = &fetch.0;
         match read.ask() {

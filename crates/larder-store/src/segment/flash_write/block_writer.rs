@@ -51,7 +51,8 @@ struct Blocks {
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
     WrittenBlock(WrittenBlock),
-    /// The write failed, or was not necessary because flash is off or the items were flushed.
+    /// The write failed, or was not necessary because flash is off, the items were flushed, or the
+    /// index does not refer to the large item any more.
     Failed,
     /// The tier is stopping.
     Stopped,
@@ -266,8 +267,9 @@ impl Handle {
         Outcome::Failed
     }
 
-    /// Makes the index words of a write buffer's items refer to flash, or evicts the items if their
-    /// write failed. Removes items that are no longer valid. Returns the number of evicted items.
+    /// Makes the index words of a write buffer's items refer to flash, or evicts the items if they
+    /// were not written. Removes items that are no longer valid. Returns the number of evicted
+    /// items.
     fn switch_words(
         &mut self,
         shared: &Arc<Shared>,

@@ -1,5 +1,5 @@
-//! Demotion: items that would be evicted, or that are kept when their page is emptied, are copied
-//! to write buffers. A write buffer is a segment that is written to flash.
+//! Demotion: items that would be evicted, that were idle for long, or that are kept when their page
+//! is emptied, are copied to write buffers. A write buffer is a segment that is written to flash.
 
 use crate::eviction::{Kind, Queue, SizeClass};
 use crate::segment::cache::shared::Shared;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 const WAITING_SHARE: usize = 32;
 const WAITING_MIN: usize = 4;
 /// In addition, at most one segment in this many may belong to large values that wait to be
-/// written.
+/// written, unless only one value waits.
 const LARGE_SHARE: usize = 16;
 /// A large value that takes more than one segment in this many is not written at all.
 const LARGE_MAX_SHARE: usize = 8;
@@ -48,7 +48,7 @@ impl Shared {
     }
 
     /// The number of write buffers that wait to be written, and its maximum. Segments in chains of
-    /// large values do not count.
+    /// large values do not count. Both are 0 without flash.
     pub(crate) fn write_backlog(&self) -> (usize, usize) {
         let max = || (self.limit_segments() / WAITING_SHARE).max(WAITING_MIN);
         self.flash.as_ref().map_or((0, 0), |flash| (flash.queue.len(), max()))
@@ -86,7 +86,8 @@ impl Shared {
     }
 
     /// Whether maintenance should evict nothing now: the queue of write buffers is full except for
-    /// the one that is being filled, and the device completes writes.
+    /// the one that is being filled, or no large value may be added to those that wait; and the
+    /// device completes writes.
     pub(crate) fn waits_for_writes(&self) -> bool {
         let Some(flash) = &self.flash else { return false };
         let (waiting, max) = self.write_backlog();

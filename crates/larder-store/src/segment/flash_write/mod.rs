@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `block_writer` | the threads that write full buffers as blocks, and make index words refer to them |
 //! | `large_write` | writing a large item |
-//! | `page_reclaim` | emptying pages when few are free |
+//! | `page_reclaim` | emptying failing and unwanted pages, and others when few are free |
 //! | `demotion` | copying evicted items to write buffers |
 //! | `copy_reuse` | evicting items that are already on flash |
 //!

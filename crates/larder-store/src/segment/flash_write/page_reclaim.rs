@@ -1,9 +1,10 @@
-//! Emptying pages when few are free, on a separate thread.
+//! Emptying pages on a separate thread.
 //!
-//! A page without wanted items is emptied at once. A page without hits is dropped without being
-//! read: one walk over the index removes its index words. Any other page is read again, block by
-//! block, and the items to keep are copied to write buffers, from which they are written to another
-//! page.
+//! A page that fails or has no wanted items is emptied at once. When few pages are free, a page of
+//! which much is free is rewritten, or the oldest page is dropped. A rewritten page, and a dropped
+//! page with hits, is read block by block, and the items to keep are copied to write buffers, from
+//! which they are written to another page. Other pages are not read. Afterwards, walks over the
+//! index remove the index words that still refer to the page.
 
 use super::demotion::LARGE_BUCKET;
 use crate::Seconds;
@@ -26,7 +27,8 @@ use std::time::Duration;
 const KEPT_SHARE: u64 = 15;
 /// The maximum time to wait for a change before checking again.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The maximum time to wait for the write queue, or for reads of a page to end.
+/// The maximum time of one wait for the write queue, or for reads of a page to end, before checking
+/// again.
 const SHORT_PATIENCE: Duration = Duration::from_millis(1);
 /// The maximum number of times that emptying a page waits for the write queue. After that, items
 /// that can't be kept at once are dropped.
@@ -36,7 +38,8 @@ const WAITS_MAX: u32 = 100;
 /// each bucket and each writing thread.
 const LANDING_PAGES_MAX: usize = 8;
 
-/// The maximum number of walks over the index for the words that refer to a page.
+/// The maximum number of walks over the index in one sweep for the words that refer to a page.
+/// Emptying a page takes two sweeps.
 const WALKS_MAX: u32 = 16;
 
 /// The reason to empty a page, which determines the items to keep.
@@ -48,7 +51,7 @@ enum Reason {
     Drop,
     /// Much of the page is free. If `unread`, all items are kept, otherwise those with hits.
     Compact { unread: bool },
-    /// Reads of the page fail, or flash is off. No item is kept.
+    /// Reads of the page or a write to it failed, or flash is off. No item is kept.
     Failing,
 }
 
@@ -98,7 +101,7 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
     let is_lost = |number: &u32| flash.is_off() || Flash::is_failing(page(*number));
     let failing = lists.full().find(is_lost);
     let free = lists.free();
-    // One free page is reserved for rewritten items.
+    // At least two, because one free page is reserved for rewritten items.
     let drops_under = (settings.drop_under as usize).max(2).min(flash.format.pages.div_ceil(4));
     let is_short = free < drops_under.max(settings.compact_under as usize);
     let is_void = |number: &u32| {
@@ -108,14 +111,15 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
             page.items() == 0 && (is_short || page.copies().load(Ordering::Relaxed) == 0);
         let is_void =
             is_unused || page.sequence() < shared.flush_floor() || page.last_expiry() <= now.0;
-        // Blocks that are being written count when their write has ended.
+        // The page counts the items of a block only after the block's write has ended.
         is_void && page.reads().load(Ordering::Acquire) == 0
     };
     let compacts = || {
         if free >= settings.compact_under as usize || !flash.may_rewrite() {
             return None;
         }
-        // Items of the last pages may still be in writes, and count when these have ended.
+        // Blocks of the last pages may still be under way to the device. These pages count the
+        // items when the writes have ended, and seem to be nearly empty until then.
         let is_written = |(age, number): &(usize, u32)| {
             *age >= LANDING_PAGES_MAX || page(*number).reads().load(Ordering::Acquire) == 0
         };
@@ -124,7 +128,8 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
         let (sum, count) = lists
             .full()
             .fold((0, 0), |(sum, count), number| (sum + page(number).bytes(), count + 1_u64));
-        // At most half a page, because rewritten items are written twice.
+        // The mean counts as at most half a page, because rewriting a fuller page would write many
+        // items again for little room.
         let mean = (sum / count).min(flash.format.page_len() / 2);
         #[expect(clippy::cast_precision_loss, reason = "the share is approximate")]
         let is_sparse = (page(least).bytes() as f64) < mean as f64 * settings.max_frag;
@@ -171,7 +176,8 @@ impl Handle {
             }
         }
         if flash.queue.is_stopping() {
-            // If the tier stops, the next process finds the items that could not be kept.
+            // The tier stops. The items that were not kept yet stay on the page, for the next
+            // threads of this process or for the next process.
             self.end_writing();
             return flash.lists().put_back(shared.table(), emptying.page);
         }
@@ -207,8 +213,9 @@ impl Handle {
         flash.queue.notify();
     }
 
-    /// Waits until no read of a page is under way or in use, or the tier is stopping. New reads do
-    /// not start, because no index word refers to the page any more.
+    /// Waits until no read of a page is under way or in use and no write to it is under way, or
+    /// until the tier is stopping. New reads do not start, because no index word refers to the page
+    /// any more.
     fn wait_for_readers_of(&self, flash: &Flash, page: Page<'_>, emptying: &PageReclaim) {
         fence(Ordering::SeqCst);
         while page.reads().load(Ordering::Acquire) > 0 && !flash.queue.is_stopping() {
@@ -299,8 +306,8 @@ impl Handle {
         blocks
     }
 
-    /// Reads a large value into segments of its own; `None` if there is no memory, or if the
-    /// checksum does not match.
+    /// Reads a large value into segments of its own; `None` if there is no memory, if the read
+    /// fails, or if the checksum does not match.
     fn read_value(
         &mut self,
         shared: &Shared,

@@ -30,7 +30,8 @@ pub struct Handle {
     pub(crate) crawl: Crawl,
     /// The value of [`Shared::limits`] when this handle last sealed its segments.
     pub(crate) limits: u32,
-    /// A large value that is being assembled from pieces.
+    /// A large value that is being assembled from pieces, kept between the attempts of an update;
+    /// otherwise `None`.
     pub(crate) value_builder: Option<ValueBuilder>,
     /// The announced lookups in their order.
     pub(crate) hints: Vec<Hint>,
@@ -59,11 +60,12 @@ pub(crate) struct Hint {
 pub(crate) struct Crawl {
     /// The next segment to search.
     pub(crate) segment: u32,
-    /// The segment whose records are being read.
+    /// The segment whose records are being read; `None` between two segments.
     pub(crate) walk: Option<SegmentWalk>,
     /// The count of requested searches (`Shared::crawls`) when the last search started.
     pub(crate) begun: u32,
-    /// Whether this search skips the pauses, because an operator requested it.
+    /// Whether this search skips the pauses, because a flush took effect or an operator requested a
+    /// search.
     pub(crate) at_once: bool,
 }
 
@@ -117,7 +119,8 @@ impl Handle {
     }
 }
 
-/// Whether an item in memory that the index refers to is live, expired or flushed.
+/// Whether an item is live, expired or flushed. For an item in a read buffer, does not check
+/// whether its page on flash was flushed; see `flash_read::lookup::liveness_on_flash`.
 #[inline]
 pub(crate) fn liveness(shared: &Shared, record: &Record<'_>, now: Now) -> Liveness {
     if shared.is_flushed(record) {

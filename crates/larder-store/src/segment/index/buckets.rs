@@ -83,8 +83,8 @@ impl LockedSlot<'_> {
     }
 }
 
-/// Both candidate buckets of a key are full, and a search of [`SEARCHED_MAX`] buckets to which
-/// their words could move found no free word.
+/// Both candidate buckets of a key are full, and no sequence of moves was found that frees a word.
+/// The search considers moving the words of up to [`SEARCHED_MAX`] buckets.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct IndexFull;
 
@@ -430,7 +430,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         self.index.buckets_of(self.hash).into_iter().flatten()
     }
 
-    /// The first word with this hash that refers to memory and for which `verify` returns true.
+    /// The first word with this hash that refers to memory and for which `verify` returns true;
+    /// `None` if there is none.
     #[inline]
     pub(crate) fn find(&self, mut verify: impl FnMut(Slot) -> bool) -> Option<LockedSlot<'i>> {
         let mut place =
@@ -520,7 +521,7 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
     }
 
     /// The word with the lowest frequency in either bucket, whose item is evicted if the index
-    /// can't grow.
+    /// can't grow; `None` if both buckets are empty.
     pub(crate) fn coldest(&self) -> Option<LockedSlot<'i>> {
         self.words()
             .map(|word| LockedSlot { word, slot: Slot(word.load(Ordering::Acquire)) })
@@ -530,8 +531,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
 
     /// Frees a word in one of two full buckets by moving words within the stripe. Returns the
     /// position of that bucket in `buckets`, and the freed word. Searches breadth first for the
-    /// shortest sequence of moves that ends at an empty word; `None` if [`SEARCHED_MAX`] buckets
-    /// have none.
+    /// shortest sequence of moves that ends at an empty word; `None` if no word of the first
+    /// [`SEARCHED_MAX`] buckets can move to an empty one.
     fn make_room(
         &self,
         buckets: [usize; 2],

@@ -28,7 +28,8 @@ const REPORTS_MAX: usize = 4096;
 pub(crate) struct Walks {
     /// The number of walks. It changes only under the lock of `list`.
     count: AtomicUsize,
-    /// Locked under a stripe's lock, and only for the time that copying the reports takes.
+    /// An insert locks it while it holds a stripe, so each holder keeps it only briefly: to add a
+    /// report, or to copy the reports to a walk.
     list: Mutex<List>,
 }
 

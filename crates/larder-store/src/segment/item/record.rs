@@ -104,7 +104,7 @@ impl<'p> Record<'p> {
         self.offset + 8 + 8 * usize::from(self.cas)
     }
 
-    /// The offset and the length of the key.
+    /// The offset of the key in the region, and its length in bytes.
     #[inline]
     fn key_place(&self) -> (usize, usize) {
         if self.header.has(State::Extended) {
@@ -340,8 +340,8 @@ impl<'p> Record<'p> {
         }
     }
 
-    /// Adds the item's length to its segment's first hits. Called for the first hit of the item
-    /// since it was written to this segment.
+    /// Adds the item's length in bytes to the first hits of its segment. Called for the first hit
+    /// of the item since it was written to this segment.
     pub(crate) fn count_first_hit(&self) {
         let len = u32::try_from(self.item_len()).unwrap_or(u32::MAX);
         self.entry().first_hits().fetch_add(len, Ordering::Relaxed);

@@ -1,6 +1,7 @@
-//! Assembling large values from an old value and the bytes that are appended or prepended. An
-//! update copies them before it locks the stripe, so that no other thread waits for the copy. It
-//! stores the result only if the old value has not changed.
+//! Assembling large values: from the bytes of a request that sets a value, or from an old value and
+//! the bytes that are appended or prepended. An update copies them before it locks the stripe, so
+//! that no other thread waits for the copy. It stores the result only if the old value has not
+//! changed. If that fails several times, it copies under the lock.
 
 use super::upload::Upload;
 use crate::NewValue;
@@ -44,8 +45,8 @@ fn identity(record: &Record<'_>) -> Identity {
 }
 
 impl ValueBuilder {
-    /// After this many copies of values that changed, the next copy is made while the stripe is
-    /// locked.
+    /// After more copies than this, each of a value that had changed before the update could store
+    /// the copy, the next copy is made while the stripe is locked.
     pub(crate) const ROUNDS_MAX: u32 = 4;
 
     pub(crate) fn filled(plan: Plan, upload: Upload, old: Option<&Record<'_>>) -> Self {

@@ -9,8 +9,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 /// A reader's access to a large value. While the lease exists, the segments of the value's chain
-/// and the segment of the item with its tail are not reused. Making a lease takes the same time for
-/// any length.
+/// are not reused, nor the segment of the item if it contains a tail of the value. Making a lease
+/// takes the same time for any length.
 #[derive(Debug)]
 pub struct ChainLease {
     shared: Arc<Shared>,
@@ -23,7 +23,7 @@ pub struct ChainLease {
     /// The number and the segment of the piece of the chain that was read last. Later pieces are
     /// found from there.
     cursor: Cell<(usize, u32)>,
-    /// False if too much memory was already leased when the lease was made.
+    /// False if this lease was charged and more memory was leased with it than allowed.
     may_be_kept: bool,
 }
 

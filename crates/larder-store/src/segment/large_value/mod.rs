@@ -2,13 +2,14 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `builder` | values that are assembled from an old value and added bytes |
+//! | `builder` | values that are assembled from the bytes of a request and an old value |
 //! | `upload` | values that arrive in pieces, in segments of their own |
 //! | `lease` | leases, by which readers keep the segments of a value |
 //!
 //! # Invariants
 //! - The segments of an upload belong to it until its chain is published with an item.
-//! - A lease keeps the chain and the segment of its item, whatever happens to the item.
+//! - A lease keeps the chain, and the segment of the item if it contains a tail of the value,
+//!   whatever happens to the item.
 
 pub(crate) mod builder;
 pub(crate) mod lease;

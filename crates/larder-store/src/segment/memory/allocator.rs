@@ -1,6 +1,7 @@
 //! The allocator: free segments, queues of sealed segments, and the choice of the next segment to
-//! empty. One lock protects all of it. A handle takes the lock about once per segment, and not for
-//! a request that finds room in its open segment.
+//! empty. One lock protects all of it. Most writes that find room in an open segment do not take
+//! the lock: only those that change the dead level of a sealed segment, store or replace a large
+//! value, evacuate records or grow the index.
 
 use super::layout::SEGMENTS_MIN;
 use super::open_segment::Open;
@@ -394,9 +395,11 @@ impl Alloc {
         self.flushed_before = sequence;
     }
 
-    /// Takes a segment without live items: all have expired by `now`, or were flushed.
-    /// `last_expiry` returns the current last expiry of a segment, which may have risen since the
-    /// segment was queued. `sequence` returns the sequence with which a segment was opened.
+    /// Takes a segment without live items: all have expired by `now`, or were flushed. Returns
+    /// `None` if there is none; looks for flushed items only in the oldest segment of each queue
+    /// and size class. `last_expiry` returns the current last expiry of a segment, which may have
+    /// risen since the segment was queued. `sequence` returns the sequence with which a segment was
+    /// opened.
     pub(crate) fn take_expired(
         &mut self,
         now: u32,
@@ -443,8 +446,8 @@ impl Alloc {
         self.dequeue(segment)
     }
 
-    /// Takes the next segment to evict. `hit_bytes` returns how many bytes of a segment's items
-    /// were hit since they were written.
+    /// Takes the next segment to evict; `None` if no segment is queued. `hit_bytes` returns how
+    /// many bytes of a segment's items were hit since they were written.
     pub(crate) fn take_victim(&mut self, hit_bytes: impl Fn(u32) -> u64) -> Option<Victim> {
         let victim = self.queues.victim(hit_bytes)?;
         self.dequeue(victim.segment)?;
@@ -457,7 +460,7 @@ impl Alloc {
     }
 
     /// Takes an open segment of this kind from a dropped handle, with room for `len` bytes and a
-    /// sequence of at least `floor`.
+    /// sequence of at least `floor`; `None` if there is none.
     pub(crate) fn adopt(&mut self, kind: Kind, len: usize, floor: Sequence) -> Option<Open> {
         let fits = |open: &Open| open.kind == kind && open.has_room(len) && open.sequence >= floor;
         let i = self.orphans.iter().position(fits)?;

@@ -50,9 +50,9 @@ impl CasWords {
 }
 
 impl CasBlock {
-    /// Draws a CAS that this cache has not drawn before, unless the counter has started over. It
-    /// differs from `old`, and is above `old` unless a client chose an `old` that is too high to
-    /// follow.
+    /// Draws a CAS that differs from `old`. Unless the counter has started over, this cache has not
+    /// drawn the CAS before, and the CAS is above `old`. It may be below an `old` that a client
+    /// chose and that is too high to follow.
     pub(crate) fn draw(&mut self, words: &CasWords, old: u64) -> u64 {
         // An `old` above the bound is also followed if it is below the counter, because a handle
         // may have drawn it.

@@ -3,7 +3,8 @@
 //! While a cache has unused memory, an overwritten or deleted item of up to [`LEN_MAX`] bytes
 //! usually leaves a free block in its segment, and a later item of the same length is written
 //! there. So the cache needs no new memory for that item and moves no live item. Once all memory
-//! was used, cleaning and eviction free memory instead, and there are no free lists.
+//! except the reserve was used, cleaning and eviction free memory instead, and there are no free
+//! lists.
 //!
 //! ```text
 //!   record dies          the epoch ends             readers of that epoch have ended         overflow
@@ -106,7 +107,8 @@ impl FreeLists {
         }
     }
 
-    /// Takes a ready block of `len` bytes, from the pool if this handle has none.
+    /// Takes a ready block of `len` bytes, from the pool if this handle has none. Returns `None` if
+    /// the pool has none, either.
     #[inline]
     pub(crate) fn take(&mut self, pool: &Pool, len: usize) -> Option<FreeBlock> {
         if self.ready.is_empty() && pool.has(len) {

@@ -8,9 +8,9 @@
 //!     64  items and bytes of each size class, 8 bytes each
 //! ```
 //! The counts wrap around, because one handle may remove items that another has added; the sums
-//! over all blocks are the counts of the cache. The segments are never cleared. After a process
-//! died during a change, the next process counts the dead bytes of the first two segments again;
-//! for a segment that was not being changed, the result is the same.
+//! over all blocks are the counts of the cache. The words that name segments are never reset. After
+//! a process died during a change, the next process counts the dead bytes of the first two segments
+//! again; for a segment that was not being changed, the result is the same.
 
 use super::layout::BLOCK_HEAD_LEN;
 use super::table::Table;

@@ -6,7 +6,7 @@
 //!       256  sequence, flush generation, ghost epoch                           written once a segment
 //!       384  next CAS, CAS floor                                               written once a block
 //!       512  use by processes: running, panics, attempts, note, …                written rarely
-//!       640  flash: its content's id, pages                                     written once
+//!       640  flash: its content's id, pages                                     written rarely
 //!       768  tags: buckets, drops                                              written rarely
 //! ```
 //! Frequently written words are on other cache lines than words that every request reads.

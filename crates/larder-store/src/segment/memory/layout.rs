@@ -83,9 +83,9 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape for a limit that may grow to `limit_max`, with blocks for `threads` handles, which
-    /// count items in `classes` classes. `None` if the limit is too low, or higher than locations
-    /// can address.
+    /// The shape for a limit that may grow to `limit_max`. It has blocks for `threads` handles, or
+    /// for [`BLOCKS_USUAL`] if that is more, as far as there is room; they count items in `classes`
+    /// classes. `None` if the limit is too low, or higher than locations can address.
     pub(crate) fn new(
         limit: usize,
         limit_max: usize,
@@ -230,17 +230,18 @@ impl Layout {
         ((offset - self.first_segment) >> self.segment_shift) as u32
     }
 
-    /// The largest value that is stored inline as a whole. A larger one has a chain of segments for
-    /// its front. A value of L bytes in a segment of S bytes wastes S - L bytes in a chain. Inline
-    /// it wastes about L² / 2S bytes at the ends of segments in which it does not fit. Both are
-    /// equal at 0.73 S.
+    /// The maximum length in bytes of a value that is stored inline as a whole. A longer one has a
+    /// chain of segments for its front. A value of L bytes in a segment of S bytes wastes S - L
+    /// bytes in a chain. Inline it wastes about L² / 2S bytes at the ends of segments in which it
+    /// does not fit. Both are equal at 0.73 S.
     pub(crate) fn inline_max(&self) -> usize {
         self.segment_len / 4 * 3 - ITEM_HEAD_MAX
     }
 
-    /// The number of segments of the index at first: a power of two. It is under 1 % of all
-    /// segments except in small regions. With flash it is at least a 64th of all segments: an index
-    /// with items on flash can grow only 64-fold, because it cannot read their keys.
+    /// The number of segments of the index at first: a power of two. Without flash, it is under 1 %
+    /// of all segments except in small regions. With flash, it is a 64th of all segments, rounded
+    /// down to an integer and then up to a power of two: an index with items on flash can grow only
+    /// 64-fold, because it cannot read their keys.
     pub(crate) fn index_segments_first(&self, has_flash: bool) -> usize {
         if has_flash {
             return (self.segments_first / 64).next_power_of_two();

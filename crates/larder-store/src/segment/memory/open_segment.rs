@@ -14,9 +14,9 @@ pub(crate) struct Open {
     /// The offset of the next item in the region.
     pub(crate) at: usize,
     pub(crate) end: usize,
-    /// The last expiry that the handle noted in the segment's table entry. Other threads write to
-    /// that cache line whenever an item of the segment dies, so the handle does not note an expiry
-    /// twice in succession.
+    /// The last expiry that the handle noted in the segment's table entry; `None` before the first,
+    /// or since a search of the segment started. Other threads write to that cache line whenever an
+    /// item of the segment dies, so the handle does not note an expiry twice in succession.
     pub(crate) noted: Option<Expiry>,
     /// The number of segments in the chains of the segment's items.
     pub(crate) chained: usize,
@@ -29,8 +29,9 @@ impl Open {
     }
 }
 
-/// The maximum share of open segments is one in this many. At the limit, a write takes over an idle
-/// open segment of another handle, and waits for one while handles alternate (see `write::room`).
+/// If one segment in this many is open, a write takes over an idle open segment of another handle
+/// if there is one, before it opens another. While handles alternate (see `write::room`), it waits
+/// for one.
 pub(crate) const OPEN_SHARE_MAX: usize = 3;
 
 /// The maximum number of lifetime classes.

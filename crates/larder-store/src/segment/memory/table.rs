@@ -12,7 +12,8 @@
 //!                     └──▶ Buckets, Ghosts, Pages, ReadBuffers, Tags (permanently)
 //! ```
 //! A segment that is being cleaned or evicted stays Sealed, but is in no queue: the handle that
-//! empties it owns it. An upload's segments are Taken until its value is stored.
+//! empties it owns it. An upload's segments are Taken until its value is stored. The segments of a
+//! chain that was retired stay in the state Chain until they are Free.
 
 use super::header_page::HeaderPage;
 use super::layout::{BUCKET_LEN, GHOSTS_LEN, Layout, PAGE_ENTRY_LEN, TAG_BUCKET_LEN};
@@ -166,8 +167,8 @@ impl<'r> Entry<'r> {
     /// segment's sequence at the time when the record died. Returns `None` if the segment is being
     /// emptied or was emptied since.
     ///
-    /// A segment is retired only when all of its bytes are dead, and therefore not before the new
-    /// record is dead.
+    /// A sealed segment is retired only when all of its bytes are dead, and therefore not before
+    /// the new record is dead.
     #[inline]
     pub(crate) fn take_dead(&self, sequence: Sequence, len: u32) -> Option<u32> {
         if self.sequence().load(Ordering::Relaxed) != sequence {
@@ -210,7 +211,9 @@ impl<'r> Entry<'r> {
         self.dead_word().fetch_and(!CLOSED, Ordering::AcqRel);
     }
 
-    /// No live item of the segment expires before this second; `u32::MAX` if none expires.
+    /// No live item of the segment expires before this second; `u32::MAX` if none expires. While
+    /// maintenance searches the segment, the second covers only the items whose expiry was noted
+    /// since the search started.
     pub(crate) fn first_expiry(&self) -> &'r AtomicU32 {
         self.half(13)
     }
@@ -237,7 +240,8 @@ impl<'r> Entry<'r> {
         self.region.word(self.at + 56)
     }
 
-    /// The queue, lifetime class and size class of the segment's items.
+    /// The queue, lifetime class and size class of the segment's items. In a write buffer, the
+    /// lifetime class is the number of the buffer's bucket.
     pub(crate) fn kind(&self) -> Kind {
         kind_of(self.half(9).load(Ordering::Relaxed))
     }
@@ -254,7 +258,7 @@ impl<'r> Entry<'r> {
         self.half(10)
     }
 
-    /// Changes the state. Only the transitions in the diagram are valid.
+    /// Changes the state. [`SegmentState::predecessors`] lists the valid transitions.
     pub(crate) fn set_state(&self, state: SegmentState) {
         strict_assert!(
             state.predecessors().iter().any(|before| self.is(*before)),
@@ -430,7 +434,7 @@ fn drops_word(drops: u64) -> u32 {
 /// The bit offset of the size class in a stored kind.
 const SIZE_SHIFT: u32 = 8;
 
-/// The stored form of a kind: queue, size class and lifetime class, a byte each.
+/// The stored form of a kind, from the lowest byte on: lifetime class, size class and queue.
 fn word_of(kind: Kind) -> u32 {
     u32::from_le_bytes([kind.lifetime, kind.size.index(), kind.queue as u8, 0])
 }
@@ -589,7 +593,7 @@ impl Table {
     }
 
     /// Takes the memory of a segment in a file from the system, unless the segment was used before.
-    /// Does nothing if the region is not in a file.
+    /// Does nothing if the region is not in a file, or on systems other than Linux.
     ///
     /// # Errors
     /// The region is in a file, and its file system has no room.
@@ -634,8 +638,9 @@ impl Table {
         }
     }
 
-    /// Restores a part from a segment after a restart. Returns false if an index of `buckets`
-    /// buckets does not need the part, or if another segment is that part.
+    /// Restores a part of the growing array of this `state` from a segment after a restart.
+    /// Returns false if an array of `buckets` buckets or pages does not need the part, or if
+    /// another segment is that part.
     pub(crate) fn restore_part(&self, segment: u32, state: SegmentState, buckets: usize) -> bool {
         let directory = match state {
             SegmentState::Buckets => &self.bucket_segments,

@@ -45,8 +45,8 @@ pub(crate) const WAITING_MAX: usize = 32;
 /// An estimate of the hit ratio under other memory limits, if the cache were LRU.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MissRatioCurve {
-    /// Multiples of the current limit, ascending, each with its hit ratio, 0 to 1. Empty before the
-    /// first sampled lookup.
+    /// Multiples of the current limit, ascending, each with its hit ratio, 0 to 1. Empty until a
+    /// sampled lookup was counted since the start, the last reset and the last change of the limit.
     pub hit_ratios: Vec<(f64, f64)>,
     /// The number of sampled lookups in the estimate. Older ones count less.
     pub samples: u64,
@@ -172,8 +172,8 @@ impl Counts {
 
 impl Curve {
     fn new(limit_bytes: usize) -> Self {
-        // Twice the maximum number of keys and of waiting samples, so that the stack is rarely
-        // compacted.
+        // Positions for twice the maximum number of keys and for one handle's waiting samples, so
+        // that the stack is rarely compacted.
         let stack = Stack::new(2 * KEYS_MAX + WAITING_MAX);
         Self { stack, threshold: THRESHOLD_MAX, limit_bytes, counts: Counts::default() }
     }
@@ -251,7 +251,8 @@ impl Curve {
     #[expect(clippy::cast_possible_truncation, reason = "a count, bounded by READS_MAX")]
     fn estimate(&self) -> MissRatioCurve {
         let Counts { reads, due, hits } = &self.counts;
-        // The difference is due to the most frequent keys, which always hit (SHARDS_adj).
+        // The difference between `due` and `reads` comes from the most frequent keys, which always
+        // hit (SHARDS_adj).
         let ratio = |hits: f64| ((hits + due - reads) / due).clamp(0.0, 1.0);
         let points = FACTORS.into_iter().zip(hits.iter().map(|&hits| ratio(hits)));
         MissRatioCurve {

@@ -18,7 +18,7 @@ pub(crate) struct Stack {
     items: HashMap<u64, (usize, Extent), RandomState>,
     /// Hashes in the order of use, the most recent last; [`REMOVED`] for a removed item.
     places: Vec<u64>,
-    /// The length of the item at each position.
+    /// The length in bytes of the item at each position; 0 without an item.
     lens: Sums,
     /// The lowest position that may have an item.
     oldest: usize,
@@ -51,8 +51,8 @@ impl Stack {
         self.bytes
     }
 
-    /// Moves an item to the top. Returns its extent, and the length of the items that were above it
-    /// in bytes. Removes an item that has expired. `None` if there is no item.
+    /// Moves an item to the top. Returns its extent, and the length in bytes of the items that were
+    /// above it. Returns `None` if there is no item, or if it has expired; then removes it.
     pub(crate) fn touch(&mut self, hash: u64, now: Seconds) -> Option<(Extent, u64)> {
         let above = |place| self.bytes - self.lens.up_to(place);
         let above = self.items.get(&hash).map(|&(place, _)| above(place))?;

@@ -6,8 +6,8 @@
 //! | `lru_stack` | the sampled keys in the order of their use |
 //!
 //! # Invariants
-//! - Only the hash of a key determines whether the key is in the sample, so either all lookups of
-//!   it count or none.
+//! - The hash of a key and the threshold determine whether the key is in the sample, so until the
+//!   threshold changes, either all lookups of the key count or none.
 
 pub(crate) mod curve;
 pub(crate) mod lru_stack;

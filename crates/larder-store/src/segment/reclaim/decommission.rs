@@ -8,8 +8,9 @@ use std::sync::Arc;
 const STEP: usize = 256;
 
 impl Handle {
-    /// Returns one segment above the limit to the system, or evacuates records to free one. Returns
-    /// true if there is more to do. Leaves the reserve for writes.
+    /// Returns one segment above the limit to the system. If none is free, evacuates records to
+    /// free one, unless queued writes to flash must end first. Returns true if another step may
+    /// free more. Leaves the reserve for writes.
     pub(crate) fn give_back(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         let free = {

@@ -66,8 +66,9 @@ impl Handle {
         true
     }
 
-    /// Chooses a segment with hardly any live items to clean, if writes are about to use untouched
-    /// segments. So a small cache under a large limit stays small.
+    /// If writes are about to use untouched segments, chooses a segment to clean, unless one is
+    /// being emptied: a segment with hardly any live items, or one that is about half dead and too
+    /// old for `free_lists`. So a small cache under a large limit stays small.
     pub(crate) fn begin_early_cleaning(&mut self) {
         if self.evacuation().is_some() {
             return;
@@ -229,7 +230,7 @@ impl Handle {
                 *self.evacuation() = Some(evacuation);
                 true
             }
-            // No room to move the item: put the segment back.
+            // The item can be neither moved nor demoted, and must not be dropped.
             None => {
                 self.shared.put_back(&evacuation);
                 false
@@ -307,7 +308,8 @@ impl Handle {
                 self.shared.bucket_for(&record, self.now.secs)
             }
         };
-        // A check without the lock, which may save a segment. The check under the lock decides.
+        // A check without the lock of the stripe, which may save taking a segment for a write
+        // buffer. The check under the lock decides.
         let has_copy =
             flash_bucket.is_some() && self.shared.has_copy_on_flash(Slot::EMPTY, &record);
         let hash = evacuation.hash.unwrap_or_else(|| self.shared.hash(record.key()));

@@ -139,7 +139,8 @@ impl Handle {
             let (expiry, dead_hash, len) = self.pinned(|shared, pinned, _| {
                 let record = Record::at(table, walk.at, cas, Witness::pinned(pinned));
                 let is_removed = record.header.has(State::Dead);
-                // A new record may be overwriting a removed one right now.
+                // Only the header of a removed record is read, because a new record may be
+                // overwriting the rest right now.
                 let expiry = if is_removed { Expiry::Never } else { record.expiry() };
                 let is_dead = !is_removed && liveness(shared, &record, now) != Liveness::Live;
                 (expiry, is_dead.then(|| shared.hash(record.key())), record.len())

@@ -103,7 +103,8 @@ enum ImageError {
 }
 
 /// Loads an image: a cache with its items, and the image's note. The cache is in `file`, whose
-/// content it replaces, or without a file in anonymous memory.
+/// content it replaces, or without a file in anonymous memory. If the image can't be used, empties
+/// the file and returns the reason.
 pub(crate) fn load(
     config: &Config,
     file: Option<&File>,
@@ -182,7 +183,8 @@ fn load_region(
     let page = region.header_page();
     page.complete();
     let made = page.read(page_len()).map_err(|foreign| ImageError::Unusable(foreign.into()))?;
-    // The region contains the earlier process's note.
+    // The region contains the note of the process that wrote the image, which must not remain the
+    // note of this cache.
     page.uses.note.store(0, Ordering::Relaxed);
     page.begin_again(RegionParameters { boot, ..made });
     let (shared, _) =

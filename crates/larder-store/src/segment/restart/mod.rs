@@ -12,7 +12,9 @@
 //! # Invariants
 //! - Every acknowledged change of an item that was not evicted is found again, at whatever point
 //!   the earlier process died.
-//! - A region that contradicts itself is discarded, never repaired by guesses.
+//! - A region whose sizes, states or sequences contradict each other is discarded. Index words that
+//!   refer to no possible item are removed. A segment whose dead bytes are counted again is freed
+//!   if one of its records is not valid.
 
 mod attach;
 pub(crate) mod image;

@@ -48,7 +48,8 @@ pub enum Unusable {
     /// Two processes in succession panicked soon after their start, or three ended while they
     /// restored the region.
     Panics,
-    /// The region contradicts itself.
+    /// The region contradicts itself or counts items in too few size classes, or the image of a
+    /// region is incomplete or was changed.
     Damaged(&'static str),
 }
 
@@ -106,7 +107,7 @@ pub(crate) fn open(
     match Shared::begin(config, Table::new(region, layout), shape, boot) {
         Ok(shared) => Ok((shared, Restart::Cold(unusable))),
         Err(error) => {
-            // The file is not mapped any more.
+            // Empties the file, which the failed cache does not map any more.
             file.set_len(0).map_err(ConfigError::Map)?;
             Err(error)
         }
@@ -132,8 +133,8 @@ impl From<Unusable> for ReopenError {
     }
 }
 
-/// The first word of a file; `None` if the file is shorter. It is read from the file and not from
-/// mapped memory, because there may be a hole, and the file system may be full.
+/// The first word of a file; `None` if the file is shorter than a word. Reads the file and not
+/// mapped memory, because there may be a hole at this place, and the file system may be full.
 fn first_word(file: &File) -> io::Result<Option<u64>> {
     let mut file = file;
     let mut word = [0; 8];

@@ -10,7 +10,9 @@ use crate::segment::sync::Ordering;
 use rapidhash::v3::RapidSecrets;
 
 impl<'t> Survey<'t> {
-    /// Seals open segments, counts the dead bytes of suspect ones, and frees those without items.
+    /// Seals open segments, and counts the dead bytes of suspect ones. Frees those without records,
+    /// and those whose records are not valid or contradict the index words, which it clears.
+    /// Prepares write buffers for another write.
     pub(super) fn count_dead(&mut self, references: &mut [Reference<'t>]) {
         references.sort_unstable_by_key(|reference| reference.offset);
         for segment in 0..narrow(self.found.len()) {
@@ -57,8 +59,8 @@ impl<'t> Survey<'t> {
     }
 
     /// Prepares a write buffer for another write. It ends behind the last record with an index
-    /// word, and records without one are marked dead. Frees the buffer if no index word refers to
-    /// it, or if there is no flash.
+    /// word, and records without one are marked dead. Frees the buffer and clears the index words
+    /// into it if there are none, if its records are not valid, or if there is no flash.
     fn restore_write_buffer(&mut self, segment: u32, references: &[Reference<'_>]) {
         let start = self.table.layout.start(segment);
         let found = self.found[segment as usize];

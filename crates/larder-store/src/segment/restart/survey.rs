@@ -169,7 +169,7 @@ impl<'t> Survey<'t> {
             if let Some(segment) = block.searched(self.table)
                 && (segment as usize) < self.found.len()
             {
-                // The search may be incomplete.
+                // The process may have died during the search, so the segment is searched again.
                 self.entry(segment).first_expiry().store(0, Ordering::Relaxed);
             }
             for segment in block.noted(self.table) {

@@ -1,6 +1,7 @@
 //! Atomics, locks, and waiting for them. Model checkers replace all of them. With `--cfg shuttle` a
 //! scheduler may switch threads between any two steps. With `--cfg loom` each load may also return
-//! any older value that its ordering allows. In unit tests, a process may die before each store.
+//! any older value that its ordering allows. Unit tests can check the state before each store, as
+//! if the process had died there.
 
 #[cfg(all(any(shuttle, test), not(any(loom, miri))))]
 mod stepped;

@@ -20,10 +20,11 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// A resource that an update lacks. The update provides it without a lock, then starts over.
+/// The reason why an attempt made no change: a resource is missing, which the update provides
+/// without a lock before it starts over, or the update must be refused.
 #[derive(Debug)]
 pub(crate) enum Shortage<'v> {
-    /// An open segment with room for an item of this kind and length.
+    /// An open segment with room for an item of this kind and this length in bytes.
     Room(Kind, usize),
     /// An index word.
     Slot,
@@ -75,7 +76,8 @@ impl<'u> Update<'u, '_> {
         self.live().map_or(0, |found| found.record.cas())
     }
 
-    /// Applies a change. Returns the item's CAS afterwards; 0 if there is no item.
+    /// Applies a change. Returns the item's CAS afterwards; 0 if there is no live item, the item
+    /// was not read, or items have no CAS.
     pub(super) fn apply<'v>(
         &mut self,
         change: Change<'v>,
@@ -187,7 +189,8 @@ impl<'u> Update<'u, '_> {
             NewCas::Fresh => {
                 let words = &self.shared.table().header_page().cas;
                 if self.is_unread {
-                    // The CAS of the item on flash is not known, but is at most the floor.
+                    // The CAS of the item on flash is not known. It is at most the floor, unless a
+                    // client chose a value that is too high to follow.
                     old = words.floor.load(Ordering::Relaxed);
                 }
                 self.writer.writing.cas.draw(words, old)
@@ -197,7 +200,8 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    /// The extension of an item with this key.
+    /// The extension of an item with this key; `None` if the item needs none. `tags_len` is in
+    /// bytes.
     #[inline]
     pub(super) fn extension(&self, attributes: &Attributes, tags_len: usize) -> Option<Extension> {
         let early = attributes.expiry.early_millis();

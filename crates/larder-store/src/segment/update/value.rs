@@ -97,7 +97,8 @@ impl<'u> Update<'u, '_> {
     }
 
     /// Appends to a large value in place: the new item takes over the chain. Bytes that do not fit
-    /// into its last segment go to further segments and to the item.
+    /// into the last segment of the chain go to the item. If they are too many for the item, they
+    /// go to further segments and the item.
     fn extend_chain<'v>(
         &mut self,
         new: NewRecord<'_>,
@@ -169,7 +170,8 @@ impl<'u> Update<'u, '_> {
     }
 
     /// The large value that was assembled for this update. If there is none, or the old value has
-    /// changed since, returns a shortage that requests another copy.
+    /// changed since, returns a shortage that requests another copy. After more than
+    /// [`ValueBuilder::ROUNDS_MAX`] copies, makes the next copy now, under the lock of the stripe.
     fn built<'v>(
         &mut self,
         plan: Plan,
@@ -199,7 +201,8 @@ impl<'u> Update<'u, '_> {
             built.map(|upload| ValueBuilder::filled(plan, upload, old.as_ref()));
     }
 
-    /// Publishes an item whose value is `upload`, and takes over its chain.
+    /// Publishes an item whose value is `upload`, and takes the upload, whose chain the item gets.
+    /// Does nothing if there is no upload. If publishing fails, the upload stays.
     fn publish_upload<'v>(
         &mut self,
         new: NewRecord<'_>,

@@ -13,8 +13,9 @@ use std::sync::Arc;
 const INDEX_LOAD: usize = 85;
 /// The number of buckets that are added when [`INDEX_LOAD`] is exceeded.
 const GROWTH_STEP: usize = 4;
-/// The maximum share of all segments for index, ghosts and tags, in percent. A cache of the
-/// smallest items needs this much.
+/// The maximum share of all segments for index, ghosts and tags in a cache without flash, in
+/// percent. A cache of the smallest items needs this much. With flash, the maximum is
+/// [`INDEX_SHARE_FLASH`].
 const INDEX_SHARE: usize = 45;
 /// The maximum number of waits of a write whose buckets are full for another handle that grows the
 /// index: about 100 ms in all, the same limit as for readers (`room.rs`).
@@ -33,10 +34,10 @@ enum Growth {
 
 impl Handle {
     /// Frees an index word for a key after its two buckets were full and no moves could free one:
-    /// adds as many buckets as there are stripes, one to each. If that is impossible, evicts the
-    /// item with the lowest frequency in the key's buckets, or fails in a cache that does not
-    /// evict. While another handle grows the index, waits briefly instead, at most [`WAITS_MAX`]
-    /// times.
+    /// adds as many buckets as there are stripes, one to each, or as many as memory allows. If none
+    /// can be added, evicts the item with the lowest frequency in the key's buckets, or fails in a
+    /// cache that does not evict. While another handle grows the index, waits briefly instead, at
+    /// most [`WAITS_MAX`] times.
     pub(crate) fn make_slot(&mut self, hash: u64, rounds: u32) -> Result<(), Refusal> {
         match self.grow(self.shared.index.stripes()) {
             Growth::Done => Ok(()),
@@ -111,7 +112,7 @@ impl Handle {
         // Untouched segments are preferred, because others must be zeroed.
         let taken: Vec<u32> = (0..wants)
             .map_while(|_| {
-                // The index may use the reserve, because all inserts wait for it.
+                // The index may use the reserve, because inserts into full buckets wait for it.
                 let fresh = shared.take_fresh(shared.reserve() / 2);
                 let free = fresh.or_else(|| shared.take(1));
                 free.or_else(|| self.take_segment().ok())

@@ -17,8 +17,9 @@ use crate::segment::memory::table::SegmentState;
 use crate::segment::sync::{Ordering, wait_for_others};
 use std::sync::Arc;
 
-/// A write evicts no more while one segment in this many waits for readers: evictions would free
-/// nothing until those readers end their batches.
+/// A write evicts no more while more than one segment in this many, and more segments than the
+/// reserve has, wait for readers: evictions would free nothing until those readers end their
+/// batches.
 const LIMBO_SHARE: usize = 8;
 /// The maximum number of times that a write waits for readers to end their batches: about 100 ms in
 /// all. A preempted thread usually resumes within that time, even on a virtual machine that itself
@@ -29,8 +30,8 @@ const WAITS_MAX: u32 = 1000;
 const WAITS_EARLY: u32 = 64;
 /// The maximum number of times that a write waits while handles alternate: about a second in all.
 const WAITS_MAX_TIGHT: u32 = 10_000;
-/// The maximum number of times that a write frees memory, only for other handles to take it, before
-/// it is refused.
+/// The maximum number of attempts of a write to take a segment, each of which frees memory or
+/// waits, before the write is refused. While handles alternate, it is [`WAITS_MAX_TIGHT`].
 const ROUNDS_MAX: u32 = 1000;
 
 impl Handle {
@@ -83,7 +84,8 @@ impl Handle {
         }
     }
 
-    /// Starts an evacuation if the cache will need free segments soon, and sets its rate.
+    /// Starts an evacuation if the cache will need free segments or new memory soon, and sets the
+    /// rate of the current evacuation. Does nothing while handles alternate.
     fn ensure_free(&mut self) {
         if self.shared.is_tight() {
             return;
@@ -140,9 +142,9 @@ impl Handle {
         shared.seal_idle() || has_orphans || has_own
     }
 
-    /// Waits briefly for other handles to end their batches. Returns false without waiting if a
-    /// write has already waited for the same epoch in vain, so that only the first write waits for
-    /// a stalled reader.
+    /// Waits briefly for other handles to end their batches. Unless handles alternate, returns
+    /// false without waiting if a write has already waited for the same epoch in vain, so that only
+    /// the first write waits for a stalled reader.
     fn wait_for_readers(&mut self, waits: &mut u32, waits_max: u32) -> bool {
         let epoch = self.shared.alloc().next_epoch().unwrap_or(0);
         let shared = Arc::clone(&self.shared);

@@ -30,7 +30,8 @@ const ROUNDS_MAX: u32 = 10_000;
 /// chain.
 const CHAINED_ITEMS_MIN: u32 = 4;
 
-/// A handle adds its index words to the shared count in steps of this size.
+/// A handle changes the shared count of index words once it has taken this many more words than it
+/// cleared, or cleared this many more than it took.
 const SLOTS_STEP: isize = 16;
 
 /// The maximum number of free blocks that are tried for an item before it is appended to an open
@@ -117,8 +118,9 @@ impl Handle {
         Err(Refusal::OutOfMemory)
     }
 
-    /// Adds the index words that this handle took to the shared count, and grows the index if the
-    /// count is high.
+    /// Adds the index words that this handle took, less those that it cleared, to the shared count,
+    /// and grows the index if the count is high. Does nothing while they are fewer than
+    /// [`SLOTS_STEP`].
     pub(crate) fn flush_slot_delta(&mut self) {
         let (shared, writer) = self.writer();
         if writer.writing.slots.abs() < SLOTS_STEP {
@@ -250,7 +252,8 @@ impl Writer<'_> {
         );
     }
 
-    /// Replaces and seals the open segment that items of this kind use, if there is one.
+    /// Makes items of the kind of `open` use it from now on. Seals the open segment that they used
+    /// before, if there is one.
     fn replace(&mut self, shared: &Shared, open: Open) {
         match self.place(shared, open.kind) {
             Some(i) => shared.seal(&std::mem::replace(&mut self.writing.open[i], open)),
@@ -275,8 +278,8 @@ impl Writer<'_> {
         // pins that could have found the dead record have ended.
         unsafe { record.write(table, offset, header, shared.config.cas) };
         if record.has_tags() {
-            // After the item, like an expiry: either a search reads the item, or this records it
-            // afterwards.
+            // Notes the tags after the item was written, as for an expiry: either a search that
+            // maintenance has started reads the item, or this makes another search necessary.
             fence(Ordering::SeqCst);
             table.entry(table.layout.segment_of(offset)).note_tags();
         }
@@ -311,14 +314,15 @@ impl Writer<'_> {
         }
         open.at += len;
         open.items += 1;
-        // The memory behind it is written next. If it is not in the processor's cache by then, the
-        // locked instructions that follow a write wait for it.
+        // The handle writes its next item behind this one. If that memory is not in the processor's
+        // cache by then, the locked instructions that follow the write wait for it.
         table.region.prefetch_for_write::<LINES_AHEAD>(open.at + CACHE_LINE);
         Some((offset, header))
     }
 
-    /// Takes the block of a dead record of the same length and kind for an item. Returns its offset
-    /// and header; `None` if none of the blocks tried can be used.
+    /// Takes the block of a dead record of the same length, queue and lifetime class for an item.
+    /// Returns the offset of the block and the header of the item. Returns `None` for an item with
+    /// a chain, if there are no free lists, or if none of the blocks tried can be used.
     #[inline]
     fn take_free_block(
         &mut self,

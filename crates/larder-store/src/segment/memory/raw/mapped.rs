@@ -44,8 +44,8 @@ impl Region {
         self.memory.is_file()
     }
 
-    /// Takes the memory of a range from the system if the region is in a file; otherwise does
-    /// nothing.
+    /// Takes the memory of a range from the system if the region is in a file. Does nothing for
+    /// other regions, or on systems other than Linux.
     ///
     /// # Errors
     /// The file system is full.
