@@ -37,10 +37,11 @@ pub enum BenchError {
     /// A run failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// A result could not be written.
+    /// An output file cannot be opened, or a result cannot be written: the file and the error.
     #[error("cannot write {0}: {1}")]
     Write(String, io::Error),
-    /// A run ended early. Its results until then were written.
+    /// A run ended early. Its results until then were written, except with `--find-rate`, which
+    /// writes only the earlier runs.
     #[error("{reason}; the results cover the time until then")]
     EndedEarly {
         /// The cause.
@@ -49,10 +50,11 @@ pub enum BenchError {
     /// `--find-rate` found no rate. All results were written.
     #[error("no rate keeps the bound of --find-rate")]
     NoRate,
-    /// The runs had more faults than `--max-faults` allows. All results were written.
+    /// The runs, or with `--find-rate` the fill, had more faults than `--max-faults` allows. All
+    /// results were written.
     #[error("{}, and --max-faults allows {allowed}: {kinds}", table::counted(*count, "fault"))]
     Faults {
-        /// Number of faults in all runs.
+        /// Number of faults in all runs, or in the fill of `--find-rate`.
         count: u64,
         /// Number of allowed faults.
         allowed: u64,
@@ -65,8 +67,9 @@ pub enum BenchError {
 /// `--out-file`. A first SIGINT or SIGTERM ends the run, a later one the process.
 ///
 /// # Errors
-/// An option's value cannot be used, or a run failed or could not start. After all results were
-/// written: a run ended early, it had more faults than allowed, or a result could not be written.
+/// An option's value cannot be used, an output file cannot be opened, or the first run failed.
+/// After the results were written: a later run failed, a run ended early, the runs had more faults
+/// than allowed, `--find-rate` found no rate, or a result could not be written.
 pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchError> {
     let settings = arguments.settings()?;
     let outputs = Outputs::open(arguments)?;
@@ -235,7 +238,8 @@ fn watch_signals(interrupted: Arc<AtomicBool>) {
     });
 }
 
-/// Within this time, further signals are copies of the first: `timeout` signals a process and its group.
+/// Within this time, further signals count as copies of the first: `timeout` signals a process and
+/// its group.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
 /// Returns an error if a run ended early or the runs had too many faults.
@@ -262,8 +266,8 @@ fn judge_faults(faults: &BTreeMap<String, u64>, allowed: u64) -> Result<(), Benc
 /// Maximum number of kinds of faults in the message.
 const SHOWN_KINDS: usize = 3;
 
-/// The output files. [`open`](Self::open) opens them before the first run, so that an invalid path fails
-/// at once.
+/// The output files. [`open`](Self::open) opens each of them, and the first log of a prefix, before
+/// the first run, so that an invalid path fails at once.
 #[derive(Debug)]
 struct Outputs {
     /// Files that did not exist before.
@@ -365,7 +369,8 @@ fn write_text(arguments: &Arguments, text: &str, out: &mut dyn Write) -> Result<
     }
 }
 
-/// Returns a function that shows progress in one line of standard error if that is a terminal.
+/// Returns a function that shows progress in one line of standard error, if that is a terminal and
+/// the run is not `quiet`.
 fn progress_line(quiet: bool, run: usize) -> impl FnMut(Progress) {
     let watched = !quiet && io::stderr().is_terminal();
     move |progress| {

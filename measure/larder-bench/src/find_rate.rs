@@ -47,24 +47,24 @@ pub struct Step {
 pub struct Search {
     /// All runs, in order.
     pub steps: Vec<Step>,
-    /// The highest rate that passed, in requests per second.
+    /// The highest rate that passed, in requests per second; `None` if none passed.
     pub highest_per_second: Option<u64>,
-    /// The lowest rate above it that failed; `None` if the maximum rate passed.
+    /// The lowest rate that failed, in requests per second; `None` if none failed.
     pub fails_at_per_second: Option<u64>,
-    /// Number of faults by kind during `--fill`, before the first run.
+    /// Number of faults by kind during `--fill`, at the start of the first run.
     pub fill_faults: BTreeMap<String, u64>,
 }
 
-/// The first rate to try.
+/// The first rate to try, in requests per second, unless the maximum is lower.
 const FIRST: u64 = 1000;
 
-/// The search ends when this is the ratio of a failing rate to a passing one.
+/// The search ends when the ratio of a failing rate to a passing one is at most this.
 const PRECISION: f64 = 1.05;
 
 impl Search {
     /// Searches for the highest rate that passes, up to `most`. Doubles the rate until it fails (or
-    /// halves it until it passes), then bisects the interval. Repeats a rate that fails, because a
-    /// disturbance of the machine is another cause of failure.
+    /// halves it until it passes), then bisects the interval. Runs a rate that fails a second time,
+    /// because a disturbance of the machine is another cause of failure.
     ///
     /// # Errors
     /// The first error of `run`. `self` keeps the earlier results.
@@ -107,7 +107,8 @@ impl Search {
     }
 }
 
-/// The midpoint of a passing and a failing rate; `None` if their ratio is at most [`PRECISION`].
+/// The midpoint of a passing and a failing rate; `None` if their ratio is at most [`PRECISION`] or
+/// no rate is between them.
 #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
 fn between(low: u64, high: u64) -> Option<u64> {
     let is_close = high as f64 <= low as f64 * PRECISION || high - low < 2;

@@ -8,15 +8,17 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outcome {
-    /// Time from the first request to the last answer, and at least the time of sending.
+    /// Time from the start of the run to the last answer, but at least the duration of a timed run
+    /// or the time until the run was stopped.
     pub seconds: f64,
     /// Whether latency counts from a request's scheduled time (open loop) instead of from sending
     /// (closed loop).
     pub open_loop: bool,
-    /// Open loop: the scheduled load, and the delays of the load generator.
+    /// Open loop: the scheduled load, and the delays of the load generator. `None` in a closed
+    /// loop.
     pub offered: Option<Offered>,
     /// The reason of an early end: a signal, a server that answers nothing, the loss of all
-    /// connections, or a trace that cannot be read.
+    /// connections, or a trace that cannot be read. `None` for a complete run.
     pub ended_early: Option<String>,
     /// Number of connections.
     pub connections: u64,
@@ -80,9 +82,9 @@ pub struct Interruption {
     pub lost_requests: u64,
     /// The loss of the first connection.
     pub begun_secs: f64,
-    /// The first answer on a reconnected connection.
+    /// The first answer on a reconnected connection; `None` without one.
     pub answered_secs: Option<f64>,
-    /// The first hit on a reconnected connection.
+    /// The first hit on a reconnected connection; `None` without one.
     pub hit_secs: Option<f64>,
     /// Number of hits on reconnected connections.
     pub hits_after: u64,
@@ -127,8 +129,9 @@ pub struct Command {
     pub sent_bytes: u64,
     /// Bytes received.
     pub received_bytes: u64,
-    /// Latency of all requests that were due. Requests without an answer count with their waiting time
-    /// until the end of the run.
+    /// Latency of all requests that were due. Requests without an answer count with their waiting
+    /// time until the end of the run or, with `--reconnect-on-error`, until the loss of their
+    /// connection.
     pub latency: Latency,
 }
 
@@ -182,7 +185,7 @@ pub struct ServerOutcome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FlashUse {
-    /// Number of keys that were found.
+    /// Number of keys that were found, in memory or on flash.
     pub hits: u64,
     /// Number of hits that were read from flash.
     pub hits_from_flash: u64,

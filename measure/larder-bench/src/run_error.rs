@@ -58,7 +58,7 @@ pub enum RunError {
     /// A certificate, key or server name cannot be used.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The trace cannot be read.
+    /// The trace cannot be read, or the protocol has no command for its first request.
     #[error("trace {file}: {error}")]
     Trace {
         /// The trace's file.
@@ -78,7 +78,8 @@ pub enum RunError {
     /// The distribution of keys has invalid parameters.
     #[error("the distribution of keys has invalid parameters; see --key-zipf-exp and --key-stddev")]
     Pattern,
-    /// The system failed to create an event queue or to wait for events.
+    /// The system failed to create an event queue, to register a socket with it, or to wait for
+    /// events.
     #[error("the system's event queue failed: {0}; check the limit of open files (ulimit -n)")]
     System(std::io::Error),
 }

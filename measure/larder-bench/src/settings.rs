@@ -1,5 +1,5 @@
-//! The validated settings of a run. [`crate::arguments`] creates them from a command line, and every
-//! result file contains them.
+//! The validated settings of a run. [`crate::arguments`] creates them from a command line, and JSON
+//! result files contain them.
 
 use crate::words::split;
 use larder_target::{Protocol, ServerAddress};
@@ -18,14 +18,14 @@ pub struct Settings {
     pub distribution: Distribution,
     /// The protocol of all requests.
     pub protocol: Protocol,
-    /// The login of each connection. Result files do not contain it.
+    /// The login of each connection; `None` for none. Result files do not contain it.
     #[serde(skip)]
     pub login: Option<Login>,
-    /// TLS, or none for plaintext connections.
+    /// TLS; `None` for plaintext connections.
     pub tls: Option<Tls>,
     /// Whether to record statistics by connection and second.
     pub client_stats: bool,
-    /// Number of requests after which each connection reconnects.
+    /// Number of requests after which each connection reconnects; `None` for no such reconnects.
     pub reconnect_interval: Option<u64>,
     /// Whether lost connections reconnect.
     #[serde(default)]
@@ -38,8 +38,8 @@ pub struct Settings {
     pub clients: usize,
     /// Maximum number of requests that a client has outstanding.
     pub pipeline: usize,
-    /// In a closed loop, a client sends one request for each answer, instead of a full pipeline
-    /// when all requests are answered.
+    /// Whether a client sends one request for each answer, instead of a full pipeline when all
+    /// requests are answered. `larder bench` sets it for bursts and for a trace with a speed.
     pub sliding: bool,
     /// Sets and gets alternate in this ratio.
     pub ratio: Ratio,
@@ -51,7 +51,7 @@ pub struct Settings {
     /// sizes and expiry, which replace those of the settings. Empty for a run without key spaces.
     #[serde(default)]
     pub key_spaces: Vec<KeySpace>,
-    /// Replay of a trace instead of generated requests.
+    /// Replay of a trace; `None` for generated requests.
     #[serde(default)]
     pub trace: Option<TraceReplay>,
     /// The keys and their selection.
@@ -64,19 +64,20 @@ pub struct Settings {
     pub expiry: Option<(u32, u32)>,
     /// The end of the run.
     pub stop: Stop,
-    /// Open loop: requests per second of all clients together. `None` for a closed loop, in which a client
-    /// sends when its requests are answered.
+    /// Open loop: requests per second of all clients together. `None` for a closed loop, in which a
+    /// client sends when its requests are answered, and for a trace.
     pub rate: Option<u64>,
     /// Distribution of the requests of an open loop over time.
     pub arrivals: Arrivals,
-    /// Whether to set every key once before the measurement.
+    /// Whether to set every key at least once before the measurement.
     pub fill: bool,
     /// Whether to compare returned values with those that derive from their keys.
     pub verify: bool,
     /// Time without any answer after which the run ends, and maximum time to wait for outstanding
     /// answers at the end of a timed run.
     pub timeout: Duration,
-    /// Maximum time to establish a connection; `None` for the system's limit.
+    /// Maximum time to establish a connection. `None` for the system's limit before the run and for
+    /// `timeout` during the run.
     pub connection_timeout: Option<Duration>,
     /// Seed of the random numbers. Runs with the same seed send the same requests.
     pub seed: u64,
@@ -134,7 +135,8 @@ impl Settings {
 /// A server with its name on the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedServer {
-    /// Host name or IP address as on the command line. `ketama` computes the points of its ring from it.
+    /// Host name or IP address as on the command line. `ketama` and `ketama-weighted` compute the
+    /// points of the ring from it.
     pub host: String,
     /// The resolved address.
     pub address: ServerAddress,
@@ -187,7 +189,7 @@ pub struct TraceReplay {
     pub speed: Option<f64>,
     /// The request after a get that misses; `None` is the default of the trace's form.
     pub on_miss: Option<OnMiss>,
-    /// Maximum number of requests.
+    /// Maximum number of recorded requests of all connections together; `None` for no maximum.
     pub requests: Option<u64>,
 }
 
@@ -235,7 +237,7 @@ pub enum Arrivals {
     Fixed,
     /// At random, as a Poisson process of many independent clients.
     Poisson,
-    /// Like memtier_benchmark: all connections start a burst at once, about 50 times per second.
+    /// Like memtier_benchmark: all connections start a burst at once, at most 50 times per second.
     Bursts,
 }
 
@@ -260,9 +262,10 @@ pub struct Tls {
     /// File with the CA certificates that verify the server's certificate. Without it, any certificate is
     /// accepted.
     pub authority: Option<PathBuf>,
-    /// Files with the client certificate and its private key.
+    /// Files with the client certificate and its private key; `None` for no client certificate.
     pub client: Option<(PathBuf, PathBuf)>,
-    /// The host name that the server's certificate must contain.
+    /// The host name that the server's certificate must contain; `None` for the server's IP
+    /// address, or `localhost` on a unix socket.
     pub server_name: Option<String>,
 }
 
@@ -397,7 +400,7 @@ pub enum DataSize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stop {
-    /// After this number of requests on each connection.
+    /// After this number of requests of each client.
     Requests(u64),
     /// After this time.
     After(Duration),

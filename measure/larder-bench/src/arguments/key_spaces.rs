@@ -1,4 +1,5 @@
-//! The file of `--key-spaces`. Its fields have the names and values of command-line options.
+//! The file of `--key-spaces`. Its fields other than `name`, `share` and `keys` have the names and
+//! values of command-line options.
 
 use super::Arguments;
 use super::error::ArgumentError;
@@ -43,10 +44,13 @@ struct Fields {
     expiry_range: Option<String>,
 }
 
-/// Reads the key spaces of a file. `defaults` apply to the fields that a key space lacks.
+/// Reads the key spaces of a file. `defaults` gives the ratio, key pattern, Zipf exponent and value
+/// size of a key space that lacks them. The default key prefix is the name with a hyphen, the
+/// default smallest key number 0, and values do not expire by default.
 ///
 /// # Errors
-/// The file cannot be read, or is invalid.
+/// The file cannot be read or is invalid, or two key spaces can have the same keys or the same
+/// rows.
 pub(crate) fn read(file: &Path, defaults: &Arguments) -> Result<Vec<KeySpace>, String> {
     let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
     let File { key_spaces } = toml::from_str(&text).map_err(|error| error.to_string())?;

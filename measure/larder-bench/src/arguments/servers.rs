@@ -38,13 +38,13 @@ impl Arguments {
             .map_err(|_| ArgumentError::NoAddress(host.to_owned()))?
             .filter(|address| !self.ipv4 || address.is_ipv4())
             .filter(|address| !self.ipv6 || address.is_ipv6());
-        // `localhost` can resolve to ::1 first, on which a server that listens on IPv4 alone does not
-        // answer.
+        // Prefers IPv4 addresses, because `localhost` can resolve to ::1 first, where a server that
+        // listens only on IPv4 does not answer.
         let first = found.next().ok_or_else(|| ArgumentError::NoAddress(host.to_owned()))?;
         Ok(found.find(|other| first.is_ipv6() && other.is_ipv4()).unwrap_or(first))
     }
 
-    /// Rejects options that have no effect with this number of servers.
+    /// Rejects options that cannot be used with this number of servers.
     pub(super) fn check_number_of_servers(
         &self,
         servers: &[NamedServer],

@@ -5,7 +5,7 @@ use larder_target::Protocol;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The argument of `--connection-timeout`; none stands for 0.
+/// The argument of `--connection-timeout`; `None` stands for 0, the system's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeout(pub Option<Duration>);
 

@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 
-/// Connections of a pool.
+/// Maximum number of connections of a pool.
 pub const POOL: usize = 64;
 
 /// Measure Larder's client library: thread times, rate, CPU time, latency, and recovery from an outage

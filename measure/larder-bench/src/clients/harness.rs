@@ -9,8 +9,8 @@ pub const RECOVERY_MAX: Duration = Duration::from_secs(60);
 /// Pause between operations of a test of recovery.
 pub const RECOVERY_PAUSE: Duration = Duration::from_millis(1);
 
-/// In a test of recovery, a slower operation counts as part of the outage, because some clients wait for the server
-/// instead of failing.
+/// In a test of recovery, an operation that takes this long counts as part of the outage, because
+/// some clients wait for the server instead of failing.
 pub const OUTAGE_MIN: Duration = Duration::from_millis(250);
 
 /// Runs the callers of a client, as [`Threads`](super::Threads) or as the tasks of a runtime.
@@ -21,26 +21,27 @@ pub trait Harness {
     /// Checks that the server answers.
     ///
     /// # Errors
-    /// A get failed.
+    /// The client cannot be created, or a get failed.
     fn check(&self) -> Result<(), Failure>;
 
-    /// Starts all callers together; each does a set, a get, a set and a get. The results exclude a first round, which opens
-    /// connections.
+    /// Starts all callers together; each does a set, a get, a set and a get. `rounds` rounds follow
+    /// a first one, which opens connections: its times are not reported, but its errors are.
     ///
     /// # Errors
-    /// A value was wrong.
+    /// The client cannot be created, or a value was wrong.
     fn times(&self, threads: usize, rounds: u16) -> Result<Times, Failure>;
 
-    /// All callers set and get without a pause. The results exclude a first set, which opens connections.
+    /// All callers set and get without a pause for `time`. A first set opens connections: its
+    /// latency is not reported, but its error is.
     ///
     /// # Errors
-    /// A value was wrong.
+    /// The client cannot be created, or a value was wrong.
     fn load(&self, threads: usize, time: Duration) -> Result<Load, Failure>;
 
     /// CPU time of a get of `keys` keys in µs.
     ///
     /// # Errors
-    /// A call failed, or a value was wrong.
+    /// The client cannot be created, a call failed, or a value was wrong.
     fn many(&self, keys: usize, calls: u32) -> Result<f64, Failure>;
 
     /// The time from the start of the first operation that fails or takes [`OUTAGE_MIN`] to the next success. `None` if

@@ -28,13 +28,14 @@ pub trait Library {
     /// Those of the library.
     fn set(client: &Self::Client, key: &str, value: &[u8]) -> Result<(), Self::Error>;
 
-    /// The value of a key.
+    /// The value of a key; `None` if the server does not have the key.
     ///
     /// # Errors
     /// Those of the library.
     fn get(client: &Self::Client, key: &str) -> Result<Option<Self::Value>, Self::Error>;
 
-    /// Calls `visit` with the index of each key in `keys` and its value.
+    /// Calls `visit` with the index of each key in `keys` and its value; `None` if the server does
+    /// not have the key.
     ///
     /// # Errors
     /// Those of the library.

@@ -29,7 +29,8 @@ pub const MANY: [usize; 2] = [6, 100];
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An operation failed whose errors are not counted: the first get, a connect, or a get of several keys.
+    /// An operation failed whose errors are not counted: the first get, the creation of a client,
+    /// or an operation of [`Measure::Many`].
     #[error("{0}")]
     Client(String),
     /// A get did not return the stored value.
@@ -45,7 +46,7 @@ pub enum Error {
         /// The start of the returned value.
         found: String,
     },
-    /// No operation failed, or none succeeded afterwards.
+    /// In a test of recovery, no operation failed or was slow, or none succeeded afterwards.
     #[error("within {0:?}, no operation succeeded after one that had failed")]
     NoRecovery(Duration),
     /// The results could not be written.
@@ -67,7 +68,8 @@ impl From<Failure> for Error {
 /// Makes the measurements that `arguments` select, and writes the results to `out`.
 ///
 /// # Errors
-/// The server cannot be reached, a value was wrong, or the results cannot be written.
+/// The server cannot be reached, a value was wrong, a get of several keys failed, a test of
+/// recovery saw no recovery, or the results cannot be written.
 pub fn measure<H: Harness>(
     harness: &H,
     arguments: &Arguments,

@@ -6,7 +6,8 @@ use std::time::Duration;
 /// The failure of an operation.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// The client returned an error. The run counts it and continues.
+    /// The client returned an error. `times` and `load` count the error of an operation and
+    /// continue.
     Client(String),
     /// A get returned another value than the stored one. This ends the run.
     WrongValue {
@@ -31,7 +32,7 @@ impl Failure {
 pub struct Errors {
     /// Their number.
     pub count: u64,
-    /// The client's message for the first one.
+    /// The client's message for the first one; `None` if no operation failed.
     pub first: Option<String>,
 }
 
@@ -62,7 +63,7 @@ impl Errors {
 /// The times of threads that started together.
 #[derive(Debug, Default)]
 pub struct Times {
-    /// Round, thread and time. Threads with a failed operation have no entry.
+    /// Round, thread and time. A thread with a failed operation has no entry for that round.
     pub times: Vec<(u16, usize, Duration)>,
     /// Operations that failed.
     pub errors: Errors,
@@ -73,7 +74,7 @@ pub struct Times {
 pub struct Load {
     /// Operations per second that succeeded.
     pub per_second: f64,
-    /// CPU time of this process per operation.
+    /// CPU time of this process in µs per operation that succeeded.
     pub cpu_micros: f64,
     /// Latencies of the operations that succeeded, in ascending order.
     latencies: Vec<Duration>,

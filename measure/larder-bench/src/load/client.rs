@@ -1,8 +1,9 @@
 //! A client: draws requests, and sends each to the server of its key.
 //!
-//! A client has one connection to each server, like a client library. The pipeline depth applies to the
-//! client: it sends this many requests over all of its connections, and the next ones when all of
-//! them are answered. So a slow server delays the requests to the others.
+//! A client has one connection to each server, like a client library. The pipeline depth applies to
+//! the client: it sends this many requests over all of its connections and, unless the pipeline is
+//! sliding, the next ones when all of them are answered. So a slow server delays the requests to
+//! the others.
 
 use crate::load::connection::Connection;
 use crate::load::connection::answers::PendingRequest;
@@ -66,7 +67,7 @@ impl Client {
         self.connections.get_mut(server)?.as_mut()
     }
 
-    /// Removes the lost connection to a server.
+    /// Removes the lost connection to a server; `None` if it was removed before.
     pub(crate) fn take_connection(&mut self, server: usize) -> Option<Connection> {
         self.connections.get_mut(server)?.take()
     }
@@ -76,7 +77,7 @@ impl Client {
         self.connections.into_iter().flatten().flat_map(Connection::into_pending)
     }
 
-    /// The queue of recorded requests, in a run that replays a trace.
+    /// The queue of recorded requests; `None` unless the run replays a trace.
     pub(crate) fn trace(&mut self) -> Option<&mut TraceQueue> {
         self.generator.trace()
     }
@@ -90,7 +91,7 @@ impl Client {
         }
     }
 
-    /// Number of requests left to draw; `None` in a timed run.
+    /// Number of requests left to draw; `None` in a timed run and in a replay of a trace.
     pub(crate) fn left(&self) -> Option<u64> {
         self.generator.left()
     }
@@ -105,12 +106,14 @@ impl Client {
         self.connections().any(Connection::is_dormant)
     }
 
-    /// Whether no answer is outstanding and no connection is being opened.
+    /// Whether no answer is outstanding, and no connection is being opened or waits for its
+    /// reconnect.
     pub(crate) fn is_idle(&self) -> bool {
         self.connections().all(Connection::is_idle)
     }
 
-    /// Whether requests may be sent now: after all answers, or at any time with a sliding pipeline.
+    /// Whether a request is left and may be sent now: after all answers, or at any time with a
+    /// sliding pipeline.
     #[inline]
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
         self.generator.has_next()
@@ -120,7 +123,8 @@ impl Client {
             }
     }
 
-    /// Whether all requests have been sent and answered. A timed run is never done.
+    /// Whether all requests have been sent and answered. A timed run is done only at the end of a
+    /// trace.
     #[inline]
     pub(crate) fn is_done(&self) -> bool {
         self.generator.is_exhausted() && self.unanswered() == 0
@@ -132,8 +136,9 @@ impl Client {
         self.connections().map(Connection::unanswered).sum()
     }
 
-    /// Writes requests into the output buffers of their connections until the pipeline is full. Their
-    /// latency counts from `at`.
+    /// Writes requests into the output buffers of their connections until the pipeline is full.
+    /// Counts a request in `unsent` if its connection is lost. The latency of the requests counts
+    /// from `at`.
     #[inline]
     pub(crate) fn fill(
         &mut self,
@@ -198,7 +203,8 @@ impl Client {
             && self.connections().all(|connection| connection.has_room(load))
     }
 
-    /// Writes one request into the output buffers of its connections. Its latency counts from `at`.
+    /// Writes one request into the output buffers of its connections, or counts it in `unsent` if
+    /// they are lost. Its latency counts from `at`.
     pub(crate) fn enqueue(
         &mut self,
         load: &Load,

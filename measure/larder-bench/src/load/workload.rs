@@ -18,9 +18,10 @@ pub(crate) struct Load {
     /// By number of the key space; one in a run without key spaces.
     pub(super) spaces: Vec<Space>,
     pub(crate) commands: CustomCommands,
-    /// The values of recorded requests, in a run that replays a trace.
+    /// The values of recorded requests; `None` unless the run replays a trace.
     pub(super) recorded_values: Option<RecordedValues>,
-    /// The commands in the order of sending, each with the number of times in a row.
+    /// The commands in the order of sending, each with the number of times in a row. With several
+    /// key spaces, clients send commands in a random order in these proportions.
     pub(crate) cycle: Vec<(Kind, u64)>,
     /// Maps keys to servers.
     pub(crate) router: KeyRouter,

@@ -39,7 +39,7 @@ pub(crate) struct Json<'r> {
 /// The versions that servers report.
 #[derive(Debug, Serialize)]
 pub(crate) struct ServerVersions {
-    /// The version of the server, if there is only one.
+    /// The version of the server, if there is only one and it reports a version.
     server_version: Option<String>,
     /// By address, if there are several servers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -120,10 +120,10 @@ impl<'r> JsonMedian<'r> {
 /// Latencies by command and percentile, such as `get` and `p99.9`.
 type Percentiles = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// One second of a run. The last one is shorter.
+/// One second of a run. The last one can be shorter. Latencies are in microseconds.
 #[derive(Debug, Serialize)]
 struct JsonSecond {
-    /// The number of the second since the start of the run.
+    /// The number of the second since the start of the run, from 0.
     second: usize,
     requests: u64,
     errors: u64,

@@ -122,8 +122,8 @@ pub(crate) fn search(bound: Bound, search: &Search) -> String {
     text
 }
 
-/// The reason of an early end, and the numbers of lost connections and failed requests. Empty for a run
-/// without them.
+/// The reason of an early end, the numbers of lost connections and failed requests, and the
+/// interruption. Empty for a run without them.
 pub(crate) fn warnings(outcome: &Outcome) -> String {
     let mut text = String::new();
     if let Some(reason) = &outcome.ended_early {
@@ -153,7 +153,8 @@ pub(crate) fn warnings(outcome: &Outcome) -> String {
     text
 }
 
-/// The requested and the achieved rate of an open loop, and the delays of the load generator.
+/// The requested and the achieved rate of an open loop, and the delays of the load generator. Empty
+/// for a closed loop.
 pub(crate) fn offered(outcome: &Outcome) -> String {
     let Some(Offered { per_second, lateness, .. }) = &outcome.offered else { return String::new() };
     let total = outcome.total();
@@ -203,7 +204,7 @@ pub(crate) fn figures(outcome: &Outcome, runs: &[Measured], percentiles: &[f64])
     text
 }
 
-/// A row for each of several servers.
+/// A row for each of several servers; empty with one server.
 pub(crate) fn servers(outcome: &Outcome) -> String {
     let longest = outcome.servers.iter().map(|server| server.address.len()).max();
     let Some(width) = longest else { return String::new() };
@@ -227,7 +228,8 @@ pub(crate) fn servers(outcome: &Outcome) -> String {
     text
 }
 
-/// CPU time of the server and the load, memory of the server, and faults.
+/// CPU time and memory of the server, the activity of its flash tier, CPU time of the load, and
+/// faults.
 pub(crate) fn costs(outcome: &Outcome) -> String {
     let mut text = String::new();
     match (&outcome.server, outcome.servers.as_slice()) {

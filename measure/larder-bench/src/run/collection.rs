@@ -39,7 +39,7 @@ impl Collected {
         }
     }
 
-    /// Adds a worker's report. Calls `progress` after a report of each worker.
+    /// Adds a worker's report. Calls `progress` after as many reports as there are workers.
     pub(super) fn add(&mut self, stats: LoadStats, progress: &mut dyn FnMut(Progress)) {
         self.recent.add(&stats);
         while self.by_second.len() <= stats.second {
@@ -65,7 +65,8 @@ impl Collected {
         }
     }
 
-    /// The answers of each of several servers, and their CPU time.
+    /// The answers of each of several servers, their CPU time and memory, and the activity of their
+    /// flash tiers.
     pub(super) fn servers(
         &self,
         settings: &Settings,

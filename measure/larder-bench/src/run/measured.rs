@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 pub struct Measured {
     /// Throughput, percentiles and CPU time.
     pub outcome: Outcome,
-    /// Latency histograms by command, in nanoseconds.
+    /// Latency histograms by command and of the `total`, in nanoseconds.
     pub histograms: BTreeMap<String, Histogram<u64>>,
     /// The start of the run.
     pub begun: Instant,
-    /// The seconds of the run, without gaps. The last one is shorter.
+    /// The seconds of the run, without gaps. The last one can be shorter.
     pub by_second: Vec<Second>,
     /// Statistics by connection and second, if [`Settings::client_stats`](crate::Settings::client_stats) is set.
     pub clients: Vec<ClientStats>,

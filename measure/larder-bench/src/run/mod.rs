@@ -29,7 +29,8 @@ use std::time::{Duration, Instant};
 /// [`Outcome::ended_early`].
 ///
 /// # Errors
-/// The server cannot be reached, or the settings are invalid.
+/// The server cannot be reached, the settings are invalid, the trace cannot be read, or the system
+/// refuses an event queue.
 pub fn run(
     settings: &Settings,
     pid: Option<i32>,
@@ -41,8 +42,7 @@ pub fn run(
 /// Loads a server like [`run()`], and ends the run soon after `interrupted` becomes true.
 ///
 /// # Errors
-/// The server cannot be reached, the settings are invalid, or the run was interrupted before its
-/// first request.
+/// Those of [`run()`], and an interruption before the first request.
 pub fn run_interruptible(
     settings: &Settings,
     pid: Option<i32>,
@@ -68,7 +68,8 @@ pub fn run_interruptible(
     Ok(measured)
 }
 
-/// The settings of the runs that set every key once: one run, or one for each key space.
+/// The settings of the runs that set every key at least once: one run, or one for each key space.
+/// If the clients cannot share the keys evenly, some keys are set twice.
 fn fill_settings(settings: &Settings) -> Vec<Settings> {
     if settings.key_spaces.is_empty() {
         return vec![fill_settings_of(settings, settings.keys.clone(), None)];
@@ -203,8 +204,8 @@ fn load(
     Ok(measured)
 }
 
-/// Whether the server has answered nothing for the timeout. False at the end of a timed run, when the
-/// workers wait for outstanding answers with their own timeout.
+/// Whether the server has answered nothing for the timeout. False after a signal and at the end of
+/// a timed run, when the workers wait for outstanding answers with their own timeout.
 fn is_stalled(settings: &Settings, control: &Control, elapsed: Duration) -> bool {
     let timed_out = elapsed.saturating_sub(control.last_progress()) > settings.timeout;
     let waits_at_end = matches!(settings.stop, Stop::After(time) if elapsed >= time);

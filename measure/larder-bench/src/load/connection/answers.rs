@@ -163,8 +163,8 @@ impl PendingRequest {
         Self::new(Kind::Get(space), at, u32::try_from(keys).unwrap_or(u32::MAX), last_reply)
     }
 
-    /// Counts one response to a custom command or to a recorded request. The field `keys` is the number
-    /// of responses that follow, or 0 after the first of several lines.
+    /// Counts one response to a custom command or to a recorded request. The field `keys` is the
+    /// number of outstanding responses including this one, or 0 after the first of several lines.
     fn command_answer<'b>(&mut self, response: Response<'b>, stats: &mut LoadStats) -> Meaning<'b> {
         let mut error = None;
         let command = stats.of(self.kind);
@@ -205,13 +205,13 @@ impl PendingRequest {
         self.kind
     }
 
-    /// Its waiting time until `now` in nanoseconds.
+    /// The time that the request has waited until `now`, in nanoseconds.
     pub(crate) fn waited(&self, now: u64) -> u64 {
         now.saturating_sub(self.at)
     }
 
-    /// Counts the request as never answered. `now` is the end of the run, in nanoseconds since its
-    /// start.
+    /// Counts the request as never answered. If an error was counted for it before, counts only its
+    /// latency. `now` is the end of the run, in nanoseconds since its start.
     pub(crate) fn never_answered(&self, now: u64, stats: &mut LoadStats) {
         let waited = now.saturating_sub(self.at);
         if self.failed {
@@ -297,7 +297,8 @@ impl PendingRequest {
 }
 
 /// Whether a value is the right one for a requested key. Removes that key from `keys`, whose first
-/// `asked` elements belong to the request.
+/// `asked` elements belong to the request. Without a `name`, it is the first one. A `name` that was
+/// not requested is wrong, and removes the first one.
 fn is_right(
     name: Option<&[u8]>,
     value: &[u8],

@@ -31,11 +31,11 @@ pub(crate) struct Connection {
     stage: Stage,
     /// The start of the stage.
     since: Instant,
-    /// Number of requests until the next reconnect.
+    /// Number of requests until the next reconnect; `None` without `--reconnect-interval`.
     until_reconnect: Option<u64>,
     unsent: Vec<u8>,
     sent_len: usize,
-    /// Maximum number of unsent bytes at which a further request is written.
+    /// Number of unsent bytes from which on no further request is written.
     unsent_max: usize,
     input: Input,
     pending: VecDeque<PendingRequest>,
@@ -52,7 +52,7 @@ pub(crate) struct Connection {
     client: Option<Box<ClientStats>>,
     /// The server's message, if its last answer was an error.
     last_error: Option<String>,
-    /// Whether it was lost and reconnected.
+    /// Whether it was lost before.
     was_lost: bool,
 }
 
@@ -136,12 +136,12 @@ impl Connection {
         self.stage == Stage::Dormant
     }
 
-    /// Whether no answer and no step of the opening is outstanding.
+    /// Whether no answer, no step of the opening and no reconnect is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
         self.pending.is_empty() && matches!(self.stage, Stage::Dormant | Stage::Open)
     }
 
-    /// Whether the connection has sent all requests until its reconnect.
+    /// Whether the connection has sent all requests until its reconnect and received their answers.
     pub(crate) fn is_used_up(&self) -> bool {
         self.until_reconnect == Some(0) && self.pending.is_empty()
     }
@@ -254,7 +254,8 @@ impl Connection {
         self.pending
     }
 
-    /// Describes the loss of the connection, with the server's last error message.
+    /// Describes the loss of the connection: with the server's last answer if that was an error,
+    /// otherwise with the cause.
     pub(crate) fn describe_loss(&self, load: &Load, error: &io::Error) -> String {
         let lost = match load.settings.has_several_servers() {
             true => format!("connection lost to {}", load.address(self.server)),
@@ -269,12 +270,14 @@ impl Connection {
         }
     }
 
-    /// Whether requests may be sent now: after all answers, or at any time with a sliding pipeline.
+    /// Whether the connection is open and requests may be sent now: after all answers, or at any
+    /// time with a sliding pipeline.
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
         self.stage == Stage::Open && (self.pending.is_empty() || load.settings.sliding)
     }
 
-    /// Whether another request fits into the pipeline.
+    /// Whether another request fits into the pipeline and the output buffer, and is not left for
+    /// the reconnect.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
         self.until_reconnect != Some(0)
             && self.pending.len() < load.settings.pipeline
@@ -535,10 +538,11 @@ fn unsent_max(settings: &Settings) -> usize {
     (UNSENT_MAX / settings.connections()).max(UNSENT_MIN)
 }
 
-/// Limit of the unsent bytes of all connections together: 256 MiB.
+/// Limit of the unsent bytes of all connections together, unless [`UNSENT_MIN`] allows more: 256
+/// MiB.
 const UNSENT_MAX: usize = 256 << 20;
 
-/// Minimum of the limit of one connection.
+/// Minimum of the limit of one connection: 64 KiB.
 const UNSENT_MIN: usize = 64 << 10;
 
 fn malformed(bytes: &[u8]) -> io::Error {
@@ -610,7 +614,8 @@ mod tests {
         let (mut server, _) = listeners[1].accept().unwrap();
         server.read_exact(&mut [0]).unwrap();
         server.write_all(b"END\r\n").unwrap();
-        // Closing with unread input sends a reset, after which writes fail.
+        // Because the server has not read all input, its close sends a reset, after which the
+        // client's writes fail.
         drop(server);
 
         connection.enqueue(&load, get(), 0, &mut load.writer(), &mut stats);

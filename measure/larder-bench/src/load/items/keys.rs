@@ -49,8 +49,8 @@ impl KeyStream {
                 number
             }
             Self::Gaussian { minimum, maximum, normal } => {
-                // Repeats draws outside the range. After 100 failed draws, the range is far from the
-                // median, and the number is clamped to the range.
+                // Repeats a draw outside the range up to 100 times. If all fail, the range is far
+                // from the median, and the number is clamped to the range.
                 let mut number = draw(normal, rng);
                 for _ in 0..100 {
                     if (*minimum..=*maximum).contains(&number) {
@@ -115,7 +115,8 @@ mod tests {
     #[test]
     fn zipf_falls_with_rank() {
         let counts = counts(Pattern::Zipf { exponent: 1.0 }, 100_000);
-        // The harmonic sum of 100 is 5.19.
+        // The 100th harmonic number is 5.19: the first key has 1/5.19 of the draws, the second one
+        // half of that.
         assert!((18_000..20_500).contains(&counts[0]), "{}", counts[0]);
         assert!((9_000..10_300).contains(&counts[1]), "{}", counts[1]);
     }

@@ -37,12 +37,13 @@ impl Space {
     }
 }
 
-/// Number of rounds in the cycle of several key spaces, and requests per round.
+/// Number of rounds in the cycle of several key spaces.
 const ROUNDS: u32 = 100;
+/// Mean number of requests in a round.
 const ROUND_LEN: u32 = 100;
 
-/// The commands of a run in proportion to their frequencies. With several key spaces, clients send
-/// commands in a random order instead.
+/// The sets and gets of a run, with the number of times that each is sent in a row. With several
+/// key spaces, clients send them in a random order, and the cycle has only their proportions.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -15,7 +15,8 @@ use rand_distr::{Distribution, LogNormal};
 /// Number of offsets in the pool at which a value can start.
 const OFFSETS: u64 = 1 << 16;
 
-/// A pool of bytes. A value is a slice of the pool at an offset that derives from the key.
+/// A pool of bytes. A value, or a verified value after its first eight bytes, is a slice of the
+/// pool at an offset that derives from the key.
 #[derive(Debug)]
 pub(crate) struct Values {
     pool: Vec<u8>,
@@ -34,7 +35,8 @@ pub(crate) struct Value<'v> {
     rest: &'v [u8],
 }
 
-/// Length of the start of a verified value that differs for all keys.
+/// Length in bytes of the start of a verified value. In values of at least this length, it differs
+/// for all keys.
 const HEAD_LEN: usize = 8;
 
 impl Value<'_> {
@@ -71,7 +73,7 @@ impl Values {
         Self::of_sizes(settings, &settings.data_size, 0)
     }
 
-    /// The values of a key space.
+    /// The values of a key space; `None` if the distribution of sizes has invalid parameters.
     pub(crate) fn of_space(settings: &Settings, space: &KeySpace) -> Option<Self> {
         // FNV-1a of the prefix.
         let salt = space.keys.prefix.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -96,7 +98,8 @@ impl Values {
         Some(Self { pool, sizes, verified: settings.verify, salt })
     }
 
-    /// A value for `key`. Its size is random or, if values are verified, derives from the key.
+    /// A value for `key`. Its size is drawn with `rng` or, if values are verified, derives from the
+    /// key.
     #[inline]
     pub(crate) fn draw(&self, key: u64, rng: &mut SmallRng) -> Value<'_> {
         if self.verified {
@@ -186,7 +189,8 @@ impl Sizes {
     }
 }
 
-/// A typical value size, for the size of buffers.
+/// The maximum value size in bytes, but at most 4096, for the size of buffers. 0 if the
+/// distribution has invalid parameters.
 pub(crate) fn typical_len(size: &DataSize) -> usize {
     Sizes::new(size).map_or(0, |sizes| sizes.largest()).min(4096)
 }

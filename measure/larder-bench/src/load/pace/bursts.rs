@@ -1,5 +1,5 @@
 //! The schedule of `--rate-limiting`, which is that of memtier_benchmark: all connections start a
-//! burst of requests at the same time, about 50 times per second.
+//! burst of requests at the same time, at most 50 times per second.
 
 use crate::load::pace::schedule::between;
 use crate::load::stats::LoadStats;
@@ -33,7 +33,7 @@ struct Turn {
 /// The next request of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The first request of a burst. Its due time in nanoseconds since the start.
+    /// The first request of a burst, with its due time in nanoseconds since the start of the run.
     First(u64),
     /// A further request of the same burst.
     Further,
@@ -49,7 +49,7 @@ impl Bursts {
         Self { len, interval, ticks: 0, turns: vec![Turn::default(); connections] }
     }
 
-    /// When the next burst of all connections is due.
+    /// When the next burst of all connections is due, since the start of the run.
     pub(crate) fn due(&self) -> Duration {
         self.due_of(self.ticks)
     }
@@ -79,7 +79,8 @@ impl Bursts {
         self.turns[index] = Turn { begun: u64::MAX, left: 0 };
     }
 
-    /// Takes the next due request of a connection. Finishes a burst before it starts the next one.
+    /// Takes the next due request of a connection; `None` if none is due. Finishes a burst before
+    /// it starts the next one.
     pub(crate) fn next(&mut self, index: usize) -> Option<Next> {
         let Turn { begun, left } = self.turns[index];
         if left > 0 {

@@ -25,7 +25,7 @@ pub(crate) struct Schedule {
     pub(crate) free_at: u64,
 }
 
-/// Maximum number of different waiting times of requests that were never sent.
+/// Requests that were never sent have fewer than twice this number of different waiting times.
 const NEVER_SENT_STEPS: u64 = 1 << 20;
 
 impl Schedule {
@@ -53,7 +53,7 @@ impl Schedule {
         schedule
     }
 
-    /// When the next pipeline is due.
+    /// When the next pipeline is due, since the start of the run.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

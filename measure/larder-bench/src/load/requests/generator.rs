@@ -15,7 +15,7 @@ use rand::{RngExt, SeedableRng};
 pub(crate) struct Generator {
     source: Source,
     rng: SmallRng,
-    /// Number of remaining requests; `None` in a timed run.
+    /// Number of remaining requests; `None` in a timed run and in a replay of a trace.
     left: Option<u64>,
     /// The keys of the last request, kept to reuse its memory.
     keys: Vec<u64>,
@@ -75,7 +75,7 @@ impl Generator {
         })
     }
 
-    /// Number of remaining requests; `None` in a timed run.
+    /// Number of remaining requests; `None` in a timed run and in a replay of a trace.
     #[inline]
     pub(crate) fn left(&self) -> Option<u64> {
         self.left
@@ -99,7 +99,7 @@ impl Generator {
         }
     }
 
-    /// The queue of recorded requests, in a run that replays a trace.
+    /// The queue of recorded requests; `None` unless the run replays a trace.
     pub(crate) fn trace(&mut self) -> Option<&mut TraceQueue> {
         match &mut self.source {
             Source::Trace(queue) => Some(queue),
@@ -135,7 +135,8 @@ impl Generator {
     }
 }
 
-/// A custom command. Its value belongs to the last key before it.
+/// A custom command. Its value derives from the last key before it, or from key 0 if none precedes
+/// it.
 fn command<'r>(
     load: &'r Load,
     number: usize,

@@ -9,7 +9,7 @@ pub(crate) struct TraceQueue {
     recorded: VecDeque<Recorded>,
     /// Sets that follow misses. They precede other requests.
     sets: VecDeque<Recorded>,
-    /// The last request that [`next`](Self::next) returned.
+    /// The last request that [`next`](Self::next) returned; `None` before the first one.
     last: Option<Recorded>,
     /// Whether the trace has no further requests.
     pub(crate) has_ended: bool,
@@ -24,12 +24,12 @@ impl TraceQueue {
         self.sets.push_back(set);
     }
 
-    /// Number of waiting recorded requests.
+    /// Number of waiting recorded requests, without the sets that follow misses.
     pub(crate) fn len(&self) -> usize {
         self.recorded.len()
     }
 
-    /// Removes the waiting recorded requests.
+    /// Removes the waiting recorded requests, but not the sets that follow misses.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Recorded> {
         self.recorded.drain(..)
     }

@@ -26,7 +26,8 @@ use std::time::{Duration, Instant};
 /// The error code of a connection in progress.
 const EINPROGRESS: i32 = 115;
 
-/// Maximum time that a unix socket waits for room in the server's backlog.
+/// Maximum time that [`Socket::begin_connect`] waits for room in the backlog of a server's unix
+/// socket.
 const UNIX_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A non-blocking socket, with or without TLS.
@@ -36,7 +37,7 @@ pub(crate) struct Socket {
     tls: Option<Box<ClientConnection>>,
 }
 
-/// The TLS configuration that all connections of a run share.
+/// The TLS configuration that all connections to one server share.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsClient {
     config: Arc<ClientConfig>,
@@ -44,7 +45,8 @@ pub(crate) struct TlsClient {
 }
 
 impl Socket {
-    /// Connects. Blocks until the socket is connected, at most for `timeout`.
+    /// Connects. Blocks until the socket is connected, at most for `timeout`; `None` is the
+    /// system's limit. The TLS handshake follows with the first reads and writes.
     pub(crate) fn connect(
         address: &ServerAddress,
         tls: Option<&TlsClient>,
@@ -184,8 +186,8 @@ impl Socket {
     }
 }
 
-/// Connects to a unix socket. While the server's backlog is full, a non-blocking connect fails at once,
-/// so this function retries it.
+/// Connects to a unix socket. While the server's backlog is full, a non-blocking connect fails at
+/// once, so this function retries it until `timeout`.
 fn connect_unix(path: &Path, timeout: Duration) -> io::Result<socket2::Socket> {
     let begun = Instant::now();
     let address = socket2::SockAddr::unix(path)?;
@@ -203,7 +205,8 @@ fn connect_unix(path: &Path, timeout: Duration) -> io::Result<socket2::Socket> {
     }
 }
 
-/// Explains an invalid TLS record, which comes from a server without TLS.
+/// Converts an error of TLS. Explains an invalid record, which usually comes from a server without
+/// TLS.
 fn tls_error(error: rustls::Error) -> io::Error {
     match error {
         rustls::Error::InvalidMessage(_) => io::Error::new(
@@ -228,7 +231,8 @@ fn flush(tls: &mut ClientConnection, transport: &mut socket2::Socket) -> io::Res
 
 impl TlsClient {
     /// # Errors
-    /// A file cannot be read or contains no certificate or key, or the server name is invalid.
+    /// A file cannot be read or is malformed, the client's certificate or key is missing in its
+    /// file or they do not match, or the server name is invalid.
     pub(crate) fn new(tls: &Tls, address: &ServerAddress) -> Result<Self, RunError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())

@@ -1,4 +1,5 @@
-//! Requests on a connection before the load: the login, and the query of the server's version.
+//! Opens connections, and sends the requests that are not part of the load: the login, and the
+//! query of the server's version on a connection of its own.
 
 use crate::load::socket::{Socket, TlsClient};
 use crate::run_error::RunError;
@@ -10,11 +11,11 @@ use larder_target::{Protocol, ServerAddress};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-/// Timeout of the version query, so that a server that has stopped answering does not delay the
-/// results.
+/// Limit of the version query for connecting and for each read and write, so that a server that has
+/// stopped answering delays the results only briefly.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connects and logs in, blocking.
+/// Connects and, if the settings have a login, logs in. Blocks.
 ///
 /// # Errors
 /// The server does not accept the connection or the login.
@@ -59,7 +60,7 @@ pub(crate) fn server_versions(settings: &Settings) -> Vec<Option<String>> {
     settings.servers.iter().map(|server| server_version(settings, &server.address)).collect()
 }
 
-/// The version that a server reports; `None` if it does not answer the query.
+/// The version that a server reports; `None` if the connection, the login or the query fails.
 fn server_version(settings: &Settings, address: &ServerAddress) -> Option<String> {
     let settings = &Settings {
         connection_timeout: Some(VERSION_TIMEOUT),
@@ -150,8 +151,8 @@ fn version_answer(protocol: Protocol, bytes: &[u8]) -> io::Result<Option<(String
     }
 }
 
-/// The product and version in the answer to `INFO`. Other products report their own version and that
-/// of the Redis that they are compatible with.
+/// The product and version in the answer to `INFO`. Other products report their own version and
+/// that of the Redis that they are compatible with. `None` if no version is known.
 fn version_in_info(info: &str) -> Option<String> {
     let mut versions: Vec<(&str, &str)> = info
         .lines()
@@ -203,7 +204,7 @@ fn exchange<T>(
     Ok(answer)
 }
 
-/// Repeats a call until no signal interrupts it. The socket's timeouts limit the time.
+/// Repeats a call until no signal interrupts it. The socket's timeouts limit each call.
 fn again(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match call() {

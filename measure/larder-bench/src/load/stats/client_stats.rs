@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 /// The statistics of one connection.
 #[derive(Clone, Debug)]
 pub struct ClientStats {
-    /// Number of the connection in the run.
+    /// Number of the connection in the run, from 0.
     pub(crate) index: usize,
     /// Sets and gets by second of the run.
     pub(crate) seconds: Vec<[ClientSecond; 2]>,

@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 /// The commands that a run sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// A set of a key space. Its number is 0 without key spaces.
+    /// A set in the key space of this number, which is 0 without key spaces.
     Set(u16),
-    /// A get of a key space.
+    /// A get in the key space of this number.
     Get(u16),
-    /// A custom command, by its index in the names of all commands.
+    /// A custom command or an operation of a trace, by its index in the names of all commands.
     Custom(u16),
 }
 
@@ -54,7 +54,8 @@ pub(crate) struct LoadStats {
     /// free until it was sent. `None` in a closed loop.
     pub(crate) lateness: Option<Histogram<u64>>,
     pub(crate) faults: BTreeMap<String, u64>,
-    /// Lost connections that were opened again.
+    /// With `--reconnect-on-error`, lost connections and the answers on reconnected ones; `None`
+    /// without either.
     pub(crate) outage: Option<Outage>,
     /// By server; empty with one server.
     pub(crate) servers: Vec<ServerStats>,
@@ -78,7 +79,8 @@ pub(crate) struct ServerStats {
 #[derive(Clone, Debug)]
 pub(crate) struct CommandStats {
     /// In nanoseconds, of every request that was due. Requests without an answer count with their
-    /// waiting time until the end of the run.
+    /// waiting time until the end of the run or, with `--reconnect-on-error`, until the loss of
+    /// their connection.
     pub(crate) latency: Histogram<u64>,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -103,7 +105,7 @@ impl LoadStats {
         Self { commands, lateness: None, faults, outage: None, servers, second: 0 }
     }
 
-    /// The sums of all servers' answers so far.
+    /// The sums over the answers of all servers since the last report.
     pub(crate) fn of_all_servers(&self) -> ServerStats {
         let mut all = ServerStats::default();
         for command in &self.commands {

@@ -8,9 +8,9 @@ pub(crate) struct Outage {
     pub(crate) lost_requests: u64,
     /// The loss of the first connection.
     pub(crate) begun_at: u64,
-    /// The first answer on a reconnected connection.
+    /// The first answer on a reconnected connection; `None` before it.
     pub(crate) answered_at: Option<u64>,
-    /// The first hit on a reconnected connection.
+    /// The first hit on a reconnected connection; `None` before it.
     pub(crate) hit_at: Option<u64>,
     pub(crate) hits: u64,
     pub(crate) misses: u64,

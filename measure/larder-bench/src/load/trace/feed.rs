@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::BufReader;
 
-/// Maximum number of requests of a thread that were read and wait for their connections. At the limit,
-/// a slow connection delays the others.
+/// Maximum number of requests in the queues of all connections of a thread. At the limit, a slow
+/// connection delays the others.
 pub(crate) const WAITING_MAX: usize = 1 << 17;
 
 /// Maximum number of records to read in one event-loop iteration.
@@ -83,7 +83,7 @@ impl Feed {
     /// The requests of a thread; `None` if the run replays no trace.
     ///
     /// # Errors
-    /// The file cannot be opened, or its first record cannot be read.
+    /// The file cannot be opened or is not a regular file, or its first record cannot be read.
     pub(crate) fn open(load: &Load, thread: usize) -> Result<Option<Self>, RunError> {
         let settings = &load.settings;
         let Some(trace) = settings.trace.clone() else { return Ok(None) };
@@ -133,8 +133,8 @@ impl Feed {
         has_few && !self.is_read
     }
 
-    /// When the next request is due, in nanoseconds since the start of the run. For a request that was
-    /// not read yet, the earliest possible time. `None` at the end.
+    /// When the next request is due, in nanoseconds since the start of the run. For a request that
+    /// was not read yet, the earliest possible time. 0 in a closed loop, and `None` at the end.
     pub(crate) fn due(&self) -> Option<u64> {
         if self.has_ended() {
             return None;
@@ -373,7 +373,7 @@ mod tests {
         assert_eq!((feed.read.len(), feed.groups.len()), (2000, 2));
     }
 
-    /// A malformed line does not end a run before its requests are due.
+    /// A malformed line does not end a run before the requests of the lines before it were taken.
     #[test]
     fn a_wrong_line_is_named_when_it_is_reached() {
         for options in ["-t 1", "-t 1 --speed 1"] {

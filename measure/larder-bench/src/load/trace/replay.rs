@@ -26,8 +26,8 @@ pub(crate) struct Replay {
     pipeline: usize,
     /// Whether the last requests were distributed.
     has_ended: bool,
-    /// Requests of lost clients, with the times at which they were due or, in a closed loop,
-    /// distributed.
+    /// Requests of lost clients, with the times at which they were due or, in a closed loop, at
+    /// which they were distributed or their client was lost.
     lost: Unsent,
 }
 
@@ -100,9 +100,10 @@ impl Replay {
         self.is_open_loop && (self.waiting_sum > 0 || due.is_some_and(|due| due < end))
     }
 
-    /// Moves requests to the queues of their clients: in an open loop those that are due at `now` and
-    /// before `end`, in a closed loop as many as keep clients busy. Then reads further records. A call
-    /// does a limited amount of both. Returns the clients whose queues were empty before.
+    /// Moves requests to the queues of their clients: in an open loop those that are due at `now`
+    /// and before `end`, in a closed loop as many as keep clients busy. Then reads further records.
+    /// A call does a limited amount of both. Returns the clients whose empty queues received
+    /// requests.
     pub(crate) fn distribute(
         &mut self,
         now: u64,

@@ -92,7 +92,7 @@ impl Writer {
         }
     }
 
-    /// Appends a set. 0 is no `expiry`.
+    /// Appends a set. `expiry` is the TTL in seconds; 0 is none.
     #[expect(clippy::inline_always, reason = "part of the loop that fills a pipeline")]
     #[inline(always)]
     pub(crate) fn set(

@@ -22,7 +22,8 @@ pub(crate) struct Recorded {
     pub(crate) value_len: u32,
     /// 0 for no expiry.
     pub(crate) ttl_secs: u32,
-    /// Open loop: when it is due, in nanoseconds since the start of the run.
+    /// Open loop: when it is due, in nanoseconds since the start of the run. `None` in a closed
+    /// loop, and for a set that follows a miss.
     pub(crate) due: Option<u64>,
     /// Whether a set follows if the get misses.
     pub(crate) set_on_miss: bool,
@@ -335,7 +336,8 @@ fn text_response(answer: Text<'_>, operation: Operation) -> Option<Response<'_>>
     })
 }
 
-/// The values of recorded requests, with the recorded lengths and bytes that derive from the key.
+/// The values of recorded requests, with the recorded lengths. The bytes of values longer than 20
+/// bytes derive from the key.
 #[derive(Debug)]
 pub(crate) struct RecordedValues {
     pool: Vec<u8>,
@@ -344,7 +346,7 @@ pub(crate) struct RecordedValues {
 /// Number of offsets in the pool at which a value can start.
 const OFFSETS: usize = 1 << 16;
 
-/// Values up to this length are contiguous in the pool; longer ones repeat its bytes.
+/// Values up to this length in bytes are contiguous in the pool; longer ones can repeat its bytes.
 const PIECE_LEN: usize = 1 << 20;
 
 /// The value of a counter. Each prefix is a number of at most 64 bits.

@@ -32,7 +32,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Registers a connection that is being opened for events.
+    /// Registers a connection that is being opened for events, or drops it if `opened` is an error.
     pub(super) fn begin_serving(
         &mut self,
         index: usize,
@@ -76,7 +76,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Drops a connection. Its client continues with the other servers, if there are any.
+    /// Drops a connection: with `--reconnect-on-error`, schedules its reconnect; otherwise its
+    /// client continues with the other servers, if there are any.
     #[cold]
     pub(super) fn drop_connection(&mut self, index: usize, server: usize, error: &Error) {
         if self.load.settings.reconnect_on_error {
@@ -104,7 +105,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Counts the outstanding requests of a lost connection, and schedules its reconnect.
+    /// Schedules the reconnect of a lost connection. Counts the loss and the outstanding requests
+    /// if the connection was open.
     #[cold]
     fn reopen_later(&mut self, index: usize, server: usize) {
         let elapsed = self.start.elapsed();
@@ -115,7 +117,8 @@ impl Worker<'_> {
         let was_open = connection.is_open();
         let lost = connection.lose();
         self.reopening.push((index, server, elapsed + REOPEN_AFTER));
-        // A failed reconnect is part of a loss that was counted before.
+        // A failed reconnect is part of a loss that was counted before, or follows
+        // `--reconnect-interval`, when no request is outstanding.
         if was_open {
             let now = nanos(elapsed);
             let waited = lost.iter().map(|request| (request.kind(), request.waited(now)));
@@ -123,7 +126,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Starts the due reconnects, except for clients that are done.
+    /// Starts the due reconnects. Removes clients that are done instead.
     pub(super) fn reopen_lost(&mut self, elapsed: Duration) {
         if self.reopening.is_empty() || self.has_ended(elapsed) {
             return;

@@ -39,9 +39,9 @@ const INTERRUPTED_TIMEOUT: Duration = Duration::from_secs(1);
 /// The event queue's timeout has a resolution of a millisecond, so the worker polls without
 /// blocking when a request is due sooner than this.
 const SPIN_TIME: Duration = Duration::from_millis(2);
-/// Delay before the next requests of a client whose last requests all went to lost servers.
+/// Maximum delay before the next requests of a client whose last requests all went to lost servers.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
-/// Delay before each attempt to reconnect.
+/// Delay before each attempt to reconnect a lost connection.
 const REOPEN_AFTER: Duration = Duration::from_millis(2);
 
 /// A worker thread of the load.
@@ -54,11 +54,12 @@ pub(crate) struct Worker<'l> {
     clients: Vec<Option<Client>>,
     /// Number of connections of each client.
     servers: usize,
-    /// Clients without outstanding requests, which receive no event.
+    /// Clients to continue without an event: their last requests all went to lost servers, or they
+    /// have just lost a connection.
     waiting: Vec<usize>,
     /// Scheduled reconnects: client, server and time.
     reopening: Vec<(usize, usize, Duration)>,
-    /// Requests for lost servers.
+    /// Requests for lost servers, which were not sent.
     unsent: Unsent,
     /// The last check for connections that take too long to open.
     opening_checked: Duration,
@@ -69,12 +70,13 @@ pub(crate) struct Worker<'l> {
     writer: Writer,
     stats: LoadStats,
     start: Instant,
-    /// When requests stop becoming due: the end of a timed run, or a signal.
+    /// When requests stop becoming due: the end of a timed run, or a signal. `None` before a signal
+    /// in other runs.
     end: Option<Duration>,
     /// Maximum time to wait for outstanding answers after `end`.
     timeout: Duration,
     interrupted: bool,
-    /// When the next step is due.
+    /// When the next step is due; `None` without further steps.
     next_step: Option<Duration>,
     /// The statistics of finished and lost connections.
     client_stats: Vec<ClientStats>,
@@ -82,7 +84,7 @@ pub(crate) struct Worker<'l> {
     busy: usize,
     /// Number of lost connections.
     lost: usize,
-    /// The last event of a connection.
+    /// The last event of a connection with data or the end of its stream.
     last_event: Duration,
     /// The last time at which an answer arrived or nothing was outstanding.
     progress: Duration,
@@ -95,7 +97,8 @@ pub(crate) struct Worker<'l> {
 /// The final report of a worker.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerEnd {
-    /// Time from the first request to the last answer, and at least the time of sending.
+    /// Time from the start of the run to the last answer, but at least the duration of a timed run
+    /// or the time until the run was stopped.
     pub(crate) time: Duration,
     /// Number of lost connections.
     pub(crate) lost: usize,
@@ -103,7 +106,7 @@ pub(crate) struct WorkerEnd {
     pub(crate) handshaking: usize,
     /// The statistics of each connection, if they were recorded.
     pub(crate) clients: Vec<ClientStats>,
-    /// The error that ended the trace.
+    /// The error that ended the trace; `None` without one.
     pub(crate) trace_error: Option<String>,
 }
 
@@ -170,8 +173,9 @@ impl<'l> Worker<'l> {
         })
     }
 
-    /// Runs until all requests are answered, all connections are lost, or [`Control`] stops it. Sends
-    /// statistics to `reports` about once per second.
+    /// Runs until all requests are answered, a timed run and the time to wait for its outstanding
+    /// answers end, no client and no due request is left, or [`Control`] stops it. Sends statistics
+    /// to `reports` about once per second.
     ///
     /// # Errors
     /// Waiting for events failed.
@@ -292,8 +296,8 @@ impl<'l> Worker<'l> {
         self.schedule.is_some() || self.bursts.is_some()
     }
 
-    /// The timeout of the event queue: until the next report, the end of the run or the next
-    /// scheduled request, whichever comes first.
+    /// The timeout of the event queue: until the next report, the end of the run, the next
+    /// scheduled request, step or reconnect, or [`CHECK_EVERY`], whichever comes first.
     fn wait(&self, elapsed: Duration, reported: Duration) -> Duration {
         let mut wait = (reported + REPORT_EVERY).saturating_sub(elapsed).min(CHECK_EVERY);
         let ended = self.has_ended(elapsed);

@@ -69,8 +69,9 @@ impl Worker<'_> {
         self.end.is_some_and(|end| now >= end + CATCH_UP_TIME)
     }
 
-    /// Distributes recorded requests to their clients: all that are due, or in a closed loop as many as
-    /// keep the clients busy. Clients whose queues were empty send them at once.
+    /// Distributes a limited number of recorded requests to their clients: of those that are due,
+    /// or in a closed loop of those that keep the clients busy. Clients whose queues were empty
+    /// send them at once.
     pub(super) fn replay(&mut self, elapsed: Duration) {
         let is_late = self.is_too_late(elapsed);
         let Some(replay) = &mut self.replay else { return };
@@ -111,9 +112,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Sends requests of a client's bursts until its pipeline is full. The latency of requests of a burst
-    /// that starts here counts from when the burst was due, that of other requests from `now`. Returns
-    /// the due time of the last burst that it started.
+    /// Sends requests of a client's bursts until its pipeline is full. The latency of requests of a
+    /// burst that starts here counts from when the burst was due, that of other requests from
+    /// `now`. Returns the due time of the last burst that it started; `None` if it started none.
     fn send_burst(&mut self, index: usize, now: u64) -> Option<u64> {
         let (bursts, client) = (self.bursts.as_mut()?, self.clients[index].as_mut()?);
         if client.is_dormant() {
