@@ -14,11 +14,12 @@ use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, SystemTime};
 
-/// Maximum number of requests in a batch. Even with the longest keys, a batch fits the socket's buffers,
-/// so that client and server cannot deadlock while both write.
+/// Maximum number of gets, and of sets, in a batch. The gets, even with the longest keys, and the
+/// answers to the sets fit the sockets' buffers, so that client and server cannot deadlock while
+/// both write.
 pub const BATCH_MAX: usize = 256;
 
-/// Timeout of connecting and of each answer.
+/// Timeout of connecting and of each read.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Initial size of the input buffer in bytes.
@@ -85,7 +86,8 @@ impl Connection {
         Self::open_within(address, dialect, TIMEOUT)
     }
 
-    /// Connects to a server. `timeout` applies to connecting and to each answer, and must not be zero.
+    /// Connects to a server. `timeout` applies to connecting and to each read of an answer, and
+    /// must not be zero.
     ///
     /// # Errors
     /// Connecting fails or times out.
@@ -214,7 +216,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The server's memory limit in bytes from memcached's `stats`; `None` in RESP.
+    /// The server's memory limit in bytes from memcached's `stats`; `None` in RESP, and if the
+    /// server does not report it.
     ///
     /// # Errors
     /// The connection is lost.

@@ -92,7 +92,7 @@ mod linux {
         /// Restricts the calling thread, and the threads and processes that it starts, to these cores.
         ///
         /// # Errors
-        /// The cores do not exist, or this process may not use them.
+        /// A number is too large, or none of the cores exists and may be used by this process.
         pub fn pin(&self) -> Result<(), String> {
             let mut set = CpuSet::new();
             let added = self.0.iter().try_for_each(|core| set.set(*core));

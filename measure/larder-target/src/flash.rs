@@ -5,8 +5,8 @@ use crate::blocking::{Connection, Dialect};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Timeout of connecting and of the answer, so that a server that has stopped answering does not delay the results of
-/// a run.
+/// Timeout of connecting and of each read of the answer, so that a server that has stopped
+/// answering does not delay the results of a run.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Counters of a server with a flash tier, since its start.

@@ -87,7 +87,7 @@ impl Group {
         }
     }
 
-    /// Signals all processes of the server.
+    /// Signals all processes of the server, and the watchdog, which only SIGKILL ends.
     pub(crate) fn signal(&self, signal: Signal) {
         // Fails if all processes have exited.
         let _ = killpg(self.id(), signal);

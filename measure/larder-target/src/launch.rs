@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum time until a server answers its first request.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum time for a server to exit after SIGTERM.
+/// Maximum time for a server to exit after SIGTERM, and again after SIGKILL.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum time for a server to exit during a restart. Writing its memory to a disk takes long.
@@ -47,7 +47,8 @@ pub struct Launch<'l> {
     pub protocol: Protocol,
     /// The cores of the server; `None` for those of this process.
     pub cores: Option<&'l CoreSet>,
-    /// A file for its output. Without one, it inherits standard error.
+    /// A file for its output. Without one, it inherits standard error, and its standard output is
+    /// discarded.
     pub log: Option<&'l Path>,
     /// Parent directory of `{disk}`. Without it, `{disk}` is an unknown placeholder.
     pub disk: Option<&'l Path>,
@@ -74,7 +75,7 @@ pub enum LaunchError {
     /// The command has no placeholder for an address.
     #[error("the command has neither {{port}} nor {{socket}}; add one of them")]
     NoPlaceholder,
-    /// The command has an unknown placeholder.
+    /// The command has an unknown placeholder, or a `{` without `}`.
     #[error("{0}")]
     Template(String),
     /// The address is not free, or the log or a directory cannot be written.
@@ -85,13 +86,13 @@ pub enum LaunchError {
         /// The system's error.
         error: io::Error,
     },
-    /// The system refused to run the command.
+    /// The watchdog or the command could not be started, or not on the cores.
     #[error("cannot start: {0}")]
     Spawn(String),
-    /// The server exited.
+    /// The server exited before it answered.
     #[error("did not start: {0}")]
     Exited(String),
-    /// The server never answered.
+    /// The server did not answer in time.
     #[error("does not answer {protocol} on {address}{log}")]
     NoAnswer {
         /// The protocol of the request.
@@ -158,7 +159,8 @@ impl Launch<'_> {
     /// Starts the server and waits until it answers.
     ///
     /// # Errors
-    /// The server does not start, exits at once, or does not answer within 30 seconds.
+    /// The command or the address cannot be used, or the server does not start, exits before it
+    /// answers, or does not answer within 30 seconds.
     pub fn start(&self) -> Result<Launched, LaunchError> {
         let mut attempts = 0;
         loop {
@@ -174,7 +176,8 @@ impl Launch<'_> {
         }
     }
 
-    /// Starts the server once. Also returns the chosen address.
+    /// Starts the server once. Returns the chosen address together with the server or the error of
+    /// the start.
     fn attempt(&self) -> Result<(ServerAddress, Result<Launched, LaunchError>), LaunchError> {
         let id = next_id();
         let name = format!("larder-{}-{id}", std::process::id());
@@ -359,7 +362,8 @@ impl Launched {
         Ok(Restarted { signalled, ended, started })
     }
 
-    /// Stops all processes of the server with SIGTERM, and with SIGKILL after a timeout.
+    /// Stops all processes of the server with SIGTERM, and with SIGKILL after a timeout. Removes
+    /// its directories.
     pub fn stop(&mut self) {
         if self.is_stopped {
             return;

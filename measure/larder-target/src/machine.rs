@@ -5,18 +5,18 @@ use serde::{Deserialize, Serialize};
 /// The properties of a machine that affect results.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The processor's name.
+    /// The processor's name, or the architecture if the name is unknown.
     pub cpu: String,
-    /// Number of cores of the whole machine.
+    /// Number of cores of the whole machine; 0 if it is unknown.
     pub cores: usize,
-    /// Size of the main memory.
+    /// Size of the main memory in bytes; 0 if it is unknown.
     pub memory_bytes: u64,
     /// The operating system, its version and the architecture.
     pub system: String,
 }
 
 impl Machine {
-    /// The properties of this machine. Unknown ones have their default values.
+    /// The properties of this machine.
     #[must_use]
     pub fn this() -> Self {
         let name = nix::sys::utsname::uname();

@@ -57,8 +57,8 @@ mod linux {
         }
     }
 
-    /// CPU time and memory of a process and its descendants. CPU time includes exited descendants. `None`
-    /// if the process does not exist.
+    /// CPU time and memory of a process and its descendants. CPU time includes exited descendants
+    /// for which their parents have waited. `None` if the process does not exist.
     #[expect(clippy::cast_precision_loss, reason = "ticks of a process's life")]
     pub fn usage(pid: i32) -> Option<Usage> {
         let tree = tree(pid);
@@ -66,7 +66,7 @@ mod linux {
             return None;
         }
         let ticks = procfs::ticks_per_second() as f64;
-        // `cutime` and `cstime` are the times of exited children.
+        // `cutime` and `cstime` are the times of exited children for which the process has waited.
         let waited = |ticks: i64| u64::try_from(ticks).unwrap_or(0);
         let user: u64 = tree.iter().map(|stat| stat.utime + waited(stat.cutime)).sum();
         let system: u64 = tree.iter().map(|stat| stat.stime + waited(stat.cstime)).sum();
@@ -164,7 +164,7 @@ mod linux {
             Some(Self { cycles, instructions })
         }
 
-        /// Cycles and instructions since the start of counting.
+        /// Cycles and instructions since the start of counting; `None` if a counter cannot be read.
         pub fn read(&mut self) -> Option<(u64, u64)> {
             let sum = |counters: &mut Vec<Counter>| {
                 counters.iter_mut().map(|counter| counter.read().ok()).sum::<Option<u64>>()

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Finds the program of a command: a path, or a name to search for in `target/release`, in the directory of
-/// `larder` itself and on the `PATH`, in this order.
+/// Finds the program of a command: a path, or a name to search for in `target/release`, in the
+/// directory of `larder` itself and on the `PATH`, in this order. `None` if there is no such
+/// executable file.
 #[must_use]
 pub fn find(program: &str) -> Option<PathBuf> {
     let executable = |path: &PathBuf| {
@@ -25,7 +26,8 @@ pub fn find(program: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(program)).find(executable)
 }
 
-/// The version of a program: the first line that it prints when run with `arguments`.
+/// The version of a program: the first line that is not blank of its standard output, when run with
+/// `arguments`. `None` without arguments, without such a line, or after 20 seconds.
 #[must_use]
 pub fn version(program: &Path, arguments: &[String]) -> Option<String> {
     if arguments.is_empty() {

@@ -96,8 +96,8 @@ impl ServerArguments {
         let place = (self.server.as_str(), self.port.unwrap_or(port));
         let unknown = || TargetError::NoAddress(self.server.clone());
         let found: Vec<_> = place.to_socket_addrs().map_err(|_| unknown())?.collect();
-        // `localhost` can resolve to ::1 first, on which a server that listens on IPv4 alone does not
-        // answer.
+        // Prefers IPv4 addresses, because `localhost` can resolve to ::1 first, where a server that
+        // listens only on IPv4 does not answer.
         let address = found.iter().find(|address| address.is_ipv4()).or(found.first());
         address.copied().map(ServerAddress::Tcp).ok_or_else(unknown)
     }

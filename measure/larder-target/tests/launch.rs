@@ -141,7 +141,8 @@ fn a_stopped_process_ends_too() {
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
 }
 
-/// Starts a server for the next test, which kills this process.
+/// Starts a server and waits, if the next test runs this one in a process of its own, which it then
+/// kills. Otherwise does nothing.
 #[test]
 fn a_launcher() {
     if let Ok(word) = std::env::var("LAUNCHER") {
