@@ -59,7 +59,7 @@ pub(crate) fn ttl_secs(field: &[u8]) -> Result<Option<NonZeroU32>, &'static str>
     parse(field).map(NonZeroU32::new).ok_or("the TTL must be a whole number of seconds")
 }
 
-/// Checks the length of the key, which the reader does not use.
+/// Checks that the field with the key's length is a number. The reader does not use it.
 pub(crate) fn key_len(field: &[u8]) -> Result<(), &'static str> {
     parse::<u32>(field).map(drop).ok_or("the key size must be a number of bytes")
 }

@@ -81,6 +81,7 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// Number of the current line, from 1: that of the last record, or the last line of the trace.
+    /// 0 before the first line.
     #[must_use]
     pub fn line(&self) -> u64 {
         self.line
@@ -92,7 +93,8 @@ impl<R: BufRead> Reader<R> {
         TraceError::Line { line: self.line, why }
     }
 
-    /// Reads the next line, without its line break. Returns `false` at the end of the input.
+    /// Reads the next line, without white space at its end. Returns `false` at the end of the
+    /// input.
     fn read_line(&mut self) -> Result<bool, TraceError> {
         self.text.clear();
         let mut limited = self.input.by_ref().take(LINE_LEN_MAX as u64 + 1);

@@ -70,7 +70,7 @@ impl Operation {
         }
     }
 
-    /// The operation with this name.
+    /// The operation with this name; `None` if there is none.
     #[must_use]
     pub fn of_name(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|operation| operation.name().as_bytes() == name)
