@@ -1,9 +1,9 @@
 //! `larder bench fill`: measures the number of items that a server holds per GiB of its memory limit
 //! and of its resident memory.
 //!
-//! [`measure`] sets items until their total size is several times the memory limit. Then it counts
-//! the items that the server still holds with gets of all keys, or of a random sample. It does not
-//! use the server's statistics.
+//! [`measure`] sets items until their total size is a multiple of the memory limit
+//! ([`Settings::fill`]). Then it counts the items that the server still holds with gets of all
+//! keys, or of a random sample. It does not use the server's statistics.
 
 use crate::values::Values;
 use clap::Args;
@@ -56,7 +56,8 @@ pub struct Settings {
     pub value_bytes: usize,
     /// Size of each key, at least 4.
     pub key_bytes: usize,
-    /// Total size of all items to set, as a multiple of the memory limit.
+    /// Total size of all items to set, with an assumed overhead of 24 bytes each, as a multiple of
+    /// the memory limit.
     pub fill: f64,
     /// Maximum number of keys to look up after the sets.
     pub probes_max: u32,
@@ -104,7 +105,7 @@ impl Held {
         self.items * GIB / self.limit_bytes as f64
     }
 
-    /// Items per GiB of resident memory.
+    /// Items per GiB of resident memory; `None` if the system does not report it.
     #[must_use]
     pub fn items_per_gib_rss(&self) -> Option<f64> {
         Some(self.items * GIB / self.rss_bytes? as f64)
@@ -132,7 +133,8 @@ pub enum Error {
         /// The cause.
         error: io::Error,
     },
-    /// Keys of this size have too few digits for the number of items.
+    /// Keys of this size have too few digits for the number of items, or the number exceeds 32
+    /// bits.
     #[error("keys of {key_bytes} bytes are too short for {items} items; increase --key-size")]
     ShortKeys {
         /// Number of items.
@@ -235,8 +237,8 @@ fn write_json(path: &PathBuf, rows: &[Row]) -> Result<(), Error> {
 /// from `first_key`, so that measurements of the same server use different keys.
 ///
 /// # Errors
-/// The server closes the connection or answers with errors, or the keys are too short to number all
-/// items.
+/// The server closes the connection or answers a get with an error, or the keys are too short to
+/// number all items.
 pub fn measure(
     server: &mut OpenTarget,
     first_key: u64,
@@ -274,7 +276,8 @@ pub fn measure(
 /// sets to fill the server.
 const TYPICAL_OVERHEAD: usize = 24;
 
-/// Checks that the key number `keys` has at most as many digits as the key size allows.
+/// Converts the key number `keys`. Fails if it has more digits than the key size allows, or more
+/// than 32 bits.
 fn number(keys: u64, settings: &Settings) -> Result<u32, Error> {
     let fits = keys.to_string().len() + KEY_PREFIX.len() <= settings.key_bytes;
     let short = || Error::ShortKeys { items: keys, key_bytes: settings.key_bytes };

@@ -15,8 +15,8 @@ pub struct Overheads {
 }
 
 impl Overheads {
-    /// The overhead for `optimum` and `bound`: the smaller one, so that their miss ratios are below
-    /// those of both caches.
+    /// The overhead for `optimum` and `bound`: the smaller one, so that neither cache has an
+    /// advantage over them.
     fn least(self) -> u32 {
         self.lru.min(self.s3fifo)
     }

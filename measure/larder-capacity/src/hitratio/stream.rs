@@ -20,7 +20,7 @@ pub struct Stream {
     pub(super) names: Option<Vec<Box<[u8]>>>,
     /// The counted requests.
     pub counted: Counted,
-    /// The memory limit of a named workload, in MiB.
+    /// The memory limit of a named workload, in MiB; `None` for other streams.
     pub memory_mb: Option<u64>,
 }
 
@@ -108,7 +108,7 @@ impl Stream {
     }
 
     /// Divides all times and TTLs by `speed`. Rounds TTLs to whole seconds, the resolution of the
-    /// protocols, but at least 1 s. Returns the number of requests whose TTL was below 1 s.
+    /// protocols, but at least 1 s. Returns the number of requests whose divided TTL was below 1 s.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounds")]
     pub fn speed_up(&mut self, speed: f64) -> u64 {
         let mut lengthened = 0;

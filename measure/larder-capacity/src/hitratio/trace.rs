@@ -17,7 +17,7 @@ use std::path::Path;
 /// Reads a trace from a file. The stream has the name of the file.
 ///
 /// # Errors
-/// The file cannot be read, or a line does not follow the format.
+/// The file cannot be read, a line does not follow the format, or the trace has no get.
 pub fn open(path: &Path) -> Result<Stream, TraceError> {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     read(&name, Reader::open(path)?)
@@ -26,7 +26,7 @@ pub fn open(path: &Path) -> Result<Stream, TraceError> {
 /// Reads a trace.
 ///
 /// # Errors
-/// The input cannot be read, or a line does not follow the format.
+/// The input cannot be read, a line does not follow the format, or the trace has no get.
 pub fn read(name: &str, mut reader: Reader<impl BufRead>) -> Result<Stream, TraceError> {
     let mut requests = Requests::default();
     while let Some(record) = reader.read_record()? {
@@ -66,20 +66,24 @@ struct Requests {
     keys: KeyNumbers,
     /// The values by key number.
     values: Vec<Value>,
-    /// Indices of the gets before the first size of their key, and of those before its first set.
+    /// Indices of the gets before the first size of their key.
     without_size: Vec<usize>,
+    /// Indices of the gets before the first set of their key.
     without_set: Vec<usize>,
 }
 
 /// The known properties of a key's value.
 #[derive(Clone, Copy, Default)]
 struct Value {
-    /// The last and the first size above 0; 0 before the first one.
+    /// The last size above 0; 0 before the first one.
     size: u32,
+    /// The first size above 0; 0 before it.
     first_size: u32,
-    /// Whether the trace has set the key, and the TTLs of its last and its first set.
+    /// Whether the trace has set the key.
     is_set: bool,
+    /// The TTL of the last set.
     ttl_secs: Option<NonZeroU32>,
+    /// The TTL of the first set.
     first_ttl_secs: Option<NonZeroU32>,
 }
 

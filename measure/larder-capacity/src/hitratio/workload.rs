@@ -38,8 +38,8 @@ pub struct Traits {
     pub one_hits: bool,
     /// `scan`: after each 200,000 requests, 50,000 are for keys that are requested only once.
     pub scans: bool,
-    /// `drift`: after each 50,000 requests, all keys move down by 0.2 % of the ranks, and the last
-    /// ones become the most popular.
+    /// `drift`: after each 50,000 requests, all keys move up by 0.2 % of the ranks, and the most
+    /// popular ones become the least popular.
     pub drifts: bool,
     /// `lognormal`: value sizes are log-normal (median 230 bytes, sigma 1.3).
     pub log_normal: bool,

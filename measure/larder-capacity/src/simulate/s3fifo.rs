@@ -48,8 +48,9 @@ fn segment_len(capacity: u64) -> u64 {
 struct Item {
     segment: Option<u32>,
     freq: u8,
-    /// Total size in bytes, and the number of bytes in the item's segment.
+    /// Total size in bytes.
     size: u64,
+    /// Number of bytes in the item's segment.
     inline: u64,
     /// Number of whole segments for the other bytes (the chain of the item).
     chained: u32,
@@ -65,8 +66,9 @@ struct Segment {
     /// Keys of the items written to this segment, in write order. Includes dead items: those that
     /// were removed or moved to another segment.
     keys: Vec<u32>,
-    /// Bytes of the items written to this segment, without (`inline`) and with their chains (`bytes`).
+    /// Bytes of the items written to this segment, without their chains.
     inline: u64,
+    /// Bytes of the items written to this segment, with their chains.
     bytes: u64,
     chained: u64,
     /// Bytes of dead items in this segment.
@@ -191,7 +193,8 @@ impl S3Fifo {
         if rest * 4 > self.segment_len * 3 { (0, whole.saturating_add(1)) } else { (rest, whole) }
     }
 
-    /// Appends an item to an open segment of the handle that writes next.
+    /// Appends an item to an open segment of the handle that writes next. Returns false if no
+    /// segment is empty.
     fn write(&mut self, queue: Queue, key: u32, item: Item, now_ms: u64) -> bool {
         let kind = Kind {
             queue,
@@ -219,7 +222,8 @@ impl S3Fifo {
         true
     }
 
-    /// Returns an open segment for this kind of item with at least `inline` free bytes.
+    /// Returns an open segment for this kind of item with at least `inline` free bytes; `None` if
+    /// there is none and no segment is empty.
     fn open_segment(&mut self, kind: Kind, inline: u64) -> Option<u32> {
         let open = &mut self.handles[self.turn].open;
         let kinds = open.iter().map(|(kind, _)| *kind);
@@ -250,7 +254,9 @@ impl S3Fifo {
         }
     }
 
-    /// Cleans or evicts segments until `wanted` segments beyond the reserve are free.
+    /// Cleans or evicts segments until more than `wanted` segments beyond the reserve are free. If
+    /// no further segment can be emptied, returns whether more than `wanted` are free without a
+    /// reserve.
     fn make_room(&mut self, wanted: u64) -> bool {
         while self.free() <= self.reserve + wanted {
             let cleanable = std::iter::from_fn(|| self.cleanable.pop());
@@ -300,7 +306,8 @@ impl S3Fifo {
         };
         if let (Some(from), Some((queue, freq))) = (item.segment, kept) {
             self.queues.remove_chain(from, item.chained);
-            // The engine uses the remaining TTL; simulated items keep the class of their first TTL.
+            // The engine takes the class from the remaining TTL. The simulation does not know the
+            // time here, and takes it from the time between the start of the stream and the expiry.
             if self.write(queue, key, Item { freq, ..item }, 0) {
                 return true;
             }
