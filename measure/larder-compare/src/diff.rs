@@ -32,7 +32,7 @@ pub(crate) struct Difference {
 }
 
 /// Limit of the loss of a metric in percent. Without a metric, the limit applies to all compared
-/// metrics.
+/// metrics without their own limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
     /// The metric; `None` for all metrics without their own threshold.
@@ -60,7 +60,9 @@ impl std::str::FromStr for Threshold {
     }
 }
 
-/// Compares two results, writes a table to `text`, and returns the regressions that exceed a threshold.
+/// Compares two results, writes a table to `text`, and returns the regressions: figures that are
+/// significantly worse by more than a threshold, cells that failed only in the new results and, if
+/// there is a threshold, cells that the new results lack.
 ///
 /// # Errors
 /// The results cannot be read, or have no cell in common.
@@ -98,7 +100,8 @@ pub(crate) fn diff(
     Ok(regressions)
 }
 
-/// The threshold of a metric: its own or else the general one. The last of several wins.
+/// The threshold of a metric in percent: its own or, without one, the general one. The last of
+/// several wins. `None` without either.
 fn limit(thresholds: &[Threshold], metric: Metric) -> Option<f64> {
     let of = |wanted| thresholds.iter().rev().find(|threshold| threshold.metric == wanted);
     of(Some(metric)).or_else(|| of(None)).map(|threshold| threshold.percent)

@@ -114,7 +114,7 @@ pub enum Error {
     /// A plot cannot be drawn.
     #[error("cannot draw a plot: {0}")]
     Plot(String),
-    /// A file of results cannot be read.
+    /// A file of results is malformed, or has no cell in common with the other one.
     #[error("{path} has no usable results: {why}")]
     Unreadable {
         /// The file.
@@ -122,10 +122,11 @@ pub enum Error {
         /// The error.
         why: String,
     },
-    /// Figures are worse by more than a threshold.
+    /// Figures are worse by more than a threshold, or cells of the old results failed or are
+    /// missing in the new ones.
     #[error("{count} regressions, first {first}")]
     Regressions {
-        /// Number of figures.
+        /// Number of these figures and cells.
         count: usize,
         /// The first one.
         first: String,
@@ -157,12 +158,15 @@ impl Error {
 /// server and returns.
 ///
 /// # Errors
-/// The suite is invalid, files cannot be read or written, a signal interrupted the comparison, or,
-/// after the report is written, a measurement failed, or a figure is worse than a threshold allows.
+/// The suite or the cores cannot be used, files cannot be read or written, the results in the
+/// output directory have a different setup, a plot cannot be drawn, or a signal interrupted the
+/// comparison. After the report is written: a measurement failed. After the table of two results is
+/// written: there are regressions.
 pub fn command(arguments: &Arguments) -> Result<(), Error> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // Without a handler, the comparison works, but a signal leaves the server running.
+        // Without a handler, the comparison works, but a signal ends this process at once, and the
+        // server's watchdog then kills the server.
         let _ = signal_hook::flag::register(signal, Arc::clone(&interrupted));
     }
     compare(arguments, &interrupted, &mut io::stderr(), &mut io::stdout())

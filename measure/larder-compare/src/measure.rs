@@ -76,7 +76,8 @@ impl Harness<'_> {
         launch.start().map_err(|error| error.to_string())
     }
 
-    /// The protocol of a trial's server, or of its first load.
+    /// The protocol of a trial's server or, if that has none, of the workload's first load; text
+    /// without a load.
     fn protocol(&self, trial: &Trial<'_>) -> Result<Protocol, String> {
         let mut loads = trial.workload.phases.iter().filter_map(|phase| phase.load.as_deref());
         match (trial.server.protocol, loads.next()) {
@@ -95,7 +96,7 @@ impl Harness<'_> {
             .with("clients", (self.suite.connections / load_threads).max(1))
     }
 
-    /// The result of each measured phase. A failed warm-up makes all later phases fail.
+    /// The result of each measured phase. A failed warm-up phase makes all later phases fail.
     fn phases(&self, trial: &Trial<'_>, server: &mut Launched) -> Vec<Measurement> {
         let mut warm = trial.workload.phases.iter().any(|phase| phase.warm_up);
         let mut broken = None;
@@ -147,7 +148,8 @@ impl Harness<'_> {
             if let Some(reason) = failure(&outcome, u64::MAX) {
                 return Err(format!("warming up: {reason}"));
             }
-            // The measurement uses the items of this fill.
+            // The measurement uses the items of the warm-up's fill, so the faults of that fill
+            // count for it.
             fill_faults = outcome.take_fill_faults();
             settings.fill = false;
         }
@@ -158,7 +160,7 @@ impl Harness<'_> {
         let course = Course::of(&measured);
         let mut outcome = measured.outcome;
         outcome.faults.append(&mut fill_faults);
-        // A cost of 0 is below the resolution of the system.
+        // A CPU time of 0 is below the resolution of the system.
         outcome.server = outcome.server.filter(|cost| cost.user_micros + cost.system_micros > 0.0);
         // A restart replaces the process, so the difference of its CPU times has no meaning.
         let others_busy = self.others_since(before, pid).filter(|_| restart.is_none());
@@ -300,7 +302,8 @@ fn log_name(trial: &Trial<'_>, attempt: usize) -> String {
     format!("{}{again}.log", file_name(&name))
 }
 
-/// A run is a result unless it ended early or has more than `faults_max` faults.
+/// A run is a result unless it ended early, has no successful request, or has more than
+/// `faults_max` faults.
 fn judge(outcome: Outcome, faults_max: u64) -> Found {
     let outcome = Box::new(outcome);
     match failure(&outcome, faults_max) {

@@ -7,7 +7,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Answered requests per second.
+    /// Requests per second that were answered without an error.
     Throughput,
     /// Minimum latency.
     Min,
@@ -45,7 +45,7 @@ pub enum Metric {
     FromFlash,
     /// Time from the signal of a restart to the first answer of the new process.
     FirstAnswer,
-    /// Time from the signal of a restart to the first key that was found.
+    /// Time from the signal of a restart to the first key that was found in the new process.
     FirstHit,
     /// Share of the items that survived a restart.
     Kept,
@@ -165,7 +165,8 @@ impl Metric {
         )
     }
 
-    /// Its value in a result of a load on `load_cores` cores; `None` if it does not apply.
+    /// Its value in a result of a load on `load_cores` cores; `None` if it does not apply or is
+    /// unknown.
     #[must_use]
     pub fn of(self, record: &Record, load_cores: usize) -> Option<f64> {
         if self == Self::OthersBusy {
@@ -268,7 +269,8 @@ impl Unit {
         }
     }
 
-    /// A number with three significant digits, with thousands (k) or millions (M), without the unit.
+    /// A number without the unit, rounded for readability: from 9,995 in thousands (k) and from
+    /// 999,500 in millions (M), or with separators if it is a time.
     #[must_use]
     pub fn number(self, value: f64) -> String {
         let size = value.abs();
@@ -295,7 +297,8 @@ impl Unit {
     }
 }
 
-/// A number with three significant digits, without trailing zeros after the point.
+/// A number rounded to three significant digits, but with all digits before the point and at most
+/// four after it, without trailing zeros there.
 fn digits(value: f64) -> String {
     let size = value.abs();
     let decimals = match size {

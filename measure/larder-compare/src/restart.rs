@@ -33,7 +33,7 @@ impl Plan {
 
 /// Number of items to change, and of items to delete, just before a restart.
 const ITEMS: usize = 1000;
-/// Maximum time until the restarted server answers.
+/// Maximum time until the restarted server accepts a connection.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -59,7 +59,8 @@ impl Witness {
         Ok(Self { plan, address, begun, restarted: None, result })
     }
 
-    /// Restarts the server when the restart is due, and waits until it answers.
+    /// When the restart is due, changes and deletes items, restarts the server, waits until it
+    /// accepts a connection, and compares the items.
     pub(crate) fn restart_when_due(&mut self, server: &mut Launched) -> Result<(), String> {
         if self.restarted.is_some() || self.begun.elapsed() < self.plan.after {
             return Ok(());

@@ -1,6 +1,7 @@
 //! The results so far, saved on disk so that an interrupted comparison can resume.
 //!
-//! The file consists of JSON lines: the setup, then one record for each cell.
+//! The file consists of JSON lines: the setup, then one record for each measurement of a cell. A
+//! cell that other programs disturbed has several.
 
 use super::Error;
 use super::plan::Cell;
@@ -14,7 +15,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The setup that results depend on. A comparison with a different setup cannot resume.
+/// The setup that results depend on. A comparison can resume only if its setup is equal, apart from
+/// the date, the command line and the number of runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
     /// The date in UTC, such as 2026-11-21.
@@ -42,7 +44,7 @@ pub struct Installed {
     pub name: String,
     /// The path of its program; `None` if it is not installed.
     pub program: Option<PathBuf>,
-    /// The version that the program prints.
+    /// The version that the program prints; `None` if it is unknown.
     pub version: Option<String>,
 }
 
@@ -63,7 +65,7 @@ pub enum Found {
 pub struct Failure {
     /// The reason of the failure.
     pub reason: String,
-    /// The outcome of a run with faults. Reports use no figure of it.
+    /// The outcome of the failed run; `None` if it has none. Reports use no figure of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Box<Outcome>>,
 }
@@ -112,9 +114,9 @@ pub struct RestartResult {
     pub ended_secs: f64,
     /// The start of the new process.
     pub started_secs: f64,
-    /// The first answer of the new process to the load.
+    /// The first answer of the new process to the load; `None` without one.
     pub answered_secs: Option<f64>,
-    /// The first hit of the load in the new process.
+    /// The first hit of the load in the new process; `None` without one.
     pub hit_secs: Option<f64>,
     /// Number of items before the signal.
     pub items_before: u64,
@@ -143,7 +145,7 @@ pub struct Course {
 }
 
 impl Course {
-    /// The course of a run.
+    /// The course of a run; `None` if no request was due.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "latencies far below 2^53 ns")]
     pub fn of(measured: &Measured) -> Option<Self> {
@@ -280,7 +282,7 @@ impl Results {
         Ok((setup, counted.records))
     }
 
-    /// The records so far.
+    /// The valid record of each cell so far.
     #[must_use]
     pub fn records(&self) -> &[Record] {
         &self.counted.records
@@ -292,7 +294,8 @@ impl Results {
         cells.iter().all(|cell| self.counted.records.iter().any(|record| record.cell == *cell))
     }
 
-    /// Whether one of these cells is disturbed and has fewer than [`ATTEMPTS_MAX`] attempts.
+    /// Whether one of these cells is disturbed, has not failed, and has fewer than [`ATTEMPTS_MAX`]
+    /// attempts.
     #[must_use]
     pub fn want_again(&self, cells: &[Cell]) -> bool {
         let wanted = |record: &&Record| {
@@ -307,7 +310,8 @@ impl Results {
         self.counted.records.iter().filter(wanted).any(|record| cells.contains(&record.cell))
     }
 
-    /// Adds records. The least disturbed record of a cell is the valid one.
+    /// Adds records. The valid record of a cell is the first failed one or, if none failed, the
+    /// least disturbed one.
     ///
     /// # Errors
     /// The file cannot be written.

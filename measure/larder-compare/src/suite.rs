@@ -29,7 +29,7 @@ pub struct Suite {
     /// Number of connections of all load threads together, for loads that use `{clients}`.
     #[serde(default = "connections")]
     pub connections: usize,
-    /// Seconds of load on each server before the first measured phase.
+    /// Seconds of load on each server before the first load of a workload without warm-up phases.
     #[serde(default = "warm_up_secs")]
     pub warm_up_secs: f64,
     /// The values that `--quick` replaces.
@@ -108,7 +108,8 @@ pub struct Quick {
 pub struct Server {
     /// Its name in the report.
     pub name: String,
-    /// The program and its arguments, with `{socket}` or `{port}`, `{threads}`, `{memory_mb}`.
+    /// The program and its arguments, with the placeholders `{socket}` or `{port}`, `{threads}`,
+    /// `{memory_mb}`, `{memory_bytes}`, and the directories `{dir}`, `{shm}` and `{disk}`.
     pub command: Vec<String>,
     /// Arguments with which the program prints its version and exits.
     #[serde(default)]
@@ -334,7 +335,8 @@ impl Workload {
 }
 
 impl Restart {
-    /// Checks that the load lasts beyond the restart, and that its server can report its items.
+    /// Checks that the load lasts beyond the restart and uses items of an earlier phase, and that
+    /// the check of the items can connect to the server.
     fn check(&self, load: &Settings) -> Result<(), String> {
         let Stop::After(time) = load.stop else {
             return Err("a restart needs a load with --test-time".to_owned());

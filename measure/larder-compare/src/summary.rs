@@ -50,7 +50,7 @@ pub struct Row {
 pub enum Standing {
     /// The server is not installed.
     Absent,
-    /// All runs failed; this is the reason of the last one.
+    /// All runs failed, or there was none; the reason of the last failure, or `not run`.
     Failed(String),
     /// The figures of the successful runs.
     Figures(Figures),

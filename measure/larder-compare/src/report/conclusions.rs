@@ -26,6 +26,7 @@ pub(crate) fn conclusions(report: &Report<'_>) -> Vec<String> {
 }
 
 /// A sentence with the best servers in a metric, and the number of places without a clear winner.
+/// `None` if no place has two servers to compare.
 fn ranking(summary: &Summary, metric: Metric) -> Option<String> {
     let mut wins: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut places, mut unclear) = (0, 0);

@@ -40,7 +40,7 @@ const TITLE: i32 = 23;
 const BODY: i32 = 19;
 const WIDER: f64 = 1.25;
 const FONT: &str = "sans-serif";
-/// Maximum distance between the points of two servers at a tick.
+/// Maximum distance in pixels between the points of adjacent servers at a tick.
 const APART: f64 = 14.0;
 
 /// A plot as SVG.

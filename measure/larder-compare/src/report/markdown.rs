@@ -39,7 +39,7 @@ pub(crate) fn markdown(report: &Report<'_>) -> String {
     text
 }
 
-/// A note on servers with more threads than cores.
+/// A note on servers with more threads than cores; `None` if they have no more.
 pub(crate) fn crowd(report: &Report<'_>, table: &Table) -> Option<String> {
     let (threads, cores) = (table.place.threads, report.setup.server_cores.count());
     let plural = if cores == 1 { "" } else { "s" };
@@ -88,7 +88,8 @@ pub(crate) fn marks(row: &Row) -> String {
     row.failed_runs().into_iter().chain(row.disturbed_runs()).collect::<Vec<_>>().join(", ")
 }
 
-/// The missing servers, the reasons of failed runs, and the faults of the other runs.
+/// The missing servers and, for each server with figures, the reason of its first failed run and
+/// the faults of its successful runs.
 pub(crate) fn notes(table: &Table) -> Vec<String> {
     let absent = table.rows.iter().filter(|row| matches!(row.standing, Standing::Absent));
     let absent: Vec<&str> = absent.map(|row| row.server.as_str()).collect();
