@@ -3,7 +3,7 @@
 use crate::common::Server;
 use tempfile::tempdir;
 
-/// 48 MB of values with 32 MiB of memory: all but the most recent ones are on flash.
+/// 48 MB of values with 32 MiB of memory: the least recent ones are on flash.
 #[test]
 fn hits_that_come_from_flash_are_counted_and_checked() {
     let folder = tempdir().unwrap();

@@ -41,7 +41,7 @@ fn command(measured: &Measured, name: &str) -> Command {
     measured.outcome.commands.get(name).cloned().unwrap_or_default()
 }
 
-/// memcached's answer to a line, up to the line `END`. Empty while its crawler is busy.
+/// memcached's answer to a line, up to the line `END`. Empty while memcached's crawler is busy.
 fn ask(server: &Server, line: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -54,7 +54,7 @@ fn ask(server: &Server, line: &str) -> String {
         .collect()
 }
 
-/// The keys of a memcached, with their TTLs in seconds from the start of the server; -1 is none.
+/// The keys of a memcached, with the Unix times in seconds at which they expire; -1 is never.
 ///
 /// A dump lacks items that memcached's maintenance thread moves at the same time, so this function repeats the dump until
 /// it has all items.

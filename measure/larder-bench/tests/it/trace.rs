@@ -44,8 +44,9 @@ struct Recorder {
 struct Received {
     /// Number of the connection.
     connection: usize,
-    /// The request without its value, and the length of the value.
+    /// The first line of the request, without its line break.
     line: String,
+    /// The value of a request that stores one; empty otherwise.
     value: Vec<u8>,
     at: Instant,
 }
@@ -246,7 +247,8 @@ fn a_number_of_requests_or_a_time_ends_a_replay() {
     let (recorder, trace) = (Recorder::start(), Trace::new(ALL_OPERATIONS));
     let measured = recorder.load(&format!("-t 2 -c 2 -n 5 {}", trace.option()));
     assert_eq!((measured.outcome.total().requests, recorder.lines().len()), (5, 5));
-    // The records of the first two seconds are due within 1.5 s, and none is due later.
+    // The six records of the first two seconds are due within 1.67 s, the next ones after the end
+    // of the run.
     let recorder = Recorder::start();
     let line = format!("-t 1 -c 1 --speed 1 --test-time 1.99 {}", trace.option());
     let measured = recorder.load(&line);
@@ -276,7 +278,8 @@ fn the_open_loop_keeps_the_times_of_the_trace() {
             (request.at - start).as_secs_f64() - number as f64 * 0.025
         };
         let late: Vec<f64> = (0..40).map(late).collect();
-        // The first request may be late, but no later than the latest one.
+        // The delays are relative to that of the first request. If it was late itself, the others
+        // have negative delays.
         let earliest = late.iter().copied().fold(0.0, f64::min);
         let punctual = late.iter().filter(|late| **late - earliest < 0.01).count();
         (earliest > -0.02 && punctual >= 28).then_some(()).ok_or(late)
@@ -335,7 +338,7 @@ fn wrong_answers_to_recorded_requests_are_seen() {
     }
 }
 
-/// The unsent requests of one thread's lost clients are counted.
+/// In an open loop, the unsent requests of lost clients are counted.
 #[test]
 fn requests_for_lost_clients_are_counted() {
     let mut text = String::new();
@@ -343,7 +346,7 @@ fn requests_for_lost_clients_are_counted() {
         let _ = writeln!(text, "{}.{:03},k{number},10", number / 1000, number % 1000);
     }
     let trace = Trace::new(&text);
-    // The server closes the connections of the second thread at once.
+    // The server closes two of the four connections of each load at once.
     let second = |request: &Request<'_>| request.connection % 4 >= 2;
     let server = BrokenServer::start(move |request: &Request<'_>| match second(request) {
         true => Action::Close,

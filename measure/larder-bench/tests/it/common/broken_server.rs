@@ -123,12 +123,13 @@ fn serve(
                 value.truncate(value.len() - 2);
                 (None, Some((key.to_owned(), value)))
             }
-            // Without an answer, the load generator would wait for seconds.
+            // Without an answer to its query of statistics or of the version, the load generator
+            // would wait for seconds.
             ["stats" | "version"] => {
                 let _ = stream.write_all(b"ERROR\r\n");
                 continue;
             }
-            // A TLS handshake, for example.
+            // Ignores other lines, such as the bytes of a TLS handshake.
             _ => continue,
         };
         let mut items = items.lock().unwrap();

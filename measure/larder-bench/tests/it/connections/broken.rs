@@ -110,7 +110,7 @@ fn a_server_that_is_too_slow_for_the_rate_is_seen() {
     assert!(offered.lateness.p50 < total.latency.p50 / 10.0, "{:?}", offered.lateness);
 }
 
-/// The same with bursts of 40 requests: due requests count although they were never sent.
+/// The same server with bursts of 40 requests: due requests count although they were never sent.
 #[test]
 fn a_server_that_is_too_slow_for_bursts_is_seen() {
     let slow = |request: &Request<'_>| Action::SendAfter(Duration::from_millis(5), request.right());
@@ -185,7 +185,8 @@ fn errors_while_keys_are_set_count() {
     assert_eq!(measured.outcome.fault_count(), 10);
 }
 
-/// Only the first run of a search sets the keys. Its faults decide the exit status, not the rate.
+/// Only the first run of a search sets the keys. The faults of these sets decide the exit status,
+/// but not whether a rate passes.
 #[test]
 fn errors_while_keys_are_set_count_in_a_search() {
     let refuse = |request: &Request<'_>| match request.number {
@@ -360,7 +361,7 @@ fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
         let line = format!("-s 127.0.0.1 -p {} -t 1 -c 2 --ratio 0:1", address.port());
         let begun = Instant::now();
         let measured = load(&format!("{line} {steps} {limit} --timeout 0.4"));
-        // The system's own limit is two minutes.
+        // The system's own limit for connecting is two minutes.
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
         let lost = format!("connection lost: no connection within 0.4 s ({option})");
         assert_eq!(fault(&measured.outcome, &lost), 1, "{:?}", measured.outcome.faults);
@@ -376,7 +377,8 @@ fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
 fn memcached_that_freezes_is_seen() {
     let server = Server::memcached();
     let measured = std::thread::scope(|scope| {
-        // The last request is sent after a second at the earliest, so the timeout ends after the schedule.
+        // The server stops after 1,000 requests, so the last answer arrives after a second at the
+        // earliest, and the timeout of 2.9 s ends after the schedule of 3 s.
         let line = "-t 1 -c 4 --rate 1000 --test-time 3 --timeout 2.9";
         let load = scope.spawn(|| server.load(line));
         server.await_requests(1000);
@@ -394,8 +396,8 @@ fn memcached_that_freezes_is_seen() {
     assert!(total.latency.p90 >= 2.9e6, "{:?}", total.latency);
 }
 
-/// A memcached that is stopped at the end of the schedule and continued soon after: every due request is
-/// sent and answered, and counts with its full delay.
+/// A memcached that is stopped before the end of the schedule and continued after two seconds:
+/// every due request is sent and answered, and counts with its full delay.
 #[test]
 fn memcached_that_stops_at_the_end_is_seen() {
     let server = Server::memcached();

@@ -76,7 +76,8 @@ fn presence(port: u16, keys: &[String]) -> Vec<bool> {
     keys.iter().map(&mut has).collect()
 }
 
-/// Every due request is in the histogram, and is either answered, an error, or a fault.
+/// Checks that each due request is in the histogram, and that the servers' figures add up to those
+/// of the run. Returns the number of due requests.
 fn check_all_is_accounted_for(measured: &Measured) -> u64 {
     let total = measured.outcome.total();
     let due = total.requests + total.errors + total.never_answered + total.never_sent;
