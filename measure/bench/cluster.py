@@ -123,7 +123,7 @@ def losses(etcd, count, how, rate=0):
 @contextmanager
 def beside(ports, rate):
     """Runs a load of `rate` requests per second, divided evenly among the ports; one request in ten is a set. Yields a
-    list, which receives the answered requests per second of each port at the end."""
+    list, which receives the answered requests per second of each port at the end. With a rate of 0, runs no load."""
     answered = []
     with tempfile.TemporaryDirectory() as folder:
         options = ["--rate", rate // len(ports), "--test-time", LOAD_SECS, "--ratio", "1:9", "--reconnect-on-error"]

@@ -123,7 +123,7 @@ def live():
 
 
 def live_share(length, memory_mb=128, key_len=13, sets=4_000_000):
-    header = 16  # of an item in its segment, CAS included
+    header = 16  # bytes of an item's header in its segment, with the CAS value
     newest, total = 0, 0
     with Server("larder", memory_mb) as server:
         with socket.create_connection(("127.0.0.1", server.port)) as stream:
@@ -146,9 +146,9 @@ def live_share(length, memory_mb=128, key_len=13, sets=4_000_000):
 
 
 def hitratio(quick=False):
-    """Miss ratios of the named workloads, with one server thread and with four. The load sends batches over four
-    connections in turn, so that every thread receives requests. Server and load never run at the same time, so one core
-    suffices for both, and both numbers of threads are measured in parallel."""
+    """Miss ratios of the named workloads, with one server thread and, unless `quick` is true, with four. The load sends
+    batches over four connections in turn, so that every thread receives requests. Server and load never run at the same
+    time, so one core suffices for both, and both numbers of threads are measured in parallel."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     threads = (1,) if quick else THREADS
     names = ",".join(QUICK if quick else WORKLOADS)
@@ -239,7 +239,7 @@ def builds():
 
 
 def cluster():
-    """Replication: the loss of a leader, and the cost of followers."""
+    """Replication and clusters: the loss of a leader, replication lag, the cost of followers, and a migration."""
     return groups.measure()
 
 

@@ -29,7 +29,7 @@ const (
 
 var many = []int{6, 100}
 
-// A client is a library: make returns an instance that keeps at most so many connections open.
+// A client is a library: make returns an instance for so many connections, a number that gomemcache can exceed.
 type client struct {
 	module string
 	make   func(server string, connections int) connections

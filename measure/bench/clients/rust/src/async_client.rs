@@ -8,7 +8,8 @@ use larder_bench::clients;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Timeout of each step, because async-memcached has none.
+/// Timeout of waiting for a connection of the pool, of opening one, and of each operation, because
+/// async-memcached has none.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) struct AsyncMemcached;

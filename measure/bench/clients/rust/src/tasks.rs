@@ -21,7 +21,8 @@ pub(crate) trait AsyncLibrary: Send + Sync + 'static {
     /// A client with its connections. Clones share them.
     type Client: Clone + Send + Sync + 'static;
 
-    /// Creates a client of the server at `HOST:PORT`. Its calls time out after a second.
+    /// Creates a client of the server at `HOST:PORT`. Each step of its calls times out after a
+    /// second.
     fn connect(server: &str, connections: Connections) -> Result<Self::Client, String>;
 
     /// Stores a value that does not expire.
@@ -31,7 +32,7 @@ pub(crate) trait AsyncLibrary: Send + Sync + 'static {
         value: &[u8],
     ) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// The value of a key.
+    /// The value of a key; `None` if the server does not have the key.
     fn get(
         client: &Self::Client,
         key: &str,
@@ -212,7 +213,8 @@ impl<L: AsyncLibrary> Harness for Tasks<'_, L> {
     }
 }
 
-/// Sets and gets without a pause for `time`. Returns the latencies and the errors.
+/// Sets and gets without a pause for `time`. Returns the latencies of the operations that
+/// succeeded, and the errors.
 async fn set_and_get<L: AsyncLibrary>(
     caller: &Caller<L>,
     time: Duration,
