@@ -238,8 +238,8 @@ fn watch_signals(interrupted: Arc<AtomicBool>) {
     });
 }
 
-/// Within this time, further signals count as copies of the first: `timeout` signals a process and
-/// its group.
+/// Within this time, further signals count as copies of the first: the command `timeout` signals
+/// both a process and its group.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
 /// Returns an error if a run ended early or the runs had too many faults.

@@ -41,7 +41,8 @@ pub struct Outcome {
     /// User and system CPU seconds of the load generator itself.
     pub load_cpu_seconds: f64,
     /// Number of faults by kind: error replies, wrong values, lost connections, and requests that
-    /// were never sent or never answered. Faults of `--fill` have the prefix `fill: `.
+    /// were never sent or never answered. With `--reconnect-on-error`, lost connections and their
+    /// unanswered requests are no faults. Faults of `--fill` have the prefix `fill: `.
     pub faults: BTreeMap<String, u64>,
 }
 
@@ -78,7 +79,7 @@ pub(crate) const FILL: &str = "fill: ";
 pub struct Interruption {
     /// Number of losses of connections.
     pub lost_connections: u64,
-    /// Number of requests that were outstanding on them, and were never answered.
+    /// Number of requests that were outstanding on the lost connections, and were never answered.
     pub lost_requests: u64,
     /// The loss of the first connection.
     pub begun_secs: f64,
@@ -176,7 +177,7 @@ pub struct ServerOutcome {
     pub lost_connections: u64,
     /// CPU time and memory of the server, if it runs on this machine.
     pub cost: Option<ServerCost>,
-    /// The activity of its flash tier, if it has one.
+    /// The activity of the server's flash tier, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flash: Option<FlashUse>,
 }
@@ -202,7 +203,7 @@ pub struct FlashUse {
     pub read_bytes: u64,
     /// Number of items on flash after the run.
     pub items: u64,
-    /// Bytes of these items.
+    /// Bytes of the items on flash after the run.
     pub used_bytes: u64,
 }
 
@@ -238,7 +239,7 @@ pub struct ServerCost {
     pub system_micros: f64,
     /// Resident memory before the run, in bytes.
     pub rss_before: u64,
-    /// Resident memory after it, in bytes.
+    /// Resident memory after the run, in bytes.
     pub rss_after: u64,
     /// Bytes that the server wrote to storage devices, where the system reports them.
     #[serde(default)]

@@ -20,7 +20,8 @@ use values::{
     Requests, Timeout, at_least_one, protocol, range, ratio, seconds, seconds_or_none, speed,
 };
 
-/// The options of `larder bench`. Sizes are in bytes, times in seconds.
+/// The options of `larder bench`. Sizes are in bytes, and times in seconds unless an option says
+/// otherwise.
 #[derive(Args, Clone, Debug)]
 #[command(disable_help_flag = true, args_override_self = true)]
 pub struct Arguments {
@@ -81,7 +82,8 @@ pub struct Arguments {
     /// the server]
     #[arg(long, requires = "tls", help_heading = CONNECTION)]
     pub sni: Option<String>,
-    /// Maximum time to establish a connection in seconds; 0 is the system's limit
+    /// Maximum time to establish a connection in seconds; 0 is the system's limit, or the value of
+    /// --timeout during the run
     #[arg(long, value_name = "SECS", default_value = "0", value_parser = seconds_or_none, help_heading = CONNECTION)]
     pub connection_timeout: Timeout,
     /// End the run after this many seconds without an answer. A timed run also waits this long for

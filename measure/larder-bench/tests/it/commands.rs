@@ -54,7 +54,7 @@ fn each_command_of_resp_is_sent_in_its_turn() {
         let expected =
             [("get", 20, 0, 20), ("lrange", 20, 0, 0), ("rpush", 20, 0, 0), ("set", 60, 0, 0)];
         assert_eq!(counts(&measured), expected, "{depth}");
-        // Sequential keys: each is set.
+        // The SETs above use all ten keys in order, so each of these gets is a hit.
         let words = [
             "-P",
             "resp",

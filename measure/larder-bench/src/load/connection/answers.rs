@@ -23,9 +23,9 @@ pub(crate) struct PendingRequest {
     pub(super) at: u64,
     keys: u32,
     last_reply: LastReply,
-    /// Whether an error was counted for it.
+    /// Whether an error was counted for the request.
     failed: bool,
-    /// Whether it is a get of a trace that is followed by a set if it misses.
+    /// Whether the request is a get of a trace and a set follows if it misses.
     pub(super) is_settable: bool,
 }
 
@@ -297,8 +297,8 @@ impl PendingRequest {
 }
 
 /// Whether a value is the right one for a requested key. Removes that key from `keys`, whose first
-/// `asked` elements belong to the request. Without a `name`, it is the first one. A `name` that was
-/// not requested is wrong, and removes the first one.
+/// `asked` elements belong to the request. Without a `name`, the key is the first one. A value with
+/// a `name` that was not requested is wrong, and the first key is removed.
 fn is_right(
     name: Option<&[u8]>,
     value: &[u8],

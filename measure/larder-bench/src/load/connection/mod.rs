@@ -52,7 +52,7 @@ pub(crate) struct Connection {
     client: Option<Box<ClientStats>>,
     /// The server's message, if its last answer was an error.
     last_error: Option<String>,
-    /// Whether it was lost before.
+    /// Whether the connection was lost before.
     was_lost: bool,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Connection {
 /// `Open` to `Connecting`, `--reconnect-on-error` from any stage to `Lost` and then to `Connecting`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// A later step of the run opens it.
+    /// A later step of the run opens the connection.
     Dormant,
     /// The socket is not connected.
     Connecting,
@@ -73,7 +73,7 @@ enum Stage {
     LoggingIn,
     /// Requests can be sent.
     Open,
-    /// It is lost and waits to be reconnected.
+    /// The connection is lost and waits for its reconnect.
     Lost,
 }
 

@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// Whether it is a set.
+    /// Whether the command is a set.
     #[inline]
     pub(crate) fn is_set(self) -> bool {
         matches!(self, Self::Set(_))

@@ -22,8 +22,8 @@ pub(crate) struct Recorded {
     pub(crate) value_len: u32,
     /// 0 for no expiry.
     pub(crate) ttl_secs: u32,
-    /// Open loop: when it is due, in nanoseconds since the start of the run. `None` in a closed
-    /// loop, and for a set that follows a miss.
+    /// Open loop: when the request is due, in nanoseconds since the start of the run. `None` in a
+    /// closed loop, and for a set that follows a miss.
     pub(crate) due: Option<u64>,
     /// Whether a set follows if the get misses.
     pub(crate) set_on_miss: bool,
@@ -46,12 +46,12 @@ impl Recorded {
         Self { operation: Operation::Set, due: None, set_on_miss: false, ..self }
     }
 
-    /// Whether it reads a value.
+    /// Whether the request reads a value.
     pub(crate) fn is_get(&self) -> bool {
         matches!(self.operation, Operation::Get | Operation::Gets)
     }
 
-    /// The row of the results that counts it.
+    /// The row of the results that counts the request.
     pub(crate) fn kind(&self) -> Kind {
         kind(self.operation)
     }

@@ -122,7 +122,7 @@ impl<'l> Worker<'l> {
         interrupted: &AtomicBool,
     ) -> Result<Self, RunError> {
         let poll = Poll::new().map_err(RunError::System)?;
-        // A connection's token is its index among the connections of all clients.
+        // A connection's token is its index among the connections of all clients of this worker.
         let connections = clients.iter_mut().flat_map(Client::connections_mut);
         for (place, connection) in connections.enumerate() {
             if !connection.is_dormant() {

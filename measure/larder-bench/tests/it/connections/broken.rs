@@ -17,7 +17,8 @@ fn fault(outcome: &Outcome, what: &str) -> u64 {
     outcome.faults.get(what).copied().unwrap_or(0)
 }
 
-/// Every due request is in the histogram, and is either answered, an error, or a fault.
+/// Checks that each due request is in the histograms of the run and of its seconds, and is either
+/// answered, an error, or a fault.
 fn check_all_is_accounted_for(measured: &Measured) {
     let total = measured.outcome.total();
     let due = total.requests + total.errors + total.never_answered + total.never_sent;
@@ -365,7 +366,7 @@ fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
         let lost = format!("connection lost: no connection within 0.4 s ({option})");
         assert_eq!(fault(&measured.outcome, &lost), 1, "{:?}", measured.outcome.faults);
-        // The other connection's last answer may come too late on a busy machine.
+        // The last answer on the first connection may come too late on a busy machine.
         let faults = measured.outcome.faults.keys().filter(|words| *words != "never answered");
         assert_eq!(faults.count(), 1, "{:?}", measured.outcome.faults);
         assert_eq!((measured.outcome.lost_connections, measured.outcome.ended_early), (1, None));
