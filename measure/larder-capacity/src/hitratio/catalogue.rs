@@ -33,7 +33,7 @@ enum Recipe {
 }
 
 impl NamedWorkload {
-    /// Generates its requests.
+    /// Generates the requests of the workload.
     ///
     /// # Errors
     /// A distribution of the catalogue has invalid parameters.
