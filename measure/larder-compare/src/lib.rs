@@ -122,8 +122,8 @@ pub enum Error {
         /// The error.
         why: String,
     },
-    /// Figures are worse by more than a threshold, or cells of the old results failed or are
-    /// missing in the new ones.
+    /// Figures are worse by more than a threshold, or cells failed only in the new results or are
+    /// missing there.
     #[error("{count} regressions, first {first}")]
     Regressions {
         /// Number of these figures and cells.

@@ -281,7 +281,7 @@ impl Measurement {
         Self { found: Found::Failed(reason.into()), others_busy: None, course: None, restart: None }
     }
 
-    /// Returns an error if it failed.
+    /// Returns an error if the measurement failed.
     fn succeeded(self) -> Result<(), String> {
         match self.found {
             Found::Failed(failure) => Err(failure.reason),

@@ -165,8 +165,8 @@ impl Metric {
         )
     }
 
-    /// Its value in a result of a load on `load_cores` cores; `None` if it does not apply or is
-    /// unknown.
+    /// The value of the metric in the result of a load on `load_cores` cores; `None` if it does not
+    /// apply or is unknown.
     #[must_use]
     pub fn of(self, record: &Record, load_cores: usize) -> Option<f64> {
         if self == Self::OthersBusy {

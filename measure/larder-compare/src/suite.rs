@@ -120,7 +120,7 @@ pub struct Server {
     pub port: Option<u16>,
     /// The signal that restarts this server, instead of the phase's signal.
     pub restart_signal: Option<EndSignal>,
-    /// Seconds between its end and its next start.
+    /// Seconds between the end of this server and its next start in a restart.
     #[serde(default)]
     pub restart_pause_secs: f64,
 }

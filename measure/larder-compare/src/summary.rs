@@ -26,7 +26,7 @@ pub struct Summary {
     pub tables: Vec<Table>,
 }
 
-/// The results of all servers at one place.
+/// The results of all servers for one combination.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
     /// The measured combination.
@@ -35,7 +35,7 @@ pub struct Table {
     pub rows: Vec<Row>,
 }
 
-/// The result of one server at one place.
+/// The result of one server for one combination.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Name of the server.
@@ -44,7 +44,7 @@ pub struct Row {
     pub standing: Standing,
 }
 
-/// The result of a server at a place.
+/// The result of a server for a combination.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
@@ -144,7 +144,7 @@ impl Table {
 }
 
 impl Summary {
-    /// Summarizes the records for every place and server of the suite.
+    /// Summarizes the records for each combination and server of the suite.
     #[must_use]
     pub fn of(setup: &Setup, records: &[Record]) -> Self {
         let suite = &setup.suite;

@@ -276,11 +276,11 @@ fn a_fill_counts_the_items_in_the_cache() {
     let suite = suite.replace(line, "fill = { value_bytes = 1000 }");
     let bench = Bench::of(&suite.replace("runs = 2", "runs = 1"));
     let (progress, tables) = bench.go();
-    // A busy machine causes further attempts.
+    // On a busy machine, the results contain further attempts. `records` returns the first one.
     let Some(Record { found: Found::Held(held), .. }) = bench.records().pop() else {
         panic!("{tables}")
     };
-    // 8 MiB hold at most 8389 values.
+    // 8 MiB hold fewer than 8389 values of 1000 bytes.
     assert!((1000.0..8389.0).contains(&held.items), "{held:?}");
     assert_eq!(held.limit_bytes, 8 << 20);
     assert!(progress.contains("[1/1]"), "one measurement for all pipelines: {progress}");
