@@ -87,7 +87,7 @@ impl Group {
         }
     }
 
-    /// Signals all processes of the server, and the watchdog, which only SIGKILL ends.
+    /// Signals all processes of the server, and the watchdog, which ignores SIGTERM.
     pub(crate) fn signal(&self, signal: Signal) {
         // Fails if all processes have exited.
         let _ = killpg(self.id(), signal);

@@ -12,8 +12,8 @@ pub struct Usage {
     pub system_secs: f64,
     /// Resident memory in bytes. Counts shared memory once per process.
     pub rss_bytes: u64,
-    /// Bytes written to storage devices, including the page cache's. `None` if the system does not report
-    /// them.
+    /// Bytes written to storage devices. Bytes in the page cache count before the system writes
+    /// them. `None` if the system does not report them.
     pub written_bytes: Option<u64>,
 }
 
