@@ -50,7 +50,7 @@ pub(crate) struct Connection {
     free_at: u64,
     /// Statistics of this connection, if they are recorded.
     client: Option<Box<ClientStats>>,
-    /// The server's message, if its last answer was an error.
+    /// The server's message if its last answer was an error; `None` otherwise.
     last_error: Option<String>,
     /// Whether the connection was lost before.
     was_lost: bool,
@@ -244,7 +244,8 @@ impl Connection {
         self.socket.is_handshaking()
     }
 
-    /// Takes the recorded statistics of this connection, and stops recording.
+    /// Takes the recorded statistics of this connection, and stops recording; `None` if they are
+    /// not recorded.
     pub(crate) fn take_client(&mut self) -> Option<Box<ClientStats>> {
         self.client.take()
     }

@@ -50,7 +50,8 @@ pub(crate) struct Feed {
     read: VecDeque<(usize, Recorded)>,
     /// Open loop: the complete groups with requests in `read`.
     groups: VecDeque<Group>,
-    /// Open loop: the incomplete group. Its requests are the last ones in `read`.
+    /// Open loop: the incomplete group, whose requests are the last ones in `read`; `None` before
+    /// the first record and after the last one.
     reading: Option<Group>,
     /// Whether the last record was read.
     is_read: bool,
@@ -114,7 +115,8 @@ impl Feed {
         Ok(Some(feed))
     }
 
-    /// The error that ended the trace, once all earlier requests were taken.
+    /// The error that ended the trace, once all earlier requests were taken; `None` before that,
+    /// and for a trace without an error.
     pub(crate) fn error(&self) -> Option<&str> {
         self.error.as_deref().filter(|_| self.has_ended())
     }

@@ -172,9 +172,9 @@ impl Replay {
         }
     }
 
-    /// Counts unsent requests that were due before `until`, with their waiting times until `now`: all of
-    /// an open loop, and in a closed loop those of lost clients. Returns the error that ended the trace
-    /// before `until`.
+    /// Counts unsent requests that were due before `until`, with their waiting times until `now`:
+    /// all of an open loop, and in a closed loop those of lost clients. Returns the error that
+    /// ended the trace before `until`, if one did.
     pub(crate) fn count_never_sent<'c>(
         mut self,
         until: u64,

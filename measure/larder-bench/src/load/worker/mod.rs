@@ -65,7 +65,7 @@ pub(crate) struct Worker<'l> {
     opening_checked: Duration,
     schedule: Option<Schedule>,
     bursts: Option<Bursts>,
-    /// The replay of a trace.
+    /// The replay of a trace; `None` for other runs.
     replay: Option<Replay>,
     writer: Writer,
     stats: LoadStats,
