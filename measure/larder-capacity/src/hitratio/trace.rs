@@ -81,9 +81,9 @@ struct Value {
     first_size: u32,
     /// Whether the trace has set the key.
     is_set: bool,
-    /// The TTL of the last set.
+    /// The TTL of the last set; `None` for no expiry, and before the first set.
     ttl_secs: Option<NonZeroU32>,
-    /// The TTL of the first set.
+    /// The TTL of the first set; `None` for no expiry, and before it.
     first_ttl_secs: Option<NonZeroU32>,
 }
 

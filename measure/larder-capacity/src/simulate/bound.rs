@@ -18,7 +18,7 @@ struct Key {
     value: u64,
     /// Maximum TTL in all requests, in milliseconds.
     lifetime_ms: u64,
-    /// Index and time of the last request.
+    /// Index and time in milliseconds of the last request; `None` before the first.
     last: Option<(u32, u64)>,
     /// State of a cache of infinite capacity, whose hits no cache exceeds: the time of its last set
     /// of the key, and its number of hits for the key.

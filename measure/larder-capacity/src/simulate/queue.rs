@@ -25,7 +25,7 @@ impl Queue {
         }
     }
 
-    /// Removes and returns the key at the front.
+    /// Removes and returns the key at the front; `None` if the queue is empty.
     pub(super) fn pop(&mut self) -> Option<u32> {
         while let Some((key, stamp)) = self.order.pop_front() {
             if self.stamps.get(&key) == Some(&stamp) {
