@@ -172,7 +172,8 @@ impl Harness<'_> {
         Ok(Measurement { found, others_busy, course, restart })
     }
 
-    /// CPU time of other processes since a point in time, in percent of the whole machine.
+    /// CPU time of other processes since a point in time, in percent of the whole machine; `None`
+    /// after less than half a second, and if the system does not report it.
     fn others_since(&self, before: Option<CpuTimes>, pid: i32) -> Option<f64> {
         CpuTimes::now(pid)?.others_since(&before?, self.cores)
     }
@@ -312,8 +313,9 @@ fn judge(outcome: Outcome, faults_max: u64) -> Found {
     }
 }
 
-/// The failure of a run that ended early, has no successful request, or has more than `faults_max` faults:
-/// error replies, lost connections, wrong values, and requests that were never sent or never answered.
+/// The failure of a run that ended early, has no successful request, or has more than `faults_max`
+/// faults: error replies, lost connections, wrong values, and requests that were never sent or
+/// never answered. `None` for any other run.
 fn failure(outcome: &Outcome, faults_max: u64) -> Option<String> {
     let all = outcome.fault_count();
     let mut kinds: Vec<(&String, &u64)> = outcome.faults.iter().collect();

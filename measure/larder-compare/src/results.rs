@@ -96,13 +96,14 @@ pub struct Record {
     pub cell: Cell,
     /// Its result.
     pub found: Found,
-    /// CPU time of other programs during the measurement, in percent of all cores of the machine, where
-    /// the system reports it.
+    /// CPU time of other programs during the measurement, in percent of all cores of the machine.
+    /// `None` for less than half a second, around a restart, and where the system does not report
+    /// it.
     pub others_busy: Option<f64>,
-    /// Latencies and rates of a successful load.
+    /// Latencies and rates of a successful load; `None` for a failed one and for a fill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub course: Option<Course>,
-    /// The result of a restart during the load.
+    /// The result of a restart during the load; `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<RestartResult>,
 }
@@ -161,7 +162,7 @@ impl Course {
         })
     }
 
-    /// The latency of a quantile in microseconds.
+    /// The latency of a quantile in microseconds: that of the next recorded quantile.
     #[must_use]
     pub fn latency(&self, quantile: f64) -> f64 {
         let reaches = |step: &&(f64, f64)| step.0 >= quantile;

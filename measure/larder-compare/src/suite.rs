@@ -114,11 +114,12 @@ pub struct Server {
     /// Arguments with which the program prints its version and exits.
     #[serde(default)]
     pub version: Vec<String>,
-    /// The protocol, if it differs from the load's.
+    /// The protocol, if it differs from the load's; `None` for the load's.
     pub protocol: Option<Protocol>,
-    /// The fixed TCP port of a server that has no option for it.
+    /// The fixed TCP port of a server that has no option for it; `None` if the command has `{port}`
+    /// or `{socket}`.
     pub port: Option<u16>,
-    /// The signal that restarts this server, instead of the phase's signal.
+    /// The signal that ends this server for a restart; `None` for the phase's signal.
     pub restart_signal: Option<EndSignal>,
     /// Seconds between the end of this server and its next start in a restart.
     #[serde(default)]
@@ -142,11 +143,12 @@ pub struct Workload {
 pub struct Phase {
     /// Its name in the report.
     pub name: String,
-    /// Options of `larder bench`, with `{pipeline}`, `{clients}`, `{load_threads}`, `{threads}`.
+    /// Options of `larder bench`, with `{pipeline}`, `{clients}`, `{load_threads}`, `{threads}`;
+    /// `None` for a fill.
     pub load: Option<String>,
-    /// Items to fill the server with, to count how many it holds.
+    /// Items to fill the server with, to count how many it holds; `None` for a load.
     pub fill: Option<Fill>,
-    /// A restart of the server during the load.
+    /// A restart of the server during the load; `None` for none.
     pub restart: Option<Restart>,
     /// Whether the load only prepares the server and is not measured.
     #[serde(default)]

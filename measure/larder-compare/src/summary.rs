@@ -83,7 +83,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The ratio to the baseline and its significance, such as `1.02× no difference`.
+    /// The ratio to the baseline and its significance, such as `1.02× no difference`; `None`
+    /// without a ratio.
     #[must_use]
     pub fn ratio(&self, metric: Metric) -> Option<String> {
         let ratio = self.ratios.get(&metric)?;
@@ -127,7 +128,7 @@ impl Row {
         (*disturbed > 0).then(|| format!("{disturbed} of {runs} runs disturbed"))
     }
 
-    /// Median and spread of a metric.
+    /// Median and spread of a metric; `None` without figures of it.
     #[must_use]
     pub fn spread(&self, metric: Metric) -> Option<Spread> {
         self.figures()?.spreads.get(&metric).copied()

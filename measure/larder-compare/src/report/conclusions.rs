@@ -93,7 +93,7 @@ fn disturbances(report: &Report<'_>) -> Option<String> {
     })
 }
 
-/// A sentence about servers with more threads than cores.
+/// A sentence about servers with more threads than cores; `None` without such servers.
 fn crowded(report: &Report<'_>) -> Option<String> {
     let cores = report.setup.server_cores.count();
     let threads = report.summary.tables.iter().map(|table| table.place.threads);

@@ -103,8 +103,8 @@ impl Figure {
         Self::of_courses(table, title, varies, Scale::Linear, Metric::Throughput, ticks, figure)
     }
 
-    /// A plot of the courses at a place. `spreads` computes the points of a server from its runs, and
-    /// `metric` determines the unit.
+    /// A plot of the courses at a place. `spreads` computes the points of a server from its runs,
+    /// and `metric` determines the unit. `None` if no server has a course.
     fn of_courses(
         table: &Table,
         title: &str,
