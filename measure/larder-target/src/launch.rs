@@ -41,7 +41,8 @@ pub struct Launch<'l> {
     pub command: CommandLine<'l>,
     /// The values of further placeholders.
     pub values: Values,
-    /// The fixed TCP port of a server that has no option for it.
+    /// The fixed TCP port of a server that has no option for it; `None` if the command has `{port}`
+    /// or `{socket}`.
     pub port: Option<u16>,
     /// The protocol in which it must answer.
     pub protocol: Protocol,

@@ -27,7 +27,7 @@ mod linux {
     use std::net::IpAddr;
 
     /// The ID of the process that listens on `address`, if it runs on this machine and its file
-    /// descriptors can be read.
+    /// descriptors can be read; `None` otherwise.
     pub fn find(address: &ServerAddress) -> Option<i32> {
         let sockets = listening_inodes(address);
         let listens = |file: FDInfo| matches!(file.target, FDTarget::Socket(inode) if sockets.contains(&inode));
