@@ -389,7 +389,7 @@ fn drops_old_value(store: &Store<'_>) -> bool {
     }
 }
 
-/// Parses a value as a number like `strtoull`, but refuses negative numbers.
+/// Parses a value as a number like `strtoull`, which stops at a NUL, but refuses negative numbers.
 fn number(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > NUMBER_LEN_MAX {
         return None;
@@ -399,7 +399,7 @@ fn number(value: &[u8]) -> Option<u64> {
     let text = &value[start..];
     let text = text.strip_prefix(b"+").unwrap_or(text);
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let ends = text.get(digits).is_none_or(is_space);
+    let ends = text.get(digits).is_none_or(|byte| *byte == 0 || is_space(byte));
     let number = std::str::from_utf8(&text[..digits]).ok()?.parse().ok()?;
     ends.then_some(number)
 }
