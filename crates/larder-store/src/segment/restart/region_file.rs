@@ -157,9 +157,10 @@ fn reopen(
     let len = file.metadata().map_err(map)?.len();
     let len = usize::try_from(len).map_err(|_| Unusable::NoRegion)?;
     match first_word(file).map_err(map)? {
-        None | Some(0) => return Ok(None),
+        None if len == 0 => return Ok(None),
+        Some(0) => return Ok(None),
         Some(MAGIC) => (),
-        Some(_) => return Err(ReopenError::Config(ConfigError::Occupied)),
+        None | Some(_) => return Err(ReopenError::Config(ConfigError::Occupied)),
     }
     let region_len = len.checked_sub(Region::memory_len(0)).filter(|len| *len >= HEADER_PAGE_LEN);
     let region_len = region_len.ok_or(Unusable::NoRegion)?;
