@@ -228,8 +228,8 @@ pub struct LinkStatus {
 #[derive(Clone, Debug, Default)]
 struct LinkState {
     stats: LinkStats,
-    /// The time at which bytes last arrived from the leader while its lag was known; `None` before
-    /// the first heartbeat with a known lag.
+    /// The time at which bytes last arrived from the leader while this follower's lag was known;
+    /// `None` before the first heartbeat with a known lag.
     heard: Option<Instant>,
     is_connected: bool,
     /// The time at which the last connection ended; `None` if none has ended.
@@ -250,8 +250,8 @@ pub struct LinkStats {
     /// The sum of the offsets of the last watermark, in bytes; `None` before the first, and during
     /// a sync.
     pub offset: Option<u64>,
-    /// The time since bytes last arrived from the leader while its lag was known; `None` before the
-    /// first heartbeat with a known lag.
+    /// The time since bytes last arrived from the leader while this follower's lag was known; `None`
+    /// before the first heartbeat with a known lag.
     pub silence: Option<Duration>,
     /// The time since the last connection ended, even if there is a new one; `None` if none has
     /// ended.

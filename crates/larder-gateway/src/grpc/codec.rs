@@ -81,7 +81,8 @@ impl<U: Message + Default + Bounded> Decoder for BoundedDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // The message is contiguous. If it were not, `count` would refuse it as incomplete.
+        // tonic buffers the message in one piece, so `chunk` returns all of it. `count` would not notice a chunk that
+        // ends between two fields.
         count(message.chunk(), U::NESTED, U::PACKED)?;
         match self.0.decode(message) {
             Ok(decoded) => Ok(decoded),

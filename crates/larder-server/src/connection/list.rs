@@ -66,7 +66,7 @@ impl Connections {
 const AT_WORK: u8 = 5;
 /// The state before any input.
 const NEW: u8 = 6;
-/// The state while a request waits for slower storage, or replies wait for an acknowledgement.
+/// The state while a request waits for slower storage or for another node, or replies wait for an acknowledgement.
 const IO_QUEUE: u8 = 7;
 
 /// The state of a connection that other threads can read, for `stats conns` and load shedding.

@@ -68,7 +68,8 @@ impl<'r> Report<'r> {
         Ok(drawings)
     }
 
-    /// Draws the latencies by percentile and the rate over time at a place, if it has loads.
+    /// Draws the latency by percentile and the rate over time for one combination, and writes them as files. Draws
+    /// nothing without loads, and no rate for loads under three seconds.
     fn draw_courses(&self, table: &Table, plots: &Path) -> Result<Vec<Drawing>, Error> {
         let mut drawings = Vec::new();
         for figure in [Figure::percentiles(table), Figure::over_time(table)].into_iter().flatten() {

@@ -21,7 +21,8 @@ pub struct Link {
     pub leader: (String, u16),
     /// The state of the link.
     pub state: LinkState,
-    /// Seconds since the last heartbeat with a known lag; `None` before the first.
+    /// Seconds since bytes last arrived while the lag was known; `None` before the first heartbeat
+    /// with a known lag.
     pub silence_secs: Option<u64>,
     /// Seconds since the last connection to the leader ended; `None` if none has ended.
     pub down_secs: Option<u64>,

@@ -35,8 +35,9 @@ pub(crate) struct ValueBuilder {
     pub(crate) rounds: u32,
 }
 
-/// The identity of a record among all records, past and present: the sequence of its segment, the
-/// number of the segment's dead records that were taken, and its offset.
+/// Identifies a record, past or present: the segment's sequence, the number of dead records that
+/// were overwritten in the segment so far, and the offset. While the first two are unchanged, the
+/// offset refers to the same record.
 type Identity = (Sequence, u64, usize);
 
 fn identity(record: &Record<'_>) -> Identity {

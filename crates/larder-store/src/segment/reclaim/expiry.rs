@@ -92,8 +92,8 @@ impl Handle {
         entry.is(SegmentState::Sealed) || self.written_end(segment).is_some()
     }
 
-    /// The end of a segment's records; `None` unless it is sealed or open in this handle, so that
-    /// it may be searched.
+    /// The end of a segment's records. Only sealed segments, and those open in this handle, may be
+    /// searched: `None` for any other.
     fn written_end(&mut self, segment: u32) -> Option<usize> {
         let (shared, writer) = self.writer();
         let own = writer.writing.open.iter().find(|open| open.segment == segment);
