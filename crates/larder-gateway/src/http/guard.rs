@@ -80,19 +80,18 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
 /// # Errors
 /// The host is invalid or given twice, or an HTTP/1.1 request has none (RFC 9112, 3.2).
 fn host(request: &Request) -> Result<Option<Authority>, Problem> {
-    if let Some(authority) = request.uri().authority() {
-        return Ok(Some(authority.clone()));
-    }
     let mut hosts = request.headers().get_all(HOST).iter();
-    let Some(host) = hosts.next() else {
-        return match request.version() {
-            Version::HTTP_11 => Err(Problem::bad_request("The Host field is missing.")),
-            _ => Ok(None),
-        };
-    };
+    let host = hosts.next();
+    if host.is_none() && request.version() == Version::HTTP_11 {
+        return Err(Problem::bad_request("The Host field is missing."));
+    }
     if hosts.next().is_some() {
         return Err(Problem::bad_request("There is more than one Host field."));
     }
+    if let Some(authority) = request.uri().authority() {
+        return Ok(Some(authority.clone()));
+    }
+    let Some(host) = host else { return Ok(None) };
     let parsed = Authority::try_from(host.as_bytes());
     parsed.map(Some).map_err(|_| Problem::bad_request("Host is neither a name nor an address."))
 }

@@ -39,8 +39,9 @@ pub(crate) async fn serve(stream: TcpStream, metrics: Arc<Metrics>) {
 }
 
 fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
-    if request.version() == Version::HTTP_11 && !request.headers().contains_key(HOST) {
-        return plain(StatusCode::BAD_REQUEST, "The Host field is missing.\n");
+    let hosts = request.headers().get_all(HOST).iter().count();
+    if hosts > 1 || hosts == 0 && request.version() == Version::HTTP_11 {
+        return plain(StatusCode::BAD_REQUEST, "A request has one Host field.\n");
     }
     if request.uri().path() != "/metrics" {
         return plain(StatusCode::NOT_FOUND, "The metrics are at /metrics.\n");

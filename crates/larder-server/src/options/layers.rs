@@ -47,7 +47,7 @@ fn read(
     let arguments = words::trimmed(&command, arguments);
     let matches = command.clone().try_get_matches_from(&arguments).map_err(OptionsError::Clap)?;
     let path = matches.get_one::<PathBuf>("config").map(|path| path.clone().into_os_string());
-    let path = path.or_else(|| environment("LARDER_CONFIG"));
+    let path = path.or_else(|| environment("LARDER_CONFIG").filter(|path| !path.is_empty()));
     let mut settings = match &path {
         Some(path) => from_file(&command, Path::new(path))?,
         None => Vec::new(),
@@ -149,7 +149,9 @@ fn from_environment(
             return Err(refuse(1, &name, "not UTF-8"));
         };
         // Helm charts also set the variables of values that their users leave out, to an empty text.
-        if value.is_empty() && arg.get_action().takes_values() {
+        // A space may be a delimiter.
+        let is_blank = value.is_empty() || value == " " && arg.get_id() != "prefix_delimiter";
+        if is_blank && !matches!(arg.get_action(), ArgAction::SetTrue) {
             continue;
         }
         let given = match (arg.get_action(), value.to_ascii_lowercase().as_str()) {
@@ -314,7 +316,7 @@ mod tests {
     #[test]
     fn white_space_around_values_is_ignored() {
         let variables =
-            [("LARDER_MEMORY_LIMIT", "128 "), ("LARDER_THREADS", ""), ("LARDER_USER", " ")];
+            [("LARDER_MEMORY_LIMIT", "128 "), ("LARDER_THREADS", ""), ("LARDER_VERBOSE", "")];
         let options = options("", &variables, "").unwrap();
         assert_eq!((options.memory_limit, options.threads), (128, 4));
     }

@@ -172,6 +172,7 @@ fn only_get_requests_for_metrics_are_answered() {
     for (request, status) in [
         ("GET / HTTP/1.1\r\nHost: h\r\n\r\n", "404 Not Found"),
         ("GET /metrics HTTP/1.1\r\n\r\n", "400 Bad Request"),
+        ("GET /metrics HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400 Bad Request"),
         ("GET /metrics/ HTTP/1.1\r\nHost: h\r\n\r\n", "404 Not Found"),
         (
             "POST /metrics HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
