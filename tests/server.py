@@ -49,6 +49,15 @@ def engines(config):
     return ["upstream"] if is_upstream(config) else [name for name in ENGINES if name != "upstream"]
 
 
+def free_ports(count, host="127.0.0.1"):
+    """Ports of an address that no program uses at the moment."""
+    socks = [socket.create_server((host, 0)) for _ in range(count)]
+    ports = [sock.getsockname()[1] for sock in socks]
+    for sock in socks:
+        sock.close()
+    return ports
+
+
 def wait_until(condition, event):
     """Waits until `condition()` is true; fails with the name of the `event` after the timeout."""
     deadline, pause = time.monotonic() + TIMEOUT_SECS, 0.002

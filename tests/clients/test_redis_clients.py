@@ -1,7 +1,6 @@
 """Redis's clients at a RESP listener: redis-py, Django's cache with it, and Rails'. Go's is in test_go.py."""
 
 import asyncio
-import re
 import subprocess
 import threading
 import time
@@ -14,6 +13,7 @@ import redis
 import redis.asyncio
 from django.core.cache import caches
 
+from pages import check_block, client_blocks
 from tiers import long
 
 pytestmark = pytest.mark.larder
@@ -198,13 +198,9 @@ def test_django(resp):
 
 
 def test_the_commands_of_the_documentation(start):
-    text = (Path(__file__).parents[2] / "docs" / "compatibility-redis.md").read_text()
-    (block,) = [block for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if not block.startswith("larderd")]
+    (block,) = client_blocks("compatibility-redis.md")
     with start("-t", "1", resp=True) as server:
-        script = block.replace("-p 6379", f"-p {server.resp_port}").replace("/11211", f"/{server.port}")
-        done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0 and not done.stderr, done.stderr
-        assert done.stdout.splitlines() == [line[2:] for line in block.splitlines() if line.startswith("# ")]
+        check_block(block, {"6379": server.resp_port, "11211": server.port})
 
 
 def test_rails(resp):

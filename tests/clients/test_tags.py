@@ -1,18 +1,16 @@
 """Tags over each interface, and between them."""
 
 import re
-import subprocess
 import threading
-from pathlib import Path
 
 import httpx
 import pytest
 import redis
 
+from pages import check_block, client_blocks
 from tiers import long
 
 pytestmark = pytest.mark.larder
-DOCS = Path(__file__).parents[2] / "docs" / "tags.md"
 
 
 @pytest.fixture(scope="module", params=["segment", long("delayed")])
@@ -156,22 +154,7 @@ def test_engines_without_tags(start):
             assert http.delete("/v1/tags/x").status_code == 501
 
 
-def commands():
-    """The commands of the documentation, except the first one, which starts the server."""
-    for number, block in enumerate(re.findall(r"```sh\n(.*?)```", DOCS.read_text(), re.DOTALL)):
-        if not block.startswith("larderd"):
-            yield pytest.param(block, id=str(number))
-
-
-@pytest.mark.parametrize("block", list(commands()))
+@pytest.mark.parametrize("block", client_blocks("tags.md"))
 def test_the_commands_of_the_documentation(server, block):
-    expected = [line[2:] for line in block.splitlines() if line.startswith("# ")]
-    script = block.replace("127.0.0.1:8080", server.http_address).replace("curl ", "curl -sS --noproxy '*' ")
-    script = script.replace("redis-cli -p 6379", f"redis-cli -p {server.resp_port}")
-    # A small client replaces nc, which not every machine has.
-    client = "import sys,socket as s;c=s.create_connection(sys.argv[1:]);c.sendall(sys.stdin.buffer.read());"
-    client += "sys.stdout.buffer.write(b''.join(iter(lambda:c.recv(4096),b'')))"
-    script = script.replace("nc 127.0.0.1 11211", f'python3 -c "{client}" 127.0.0.1 {server.port}')
-    done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0 and not done.stderr, done.stderr
-    assert done.stdout.replace("\r", "").split() == [word for line in expected for word in line.split()]
+    addresses = {"8080": server.http_address.rpartition(":")[2], "6379": server.resp_port, "11211": server.port}
+    check_block(block, addresses)

@@ -14,13 +14,7 @@ import pymemcache
 
 from pace import Pace
 from replicas import ask, keys
-from server import LARDERD, TIMEOUT_SECS, Server, wait_until
-
-
-def free_port(host="127.0.0.1"):
-    with socket.socket() as sock:
-        sock.bind((host, 0))
-        return sock.getsockname()[1]
+from server import LARDERD, TIMEOUT_SECS, Server, free_ports, wait_until
 
 
 # etcd syncs each change to disk. Other tests may delay that for longer than nodes wait, so etcd is on tmpfs.
@@ -33,7 +27,7 @@ class Etcd:
     def __init__(self):
         self.dir = tempfile.TemporaryDirectory(prefix="larder-etcd-", dir=TMPFS)
         for _ in range(20):
-            if self._start(free_port(), free_port()):
+            if self._start(*free_ports(2)):
                 return
         raise AssertionError("etcd does not start")
 

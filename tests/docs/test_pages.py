@@ -9,38 +9,21 @@ import shlex
 import signal
 import socket
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from server import BUILT, LARDERD, ROOT, TIMEOUT_SECS, wait_until
+from pages import PAGES, TOOLS, expected_lines, output_lines, shell_blocks
+from server import BUILT, LARDERD, ROOT, TIMEOUT_SECS, free_ports, wait_until
 
 pytestmark = pytest.mark.larder
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # Pages that are run from the first block to the last. Other tests run those of HTTP, gRPC, RESP and tags.
 RUN = ["start", "from-memcached", "configuration"]
-# A small client replaces nc, which not every machine has.
-NC = """nc() { python3 -c 'import sys, socket
-with socket.create_connection(sys.argv[1:]) as peer:
-    peer.sendall(sys.stdin.buffer.read())
-    sys.stdout.buffer.write(b"".join(iter(lambda: peer.recv(4096), b"")))' "$@"; }
-"""
-
-
-def blocks(page):
-    """The commands of each shell block of a page, without prompts."""
-    for block in BLOCK.findall(page.read_text()):
-        if any(line.startswith("$ ") for line in block.splitlines()):
-            lines = block.replace("\\\n", " ").splitlines()
-            block = "".join(f"{line[2:]}\n" for line in lines if line.startswith("$ "))
-        yield block
 
 
 def command_lines(program):
     """The arguments of each command line of the pages that starts the program, and the name of the page."""
     for page in PAGES:
-        for block in blocks(page):
+        for block in shell_blocks(page):
             # Shell variables of a loop are digits.
             joined = re.sub(r"\$[a-z]\b", "1", block.replace("\\\n", " "))
             before = r"(?m)^(?:[A-Z_]+=\S+ |for .*; do |until |target/release/)*"
@@ -53,7 +36,7 @@ def command_lines(program):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_shell_blocks_are_valid(page):
-    for block in blocks(page):
+    for block in shell_blocks(page):
         done = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True)
         assert done.returncode == 0, f"{done.stderr}\n{block}"
 
@@ -92,11 +75,6 @@ def help_text(subcommands):
     raise AssertionError(done.stderr)
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 def listens(port):
     with socket.socket() as sock:
         return sock.connect_ex(("127.0.0.1", port)) == 0
@@ -104,7 +82,7 @@ def listens(port):
 
 @pytest.mark.parametrize("name", RUN)
 def test_page_gives_the_output_that_it_shows(name, tmp_path):
-    ports = {port: free_port() for port in (11211, 11212, 8080)}
+    ports = dict(zip((11211, 11212, 8080), free_ports(3)))
     environment = {key: value for key, value in os.environ.items() if not key.startswith("LARDER_")}
     environment |= {"PATH": f"{BUILT}:{os.environ['PATH']}", "LARDER_PORT": str(ports[11211])}
     if os.geteuid() == 0:
@@ -115,11 +93,11 @@ def test_page_gives_the_output_that_it_shows(name, tmp_path):
             stderr=log, start_new_session=True,
         )
     try:
-        shell.stdin.write(NC + "curl() { command curl -sS --noproxy '*' \"$@\"; }\n")
-        for block in blocks(ROOT / "docs" / f"{name}.md"):
+        shell.stdin.write(TOOLS)
+        for block in shell_blocks(ROOT / "docs" / f"{name}.md"):
             if block.startswith("cargo "):
                 continue
-            expected = "".join(f"{line[2:]}\n" for line in block.splitlines() if line.startswith("# "))
+            expected = expected_lines(block)
             block = re.sub(r"\b(11211|11212|8080)\b", lambda port: str(ports[int(port[0])]), block)
             if block.rstrip().endswith("&"):
                 shell.stdin.write(block)
@@ -130,8 +108,8 @@ def test_page_gives_the_output_that_it_shows(name, tmp_path):
                 continue
             shell.stdin.write(f"{block}\necho; echo END OF BLOCK\n")
             shell.stdin.flush()
-            output = "".join(iter(shell.stdout.readline, "END OF BLOCK\n")).replace("\r", "")
-            assert output.rstrip("\n") == expected.rstrip("\n"), block
+            output = "".join(iter(shell.stdout.readline, "END OF BLOCK\n"))
+            assert output_lines(output) == expected, block
     finally:
         # The shell, and the servers that the page does not stop.
         os.killpg(shell.pid, signal.SIGTERM)

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 import rings
-from server import ROOT, TIMEOUT_SECS, Server, wait_until
+from server import ROOT, TIMEOUT_SECS, Server, free_ports, wait_until
 
 # The name of the environment variable with a memcached that was built with `--enable-proxy`.
 MEMCACHED_PROXY = "LARDER_MEMCACHED_PROXY"
@@ -146,7 +146,7 @@ class Twemproxy:
     def _start(self):
         program = shutil.which("nutcracker", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
         assert program, "nutcracker is not installed"
-        self.port, self.stats_port = free_ports(self.host, 2)
+        self.port, self.stats_port = free_ports(2, self.host)
         folder = Path(self.dir.name)
         config = folder / "nutcracker.yml"
         config.write_text(yaml.safe_dump({"larder": {**self.pool, "listen": f"{self.host}:{self.port}"}}))
@@ -252,15 +252,6 @@ class Owners:
         keys = (f"{prefix}{number}" for number in numbers)
         owned = (key for key in keys if self.owner(key) == name)
         return [key for key, _ in zip(owned, range(count))]
-
-
-def free_ports(host, count):
-    """Free ports. No other program uses this address."""
-    socks = [socket.create_server((host, 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in socks]
-    for sock in socks:
-        sock.close()
-    return ports
 
 
 def receive(sock, length):

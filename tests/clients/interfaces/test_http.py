@@ -14,12 +14,12 @@ import httpx
 import pymemcache
 import pytest
 
+from pages import check_block, client_blocks
 from server import wait_until
 from tiers import by_tier, long
 
 pytestmark = pytest.mark.larder
 
-DOCS = Path(__file__).parents[3] / "docs" / "http.md"
 SCHEMATHESIS = Path(__file__).parents[3] / ".venv" / "bin" / "schemathesis"
 # The number of random requests that schemathesis generates for each operation, and the minimum number of all its
 # requests.
@@ -380,34 +380,18 @@ def test_servers_with_restrictions(start):
         assert "engine" in problem(http.get("/v1/keys", params={"limit": 1}), 501)
 
 
-def commands():
-    """Each command of the documentation, with its documented output."""
-    for block in re.findall(r"```sh\n(.*?)```", DOCS.read_text(), re.DOTALL):
-        if not block.startswith("larderd"):
-            yield pytest.param(block, id=re.search(r"/v1/\w+/\w*|/v1/\w+", block).group())
-
-
-@pytest.mark.parametrize("block", list(commands()))
+@pytest.mark.parametrize("block", client_blocks("http.md"), ids=lambda block: re.search(r"/v1/\w+/?\w*", block)[0])
 def test_the_commands_of_the_documentation(server, block):
-    expected = [line[2:] for line in block.splitlines() if line.startswith("# ")]
-    script = block.replace("127.0.0.1:8080", server.http_address).replace("curl ", "curl -sS --noproxy '*' ")
     with client_of(server) as http:
         http.post("/v1/flush")
-    done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0 and not done.stderr, done.stderr
-    # Values do not end with a line break.
-    assert done.stdout.replace("\n", "") == "".join(expected)
+    check_block(block, {"127.0.0.1:8080": server.http_address})
 
 
 def test_the_commands_of_the_page_on_metrics(start):
-    text = (DOCS.parent / "metrics.md").read_text()
-    block = next(block for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if block.startswith("curl"))
+    (block,) = client_blocks("metrics.md")
     with start("--metrics-listen", "127.0.0.1:0") as server:
         (port,) = [line.split()[-1] for line in server.ports_file.read_text().splitlines() if line.startswith("METRICS")]
-        script = block.replace("9150", port).replace("curl ", "curl --noproxy '*' ")
-        done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0 and not done.stderr, done.stderr
-        assert done.stdout.splitlines() == [line[2:] for line in block.splitlines() if line.startswith("# ")]
+        check_block(block, {"9150": port})
 
 
 @pytest.mark.timeout(600)

@@ -7,8 +7,8 @@ import time
 import httpx
 import pytest
 
-from group import TMPFS, Client, Group, client, free_port, no_leader, wait_for_same_keys
-from server import TIMEOUT_SECS, wait_until
+from group import TMPFS, Client, Group, client, no_leader, wait_for_same_keys
+from server import TIMEOUT_SECS, free_ports, wait_until
 
 pytestmark = pytest.mark.larder
 
@@ -20,7 +20,7 @@ class Etcds:
         self.dir = tempfile.TemporaryDirectory(prefix="larder-etcds-", dir=TMPFS)
         self.processes = {}
         for _ in range(20):
-            self.clients, self.peers = ([f"http://127.0.0.1:{free_port()}" for _ in range(3)] for _ in range(2))
+            self.clients, self.peers = ([f"http://127.0.0.1:{port}" for port in free_ports(3)] for _ in range(2))
             if all(self.start(number) for number in range(3)) and self.is_healthy():
                 break
             self.stop()

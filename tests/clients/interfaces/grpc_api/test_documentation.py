@@ -1,12 +1,13 @@
 """The commands of docs/grpc.md."""
 
 import os
-import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from pages import check_block, client_blocks
 
 pytestmark = pytest.mark.larder
 ROOT = Path(__file__).parents[4]
@@ -32,11 +33,5 @@ def grpcurl():
 # The first build downloads and compiles the dependencies of grpcurl.
 @pytest.mark.timeout(900)
 def test_the_commands_of_the_documentation(server, cache, grpcurl):
-    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "grpc.md").read_text(), re.DOTALL)
-    (block,) = [block for block in blocks if not block.startswith("larderd")]
-    expected = [line[2:] for line in block.splitlines() if line.startswith("# ")]
-    script = block.replace("127.0.0.1:50051", server.grpc_address)
-    environment = {**os.environ, "PATH": f"{grpcurl}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, timeout=60, env=environment)
-    assert done.returncode == 0 and not done.stderr, done.stderr
-    assert done.stdout.splitlines() == expected
+    (block,) = client_blocks("grpc.md")
+    check_block(block, {"50051": server.grpc_address.rpartition(":")[2]}, PATH=f"{grpcurl}:{os.environ['PATH']}")

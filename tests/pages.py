@@ -1,0 +1,54 @@
+"""The shell blocks of the documentation."""
+
+import os
+import re
+import subprocess
+
+from server import ROOT, TIMEOUT_SECS
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+# nc in Python, because not every machine has it. curl uses no proxy, and ends a value with a line break.
+TOOLS = r"""
+nc() { python3 -c 'import sys, socket
+with socket.create_connection(sys.argv[1:]) as peer:
+    peer.sendall(sys.stdin.buffer.read())
+    sys.stdout.buffer.write(b"".join(iter(lambda: peer.recv(4096), b"")))' "$@"; }
+curl() { command curl -sS --noproxy '*' "$@" && echo; }
+"""
+
+
+def shell_blocks(page):
+    """The commands of each shell block of a page, without prompts."""
+    for block in BLOCK.findall(page.read_text()):
+        if any(line.startswith("$ ") for line in block.splitlines()):
+            lines = block.replace("\\\n", " ").splitlines()
+            block = "".join(f"{line[2:]}\n" for line in lines if line.startswith("$ "))
+        yield block
+
+
+def client_blocks(name):
+    """The shell blocks of a page below docs/, except those that start a server."""
+    return [block for block in shell_blocks(ROOT / "docs" / name) if not block.startswith("larderd")]
+
+
+def expected_lines(block):
+    """The output that a block shows in comments."""
+    return [line[2:] for line in block.splitlines() if line.startswith("# ")]
+
+
+def output_lines(output):
+    """The lines of an output, without empty ones."""
+    return [line for line in output.replace("\r", "").split("\n") if line]
+
+
+def check_block(block, replacements, **environment):
+    """Runs a block with the replacements, such as addresses, and compares its output with the one that it shows."""
+    script = TOOLS + block
+    for documented, present in replacements.items():
+        script = script.replace(documented, str(present))
+    done = subprocess.run(
+        ["bash", "-euc", script], capture_output=True, text=True, timeout=TIMEOUT_SECS, env={**os.environ, **environment}
+    )
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert output_lines(done.stdout) == expected_lines(block)
