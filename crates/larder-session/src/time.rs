@@ -15,15 +15,11 @@ pub(crate) fn resolve(exptime: Exptime, now: Now) -> Expiry {
     Expiry::At(Seconds(u32::try_from(at).unwrap_or(u32::MAX)).max(now.secs))
 }
 
-/// The last time that an expiry can have, in milliseconds since 1970: in the year 2106.
-const MILLIS_MAX: u64 = (u32::MAX as u64 - 1) * 1000;
-
-/// The expiry for `millis`, counted from `now` or since 1970. `None` if it is after [`MILLIS_MAX`].
+/// The expiry for `millis`, counted from `now` or since 1970. `None` if [`expiry_at`] has none.
 pub(crate) fn resolve_millis(millis: i64, absolute: bool, now: Now) -> Option<Expiry> {
     let from = if absolute { 0 } else { now.in_millis() };
     let end = i64::try_from(from).ok()?.checked_add(millis)?;
-    let end = u64::try_from(end).unwrap_or(0);
-    (end <= MILLIS_MAX).then(|| expiry_at(end, now))
+    expiry_at(u64::try_from(end).unwrap_or(0), now)
 }
 
 #[cfg(test)]
@@ -68,7 +64,7 @@ mod tests {
         }
         assert_eq!(resolve_millis(i64::MAX, false, now), None);
         assert_eq!(resolve_millis(i64::MAX, true, now), None);
-        let last = i64::try_from(MILLIS_MAX).unwrap();
+        let last = i64::from(u32::MAX - 1) * 1000;
         assert_eq!(resolve_millis(last, true, now), Some(Expiry::At(Seconds(u32::MAX - 1))));
         assert_eq!(resolve_millis(last + 1, true, now), None);
     }

@@ -51,12 +51,11 @@ fn tags(app: &App, names: &[Bytes]) -> Result<Tags, Status> {
 /// `INVALID_ARGUMENT`: the time is not above 0, or is too long.
 pub(super) fn expiry(ttl: Option<Duration>, now: Now) -> Result<Expiry, Status> {
     let Some(ttl) = ttl else { return Ok(Expiry::Never) };
-    let refused = || Status::invalid_argument("A time must be above 0 and below 136 years.");
+    let refused = || Status::invalid_argument("A time must be above 0 and end before 2106.");
     let ttl = std::time::Duration::try_from(ttl).map_err(|_| refused())?;
     let millis = ttl.as_nanos().div_ceil(1_000_000);
-    let is_short = (1..=u128::from(u32::MAX) * 1000).contains(&millis);
-    let millis = u64::try_from(millis).ok().filter(|_| is_short).ok_or_else(refused)?;
-    Ok(expiry_at(now.in_millis().saturating_add(millis), now))
+    let millis = u64::try_from(millis).ok().filter(|millis| *millis > 0).ok_or_else(refused)?;
+    expiry_at(now.in_millis().saturating_add(millis), now).ok_or_else(refused)
 }
 
 /// The time until an item expires; `None` if it never does.

@@ -117,8 +117,10 @@ pub(super) fn tags<'n>(
 /// A [`Problem`] if the time is not above 0, or is too long.
 pub(super) fn expiry(ttl: Option<f64>, now: Now) -> Result<Expiry, Problem> {
     let Some(ttl) = ttl else { return Ok(Expiry::Never) };
+    let refused =
+        || Problem::bad_request("ttl must be a number of seconds above 0 that ends before 2106.");
     if !(ttl > 0.0 && ttl <= f64::from(u32::MAX)) {
-        return Err(Problem::bad_request("ttl must be a number of seconds above 0."));
+        return Err(refused());
     }
     #[expect(
         clippy::cast_possible_truncation,
@@ -126,5 +128,5 @@ pub(super) fn expiry(ttl: Option<f64>, now: Now) -> Result<Expiry, Problem> {
         reason = "it is above 0 and at most a thousand times u32::MAX"
     )]
     let millis = (ttl * 1000.0).ceil() as u64;
-    Ok(expiry_at(now.in_millis().saturating_add(millis), now))
+    expiry_at(now.in_millis().saturating_add(millis), now).ok_or_else(refused)
 }

@@ -5,17 +5,23 @@ use larder_store::{
     Access, Attributes, Change, Engine, Expiry, HashedKey, Lookup, NewCas, Now, Refusal, Seconds,
 };
 
+/// The last time that an expiry can have, in milliseconds since 1970: in the year 2106.
+const LAST_MILLIS: u64 = (u32::MAX as u64 - 1) * 1000;
 /// Expiries nearer than this are exact to the millisecond.
 const EXACT_MILLIS: u64 = 60_000;
 
-/// The expiry for a time in milliseconds since 1970. An expiry a minute ahead or more is rounded down to a
-/// whole second, because items with milliseconds are 8 bytes longer.
+/// The expiry for a time in milliseconds since 1970; `None` for a time after the last second of the
+/// clock, in the year 2106. An expiry a minute ahead or more is rounded down to a whole second, because
+/// items with milliseconds are 8 bytes longer.
 #[must_use]
-pub fn expiry_at(millis: u64, now: Now) -> Expiry {
-    if millis < now.in_millis().saturating_add(EXACT_MILLIS) {
-        return Expiry::at_millis(millis);
+pub fn expiry_at(millis: u64, now: Now) -> Option<Expiry> {
+    if millis > LAST_MILLIS {
+        return None;
     }
-    Expiry::At(Seconds(u32::try_from(millis / 1000).unwrap_or(u32::MAX)))
+    if millis < now.in_millis().saturating_add(EXACT_MILLIS) {
+        return Some(Expiry::at_millis(millis));
+    }
+    Some(Expiry::At(Seconds(u32::try_from(millis / 1000).unwrap_or(u32::MAX))))
 }
 
 /// A conditional change of an item's expiry. All conditions have to hold.
@@ -128,9 +134,14 @@ mod tests {
             (1_060_299, 1_060_299),
             (1_060_300, 1_060_000),
             (9_999_999, 9_999_000),
-            (u64::MAX, u64::from(u32::MAX) * 1000),
+            (LAST_MILLIS, LAST_MILLIS),
         ] {
-            assert_eq!(expiry_at(millis, now).in_millis(), Some(expected), "{millis}");
+            assert_eq!(
+                expiry_at(millis, now).and_then(Expiry::in_millis),
+                Some(expected),
+                "{millis}"
+            );
         }
+        assert_eq!([LAST_MILLIS + 1, u64::MAX].map(|millis| expiry_at(millis, now)), [None; 2]);
     }
 }
