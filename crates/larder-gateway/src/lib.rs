@@ -18,6 +18,7 @@
 mod abort;
 #[cfg(feature = "grpc")]
 mod grpc;
+mod host;
 #[cfg(feature = "http")]
 mod http;
 #[cfg(feature = "http")]

@@ -7,6 +7,7 @@
 
 use super::problem::Problem;
 use crate::abort;
+use crate::host::host_field;
 use crate::server_view::Rights;
 use crate::web::app::App;
 use crate::web::body::discard;
@@ -14,9 +15,9 @@ use crate::web::login::rights;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use hyper::header::{EXPECT, HOST, ORIGIN};
+use hyper::header::{EXPECT, ORIGIN};
 use hyper::http::uri::Authority;
-use hyper::{HeaderMap, Method, StatusCode, Version};
+use hyper::{HeaderMap, Method, StatusCode};
 use std::net::IpAddr;
 
 /// Paths that need no login.
@@ -80,14 +81,7 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
 /// # Errors
 /// The host is invalid or given twice, or an HTTP/1.1 request has none (RFC 9112, 3.2).
 fn host(request: &Request) -> Result<Option<Authority>, Problem> {
-    let mut hosts = request.headers().get_all(HOST).iter();
-    let host = hosts.next();
-    if host.is_none() && request.version() == Version::HTTP_11 {
-        return Err(Problem::bad_request("The Host field is missing."));
-    }
-    if hosts.next().is_some() {
-        return Err(Problem::bad_request("There is more than one Host field."));
-    }
+    let host = host_field(request.version(), request.headers()).map_err(Problem::bad_request)?;
     if let Some(authority) = request.uri().authority() {
         return Ok(Some(authority.clone()));
     }

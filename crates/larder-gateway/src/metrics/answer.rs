@@ -3,12 +3,13 @@
 
 use super::format::Format;
 use super::scrape::Metrics;
+use crate::host::host_field;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode, Version};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -39,9 +40,8 @@ pub(crate) async fn serve(stream: TcpStream, metrics: Arc<Metrics>) {
 }
 
 fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
-    let hosts = request.headers().get_all(HOST).iter().count();
-    if hosts > 1 || hosts == 0 && request.version() == Version::HTTP_11 {
-        return plain(StatusCode::BAD_REQUEST, "A request has one Host field.\n");
+    if let Err(fault) = host_field(request.version(), request.headers()) {
+        return plain(StatusCode::BAD_REQUEST, fault);
     }
     if request.uri().path() != "/metrics" {
         return plain(StatusCode::NOT_FOUND, "The metrics are at /metrics.\n");
