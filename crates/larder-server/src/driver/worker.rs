@@ -224,7 +224,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.server.heartbeat(self.index);
     }
 
-    /// Does one slice of maintenance; true if work is left. If the crawler is disabled, only gives memory back.
+    /// Does one slice of maintenance; true if work is left. If the crawler is disabled, does not search for
+    /// expired items.
     pub(super) fn maintain(&mut self, now: Seconds) -> bool {
         if self.maintained != now {
             self.free_cache();

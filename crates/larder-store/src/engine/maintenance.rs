@@ -39,8 +39,9 @@ pub trait Maintenance {
     /// true if there is more to do now.
     fn maintain(&mut self, now: Seconds) -> bool;
 
-    /// Returns part of the memory above a lowered limit to the system. Returns true if there is
-    /// more to return.
+    /// Does a short step of the maintenance that an operator cannot disable: returns memory above a
+    /// lowered limit to the system, and removes flushed items, if the engine can. Returns true if
+    /// there is more to do now.
     fn shrink(&mut self) -> bool {
         false
     }

@@ -80,7 +80,7 @@ impl Maintenance for Handle {
         }
         self.shared.collect();
         let crawling = self.expiry_step();
-        let shrinking = self.shrink();
+        let shrinking = self.step_to_limit();
         let aging = self.demote_idle_step();
         if !self.pin.is_in_batch() {
             self.end_writing();
@@ -92,15 +92,13 @@ impl Maintenance for Handle {
         if let Some(flash) = &self.shared.flash {
             flash.note_time(self.now.secs);
         }
-        let limits = self.shared.limits.load(Ordering::Acquire);
-        if std::mem::replace(&mut self.limits, limits) != limits {
-            self.seal_all();
-        }
-        let more = self.give_back();
+        // Flushed items are removed even if the search for expired items is disabled.
+        let searching = self.is_search_requested() && self.expiry_step();
+        let shrinking = self.step_to_limit();
         if !self.pin.is_in_batch() {
             self.end_writing();
         }
-        more
+        shrinking || searching
     }
 
     fn crawl_soon(&mut self) {

@@ -2,16 +2,26 @@
 
 use crate::segment::handle::state::Handle;
 use crate::segment::memory::table::SegmentState;
+use crate::segment::sync::Ordering;
 use std::sync::Arc;
 
 /// The maximum number of records that one step evacuates: some hundred microseconds of work.
 const STEP: usize = 256;
 
 impl Handle {
+    /// Does one step towards a lowered limit. Returns true if there is more to do now.
+    pub(crate) fn step_to_limit(&mut self) -> bool {
+        let limits = self.shared.limits.load(Ordering::Acquire);
+        if std::mem::replace(&mut self.limits, limits) != limits {
+            self.seal_all();
+        }
+        self.give_back()
+    }
+
     /// Returns one segment above the limit to the system. If none is free, evacuates records to
     /// free one, unless queued writes to flash must end first. Returns true if another step may
     /// free more. Leaves the reserve for writes.
-    pub(crate) fn give_back(&mut self) -> bool {
+    fn give_back(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         let free = {
             let mut alloc = shared.alloc();

@@ -29,6 +29,11 @@ const PAUSE_PART: u32 = 16;
 const PAUSE_MAX: u32 = 300;
 
 impl Handle {
+    /// Whether a flush or an operator has requested a search that this handle has not completed.
+    pub(crate) fn is_search_requested(&self) -> bool {
+        self.crawl.at_once || self.shared.crawls.load(Ordering::Relaxed) != self.crawl.begun
+    }
+
     /// Does one step of the search. Returns true if there is more to do now.
     pub(crate) fn expiry_step(&mut self) -> bool {
         let crawls = self.shared.crawls.load(Ordering::Relaxed);
