@@ -190,8 +190,8 @@ impl PeerListener {
         result
     }
 
-    /// Authenticates a peer, and receives its request. Refuses a member of the group that wants to
-    /// follow this node, unless this node leads and is ready to.
+    /// Authenticates a peer, and receives its request. Refuses a member of the group that requests
+    /// to follow this node, unless this node leads and is ready for followers.
     fn handshake(&self, socket: TcpStream) -> Result<AcceptedPeer, PeerError> {
         let limit = HandshakeLimit::new(HANDSHAKE_TIME, &self.stop);
         socket.set_nonblocking(false)?;

@@ -310,8 +310,7 @@ impl Member {
         self.next_read = 0;
     }
 
-    /// The record with which this member wants to replace the current one; `None`: keep the current
-    /// one.
+    /// The record that should replace the current one; `None` to keep the current one.
     fn wanted_record(&self, now: Millis) -> Option<Record> {
         let me = &self.settings.me;
         let Some(record) = &self.view.record else {

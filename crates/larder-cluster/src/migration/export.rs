@@ -136,7 +136,7 @@ impl Export<'_> {
                 }
             }
         }
-        Ok(())
+        if is_done { Ok(()) } else { Err(LocalError::Stopped.into()) }
     }
 }
 
