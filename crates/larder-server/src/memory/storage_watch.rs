@@ -20,6 +20,13 @@ struct State {
     is_flash_off: bool,
 }
 
+/// The lines of a check.
+#[derive(Default)]
+struct Lines {
+    warnings: Vec<String>,
+    error: Option<&'static str>,
+}
+
 /// The counts that a check compares with those of the last check.
 pub(crate) struct StorageCounts {
     /// The number of changes that were refused because memory was full.
@@ -31,43 +38,39 @@ pub(crate) struct StorageCounts {
 }
 
 impl StorageWatch {
-    /// Logs what has happened since the last call.
+    /// Logs the refused changes and the failures of flash since the last lines about them.
     pub(crate) fn check(&self, counts: &StorageCounts) {
-        for (is_error, line) in self.lines(counts, Instant::now()) {
-            if is_error {
-                tracing::error!("{line}");
-            } else {
-                tracing::warn!("{line}");
-            }
-        }
+        let lines = self.lines(counts, Instant::now());
+        lines.warnings.iter().for_each(|line| tracing::warn!("{line}"));
+        lines.error.iter().for_each(|line| tracing::error!("{line}"));
     }
 
-    /// The lines to log, each with a flag: true for the level error, false for a warning.
-    fn lines(&self, counts: &StorageCounts, now: Instant) -> Vec<(bool, String)> {
+    fn lines(&self, counts: &StorageCounts, now: Instant) -> Lines {
         // No code panics while it holds the lock.
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut lines = Vec::new();
+        let mut lines = Lines::default();
         if let Some(new) = state.refused.due(counts.refused, now) {
             let cause = if counts.evicts {
                 "memory is full, and no item could be evicted in time; raise -m"
             } else {
                 "memory is full, and -M forbids evictions; raise -m, or omit -M"
             };
-            lines
-                .push((false, format!("changes refused: {new} since the last such line: {cause}")));
+            let line = format!("changes refused: {new} since the last such line: {cause}");
+            lines.warnings.push(line);
         }
         let Some(flash) = &counts.flash else { return lines };
         if let Some(new) = state.flash_errors.due(flash.failures, now) {
             let line = format!(
                 "flash: {new} reads or writes of -o ext_path failed since the last such line; check the device (dmesg)"
             );
-            lines.push((false, line));
+            lines.warnings.push(line);
         }
         if flash.is_off && !state.is_flash_off {
             state.is_flash_off = true;
-            let line = "flash: turned off after repeated failures; its items are misses until larderd is \
-                        restarted with a working device";
-            lines.push((true, line.to_owned()));
+            lines.error = Some(
+                "flash: turned off after repeated failures; its items are misses until larderd is restarted \
+                 with a working device",
+            );
         }
         lines
     }
@@ -102,11 +105,13 @@ impl LoggedCount {
 mod tests {
     use super::*;
 
+    /// The lines of a check with these counts; `flash` is the number of failures, and 1 if flash is off.
     fn lines(watch: &StorageWatch, refused: u64, flash: [u64; 2], now: Instant) -> Vec<String> {
         let [errors, off] = flash;
         let gauges = FlashGauges { failures: errors, is_off: off == 1, ..FlashGauges::default() };
         let counts = StorageCounts { refused, evicts: false, flash: Some(gauges) };
-        watch.lines(&counts, now).into_iter().map(|(_, line)| line).collect()
+        let Lines { warnings, error } = watch.lines(&counts, now);
+        warnings.into_iter().chain(error.map(str::to_owned)).collect()
     }
 
     #[test]
