@@ -567,9 +567,8 @@ impl Options {
 
     /// Parses and checks a command line that contains the settings of all sources.
     fn read_words(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
-        let command = Self::full_command();
-        let arguments = words::trimmed(&command, arguments.into_iter().collect());
-        let matches = command.try_get_matches_from(arguments).map_err(OptionsError::Clap)?;
+        let matches =
+            Self::full_command().try_get_matches_from(arguments).map_err(OptionsError::Clap)?;
         let mut options = Self::from_arg_matches(&matches).map_err(OptionsError::Clap)?;
         // `-U` without `-p` sets both ports.
         if options.udp_port != 0 && matches.value_source("port") == Some(ValueSource::DefaultValue)
