@@ -1,6 +1,7 @@
 //! A server process for one test, which ends with the test.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
+pub mod pages;
 pub mod tls;
 
 use nix::sys::signal::{Signal, kill};

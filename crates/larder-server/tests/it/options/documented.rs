@@ -1,5 +1,6 @@
 //! The documentation: it contains every option of memcached, and its examples work.
 
+use crate::common::pages::root;
 use crate::common::{self, Server, larderd, stderr};
 use larder_server::stats::{PAGES, Row};
 use std::path::{Path, PathBuf};
@@ -141,10 +142,6 @@ const BINARY: &[(u8, &str, [usize; 3])] = &[
     (0x23, "gatk", [4, 1, 0]),
     (0x24, "gatkq", [4, 1, 0]),
 ];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
 
 fn compatibility() -> String {
     let text = std::fs::read_to_string(root().join("docs/compatibility.md")).unwrap();

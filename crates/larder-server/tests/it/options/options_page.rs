@@ -2,6 +2,7 @@
 //!
 //! `LARDER_WRITE_DOCS=1 cargo test -p larder-server --test it options_page` writes them.
 
+use crate::common::pages::{check_documentation, replaced};
 use std::fmt::Write as _;
 use std::process::Command;
 
@@ -159,20 +160,8 @@ fn the_page_of_options_is_generated_from_the_help() {
     let generated = format!(
         "{}\n## Extended options (`-o`)\n\nA list, separated by commas. The names that memcached \
          lacks are marked as Larder's.\n{}\n",
-        table(&options, "##", "option"),
+        table(&options, "##", "option").trim_start(),
         table(&extended, "###", "name"),
     );
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/options.md");
-    let text = std::fs::read_to_string(page).unwrap();
-    let (head, rest) = text.split_once("<!-- options -->\n").unwrap();
-    let (_, tail) = rest.split_once("<!-- end -->").unwrap();
-    let expected = format!("{head}<!-- options -->\n{generated}<!-- end -->{tail}");
-    if std::env::var_os("LARDER_WRITE_DOCS").is_some_and(|value| value == "1") {
-        return std::fs::write(page, expected).unwrap();
-    }
-    let wrong = expected.lines().zip(text.lines()).find(|(right, written)| right != written);
-    assert!(
-        text == expected,
-        "docs/options.md is not what --help prints, see the head of this file: {wrong:?}"
-    );
+    check_documentation("docs/options.md", |text| replaced(text, "options", &generated));
 }

@@ -3,6 +3,7 @@
 //! `LARDER_WRITE_DOCS=1 cargo test -p larder-server --test it statistics::` writes the tables of
 //! `docs/statistics.md` and `docs/metrics.md`.
 
+use crate::common::pages::{check_documentation, replaced, root};
 use larder_operations::{ClassCounters, Limits, ThreadCounters};
 use larder_server::log::verbosity::Verbosity;
 use larder_server::memory::memory_file::Start;
@@ -15,16 +16,11 @@ use larder_session::Settings;
 use larder_store::segment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
 
 /// The prefix of process metrics in Prometheus client libraries.
 const PROCESS: &str = "process_";
 /// The prefix of Larder's other metrics.
 const PREFIX: &str = "larder_";
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
 
 fn rows() -> impl Iterator<Item = &'static Row> {
     PAGES.into_iter().flat_map(Page::rows)
@@ -201,15 +197,6 @@ fn documented(text: &str) -> String {
 }
 
 /// The text with the part between the marks of this name replaced.
-fn replaced(text: &str, name: &str, tables: &str) -> String {
-    let (begin, end) = (format!("<!-- {name} -->\n"), "<!-- end -->\n");
-    let Some((before, rest)) = text.split_once(&begin) else {
-        panic!("no {begin:?} in the documentation");
-    };
-    let (_, after) = rest.split_once(end).unwrap_or_else(|| panic!("no end of {begin:?}"));
-    [before, &begin, "\n", tables, end, after].concat()
-}
-
 /// A table of the metrics with their labels and their statistics.
 fn metrics_table() -> String {
     let mut by_name: BTreeMap<&str, Vec<(&Row, Metric)>> = BTreeMap::new();
@@ -278,18 +265,4 @@ fn the_documentation_has_the_rows_of_the_table() {
 #[test]
 fn the_documentation_has_every_metric() {
     check_documentation("docs/metrics.md", |text| replaced(text, "metrics", &metrics_table()));
-}
-
-fn check_documentation(name: &str, documented: impl FnOnce(&str) -> String) {
-    let file = root().join(name);
-    let text = fs::read_to_string(&file).unwrap();
-    let documented = documented(&text);
-    if std::env::var_os("LARDER_WRITE_DOCS").is_some_and(|value| value == "1") {
-        return fs::write(file, documented).unwrap();
-    }
-    let wrong = documented.lines().zip(text.lines()).find(|(right, written)| right != written);
-    assert!(
-        text == documented,
-        "{name} is not what the table says, see the head of this file: {wrong:?}"
-    );
 }
