@@ -132,7 +132,7 @@ class ThreadsTest < Minitest::Test
     wait_until("the request") { @silent.accepted == 1 && thread.stop? }
     thread.raise(IOError)
     assert_raises(IOError) { thread.join }
-    assert_match(/in time/, error.message)
+    assert_match(/deadline/, error.message)
   end
 
   def test_handled_signals_do_not_end_a_call
