@@ -10,7 +10,7 @@ const BOUNDS: Bounds =
 /// Reads a stream that arrives in `pieces`, and formats its requests.
 ///
 /// # Panics
-/// The reader consumes no bytes or too many, an incomplete request wants no further bytes, or the
+/// The reader consumes no bytes or too many, an incomplete request needs no further bytes, or the
 /// fast path gives another result.
 pub fn resp_requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> {
     let (mut seen, mut input) = (Vec::new(), Vec::new());

@@ -23,7 +23,7 @@ def test_followers_answer_lookups(etcd):
         leader, (follower, _) = group.leader(), group.followers()
         assert client(follower).set("a", "1"), "changes go to the leader"
         wait_for_same_keys(group)
-        wait_until(lambda: follower.seen()["serves_reads"] == "1", "a copy that is new enough")
+        wait_until(lambda: follower.seen()["serves_reads"] == "1", "a replica that is recent enough")
         assert leader.seen()["serves_reads"] == "0"
         before = gets(leader)
         for _ in range(20):
@@ -44,7 +44,7 @@ def test_a_lagging_follower_does_not_answer_lookups(etcd):
         leader, follower = group.leader(), group.followers()[0]
         assert client(leader).set("a", "1")
         wait_for_same_keys(group)
-        wait_until(lambda: follower.seen()["serves_reads"] == "1", "a copy that is new enough")
+        wait_until(lambda: follower.seen()["serves_reads"] == "1", "a replica that is recent enough")
         follower.signal(signal.SIGSTOP)
         wait_until(lambda: leader.seen()["in_sync"].split() == [leader.name], "the leader alone")
         assert client(leader).set("a", "2")
@@ -66,7 +66,7 @@ def test_a_node_in_a_full_sync_does_not_answer_lookups(etcd):
         leader, follower = group.leader(), group.followers()[0]
         assert client(leader).set("kept", "1")
         wait_for_same_keys(group)
-        wait_until(lambda: follower.seen()["serves_reads"] == "1", "a copy that is new enough")
+        wait_until(lambda: follower.seen()["serves_reads"] == "1", "a replica that is recent enough")
         noise = b"".join(b"set %s%d 0 0 1 noreply\r\nx\r\n" % (b"f" * 200, number) for number in range(20_000))
         copies = int(follower.stats("replication")["full_syncs_received"])
         with leader.connect() as sock, follower.connect() as reader:
@@ -78,18 +78,18 @@ def test_a_node_in_a_full_sync_does_not_answer_lookups(etcd):
             while time.monotonic() < end:
                 reader.sendall(b"get kept\r\n")
                 assert reader.recv(100) == b"VALUE kept 0 1\r\n1\r\nEND\r\n"
-        assert int(follower.stats("replication")["full_syncs_received"]) > copies, "it has copied meanwhile"
+        assert int(follower.stats("replication")["full_syncs_received"]) > copies, "another full sync"
 
 
 def test_a_follower_of_a_partitioned_leader_does_not_answer_lookups():
     """Leader and follower are partitioned together, so another leader may have changed the items."""
     with Etcd() as own, Group(own, 3, "--read-lag", "1") as group:
         leader, (follower, still) = group.leader(), group.followers()
-        wait_until(lambda: follower.seen()["serves_reads"] == "1", "a copy that is new enough")
+        wait_until(lambda: follower.seen()["serves_reads"] == "1", "a replica that is recent enough")
         own.process.send_signal(signal.SIGSTOP)
         still.signal(signal.SIGSTOP)
         wait_until(lambda: leader.seen()["serving"] == "0", "a leader in doubt")
-        wait_until(lambda: follower.seen()["serves_reads"] == "0", "a copy that nobody knows the age of")
+        wait_until(lambda: follower.seen()["serves_reads"] == "0", "a replica of unknown age")
         assert no_leader(follower)
         assert float(follower.stats("replication")["link_lag"]) < 60, "what is not known is no lag"
         own.process.send_signal(signal.SIGCONT)

@@ -79,9 +79,9 @@ def test_a_lower_limit_evicts_step_by_step(region, name):
     server = region.restart(server, name, "-m", "48")
     # The values stay right during the evictions.
     filled.compare(server, may_miss=True)
-    with client(server) as meanwhile:
-        assert meanwhile.set("new", b"1")
-        assert meanwhile.get("new") == b"1"
+    with client(server) as cache:
+        assert cache.set("new", b"1")
+        assert cache.get("new") == b"1"
     wait_until(lambda: int(server.stats()["bytes"]) <= 48 * MIB, "evicting down to the limit")
     wait_until(lambda: region.allocated() <= 48 * MIB + ALLOWANCE, "giving memory back")
     kept = filled.compare(server, may_miss=True)

@@ -234,13 +234,13 @@ impl Harness<'_> {
         self.run_with(server, work, |_| Ok(()))
     }
 
-    /// As [`run_monitored`](Self::run_monitored), and calls `meanwhile` repeatedly. Stops the server if
-    /// `meanwhile` fails.
+    /// Does the work of [`run_monitored`](Self::run_monitored), and calls `check` repeatedly until `work` returns.
+    /// Stops the server if `check` fails.
     fn run_with<T: Send>(
         &self,
         server: &mut Launched,
         work: impl FnOnce() -> Result<T, String> + Send,
-        mut meanwhile: impl FnMut(&mut Launched) -> Result<(), String>,
+        mut check: impl FnMut(&mut Launched) -> Result<(), String>,
     ) -> Result<T, String> {
         let mut failed = None;
         std::thread::scope(|scope| {
@@ -248,7 +248,7 @@ impl Harness<'_> {
             while !worker.is_finished() {
                 std::thread::sleep(POLL_INTERVAL);
                 if failed.is_none()
-                    && let Err(reason) = meanwhile(server)
+                    && let Err(reason) = check(server)
                 {
                     failed = Some(reason);
                 }
