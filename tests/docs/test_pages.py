@@ -108,8 +108,11 @@ def test_page_gives_the_output_that_it_shows(name, tmp_path):
                 continue
             shell.stdin.write(f"{block}\necho; echo END OF BLOCK\n")
             shell.stdin.flush()
-            output = "".join(iter(shell.stdout.readline, "END OF BLOCK\n"))
-            assert output_lines(output) == expected, block
+            output = []
+            while (line := shell.stdout.readline()) != "END OF BLOCK\n":
+                assert line, f"the shell has ended: {(tmp_path / 'log').read_text()}"
+                output.append(line)
+            assert output_lines("".join(output)) == expected, block
     finally:
         # The shell, and the servers that the page does not stop.
         os.killpg(shell.pid, signal.SIGTERM)
