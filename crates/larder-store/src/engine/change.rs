@@ -88,6 +88,14 @@ pub enum NewValue<'v> {
     PrependUploaded,
 }
 
+impl NewValue<'_> {
+    /// Whether the value counts as a new item: all do but a number as long as the old value, whose
+    /// length in bytes `old_len` returns.
+    pub(crate) fn makes_item(&self, old_len: impl FnOnce() -> Option<usize>) -> bool {
+        !matches!(*self, Self::Number { width, .. } if old_len() == Some(width))
+    }
+}
+
 /// The greatest width to which a number is padded, in bytes.
 pub const NUMBER_WIDTH_MAX: usize = 4096;
 

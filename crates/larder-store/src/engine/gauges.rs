@@ -9,7 +9,8 @@ pub struct Gauges {
     /// Bytes that memcached would count for the items in memory (see [`SizeClasses::footprint`]),
     /// and the length of the items on flash.
     pub bytes: u64,
-    /// Items stored since the start, or since the last reset.
+    /// Items stored since the start, or since the last reset. As in memcached, a new expiry and a number that keeps its
+    /// length make no new item.
     pub items_total: u64,
     /// Live items that the engine dropped from memory to make room, without those that it demoted
     /// to flash, since the start or the last reset.

@@ -277,6 +277,7 @@ impl Update<'_> {
     ) -> Result<Verdict, Refusal> {
         let uploaded = upload.as_ref().map_or(&[][..], Upload::bytes);
         let old = self.live.map_or(&[][..], |live| &live.value);
+        let is_new = value.makes_item(|| self.live.map(|live| live.value.len()));
         let pieces = pieces(&value, old, uploaded);
         self.take_room(pieces.iter().map(|piece| piece.len()).sum(), &value, upload.as_ref())?;
         let bytes = match value {
@@ -294,7 +295,9 @@ impl Update<'_> {
             self.now.secs,
             fetched,
         );
-        self.core.stats.store();
+        if is_new {
+            self.core.stats.store();
+        }
         self.count_in(&record);
         if let (Some(dead), None) = (self.found, self.live) {
             self.core.count_reclaimed(self.key.bytes.len(), dead, false);

@@ -105,6 +105,7 @@ impl<'u> Update<'u, '_> {
                     return Err(Shortage::Refused(Refusal::TooLarge));
                 }
                 let cas = self.choose_cas(cas);
+                let is_new = value.makes_item(|| self.live().map(|found| found.record.value_len()));
                 let new = |value| NewRecord {
                     attributes,
                     cas,
@@ -125,6 +126,9 @@ impl<'u> Update<'u, '_> {
                         self.publish(&new, false)?;
                     }
                     _ => self.put(new([&[]; 3]), value, upload)?,
+                }
+                if is_new {
+                    self.writer.member.stats.store();
                 }
                 Ok(cas)
             }

@@ -86,7 +86,6 @@ impl Update<'_, '_> {
         let (class, footprint) =
             shared.class_of_parts(self.key.bytes.len(), value_len, attributes.client_flags);
         let (table, member) = (shared.table(), self.writer.member);
-        member.stats.store();
         let Some(found) = &self.found else {
             return member.block.add_item(table, class, footprint);
         };

@@ -29,6 +29,7 @@ for_every_engine! {
     the_prefix_of_a_key_is_another_key
     the_longest_key_is_found_and_a_longer_one_is_refused
     statistics_follow_the_items
+    items_in_place_are_not_counted_as_stored
     statistics_are_the_same_from_every_handle
 }
 
@@ -406,6 +407,30 @@ fn statistics_follow_the_items<S: Subject>() {
     }
     let gauges = engine.gauges();
     assert_eq!((gauges.items, gauges.bytes), (0, 0));
+}
+
+/// A new expiry, and a number that keeps its length, are no new items, as in memcached.
+fn items_in_place_are_not_counted_as_stored<S: Subject>() {
+    let mut engine = engine::<S>();
+    let stored = |engine: &mut S::Handle| engine.gauges().items_total;
+    let put_number = |engine: &mut S::Handle, text: &[u8]| {
+        let mut digits = [0; 20];
+        digits[..text.len()].copy_from_slice(text);
+        let (len, width) = (u8::try_from(text.len()).unwrap(), text.len());
+        let value = NewValue::Number { digits, len, width };
+        put(engine, b"n", value, Attributes::default(), NewCas::Fresh).unwrap();
+    };
+    put_number(&mut engine, b"8");
+    put_number(&mut engine, b"9");
+    assert_eq!(stored(&mut engine), 1);
+    put_number(&mut engine, b"10");
+    assert_eq!(stored(&mut engine), 2);
+    set(&mut engine, b"n", b"11").unwrap();
+    assert_eq!(stored(&mut engine), 3);
+    for expiry in [Expiry::At(after(100)), Expiry::At(after(1_000_000)), Expiry::Never] {
+        amend(&mut engine, b"n", Attributes { expiry, ..Attributes::default() }, NewCas::Same);
+        assert_eq!(stored(&mut engine), 3, "{expiry:?}");
+    }
 }
 
 fn statistics_are_the_same_from_every_handle<S: Subject>() {
