@@ -1,6 +1,8 @@
 //! Reading of RESP requests without a session.
 
-use larder_protocol::resp::{Bounds, Command, Read, fast_get, read, split_line};
+use larder_protocol::resp::{
+    Bounds, Command, Discarded, OversizedRest, Read, fast_get, read, split_line,
+};
 
 /// The limits. Fuzz inputs are shorter than the longest request, because the fault of a longer one depends on how it is
 /// split.
@@ -14,9 +16,28 @@ const BOUNDS: Bounds =
 /// fast path gives another result.
 pub fn resp_requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> {
     let (mut seen, mut input) = (Vec::new(), Vec::new());
+    let mut oversized: Option<OversizedRest> = None;
     for piece in pieces {
         input.extend_from_slice(piece);
         loop {
+            if let Some(rest) = &mut oversized {
+                match rest.discard(&input) {
+                    Discarded::All { consumed } => {
+                        seen.push("oversized".to_owned());
+                        oversized = None;
+                        input.drain(..consumed);
+                    }
+                    Discarded::Part { consumed, wanted } => {
+                        assert!(wanted > 0, "an incomplete request must want further bytes");
+                        input.drain(..consumed);
+                        break;
+                    }
+                    Discarded::Fault(fault) => {
+                        seen.push(format!("{fault:?}"));
+                        return seen;
+                    }
+                }
+            }
             let consumed = match read(&input, &BOUNDS) {
                 Read::Request { request, consumed } => {
                     if let Some((key, len)) = fast_get(&input) {
@@ -44,6 +65,10 @@ pub fn resp_requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> 
                 Read::Incomplete { wanted } => {
                     assert!(wanted > 0, "an incomplete request must want further bytes");
                     break;
+                }
+                Read::Oversized { rest, consumed } => {
+                    oversized = Some(rest);
+                    consumed
                 }
                 Read::Fault(fault) => {
                     seen.push(format!("{fault:?}"));

@@ -8,6 +8,9 @@ pub const ARGUMENTS_MAX: i64 = 1 << 20;
 /// The longest line in bytes: an inline request, or the length of an array or a bulk string.
 pub const LINE_LEN_MAX: usize = 64 << 10;
 
+/// The longest argument in bytes that is discarded rather than a fault: redis-server's `proto-max-bulk-len`.
+const DISCARDED_LEN_MAX: usize = 512 << 20;
+
 /// Limits of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -46,8 +49,70 @@ pub enum Read<'b> {
         /// A lower bound of the number of missing bytes.
         wanted: usize,
     },
+    /// An argument is too long to be kept. Its bytes follow the first `consumed` bytes.
+    Oversized {
+        /// The rest of the request, to be discarded before it is answered with an error.
+        rest: OversizedRest,
+        /// The length of the request in bytes up to the argument.
+        consumed: usize,
+    },
     /// A protocol violation: answer, then close the connection.
     Fault(ProtocolError),
+}
+
+/// The rest of a request with an argument that is too long to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OversizedRest {
+    /// The missing bytes of the current argument, its line end included.
+    bytes: usize,
+    /// The number of arguments after it.
+    arguments: usize,
+}
+
+/// The result of discarding bytes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discarded {
+    /// The first `consumed` bytes are the last ones of the request.
+    All {
+        /// The number of discarded bytes.
+        consumed: usize,
+    },
+    /// The request continues after the first `consumed` bytes.
+    Part {
+        /// The number of discarded bytes.
+        consumed: usize,
+        /// A lower bound of the number of missing bytes.
+        wanted: usize,
+    },
+    /// A protocol violation: answer, then close the connection.
+    Fault(ProtocolError),
+}
+
+impl OversizedRest {
+    /// Discards the request's bytes at the start of `input`.
+    pub fn discard(&mut self, input: &[u8]) -> Discarded {
+        let mut rest = input;
+        loop {
+            let arrived = self.bytes.min(rest.len());
+            rest = rest.get(arrived..).unwrap_or_default();
+            self.bytes -= arrived;
+            let consumed = input.len() - rest.len();
+            if self.bytes > 0 {
+                return Discarded::Part { consumed, wanted: self.bytes };
+            }
+            if self.arguments == 0 {
+                return Discarded::All { consumed };
+            }
+            match bulk_len(rest, DISCARDED_LEN_MAX) {
+                Step::Is((len, behind)) => {
+                    (self.bytes, rest) = (len + 2, behind);
+                    self.arguments -= 1;
+                }
+                Step::Incomplete(wanted) => return Discarded::Part { consumed, wanted },
+                Step::Fault(fault) => return Discarded::Fault(fault),
+            }
+        }
+    }
 }
 
 /// A complete request: a command and its arguments.
@@ -194,7 +259,7 @@ fn read_array<'b>(input: &'b [u8], rest: &'b [u8], bounds: &Bounds) -> Read<'b> 
     };
     let (mut at, mut name) = (rest, None);
     let mut after_name = rest;
-    for _ in 0..count {
+    for index in 0..count {
         match bulk(at, bulk_len_max) {
             Step::Is((argument, behind)) => {
                 at = behind;
@@ -206,6 +271,9 @@ fn read_array<'b>(input: &'b [u8], rest: &'b [u8], bounds: &Bounds) -> Read<'b> 
             Step::Fault(ProtocolError::BulkLength { too_long: true }) if bounds.needs_login => {
                 return Read::Fault(ProtocolError::UnauthenticatedBulkLength);
             }
+            Step::Fault(ProtocolError::BulkLength { too_long: true }) => {
+                return oversized(input, at, count - index - 1);
+            }
             Step::Fault(fault) => return Read::Fault(fault),
         }
     }
@@ -216,6 +284,18 @@ fn read_array<'b>(input: &'b [u8], rest: &'b [u8], bounds: &Bounds) -> Read<'b> 
     let arguments =
         Arguments { rest: after_name.get(..words).unwrap_or_default(), left: count - 1 };
     Read::Request { request: Request { raw, name: name.unwrap_or_default(), arguments }, consumed }
+}
+
+/// The result for a request whose next argument, which starts at `at`, is too long to be kept.
+fn oversized<'b>(input: &[u8], at: &[u8], arguments: usize) -> Read<'b> {
+    match bulk_len(at, DISCARDED_LEN_MAX) {
+        Step::Is((len, behind)) => {
+            let rest = OversizedRest { bytes: len + 2, arguments };
+            Read::Oversized { rest, consumed: input.len() - behind.len() }
+        }
+        Step::Incomplete(wanted) => Read::Incomplete { wanted },
+        Step::Fault(fault) => Read::Fault(fault),
+    }
 }
 
 const UNAUTHENTICATED_ARGUMENTS_MAX: i64 = 10;
@@ -237,6 +317,20 @@ fn number_line(input: &[u8], too_long: ProtocolError) -> Step<(Option<i64>, &[u8
 
 /// Splits off a bulk string. As in redis-server, the two bytes after it may be any.
 fn bulk(input: &[u8], len_max: usize) -> Step<(&[u8], &[u8])> {
+    let (len, rest) = match bulk_len(input, len_max) {
+        Step::Is(head) => head,
+        Step::Incomplete(wanted) => return Step::Incomplete(wanted),
+        Step::Fault(fault) => return Step::Fault(fault),
+    };
+    match rest.split_at_checked(len) {
+        Some((bytes, [_, _, rest @ ..])) => Step::Is((bytes, rest)),
+        _ => Step::Incomplete(len.saturating_add(2) - rest.len()),
+    }
+}
+
+/// Splits off the line with the length of a bulk string.
+#[inline]
+fn bulk_len(input: &[u8], len_max: usize) -> Step<(usize, &[u8])> {
     let Some((&first, rest)) = input.split_first() else { return Step::Incomplete(1) };
     // Like redis-server, check the first byte only after the whole line has arrived.
     let (len, rest) = match number_line(rest, ProtocolError::LongBulkLength) {
@@ -251,10 +345,7 @@ fn bulk(input: &[u8], len_max: usize) -> Step<(&[u8], &[u8])> {
     if len > len_max {
         return Step::Fault(ProtocolError::BulkLength { too_long: true });
     }
-    match rest.split_at_checked(len) {
-        Some((bytes, [_, _, rest @ ..])) => Step::Is((bytes, rest)),
-        _ => Step::Incomplete(len.saturating_add(2) - rest.len()),
-    }
+    Step::Is((len, rest))
 }
 
 fn read_line(input: &[u8]) -> Read<'_> {
@@ -279,9 +370,28 @@ mod tests {
     /// Reads a stream that arrives in pieces. Returns one line per request.
     fn reads(pieces: &[&[u8]], bounds: &Bounds) -> Vec<String> {
         let (mut seen, mut input) = (Vec::new(), Vec::new());
+        let mut oversized: Option<OversizedRest> = None;
         for piece in pieces {
             input.extend_from_slice(piece);
             loop {
+                if let Some(rest) = &mut oversized {
+                    match rest.discard(&input) {
+                        Discarded::All { consumed } => {
+                            seen.push("oversized".to_owned());
+                            oversized = None;
+                            input.drain(..consumed);
+                        }
+                        Discarded::Part { consumed, wanted } => {
+                            assert!(wanted > 0);
+                            input.drain(..consumed);
+                            break;
+                        }
+                        Discarded::Fault(fault) => {
+                            seen.push(format!("{fault:?}"));
+                            return seen;
+                        }
+                    }
+                }
                 let consumed = match read(&input, bounds) {
                     Read::Request { request, consumed } => {
                         let words = std::iter::once(request.name).chain(request.arguments);
@@ -299,6 +409,10 @@ mod tests {
                     Read::Incomplete { wanted } => {
                         assert!(wanted > 0);
                         break;
+                    }
+                    Read::Oversized { rest, consumed } => {
+                        assert_eq!(oversized.replace(rest), None);
+                        consumed
                     }
                     Read::Fault(fault) => {
                         seen.push(format!("{fault:?}"));
@@ -351,9 +465,24 @@ mod tests {
             (b"*1\r\nGET\r\n", "NotBulk(71)"),
             (b"*1\r\n$-1\r\n", "BulkLength { too_long: false }"),
             (b"*1\r\n$01\r\n", "BulkLength { too_long: false }"),
-            (b"*1\r\n$1001\r\n", "BulkLength { too_long: true }"),
+            (b"*1\r\n$536870913\r\n", "BulkLength { too_long: true }"),
         ] {
             check(stream, &BOUNDS, &[fault]);
+        }
+    }
+
+    #[test]
+    fn a_request_with_a_too_long_argument_is_discarded() {
+        let long = [&b"$1001\r\n"[..], &[b'*'; 1001], b"\r\n"].concat();
+        let stream = [b"*4\r\n$3\r\nSET\r\n", &long[..], &long, b"$1\r\nx\r\n*1\r\n$4\r\nPING\r\n"];
+        check(&stream.concat(), &BOUNDS, &["oversized", "PING"]);
+        for (rest, fault) in [
+            ("x", "NotBulk(120)"),
+            ("$-1", "BulkLength { too_long: false }"),
+            ("$536870913", "BulkLength { too_long: true }"),
+        ] {
+            let stream = [b"*2\r\n", &long[..], rest.as_bytes(), b"\r\n"].concat();
+            check(&stream, &BOUNDS, &[fault]);
         }
     }
 

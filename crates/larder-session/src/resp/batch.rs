@@ -6,7 +6,8 @@ use crate::session::resp_state::State;
 use arrayvec::ArrayVec;
 use larder_operations::CommandClass;
 use larder_protocol::resp::{
-    Bounds, KEY_LEN_MAX, ProtocolError, Read, Request, Verb, fast_get, fast_set, read,
+    Bounds, KEY_LEN_MAX, OversizedRest, ProtocolError, Read, Request, Verb, fast_get, fast_set,
+    read,
 };
 use larder_store::Engine;
 
@@ -103,6 +104,11 @@ pub(super) enum BatchEnd<'b> {
     Incomplete {
         wanted: usize,
     },
+    /// A request with an argument that is too long to be kept, which follows the first `consumed` bytes.
+    Oversized {
+        rest: OversizedRest,
+        consumed: usize,
+    },
     Fault(ProtocolError),
 }
 
@@ -162,6 +168,7 @@ pub(super) fn gather<'b, E: Engine>(
             Read::Line { line, consumed } => break BatchEnd::Line { line, consumed },
             Read::Nothing { consumed } => break BatchEnd::Nothing { consumed },
             Read::Incomplete { wanted } => break BatchEnd::Incomplete { wanted },
+            Read::Oversized { rest, consumed } => break BatchEnd::Oversized { rest, consumed },
             Read::Fault(fault) => break BatchEnd::Fault(fault),
         }
     };

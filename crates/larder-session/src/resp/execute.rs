@@ -11,7 +11,8 @@ use arrayvec::ArrayVec;
 use larder_protocol::Parser;
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{
-    Command, CommandError, ProtocolError, Read, Request, Verb, read, split_line,
+    Command, CommandError, Discarded, OversizedRest, ProtocolError, Read, Request, Verb, read,
+    split_line,
 };
 use larder_store::{Engine, HashedKey};
 
@@ -162,7 +163,36 @@ impl<E: Engine> Session<E> {
                     Err(fault) => self.fail(fault, end + consumed, output),
                 }
             }
+            BatchEnd::Oversized { rest, consumed } => {
+                poll.left = poll.left.saturating_sub(1);
+                self.pending = Pending::DiscardRequest(rest);
+                Step::advance(end + consumed)
+            }
             BatchEnd::Fault(fault) => self.fail(fault, input.len(), output),
+        }
+    }
+
+    /// Discards more of a request with a too long argument, and refuses the request at its end.
+    pub(crate) fn resume_discard_request(
+        &mut self,
+        mut rest: OversizedRest,
+        input: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Step {
+        match rest.discard(input) {
+            Discarded::All { consumed } => {
+                let transaction = self.resp.as_mut().and_then(|state| state.transaction.as_mut());
+                if let Some(transaction) = transaction {
+                    transaction.has_failed = true;
+                }
+                reply::error(&CommandError::TooLarge, output);
+                Step::advance(consumed)
+            }
+            Discarded::Part { consumed, wanted } => {
+                self.pending = Pending::DiscardRequest(rest);
+                Step::finish(consumed, Next::Read { wanted })
+            }
+            Discarded::Fault(fault) => self.fail(fault, input.len(), output),
         }
     }
 

@@ -192,7 +192,9 @@ impl<E: Engine> Session<E> {
                 State::Fetching
             }
             Pending::Idle => State::Waiting,
-            Pending::Discard { .. } | Pending::DiscardLine => State::Swallowing,
+            Pending::Discard { .. } | Pending::DiscardLine | Pending::DiscardRequest(_) => {
+                State::Swallowing
+            }
             Pending::Receive(_) | Pending::ForwardUpload(_) => State::Receiving,
             Pending::Forward(_) | Pending::ScatterGather(_) => State::Fetching,
             Pending::Send(_) => State::Sending,

@@ -7,6 +7,7 @@ use crate::session::key_scan::KeyScan;
 use crate::session::resp_state::KeyProgress;
 use arrayvec::ArrayVec;
 use larder_operations::{AnsweredCounts, CommandClass, Tags};
+use larder_protocol::resp::OversizedRest;
 use larder_protocol::{Parser, Store};
 use larder_store::{Engine, Lease, Refusal};
 use std::collections::VecDeque;
@@ -26,6 +27,7 @@ use std::ops::Range;
 ///  Idle ─▶ Forward ─▶ Idle                   another node answers requests
 ///  Idle ─▶ ForwardUpload ─▶ Forward ─▶ Idle  another node answers a store with a long value
 ///  Idle ─▶ ScatterGather ─▶ Idle             several groups answer requests, possibly this server's among them
+///  Idle ─▶ DiscardLine | DiscardRequest ─▶ Idle
 ///  Idle ─▶ Dump | KeyScan ─▶ Idle            a command walks over items
 ///  Idle ─▶ Watch                             until the connection closes
 /// ```
@@ -38,6 +40,8 @@ pub(crate) enum Pending<E: Engine> {
     },
     /// Discards the input up to the next LF.
     DiscardLine,
+    /// Discards the rest of a RESP request, then writes an error.
+    DiscardRequest(OversizedRest),
     /// Waits for the replies to forwarded requests.
     Forward(Box<ForwardedRequests>),
     /// Waits for the replies to requests that were sent to several groups.
@@ -68,7 +72,8 @@ impl<E: Engine> Pending<E> {
         match self {
             Self::Receive(arriving) => arriving.head.capacity(),
             Self::KeyScan(scanning) => scanning.reserved,
-            Self::Idle | Self::Discard { .. } | Self::DiscardLine => 0,
+            Self::Idle | Self::Discard { .. } => 0,
+            Self::DiscardLine | Self::DiscardRequest(_) => 0,
             Self::Forward(_) | Self::ScatterGather(_) | Self::ForwardUpload(_) => 0,
             Self::Send(_) | Self::Dump(_) | Self::Watch(_) => 0,
         }
