@@ -13,6 +13,7 @@ use larder_protocol::reply::{Servers, StatsRefusal};
 use larder_protocol::{Credentials, Parser};
 use larder_store::{Engine, Seconds, SizeClasses};
 use std::cell::Cell;
+use std::sync::Arc;
 use std::task::Waker;
 
 /// The start of a server's clock, in Unix seconds.
@@ -20,6 +21,9 @@ pub const START: Seconds = Seconds(1_700_000_000);
 
 /// Opens a route to the leader of a group.
 pub type OpenRoute = Box<dyn Fn(Group, Conversation) -> Box<dyn Route> + Send>;
+
+/// Completes a pending read or acknowledgement of an engine.
+pub type Complete = Arc<dyn Fn() + Send + Sync>;
 
 /// The host of the server's sessions.
 pub struct TestHost {
@@ -153,7 +157,7 @@ pub struct TestServer<E: Engine> {
     /// The time.
     pub now: Seconds,
     /// Completes a pending read or acknowledgement; `None` if the engine has none.
-    pub complete: Option<fn(&mut E)>,
+    pub complete: Option<Complete>,
 }
 
 impl<E: Engine> TestServer<E> {
@@ -283,9 +287,8 @@ impl<E: Engine> TestClient<E> {
             self.answered.add_all(&progress.answered);
             self.unsent_max = self.unsent_max.max(self.unsent.len());
             if progress.hold || progress.next == Next::Wait {
-                let complete =
-                    server.complete.expect("sessions wait only for engines with `complete`");
-                complete(&mut server.engine);
+                let complete = server.complete.as_ref();
+                complete.expect("sessions wait only for engines with `complete`")();
                 has_waited = true;
                 continue;
             }

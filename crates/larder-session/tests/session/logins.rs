@@ -40,7 +40,7 @@ const OUT_OF_MEMORY: u16 = 0x82;
 type Case = (&'static str, Vec<Vec<u8>>, &'static [u16]);
 
 /// The replies to `input`, sent at once and byte by byte, and whether the session closed the connection.
-fn talk<E: TestEngine>(server: &mut TestServer<E>, input: &[u8]) -> (Vec<u8>, bool) {
+fn talk(server: &mut TestServer, input: &[u8]) -> (Vec<u8>, bool) {
     let [whole, split] = [input.len().max(1), 1].map(|len| {
         let mut client = server.client();
         input.chunks(len).for_each(|piece| client.send(server, piece));
@@ -51,14 +51,14 @@ fn talk<E: TestEngine>(server: &mut TestServer<E>, input: &[u8]) -> (Vec<u8>, bo
     whole
 }
 
-fn server<E: TestEngine>(opening: Parser) -> TestServer<E> {
-    let mut server = new_server();
+fn server(engine: TestEngine, opening: Parser) -> TestServer {
+    let mut server = new_server(engine);
     server.opening = opening;
     server
 }
 
 #[track_caller]
-fn answers<E: TestEngine>(server: &mut TestServer<E>, input: &[u8], answer: &[u8], closed: bool) {
+fn answers(server: &mut TestServer, input: &[u8], answer: &[u8], closed: bool) {
     let got = talk(server, input);
     assert_eq!((text(&got.0), got.1), (text(answer), closed), "{}", text(input));
 }
@@ -91,12 +91,12 @@ fn packets(mut bytes: &[u8]) -> Vec<(u8, u16, String)> {
 }
 
 /// The statuses of the replies to binary requests, and whether the session closed the connection.
-fn statuses<E: TestEngine>(server: &mut TestServer<E>, requests: &[Vec<u8>]) -> (Vec<u16>, bool) {
+fn statuses(server: &mut TestServer, requests: &[Vec<u8>]) -> (Vec<u16>, bool) {
     let (answer, closed) = talk(server, &requests.concat());
     (packets(&answer).into_iter().map(|packet| packet.1).collect(), closed)
 }
 
-fn text_refuses_requests_before_a_login<E: TestEngine>() {
+fn text_refuses_requests_before_a_login(engine: TestEngine) {
     let lines = [
         "get a",
         "gets a b",
@@ -136,7 +136,7 @@ fn text_refuses_requests_before_a_login<E: TestEngine>() {
         "set a 0 0 13x",
         "\u{80}binary",
     ];
-    let mut server = server::<E>(Parser::TEXT_LOGIN);
+    let mut server = server(engine, Parser::TEXT_LOGIN);
     for line in lines {
         let input = [line.as_bytes(), b"\r\n"].concat();
         answers(&mut server, &input, UNAUTHENTICATED, false);
@@ -148,8 +148,8 @@ fn text_refuses_requests_before_a_login<E: TestEngine>() {
     answers(&mut server, b"get a any\r\n", b"END\r\n", false);
 }
 
-fn text_logs_in<E: TestEngine>() {
-    let mut server = server::<E>(Parser::TEXT_LOGIN);
+fn text_logs_in(engine: TestEngine) {
+    let mut server = server(engine, Parser::TEXT_LOGIN);
     let lines =
         ["set any 0 0 13", "set k flags ttl 13 noreply", "set   k   0 0  13 ", "set 1 2 3 13"];
     for line in lines {
@@ -166,8 +166,8 @@ fn text_logs_in<E: TestEngine>() {
     answers(&mut server, b"get any\r\n", UNAUTHENTICATED, false);
 }
 
-fn text_refuses_malformed_logins<E: TestEngine>() {
-    let mut server = server::<E>(Parser::TEXT_LOGIN);
+fn text_refuses_malformed_logins(engine: TestEngine) {
+    let mut server = server(engine, Parser::TEXT_LOGIN);
     let failure = "CLIENT_ERROR authentication failure";
     let cases: [(&[u8], &str); 9] = [
         (b"set a 0 0 8\r\nann pass\r\n", failure),
@@ -190,8 +190,8 @@ fn text_refuses_malformed_logins<E: TestEngine>() {
     }
 }
 
-fn text_limits_the_length_of_a_login<E: TestEngine>() {
-    let mut server = server::<E>(Parser::TEXT_LOGIN);
+fn text_limits_the_length_of_a_login(engine: TestEngine) {
+    let mut server = server(engine, Parser::TEXT_LOGIN);
     answers(&mut server, &[b's'; 2047], b"", false);
     answers(&mut server, &[b's'; 2048], b"", true);
     let keys = [&b"get "[..], &b"key ".repeat(1000)].concat();
@@ -205,8 +205,8 @@ fn text_limits_the_length_of_a_login<E: TestEngine>() {
     assert!(client.unread.is_empty());
 }
 
-fn binary_refuses_requests_before_a_login<E: TestEngine>() {
-    let mut server = server::<E>(Parser::BINARY_LOGIN);
+fn binary_refuses_requests_before_a_login(engine: TestEngine) {
+    let mut server = server(engine, Parser::BINARY_LOGIN);
     for op in (0..=255).filter(|op| ![VERSION, LIST, AUTH, STEP].contains(op)) {
         for request in [packet(op, &[], &[], &[]), packet(op, &[0; 8], b"key", b"value")] {
             let (answer, closed) = talk(&mut server, &[request, sasl(AUTH, MESSAGE)].concat());
@@ -220,8 +220,8 @@ fn binary_refuses_requests_before_a_login<E: TestEngine>() {
     answers(&mut server, b"get key\r\n", b"END\r\n", false);
 }
 
-fn binary_logs_in<E: TestEngine>() {
-    let mut server = server::<E>(Parser::BINARY_LOGIN);
+fn binary_logs_in(engine: TestEngine) {
+    let mut server = server(engine, Parser::BINARY_LOGIN);
     let get = packet(GET, &[], b"key", &[]);
     let requests = [packet(LIST, &[], &[], &[]), sasl(AUTH, MESSAGE), get];
     let (answer, closed) = talk(&mut server, &requests.concat());
@@ -252,8 +252,8 @@ fn binary_logs_in<E: TestEngine>() {
     }
 }
 
-fn sasl_allows_one_login<E: TestEngine>() {
-    let mut server = server::<E>(Parser::BINARY_LOGIN);
+fn sasl_allows_one_login(engine: TestEngine) {
+    let mut server = server(engine, Parser::BINARY_LOGIN);
     let good = || sasl(AUTH, MESSAGE);
     let bad = || sasl(AUTH, b"\0ann\0wrong");
     let start = || sasl(AUTH, b"");
@@ -325,36 +325,36 @@ fn sasl_allows_one_login<E: TestEngine>() {
     }
 }
 
-fn logins_are_counted<E: TestEngine>() {
-    let count = |server: &TestServer<E>| {
+fn logins_are_counted(engine: TestEngine) {
+    let count = |server: &TestServer| {
         let thread = &server.counters.thread;
         (thread.auth_cmds.get(), thread.auth_errors.get())
     };
-    let mut text = server::<E>(Parser::TEXT_LOGIN);
+    let mut text = server(engine, Parser::TEXT_LOGIN);
     let input = [b"get abc\r\nset a 0 0 3\r\nann\r\nset a 0 0 5\r\nann x\r\n", LOGIN].concat();
     text.replies_to(&[&input[..], LOGIN].concat());
     assert_eq!(count(&text), (2, 1), "a store after the login is not a login");
-    let mut binary = server::<E>(Parser::BINARY_LOGIN);
+    let mut binary = server(engine, Parser::BINARY_LOGIN);
     let list = packet(LIST, &[], &[], &[]);
     let requests = [list, sasl(AUTH, b"x"), sasl(STEP, b""), sasl(AUTH, b""), sasl(STEP, MESSAGE)];
     binary.replies_to(&requests.concat());
     assert_eq!(count(&binary), (3, 2));
 }
 
-fn other_dialects_are_refused<E: TestEngine>() {
+fn other_dialects_are_refused(engine: TestEngine) {
     let noop = packet(NOOP, &[], &[], &[]);
     for opening in [Parser::BINARY, Parser::BINARY_LOGIN] {
-        answers(&mut server::<E>(opening), b"get a\r\n", b"", true);
+        answers(&mut server(engine, opening), b"get a\r\n", b"", true);
     }
     let version = [packet(VERSION, &[], &[], &[]), b"\n".to_vec()].concat();
-    answers(&mut server::<E>(Parser::TEXT), &version, b"ERROR\r\n", false);
-    answers(&mut server::<E>(Parser::TEXT), b"mn\r\n", b"MN\r\n", false);
-    let (answer, closed) = talk(&mut server::<E>(Parser::BINARY), &noop);
+    answers(&mut server(engine, Parser::TEXT), &version, b"ERROR\r\n", false);
+    answers(&mut server(engine, Parser::TEXT), b"mn\r\n", b"MN\r\n", false);
+    let (answer, closed) = talk(&mut server(engine, Parser::BINARY), &noop);
     assert_eq!((packets(&answer), closed), (vec![(NOOP, OK, String::new())], false));
 }
 
-fn without_a_login_sasl_is_unknown<E: TestEngine>() {
-    let mut server = new_server::<E>();
+fn without_a_login_sasl_is_unknown(engine: TestEngine) {
+    let mut server = new_server(engine);
     let requests = [packet(LIST, &[], &[], &[]), sasl(AUTH, MESSAGE), sasl(STEP, MESSAGE)];
     let quit = packet(QUIT, &[], &[], &[]);
     let expected = (vec![UNKNOWN, UNKNOWN, UNKNOWN, OK], true);

@@ -20,42 +20,44 @@ fn requests(lines: &[&str]) -> Vec<u8> {
     lines.iter().flat_map(words).collect()
 }
 
-fn client<E: TestEngine>(login_required: bool) -> TestClient<E> {
+fn client(login_required: bool) -> TestClient {
     TestClient { session: Session::resp(7, login_required), ..TestClient::new() }
 }
 
 /// The replies of a new server to `pieces`.
-fn answers<'p, E: TestEngine>(
+fn answers<'p>(
+    engine: TestEngine,
     login_required: bool,
     pieces: impl IntoIterator<Item = &'p [u8]>,
 ) -> Vec<u8> {
-    let (mut server, mut client) = (new_server::<E>(), client::<E>(login_required));
+    let (mut server, mut client) = (new_server(engine), client(login_required));
     pieces.into_iter().for_each(|piece| client.send(&mut server, piece));
     close(server, client)
 }
 
-fn close<E: TestEngine>(server: TestServer<E>, mut client: TestClient<E>) -> Vec<u8> {
+fn close(server: TestServer, mut client: TestClient) -> Vec<u8> {
     client.session.close(&server.host);
     assert_eq!(server.host.reserved(), 0, "the session releases its memory");
     client.received
 }
 
 #[track_caller]
-fn check<E: TestEngine>(login_required: bool, stream: &[u8], expected: &str) {
-    let whole = answers::<E>(login_required, [stream]);
+fn check(engine: TestEngine, login_required: bool, stream: &[u8], expected: &str) {
+    let whole = answers(engine, login_required, [stream]);
     assert_eq!(text(&whole), text(expected.as_bytes()));
     for at in 0..=stream.len() {
         let (front, back) = stream.split_at(at);
-        assert_eq!(text(&answers::<E>(login_required, [front, back])), text(&whole), "at {at}");
+        assert_eq!(text(&answers(engine, login_required, [front, back])), text(&whole), "at {at}");
     }
     let bytes = stream.chunks(1);
-    assert_eq!(text(&answers::<E>(login_required, bytes)), text(&whole), "in single bytes");
+    assert_eq!(text(&answers(engine, login_required, bytes)), text(&whole), "in single bytes");
 }
 
-for_each_engine! { values numbers expiries multi_key_commands transactions logins inline_requests large_values connections replication_roles }
+for_each_engine! { values numbers expiries multi_key_commands transactions logins inline_requests large_values oversized_arguments connections replication_roles }
 
-fn values<E: TestEngine>() {
-    check::<E>(
+fn values(engine: TestEngine) {
+    check(
+        engine,
         false,
         &requests(&[
             "GET k",
@@ -91,8 +93,9 @@ fn values<E: TestEngine>() {
     );
 }
 
-fn numbers<E: TestEngine>() {
-    check::<E>(
+fn numbers(engine: TestEngine) {
+    check(
+        engine,
         false,
         &requests(&[
             "INCR n",
@@ -116,8 +119,9 @@ fn numbers<E: TestEngine>() {
     );
 }
 
-fn expiries<E: TestEngine>() {
-    check::<E>(
+fn expiries(engine: TestEngine) {
+    check(
+        engine,
         false,
         &requests(&[
             "TTL k",
@@ -157,8 +161,9 @@ fn expiries<E: TestEngine>() {
     );
 }
 
-fn multi_key_commands<E: TestEngine>() {
-    check::<E>(
+fn multi_key_commands(engine: TestEngine) {
+    check(
+        engine,
         false,
         &requests(&[
             "MSET a 1 b 2 c 3",
@@ -178,8 +183,9 @@ fn multi_key_commands<E: TestEngine>() {
     );
 }
 
-fn transactions<E: TestEngine>() {
-    check::<E>(
+fn transactions(engine: TestEngine) {
+    check(
+        engine,
         false,
         &requests(&[
             "MULTI",
@@ -211,8 +217,9 @@ fn transactions<E: TestEngine>() {
     );
 }
 
-fn logins<E: TestEngine>() {
-    check::<E>(
+fn logins(engine: TestEngine) {
+    check(
+        engine,
         true,
         &requests(&["GET k", "HELLO 3", "AUTH wrong", "AUTH bob wrong", "PING", "AUTH bob x"]),
         "-NOAUTH Authentication required.\r\n\
@@ -227,8 +234,9 @@ fn logins<E: TestEngine>() {
     let stream =
         [request(&[b"AUTH", b"ann", b"pass word"]), requests(&["GET k", "RESET", "GET k"])];
     let expected = "+OK\r\n$-1\r\n+RESET\r\n-NOAUTH Authentication required.\r\n";
-    check::<E>(true, &stream.concat(), expected);
-    check::<E>(
+    check(engine, true, &stream.concat(), expected);
+    check(
+        engine,
         false,
         &requests(&["AUTH default x", "AUTH ann x", "AUTH x"]),
         "+OK\r\n-WRONGPASS invalid username-password pair or user is disabled.\r\n\
@@ -237,18 +245,19 @@ fn logins<E: TestEngine>() {
     );
 }
 
-fn inline_requests<E: TestEngine>() {
-    check::<E>(
+fn inline_requests(engine: TestEngine) {
+    check(engine,
         false,
         b"PING\r\n\r\nset k \"a b\"\nGET k\r\nMGET k none\r\nMULTI\r\nGET k\r\nEXEC\r\nPING x\r\n'\r\n",
         "+PONG\r\n+OK\r\n$3\r\na b\r\n*2\r\n$3\r\na b\r\n$-1\r\n+OK\r\n+QUEUED\r\n*1\r\n$3\r\na b\r\n\
          $1\r\nx\r\n-ERR Protocol error: unbalanced quotes in request\r\n",
     );
-    check::<E>(false, b"POST / HTTP/1.1\r\nHost: a\r\nPING\r\n", "");
+    check(engine, false, b"POST / HTTP/1.1\r\nHost: a\r\nPING\r\n", "");
 }
 
-fn connections<E: TestEngine>() {
-    check::<E>(
+fn connections(engine: TestEngine) {
+    check(
+        engine,
         false,
         &requests(&[
             "CLIENT ID",
@@ -279,7 +288,7 @@ fn connections<E: TestEngine>() {
 }
 
 /// A server reports its replication role. Without replication it is a master.
-fn replication_roles<E: TestEngine>() {
+fn replication_roles(engine: TestEngine) {
     let requests_sent =
         requests(&["ROLE", "INFO replication", "HELLO 2", "MULTI", "ROLE", "EXEC", "ROLE x"]);
     let hello = |role: &str| {
@@ -292,7 +301,7 @@ fn replication_roles<E: TestEngine>() {
     };
     let arity = "-ERR wrong number of arguments for 'role' command\r\n";
     let replies = |replication: Option<Replication>| {
-        let (mut server, mut client) = (new_server::<E>(), client::<E>(false));
+        let (mut server, mut client) = (new_server(engine), client(false));
         server.host.replication = replication;
         client.send(&mut server, &requests_sent);
         String::from_utf8(close(server, client)).unwrap()
@@ -327,10 +336,10 @@ fn replication_roles<E: TestEngine>() {
 }
 
 /// Values that the session sends in pieces to a slow client, and commands with more keys than a batch.
-fn large_values<E: TestEngine>() {
+fn large_values(engine: TestEngine) {
     let value = pattern(200 << 10);
     let keys: Vec<_> = (0..70).map(|i| format!("k{i}")).collect();
-    let (mut server, mut client) = (new_server::<E>(), client::<E>(false));
+    let (mut server, mut client) = (new_server(engine), client(false));
     let mut expected = Vec::new();
     for key in &keys {
         let value = if key.ends_with('5') { &value[..] } else { key.as_bytes() };
@@ -361,8 +370,45 @@ fn large_values<E: TestEngine>() {
     expected
         .extend_from_slice(b"-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n");
     expected.extend(bulk(b"k1"));
-    client.send(&mut server, &request(&[b"SET", b"k1", &long]));
-    expected.extend_from_slice(b"-ERR Protocol error: invalid bulk length\r\n");
-    assert!(client.is_closed);
     assert!(close(server, client) == expected, "the replies contain the stored values");
+}
+
+/// A too long argument is refused with an error, and nothing behind it is lost.
+fn oversized_arguments(engine: TestEngine) {
+    const TOO_LARGE: &str = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n";
+    let long = pattern(310 << 10);
+    let set = |words: &[&[u8]]| {
+        let all = [&[&b"SET"[..], b"k", &long], words].concat();
+        [request(&[b"SET", b"k", b"old"]), request(&all), request(&[b"GET", b"k"])].concat()
+    };
+    let in_transaction = [requests(&["MULTI"]), set(&[]), requests(&["EXEC", "GET k"])].concat();
+    let huge = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$536870913\r\n".to_vec();
+    let broken = [&request(&[b"SET", b"k", &long, b"x"])[..], b""].concat();
+    let broken = [&broken[..broken.len() - 7], b"?1\r\nx\r\n"].concat();
+    let kept = format!("+OK\r\n{TOO_LARGE}$3\r\nold\r\n");
+    for (stream, expected, is_closed) in [
+        (set(&[]), kept.clone(), false),
+        (set(&[b"EX", b"10", b"GET"]), kept.clone(), false),
+        (set(&[&long, b"XX"]), kept, false),
+        (
+            in_transaction,
+            format!(
+                "+OK\r\n+QUEUED\r\n{TOO_LARGE}+QUEUED\r\n\
+                 -EXECABORT Transaction discarded because of previous errors.\r\n$-1\r\n"
+            ),
+            false,
+        ),
+        (huge, "-ERR Protocol error: invalid bulk length\r\n".to_owned(), true),
+        (broken, "-ERR Protocol error: expected '$', got '?'\r\n".to_owned(), true),
+    ] {
+        for piece in [usize::MAX, 100_003, 311 << 10, 1000] {
+            let (mut server, mut client) = (new_server(engine), client(false));
+            for bytes in stream.chunks(piece) {
+                client.send(&mut server, bytes);
+                assert!(client.unread.len() < 100 << 10 || client.is_closed, "{piece}");
+            }
+            assert_eq!(client.is_closed, is_closed);
+            assert_eq!(text(&close(server, client)), text(expected.as_bytes()), "{piece}");
+        }
+    }
 }

@@ -35,15 +35,15 @@ impl Delivery {
     }
 
     /// All replies to `stream`, and whether the session closed the connection.
-    pub(crate) fn run<E: TestEngine>(&self, stream: &[u8]) -> (Vec<u8>, bool) {
-        self.run_in(new_server::<E>(), TestClient::new(), stream)
+    pub(crate) fn run(&self, engine: TestEngine, stream: &[u8]) -> (Vec<u8>, bool) {
+        self.run_in(new_server(engine), TestClient::new(), stream)
     }
 
     /// All replies to `stream` from a client of `server`, and whether the session closed the connection.
-    pub(crate) fn run_in<E: TestEngine>(
+    pub(crate) fn run_in(
         &self,
-        mut server: TestServer<E>,
-        mut client: TestClient<E>,
+        mut server: TestServer,
+        mut client: TestClient,
         stream: &[u8],
     ) -> (Vec<u8>, bool) {
         server.settings.requests_per_poll = self.requests_per_poll;
@@ -65,9 +65,9 @@ impl Delivery {
     }
 }
 
-fn same<E: TestEngine>(stream: &[u8], delivery: &Delivery) -> Result<(), TestCaseError> {
-    let whole = Delivery::at_once().run::<E>(stream);
-    let split = delivery.run::<E>(stream);
+fn same(engine: TestEngine, stream: &[u8], delivery: &Delivery) -> Result<(), TestCaseError> {
+    let whole = Delivery::at_once().run(engine, stream);
+    let split = delivery.run(engine, stream);
     prop_assert_eq!(text(&split.0), text(&whole.0), "{:?}", delivery);
     prop_assert_eq!(split.1, whole.1);
     Ok(())
@@ -147,41 +147,41 @@ pub(crate) const SAMPLER: &[u8] = b"set a 5 0 2\r\n10\r\nincr a 5\r\nget a b a\r
     ms Zm9v b 3 b k\r\nmg Zm9v b k v\r\nms a 400000x\r\nmg a S S\r\nappend a 0 0 2\r\n77\r\nget a\r\n\
     cas a 0 0 1 1\r\n1\r\ntouch a 10\r\nme zz\r\nset k 0 0 9\r\nno end !!\rstats\r\nflush_all\r\nget a\r\nquit\r\nget a\r\n";
 
-fn one_byte_at_a_time<E: TestEngine>() {
-    same::<E>(SAMPLER, &Delivery::in_pieces(vec![1])).unwrap();
+fn one_byte_at_a_time(engine: TestEngine) {
+    same(engine, SAMPLER, &Delivery::in_pieces(vec![1])).unwrap();
     let every_limit = Delivery { requests_per_poll: 1, output_max: 1, takes: 1, pieces: vec![1] };
-    same::<E>(SAMPLER, &every_limit).unwrap();
-    check(24, any_stream(2000), |stream| same::<E>(&stream.0, &Delivery::in_pieces(vec![1])));
+    same(engine, SAMPLER, &every_limit).unwrap();
+    check(24, any_stream(2000), |stream| same(engine, &stream.0, &Delivery::in_pieces(vec![1])));
 }
 
-fn cut_in_two_anywhere<E: TestEngine>() {
+fn cut_in_two_anywhere(engine: TestEngine) {
     for cut in 1..SAMPLER.len() {
-        same::<E>(SAMPLER, &Delivery::in_pieces(vec![cut, SAMPLER.len()])).unwrap();
+        same(engine, SAMPLER, &Delivery::in_pieces(vec![cut, SAMPLER.len()])).unwrap();
     }
 }
 
-fn random_cuts_under_random_limits<E: TestEngine>() {
+fn random_cuts_under_random_limits(engine: TestEngine) {
     check(200, (any_stream(200_000), any_delivery()), |(stream, delivery)| {
-        same::<E>(&stream.0, &delivery)
+        same(engine, &stream.0, &delivery)
     });
 }
 
 /// The first byte chooses the dialect, even if the first request arrives in many pieces.
-fn the_first_byte_chooses_the_dialect<E: TestEngine>() {
+fn the_first_byte_chooses_the_dialect(engine: TestEngine) {
     let large = crate::common::set("a", &[b'x'; 200_000]);
     for first in [&b"mn\r\n"[..], &large] {
         let stream = [first, b"\x80bogus\r\nmn\r\n"].concat();
         for pieces in [vec![1], vec![30], vec![70_000]] {
-            same::<E>(&stream, &Delivery::in_pieces(pieces)).unwrap();
+            same(engine, &stream, &Delivery::in_pieces(pieces)).unwrap();
         }
-        let (replies, _) = Delivery::in_pieces(vec![100_000]).run::<E>(&stream);
+        let (replies, _) = Delivery::in_pieces(vec![100_000]).run(engine, &stream);
         assert!(text(&replies).ends_with("ERROR\\r\\nMN\\r\\n"), "{}", text(&replies));
     }
 }
 
-fn garbled_streams_with_random_cuts<E: TestEngine>() {
+fn garbled_streams_with_random_cuts(engine: TestEngine) {
     check(200, (garbled_stream(1000), any_delivery()), |(stream, delivery)| {
-        same::<E>(&stream.0, &delivery)
+        same(engine, &stream.0, &delivery)
     });
 }
 
@@ -213,14 +213,13 @@ fn holds(stream: &[u8], what: &[u8]) -> bool {
 /// does not support.
 #[test]
 fn the_model_agrees() {
-    type Plain = larder_store::dashmap::Handle;
     const BINARY_STAT: &[u8] = b"\x80\x10";
     check(2000, garbled_stream(2000), |stream| {
         let unlike = [&b" E"[..], b"stats", BINARY_STAT];
         if unlike.iter().any(|what| holds(&stream.0, what)) || may_use_tags(&stream.0) {
             return Ok(());
         }
-        let session = Delivery::at_once().run::<Plain>(&stream.0);
+        let session = Delivery::at_once().run(TestEngine::Dashmap, &stream.0);
         let model = model_replies(&stream.0);
         prop_assert_eq!(text(&session.0), text(&model.0));
         prop_assert_eq!(session.1, model.1);
@@ -231,14 +230,12 @@ fn the_model_agrees() {
 /// All engines give the same replies, except for CAS values after one that a client chose, and for tags.
 #[test]
 fn the_engines_agree() {
-    type Plain = larder_store::dashmap::Handle;
-    type Ours = larder_store::segment::Handle;
     check(300, any_stream(200_000), |stream| {
         if holds(&stream.0, b" E") || may_use_tags(&stream.0) {
             return Ok(());
         }
-        let plain = Delivery::at_once().run::<Plain>(&stream.0);
-        let ours = Delivery::at_once().run::<Ours>(&stream.0);
+        let plain = Delivery::at_once().run(TestEngine::Dashmap, &stream.0);
+        let ours = Delivery::at_once().run(TestEngine::Segment, &stream.0);
         prop_assert_eq!(text(&plain.0), text(&ours.0));
         Ok(())
     });

@@ -13,7 +13,8 @@ requests_are_sent_again_after_a_leader_change requests_without_a_leader_get_erro
 requests_without_items_are_answered_locally a_long_value_is_refused_after_it_was_sent
 a_partly_answered_request_ends_at_a_leader_change }
 
-fn same<E: TestEngine + Send + 'static>(
+fn same(
+    engine: TestEngine,
     stream: &[u8],
     delivery: &Delivery,
     outcomes: &[ForwardOutcome],
@@ -23,43 +24,43 @@ fn same<E: TestEngine + Send + 'static>(
     if [&b"metadump"[..], b"mgdump"].iter().any(|what| holds(stream, what)) {
         return Ok(());
     }
-    let direct = Delivery::at_once().run::<E>(stream);
-    let (server, _) = follower::<E>(outcomes, part_len);
+    let direct = Delivery::at_once().run(engine, stream);
+    let (server, _) = follower(engine, outcomes, part_len);
     let forwarded = delivery.run_in(server, TestClient::new(), stream);
     prop_assert_eq!(text(&forwarded.0), text(&direct.0), "{:?} {:?}", delivery, outcomes);
     prop_assert_eq!(forwarded.1, direct.1);
     Ok(())
 }
 
-fn replies_equal_those_of_the_leader<E: TestEngine + Send + 'static>() {
+fn replies_equal_those_of_the_leader(engine: TestEngine) {
     for (pieces, part_len) in [(vec![usize::MAX], usize::MAX), (vec![1], 1), (vec![7, 40], 3)] {
         let delivery = Delivery { pieces, ..Delivery::at_once() };
-        same::<E>(SAMPLER, &delivery, &[], part_len).unwrap();
+        same(engine, SAMPLER, &delivery, &[], part_len).unwrap();
     }
     let parts = prop_oneof![1..100_usize, Just(usize::MAX), Just(100_000)];
     check(100, (any_stream(200_000), any_delivery(), parts), |(stream, delivery, part_len)| {
-        same::<E>(&stream.0, &delivery, &[], part_len)
+        same(engine, &stream.0, &delivery, &[], part_len)
     });
 }
 
-fn malformed_requests_are_answered_in_order<E: TestEngine + Send + 'static>() {
+fn malformed_requests_are_answered_in_order(engine: TestEngine) {
     check(150, (garbled_stream(1000), any_delivery()), |(stream, delivery)| {
-        same::<E>(&stream.0, &delivery, &[], usize::MAX)
+        same(engine, &stream.0, &delivery, &[], usize::MAX)
     });
 }
 
 /// Sessions send requests again if the first leader did not execute them.
-fn requests_are_sent_again_after_a_leader_change<E: TestEngine + Send + 'static>() {
+fn requests_are_sent_again_after_a_leader_change(engine: TestEngine) {
     let outcomes = prop::collection::vec(
         prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)],
         0..30,
     );
     check(100, (any_stream(1000), any_delivery(), outcomes), |(stream, delivery, outcomes)| {
-        same::<E>(&stream.0, &delivery, &outcomes, usize::MAX)
+        same(engine, &stream.0, &delivery, &outcomes, usize::MAX)
     });
 }
 
-fn requests_without_a_leader_get_errors<E: TestEngine + Send + 'static>() {
+fn requests_without_a_leader_get_errors(engine: TestEngine) {
     let requests: [(&[u8], &str); 12] = [
         (b"get a\r\n", "SERVER_ERROR no leader\r\n"),
         (b"get a b c\r\n", "SERVER_ERROR no leader\r\n"),
@@ -77,7 +78,7 @@ fn requests_without_a_leader_get_errors<E: TestEngine + Send + 'static>() {
     for (request, answer) in requests {
         let stream = [request, b"version\r\n", request, b"mn\r\n"].concat();
         for pieces in [vec![usize::MAX], vec![1]] {
-            let (server, _) = follower::<E>(&[ForwardOutcome::NoLeader; 200], 1);
+            let (server, _) = follower(engine, &[ForwardOutcome::NoLeader; 200], 1);
             let delivery = Delivery { pieces, ..Delivery::at_once() };
             let (replies, is_closed) = delivery.run_in(server, TestClient::new(), &stream);
             let expected = format!("{answer}VERSION 1.6.45\r\n{answer}MN\r\n");
@@ -87,7 +88,7 @@ fn requests_without_a_leader_get_errors<E: TestEngine + Send + 'static>() {
     }
     // The session discards a long value as it arrives.
     let stream = [store("set a 0 0 250000", &pattern(250_000)), b"mn\r\n".to_vec()].concat();
-    let (server, _) = follower::<E>(&[ForwardOutcome::NoLeader; 200], 1);
+    let (server, _) = follower(engine, &[ForwardOutcome::NoLeader; 200], 1);
     let (replies, _) = Delivery { pieces: vec![5000], ..Delivery::at_once() }.run_in(
         server,
         TestClient::new(),
@@ -97,9 +98,9 @@ fn requests_without_a_leader_get_errors<E: TestEngine + Send + 'static>() {
 }
 
 /// After a lost connection, the session sends reads again. A change has an unknown outcome, so it gets no reply.
-fn a_change_with_unknown_outcome_closes_the_connection<E: TestEngine + Send + 'static>() {
+fn a_change_with_unknown_outcome_closes_the_connection(engine: TestEngine) {
     let run = |stream: &[u8], outcomes: &[ForwardOutcome]| {
-        let (server, leader) = follower::<E>(outcomes, usize::MAX);
+        let (server, leader) = follower(engine, outcomes, usize::MAX);
         leader.lock().unwrap().replies_to(&set("a", b"5"));
         Delivery::at_once().run_in(server, TestClient::new(), stream)
     };
@@ -115,8 +116,8 @@ fn a_change_with_unknown_outcome_closes_the_connection<E: TestEngine + Send + 's
     }
 }
 
-fn requests_without_items_are_answered_locally<E: TestEngine + Send + 'static>() {
-    let (mut server, leader) = follower::<E>(&[], usize::MAX);
+fn requests_without_items_are_answered_locally(engine: TestEngine) {
+    let (mut server, leader) = follower(engine, &[], usize::MAX);
     leader.lock().unwrap().host.memory_limit = 0;
     let replies = server.replies_to(b"version\r\nmn\r\nstats\r\nverbosity 1\r\nget a\r\n");
     let expected = "VERSION 1.6.45\r\nMN\r\nSTAT pid 1\r\nSTAT uptime 2\r\nEND\r\nOK\r\nEND\r\n";
@@ -124,21 +125,21 @@ fn requests_without_items_are_answered_locally<E: TestEngine + Send + 'static>()
     assert_eq!(leader.lock().unwrap().counters.thread.cmd_touch.get(), 0);
 }
 
-fn resp_requests_are_forwarded<E: TestEngine + Send + 'static>() {
+fn resp_requests_are_forwarded(engine: TestEngine) {
     let stream =
         b"set a 5\r\nget a\r\nincr a\r\nmget a b\r\nping\r\nhello 3\r\nget none\r\nmulti\r\n\
         incr a\r\necho hi\r\nget a\r\nexec\r\ndel a b\r\ndbsize\r\nflushall\r\nget a\r\nsetx\r\n\
         *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nabc\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\nreset\r\nget b\r\n\
         multi\r\nset b 1\r\nget b\r\nexec\r\nquit\r\n";
-    let client = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
+    let client = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
     // `dbsize` counts the items of this server, which has none.
     let stream = String::from_utf8_lossy(stream).replace("dbsize\r\n", "");
-    let direct = Delivery::at_once().run_in(new_server::<E>(), client(), stream.as_bytes());
+    let direct = Delivery::at_once().run_in(new_server(engine), client(), stream.as_bytes());
     assert!(direct.0.len() > 200 && direct.1, "{}", text(&direct.0));
     for pieces in [vec![usize::MAX], vec![1], vec![3, 50]] {
         for part_len in [1, usize::MAX] {
             for outcomes in [vec![], vec![ForwardOutcome::Retry; 8]] {
-                let (server, _) = follower::<E>(&outcomes, part_len);
+                let (server, _) = follower(engine, &outcomes, part_len);
                 let delivery = Delivery { pieces: pieces.clone(), ..Delivery::at_once() };
                 let forwarded = delivery.run_in(server, client(), stream.as_bytes());
                 assert_eq!(
@@ -149,18 +150,18 @@ fn resp_requests_are_forwarded<E: TestEngine + Send + 'static>() {
             }
         }
     }
-    let (server, _) = follower::<E>(&[ForwardOutcome::NoLeader; 50], 1);
+    let (server, _) = follower(engine, &[ForwardOutcome::NoLeader; 50], 1);
     let replies = Delivery::at_once().run_in(server, client(), b"get a\r\nping\r\nset a 1\r\n").0;
     let error = "-MASTERDOWN this group of servers has no leader\r\n";
     assert_eq!(String::from_utf8_lossy(&replies), format!("{error}+PONG\r\n{error}"));
 }
 
 /// The session learns that the group has no leader while it forwards a long value, or after it has forwarded all of it.
-fn a_long_value_is_refused_after_it_was_sent<E: TestEngine + Send + 'static>() {
+fn a_long_value_is_refused_after_it_was_sent(engine: TestEngine) {
     let stream = [store("set a 0 0 250000", &pattern(250_000)), b"version\r\n".to_vec()].concat();
     for outcome in [ForwardOutcome::NoLeader, ForwardOutcome::Retry] {
         for late in [false, true] {
-            let (mut server, _) = follower::<E>(&[], usize::MAX);
+            let (mut server, _) = follower(engine, &[], usize::MAX);
             let open = server.host.leader.take().unwrap();
             server.host.leader = Some(Box::new(move |group, conversation| {
                 let inner = open(group, conversation);
@@ -209,7 +210,7 @@ impl Route for FixedOutcome {
 
 /// Another node becomes leader while a request for many keys is partly answered. The new leader
 /// could only answer the whole request.
-fn a_partly_answered_request_ends_at_a_leader_change<E: TestEngine + Send + 'static>() {
+fn a_partly_answered_request_ends_at_a_leader_change(engine: TestEngine) {
     let keys = " k".repeat(8);
     let serves_reads = [false, true];
     let requests = ["mget", "get", "gat 0"].into_iter();
@@ -217,10 +218,9 @@ fn a_partly_answered_request_ends_at_a_leader_change<E: TestEngine + Send + 'sta
     {
         let request = format!("{request}{keys}\r\n");
         let is_resp = request.starts_with('m');
-        let session = if is_resp { Session::<E>::resp(0, false) } else { Session::new() };
-        let (mut server, _) = follower::<E>(&[], usize::MAX);
+        let session = if is_resp { Session::resp(0, false) } else { Session::new() };
+        let (mut server, _) = follower(engine, &[], usize::MAX);
         let open = server.host.leader.take();
-        server.complete = E::WAITS.then_some(E::complete_read);
         server.replies_to(&set("k", &pattern(3000)));
         server.settings.output_max = 4000;
         let (mut client, mut first) = (TestClient { session, ..TestClient::new() }, Vec::new());
@@ -232,7 +232,6 @@ fn a_partly_answered_request_ends_at_a_leader_change<E: TestEngine + Send + 'sta
         // Another node becomes leader.
         server.host.leader = open;
         server.host.serves_reads = serves_reads;
-        server.complete = server.complete.or(Some(|_| ()));
         client.send(&mut server, b"version\r\n");
         let replies = String::from_utf8_lossy(&client.received);
         if serves_reads && !request.starts_with("gat") {

@@ -4,10 +4,10 @@
 use super::leader::member;
 use super::scattering::by_last_byte;
 use crate::common::conversation::Conversation;
-use crate::common::{TestServer, classes};
-use larder_session::{Next, Progress, Session, State};
+use crate::common::{Session, TestCache, TestEngine, TestServer, classes};
+use larder_session::{Next, Progress, State};
 use larder_store::cache::Cache;
-use larder_store::journal::{AckMode, Journaled, JournaledCache, Journals};
+use larder_store::journal::{AckMode, JournaledCache, Journals};
 use larder_store::{Updates, dashmap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -118,7 +118,7 @@ fn read_ahead_does_not_delay_an_answered_session() {
         loop {
             match it.poll().next {
                 // The test completes one read at a time, so that the other reads stay pending.
-                Next::Wait => assert_eq!(it.server.engine.storage().complete(1), 1),
+                Next::Wait => assert_eq!(it.storage.complete(1), 1),
                 Next::Yield => (),
                 Next::Read { .. } => break,
                 next => panic!("{next:?}"),
@@ -131,7 +131,7 @@ fn read_ahead_does_not_delay_an_answered_session() {
 /// A cache with one follower, for which the test acknowledges changes.
 struct Leader {
     journals: Arc<Journals>,
-    server: TestServer<Journaled<dashmap::Handle>>,
+    server: TestServer,
 }
 
 const FOLLOWER: u64 = 7;
@@ -144,15 +144,12 @@ impl Leader {
         let config =
             dashmap::Config { limit_bytes: 1 << 20, cas: true, classes: classes(), seed: 1 };
         let cache = JournaledCache::new(dashmap::Cache::new(config), Arc::clone(&journals));
+        let TestCache { cache, .. } = TestCache::new(cache);
         Self { server: TestServer::new(cache.engine(), 1 << 18, classes()), journals }
     }
 
     /// Polls a session with a request.
-    fn poll(
-        &mut self,
-        session: &mut Session<Journaled<dashmap::Handle>>,
-        request: &str,
-    ) -> (String, Progress) {
+    fn poll(&mut self, session: &mut Session, request: &str) -> (String, Progress) {
         let mut output = Vec::new();
         let progress = self.server.poll(session, request.as_bytes(), &mut output);
         (String::from_utf8(output).unwrap(), progress)
@@ -203,7 +200,7 @@ fn the_ack_mode_determines_held_replies() {
 fn a_change_in_a_scattered_batch_is_held() {
     for mode in [AckMode::None, AckMode::Deletes] {
         let (mut it, mut session) = (Leader::new(mode), Session::new());
-        let (server, _) = member::<dashmap::Handle>(2, false, &[], usize::MAX);
+        let (server, _) = member(TestEngine::Dashmap, 2, false, &[], usize::MAX);
         let host = &mut it.server.host;
         (host.leader, host.leads, host.shard_map) = (server.host.leader, true, by_last_byte(2));
         it.server.settings.forwards = true;

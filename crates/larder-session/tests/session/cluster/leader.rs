@@ -1,7 +1,8 @@
 //! An in-process leader of a group, and servers that forward requests to it.
 
-use crate::common::{TestClient, TestEngine, TestServer, new_server};
+use crate::common::{TestCache, TestClient, TestEngine, TestServer, new_server};
 use larder_session::{ForwardId, ForwardOutcome, Route, Session};
+use larder_store::cache::Cache as _;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
@@ -9,12 +10,12 @@ use std::task::Waker;
 type Outcomes = Arc<Mutex<Vec<ForwardOutcome>>>;
 
 /// A server that the test shares with the routes to it.
-pub(super) type Shared<E> = Arc<Mutex<TestServer<E>>>;
+pub(super) type Shared = Arc<Mutex<TestServer>>;
 
 /// A route to the leader of a group in this process. Replies arrive in parts of `part_len` bytes.
-struct Leader<E: TestEngine> {
-    server: Shared<E>,
-    client: TestClient<E>,
+struct Leader {
+    server: Shared,
+    client: TestClient,
     /// The requests of each [`Route::pass`], in order.
     passed: Vec<Requests>,
     passes: u64,
@@ -34,7 +35,7 @@ struct Requests {
     delay: usize,
 }
 
-impl<E: TestEngine + Send + 'static> Route for Leader<E> {
+impl Route for Leader {
     fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> ForwardId {
         assert!(
             self.passed.last().is_none_or(|last| last.is_complete),
@@ -112,7 +113,7 @@ impl<E: TestEngine + Send + 'static> Route for Leader<E> {
     }
 }
 
-impl<E: TestEngine> Leader<E> {
+impl Leader {
     fn execute(&mut self, at: usize) {
         let one = &mut self.passed[at];
         if one.is_complete && one.answer.is_none() && one.outcome == ForwardOutcome::Done {
@@ -134,31 +135,33 @@ impl<E: TestEngine> Leader<E> {
 }
 
 /// A server that forwards requests to a leader, and that leader.
-pub(super) fn follower<E: TestEngine + Send + 'static>(
+pub(super) fn follower(
+    engine: TestEngine,
     outcomes: &[ForwardOutcome],
     part_len: usize,
-) -> (TestServer<E>, Shared<E>) {
-    let (server, mut leaders) = member(1, false, outcomes, part_len);
+) -> (TestServer, Shared) {
+    let (server, mut leaders) = member(engine, 1, false, outcomes, part_len);
     (server, leaders.remove(0))
 }
 
 /// A server that forwards requests to the leaders of `groups` groups, and these leaders. `are_one`: one server leads all
 /// groups.
-pub(super) fn member<E: TestEngine + Send + 'static>(
+pub(super) fn member(
+    engine: TestEngine,
     groups: usize,
     are_one: bool,
     outcomes: &[ForwardOutcome],
     part_len: usize,
-) -> (TestServer<E>, Vec<Shared<E>>) {
-    let mut server = new_server::<E>();
-    let new = || Arc::new(Mutex::new(new_server::<E>()));
+) -> (TestServer, Vec<Shared>) {
+    let mut server = new_server(engine);
+    let new = || Arc::new(Mutex::new(new_server(engine)));
     let leaders: Vec<_> =
         if are_one { vec![new(); groups] } else { (0..groups).map(|_| new()).collect() };
     let at = leaders.clone();
     let outcomes: Outcomes = Arc::new(Mutex::new(outcomes.to_vec()));
     server.settings.forwards = true;
-    // The leader wakes the session, so waits need no completion.
-    server.complete = Some(|_| ());
+    // The leader wakes the session, so waits for it need no completion.
+    server.complete = server.complete.or_else(|| Some(Arc::new(|| ())));
     server.host.leader = Some(Box::new(move |group, conversation| {
         let client = TestClient { session: Session::forwarded(conversation), ..TestClient::new() };
         Box::new(Leader {
@@ -173,6 +176,15 @@ pub(super) fn member<E: TestEngine + Send + 'static>(
         })
     }));
     (server, leaders)
+}
+
+/// Gives a server and its leader the same new cache.
+pub(super) fn share_items(engine: TestEngine, server: &mut TestServer, leader: &mut TestServer) {
+    let TestCache { cache, complete } = engine.cache();
+    (server.engine, leader.engine) = (cache.engine(), cache.engine());
+    if complete.is_some() {
+        (server.complete, leader.complete) = (complete.clone(), complete);
+    }
 }
 
 pub(super) fn holds(stream: &[u8], what: &[u8]) -> bool {

@@ -1,8 +1,7 @@
 //! Sessions of a read-only replica: it answers reads, refuses changes, and answers later requests as usual, for any
 //! cuts of the input.
 
-use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
-use larder_session::Session;
+use crate::common::{Session, TestClient, TestEngine, new_server, pattern, set, store, text};
 
 for_each_engine! { reads_are_answered_and_changes_refused binary_requests_are_refused_by_a_status
 resp_changes_get_readonly }
@@ -10,13 +9,14 @@ resp_changes_get_readonly }
 const REFUSED: &str = "SERVER_ERROR this server is a replica: send changes to its leader\r\n";
 
 /// The replies to `stream` in pieces of `step` bytes, after the requests of `filled`.
-fn answers<E: TestEngine>(
-    session: Session<E>,
+fn answers(
+    engine: TestEngine,
+    session: Session,
     filled: &[u8],
     stream: &[u8],
     step: usize,
 ) -> Vec<u8> {
-    let mut server = new_server::<E>();
+    let mut server = new_server(engine);
     server.replies_to(filled);
     server.settings.read_only = true;
     let mut client = TestClient { session, ..TestClient::new() };
@@ -26,7 +26,7 @@ fn answers<E: TestEngine>(
     client.received
 }
 
-fn reads_are_answered_and_changes_refused<E: TestEngine>() {
+fn reads_are_answered_and_changes_refused(engine: TestEngine) {
     let filled = [set("k", b"1"), set("l", b"2")].concat();
     let changes: Vec<Vec<u8>> = [
         &b"set k 0 0 1\r\n9\r\n"[..],
@@ -62,7 +62,7 @@ fn reads_are_answered_and_changes_refused<E: TestEngine>() {
         let steps: &[usize] =
             if change.len() > 1000 { &[usize::MAX, 4000] } else { &[usize::MAX, 1, 7] };
         for step in steps {
-            let received = answers::<E>(Session::new(), &filled, &stream, *step);
+            let received = answers(engine, Session::new(), &filled, &stream, *step);
             let name = text(&change[..change.len().min(40)]);
             assert_eq!(
                 String::from_utf8_lossy(&received),
@@ -76,7 +76,7 @@ fn reads_are_answered_and_changes_refused<E: TestEngine>() {
         &b"set k 0 0 1 noreply\r\n9\r\ndelete k noreply\r\nincr k 1 noreply\r\nflush_all noreply\r\n"[..],
         reads,
     ];
-    let received = answers::<E>(Session::new(), &filled, &stream.concat(), usize::MAX);
+    let received = answers(engine, Session::new(), &filled, &stream.concat(), usize::MAX);
     assert_eq!(String::from_utf8_lossy(&received), answer);
 }
 
@@ -89,7 +89,7 @@ fn binary(code: u8, key: &[u8], extras: &[u8], value: &[u8]) -> Vec<u8> {
     [&out, extras, key, value].concat()
 }
 
-fn binary_requests_are_refused_by_a_status<E: TestEngine>() {
+fn binary_requests_are_refused_by_a_status(engine: TestEngine) {
     let (none, count) = ([0; 8], [0; 20]);
     for request in [
         binary(0x01, b"k", &none, b"9"),
@@ -103,7 +103,7 @@ fn binary_requests_are_refused_by_a_status<E: TestEngine>() {
         binary(0x1d, b"k", &[0; 4], b""),
     ] {
         let stream = [&request[..], &binary(0x00, b"k", b"", b"")].concat();
-        let received = answers::<E>(Session::new(), &set("k", b"1"), &stream, usize::MAX);
+        let received = answers(engine, Session::new(), &set("k", b"1"), &stream, usize::MAX);
         assert_eq!(received[6..8], [0, 0x83], "{:x}", request[1]);
         let len = u32::from_be_bytes(received[8..12].try_into().unwrap()) as usize;
         let next = &received[24 + len..];
@@ -111,7 +111,7 @@ fn binary_requests_are_refused_by_a_status<E: TestEngine>() {
     }
 }
 
-fn resp_changes_get_readonly<E: TestEngine>() {
+fn resp_changes_get_readonly(engine: TestEngine) {
     let refused = "-READONLY You can't write against a read only replica.\r\n";
     for line in [
         "SET k 9",
@@ -139,7 +139,7 @@ fn resp_changes_get_readonly<E: TestEngine>() {
         let expected = format!("{refused}{read}+OK\r\n{refused}{aborted}{read}");
         for step in [usize::MAX, 5] {
             let session = Session::resp(7, false);
-            let received = answers::<E>(session, &set("k", b"1"), stream.as_bytes(), step);
+            let received = answers(engine, session, &set("k", b"1"), stream.as_bytes(), step);
             assert_eq!(String::from_utf8_lossy(&received), expected, "{line}");
         }
     }

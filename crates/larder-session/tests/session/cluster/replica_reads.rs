@@ -1,6 +1,6 @@
 //! Followers that answer lookups from their own items.
 
-use super::leader::{follower, holds};
+use super::leader::{follower, holds, share_items};
 use crate::common::{TestClient, TestEngine, set, text};
 use crate::splits::{Delivery, any_delivery, any_stream, check};
 use larder_session::Session;
@@ -10,8 +10,8 @@ for_each_engine! { a_replica_answers_lookups a_recent_replica_replies_like_its_l
 
 /// A follower answers lookups from its own items. In this test, its items differ from the leader's,
 /// to tell the replies apart.
-fn a_replica_answers_lookups<E: TestEngine + Send + 'static>() {
-    let resp = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
+fn a_replica_answers_lookups(engine: TestEngine) {
+    let resp = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
     let cases = [
         ("get a\r\n", "VALUE a 0 4\r\ncopy\r\nEND\r\n", false),
         ("get none a none a\r\n", "VALUE a 0 4\r\ncopy\r\nVALUE a 0 4\r\ncopy\r\nEND\r\n", false),
@@ -36,13 +36,11 @@ fn a_replica_answers_lookups<E: TestEngine + Send + 'static>() {
         ("ping\r\nget a\r\nping\r\n", "+PONG\r\n$4\r\ncopy\r\n+PONG\r\n", true),
     ];
     for (requests, answers, is_resp) in cases {
-        let (mut server, leader) = follower::<E>(&[], usize::MAX);
+        let (mut server, leader) = follower(engine, &[], usize::MAX);
         leader.lock().unwrap().replies_to(&set("a", b"leader"));
         let open = server.host.leader.take();
-        server.complete = E::WAITS.then_some(E::complete_read);
         server.replies_to(&set("a", b"copy"));
         server.host.leader = open;
-        server.complete = server.complete.or(Some(|_| ()));
         server.host.serves_reads = true;
         let client = if is_resp { resp() } else { TestClient::new() };
         let (replies, is_closed) = Delivery::at_once().run_in(server, client, requests.as_bytes());
@@ -52,17 +50,14 @@ fn a_replica_answers_lookups<E: TestEngine + Send + 'static>() {
 }
 
 /// A follower with the same items as its leader gives the same replies, for any cuts of the input.
-fn a_recent_replica_replies_like_its_leader<E: TestEngine + Send + 'static>() {
+fn a_recent_replica_replies_like_its_leader(engine: TestEngine) {
     check(100, (any_stream(1000), any_delivery()), |(stream, delivery)| {
         if [&b"metadump"[..], b"mgdump"].iter().any(|what| holds(&stream.0, what)) {
             return Ok(());
         }
-        let direct = Delivery::at_once().run::<E>(&stream.0);
-        let (mut server, leader) = follower::<E>(&[], usize::MAX);
-        let (here, there) = E::pair();
-        server.engine = here;
-        leader.lock().unwrap().engine = there;
-        server.complete = E::WAITS.then_some(E::complete_read as fn(&mut E)).or(server.complete);
+        let direct = Delivery::at_once().run(engine, &stream.0);
+        let (mut server, leader) = follower(engine, &[], usize::MAX);
+        share_items(engine, &mut server, &mut leader.lock().unwrap());
         server.host.serves_reads = true;
         let forwarded = delivery.run_in(server, TestClient::new(), &stream.0);
         prop_assert_eq!(text(&forwarded.0), text(&direct.0), "{:?}", delivery);

@@ -43,7 +43,8 @@ pub(super) fn by_last_byte(groups: u16) -> Option<Box<dyn GroupMap + Send>> {
 }
 
 /// Checks that `groups` groups give the replies of one server. If `leads`, this server leads one of them.
-fn same<E: TestEngine + Send + 'static>(
+fn same(
+    engine: TestEngine,
     stream: &[u8],
     delivery: &Delivery,
     outcomes: &[ForwardOutcome],
@@ -53,19 +54,16 @@ fn same<E: TestEngine + Send + 'static>(
     if [&b"metadump"[..], b"mgdump"].iter().any(|what| holds(stream, what)) {
         return Ok(());
     }
-    let direct = Delivery::at_once().run::<E>(stream);
+    let direct = Delivery::at_once().run(engine, stream);
     let counts = [&b"gets"[..], b"gats", b"\x80", b" c", b"cas ", b"me "];
     let shows_cas = counts.iter().any(|what| holds(stream, what));
     if shows_cas && leads && groups > 1 {
         return Ok(());
     }
     // Each group has its own CAS values, so one server leads all groups if replies contain them.
-    let (mut server, _) = member::<E>(groups.into(), shows_cas, outcomes, part_len);
+    let (mut server, _) = member(engine, groups.into(), shows_cas, outcomes, part_len);
     server.host.leads = leads;
     server.host.shard_map = by_last_byte(groups);
-    if leads && E::WAITS {
-        server.complete = Some(E::complete_read);
-    }
     let scattered = delivery.run_in(server, TestClient::new(), stream);
     prop_assert_eq!(
         text(&scattered.0),
@@ -79,29 +77,29 @@ fn same<E: TestEngine + Send + 'static>(
     Ok(())
 }
 
-fn many_groups_reply_like_one_server<E: TestEngine + Send + 'static>() {
+fn many_groups_reply_like_one_server(engine: TestEngine) {
     for (pieces, part_len) in [(vec![usize::MAX], usize::MAX), (vec![1], 1), (vec![7, 40], 3)] {
         let delivery = Delivery { pieces, ..Delivery::at_once() };
         for leads in [false, true] {
-            same::<E>(SAMPLER, &delivery, &[], (3, leads, part_len)).unwrap();
+            same(engine, SAMPLER, &delivery, &[], (3, leads, part_len)).unwrap();
         }
     }
     let parts = prop_oneof![1..100_usize, Just(usize::MAX), Just(100_000)];
     let shape = (1..5_u16, any::<bool>(), parts);
     check(200, (any_stream(200_000), any_delivery(), shape), |(stream, delivery, shape)| {
-        same::<E>(&stream.0, &delivery, &[], shape)
+        same(engine, &stream.0, &delivery, &[], shape)
     });
 }
 
-fn malformed_requests_are_answered_in_order_by_many_groups<E: TestEngine + Send + 'static>() {
+fn malformed_requests_are_answered_in_order_by_many_groups(engine: TestEngine) {
     let shape = (1..5_u16, any::<bool>(), Just(usize::MAX));
     check(200, (garbled_stream(1000), any_delivery(), shape), |(stream, delivery, shape)| {
-        same::<E>(&stream.0, &delivery, &[], shape)
+        same(engine, &stream.0, &delivery, &[], shape)
     });
 }
 
 /// Sessions send requests again to the new owner of their key.
-fn requests_follow_moved_keys<E: TestEngine + Send + 'static>() {
+fn requests_follow_moved_keys(engine: TestEngine) {
     let outcomes = prop::collection::vec(
         prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)],
         0..40,
@@ -109,12 +107,12 @@ fn requests_follow_moved_keys<E: TestEngine + Send + 'static>() {
     let shape = (1..5_u16, any::<bool>(), Just(usize::MAX));
     let all = (any_stream(1000), any_delivery(), outcomes, shape);
     check(200, all, |(stream, delivery, outcomes, shape)| {
-        same::<E>(&stream.0, &delivery, &outcomes, shape)
+        same(engine, &stream.0, &delivery, &outcomes, shape)
     });
 }
 
 /// Multi-key commands are split among the owners of their keys.
-fn resp_commands_are_scattered<E: TestEngine + Send + 'static>() {
+fn resp_commands_are_scattered(engine: TestEngine) {
     // `a`, `d` and `g` belong to one group; `b` and `c` to two others.
     let stream = b"set a 5\r\nset b 6\r\nset c 7\r\nget a\r\nget b\r\nget c\r\nincr a\r\nping\r\n\
         mget a d g a\r\nmset a 1 d 2 g 3\r\nmget g d a\r\ndel a d\r\nexists a d g g\r\n\
@@ -123,18 +121,15 @@ fn resp_commands_are_scattered<E: TestEngine + Send + 'static>() {
         mset a 1 b 2 c 3 d 4 e 5 a 6\r\nmget a b c d e f a b\r\nexists a b c x a\r\ntouch a b x\r\n\
         del a b x c\r\nmget a b\r\nmulti\r\nmset a 1 b 2\r\nmget b a\r\nunlink a b c\r\nexec\r\nmset a\r\nmset a 1 b\r\n\
         touch a d g\r\nunlink b\r\nset d 1\r\nset e 2\r\nflushall\r\nget d\r\nget e\r\nquit\r\n";
-    let client = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
-    let direct = Delivery::at_once().run_in(new_server::<E>(), client(), stream);
+    let client = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
+    let direct = Delivery::at_once().run_in(new_server(engine), client(), stream);
     assert!(direct.0.len() > 200 && direct.1, "{}", text(&direct.0));
     for (pieces, part_len) in [(vec![usize::MAX], usize::MAX), (vec![1], 1), (vec![3, 50], 2)] {
         for (outcomes, leads) in [(0, false), (0, true), (8, false), (8, true)] {
             let (mut server, _) =
-                member::<E>(3, false, &vec![ForwardOutcome::Retry; outcomes], part_len);
+                member(engine, 3, false, &vec![ForwardOutcome::Retry; outcomes], part_len);
             server.host.leads = leads;
             server.host.shard_map = by_last_byte(3);
-            if leads && E::WAITS {
-                server.complete = Some(E::complete_read);
-            }
             let delivery = Delivery { pieces: pieces.clone(), ..Delivery::at_once() };
             let scattered = delivery.run_in(server, client(), stream);
             assert_eq!(
@@ -180,7 +175,7 @@ fn any_redis_command() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// Random commands, with any number of groups, and with keys that move in between.
-fn random_resp_commands_are_scattered<E: TestEngine + Send + 'static>() {
+fn random_resp_commands_are_scattered(engine: TestEngine) {
     let outcomes = prop::collection::vec(
         prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)],
         0..40,
@@ -188,16 +183,13 @@ fn random_resp_commands_are_scattered<E: TestEngine + Send + 'static>() {
     let commands = prop::collection::vec(any_redis_command(), 1..12);
     let parts = prop_oneof![1..100_usize, Just(usize::MAX)];
     let all = (commands, any_delivery(), outcomes, (1..5_u16, any::<bool>(), parts));
-    let client = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
+    let client = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
     check(300, all, |(commands, delivery, outcomes, (groups, leads, part_len))| {
         let stream = commands.concat();
-        let direct = Delivery::at_once().run_in(new_server::<E>(), client(), &stream);
-        let (mut server, _) = member::<E>(groups.into(), false, &outcomes, part_len);
+        let direct = Delivery::at_once().run_in(new_server(engine), client(), &stream);
+        let (mut server, _) = member(engine, groups.into(), false, &outcomes, part_len);
         server.host.leads = leads;
         server.host.shard_map = by_last_byte(groups);
-        if leads && E::WAITS {
-            server.complete = Some(E::complete_read);
-        }
         let scattered = delivery.run_in(server, client(), &stream);
         prop_assert_eq!(text(&scattered.0), text(&direct.0), "{:?} {:?}", delivery, outcomes);
         prop_assert_eq!(scattered.1, direct.1);
@@ -206,22 +198,22 @@ fn random_resp_commands_are_scattered<E: TestEngine + Send + 'static>() {
 }
 
 /// A transaction ends within a batch, and the owners of the keys answer the requests behind it.
-fn a_transaction_ends_within_a_batch<E: TestEngine + Send + 'static>() {
+fn a_transaction_ends_within_a_batch(engine: TestEngine) {
     let command = |words: &[&[u8]]| {
         let mut out = Vec::new();
         larder_protocol::encode::resp::command(words, &mut out);
         out
     };
-    let client = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
+    let client = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
     let multi = command(&[b"SET", b"a", b"5"]).into_iter().chain(command(&[b"MULTI"]));
     let stream: Vec<u8> = multi
         .chain([command(&[b"MSET", b"a"]), command(&[b"EXEC"]), command(&[b"GET", b"a"])].concat())
         .chain([command(&[b"MULTI"]), command(&[b"INCR", b"a"]), command(&[b"DISCARD"])].concat())
         .chain([command(&[b"INCR", b"a"]), command(&[b"GET", b"a"])].concat())
         .collect();
-    let direct = Delivery::at_once().run_in(new_server::<E>(), client(), &stream);
+    let direct = Delivery::at_once().run_in(new_server(engine), client(), &stream);
     for piece in 1..=stream.len() {
-        let (mut server, _) = member::<E>(2, false, &[], usize::MAX);
+        let (mut server, _) = member(engine, 2, false, &[], usize::MAX);
         server.host.shard_map = by_last_byte(2);
         let delivery = Delivery { pieces: vec![piece], ..Delivery::at_once() };
         let scattered = delivery.run_in(server, client(), &stream);
@@ -230,8 +222,8 @@ fn a_transaction_ends_within_a_batch<E: TestEngine + Send + 'static>() {
 }
 
 /// The connection to the owner of some keys is lost, or their group has no leader.
-fn a_multi_key_command_fails_with_one_of_its_parts<E: TestEngine + Send + 'static>() {
-    let client = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
+fn a_multi_key_command_fails_with_one_of_its_parts(engine: TestEngine) {
+    let client = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
     let no_leader = "-MASTERDOWN this group of servers has no leader\r\n";
     let nothing = String::new;
     let found = || "*3\r\n$-1\r\n$-1\r\n$-1\r\n+PONG\r\n".to_owned();
@@ -247,7 +239,8 @@ fn a_multi_key_command_fails_with_one_of_its_parts<E: TestEngine + Send + 'stati
         ("del a b c", ForwardOutcome::NoLeader, format!("{no_leader}+PONG\r\n"), false),
         ("mset a 1 b 2 c 3", ForwardOutcome::NoLeader, format!("{no_leader}+PONG\r\n"), false),
     ] {
-        let (mut server, _) = member::<E>(3, false, &[ForwardOutcome::Done, outcome], usize::MAX);
+        let (mut server, _) =
+            member(engine, 3, false, &[ForwardOutcome::Done, outcome], usize::MAX);
         server.host.shard_map = by_last_byte(3);
         let stream = format!("{request}\r\nping\r\n");
         let answered = Delivery::at_once().run_in(server, client(), stream.as_bytes());
@@ -257,9 +250,9 @@ fn a_multi_key_command_fails_with_one_of_its_parts<E: TestEngine + Send + 'stati
 }
 
 /// The group of some keys has no leader. Clients take the error for the end of the reply.
-fn an_error_ends_the_reply_to_a_line_of_keys<E: TestEngine + Send + 'static>() {
+fn an_error_ends_the_reply_to_a_line_of_keys(engine: TestEngine) {
     let (mut server, leaders) =
-        member::<E>(2, false, &[ForwardOutcome::Done, ForwardOutcome::NoLeader], usize::MAX);
+        member(engine, 2, false, &[ForwardOutcome::Done, ForwardOutcome::NoLeader], usize::MAX);
     server.host.shard_map = by_last_byte(2);
     leaders[1].lock().unwrap().replies_to(&set("a", b"5"));
     let keys = " a".repeat(60);
@@ -272,15 +265,12 @@ fn an_error_ends_the_reply_to_a_line_of_keys<E: TestEngine + Send + 'static>() {
     assert!(!is_closed);
 }
 
-fn flush_all_reaches_all_groups<E: TestEngine + Send + 'static>() {
+fn flush_all_reaches_all_groups(engine: TestEngine) {
     for leads in [false, true] {
         for (request, answer) in [("flush_all", "OK\r\n"), ("flush_all noreply", "")] {
-            let (mut server, leaders) = member::<E>(3, false, &[], usize::MAX);
+            let (mut server, leaders) = member(engine, 3, false, &[], usize::MAX);
             server.host.shard_map = by_last_byte(3);
             server.host.leads = leads;
-            if leads && E::WAITS {
-                server.complete = Some(E::complete_read);
-            }
             let sets: Vec<u8> = ["a", "b", "c"].iter().flat_map(|key| set(key, b"5")).collect();
             let stream = [&sets, request.as_bytes(), b"\r\nget a b c\r\n"].concat();
             let (replies, _) = Delivery::at_once().run_in(server, TestClient::new(), &stream);
@@ -292,13 +282,10 @@ fn flush_all_reaches_all_groups<E: TestEngine + Send + 'static>() {
     }
 }
 
-fn requests_for_a_group_without_a_leader_get_errors<E: TestEngine + Send + 'static>() {
-    let (mut server, _) = member::<E>(2, false, &[ForwardOutcome::NoLeader; 20], usize::MAX);
+fn requests_for_a_group_without_a_leader_get_errors(engine: TestEngine) {
+    let (mut server, _) = member(engine, 2, false, &[ForwardOutcome::NoLeader; 20], usize::MAX);
     server.host.leads = true;
     server.host.shard_map = by_last_byte(2);
-    if E::WAITS {
-        server.complete = Some(E::complete_read);
-    }
     // `a` belongs to the other group, `b` to this server.
     let stream = [
         &b"set b 0 0 1\r\n5\r\nset a 0 0 1\r\n5\r\nget b\r\nget a\r\nmg a v\r\nget b a b\r\nmn\r\n"
@@ -317,14 +304,11 @@ fn requests_for_a_group_without_a_leader_get_errors<E: TestEngine + Send + 'stat
 }
 
 /// A server neither answers nor executes forwarded requests for keys of another group.
-fn only_the_owner_answers_forwarded_requests<E: TestEngine + Send + 'static>() {
+fn only_the_owner_answers_forwarded_requests(engine: TestEngine) {
     for (request, is_own) in [("set b 0 0 1\r\n5\r\n", true), ("set a 0 0 1\r\n5\r\n", false)] {
-        let (mut server, _) = member::<E>(2, false, &[], usize::MAX);
+        let (mut server, _) = member(engine, 2, false, &[], usize::MAX);
         server.host.leads = true;
         server.host.shard_map = by_last_byte(2);
-        if E::WAITS {
-            server.complete = Some(E::complete_read);
-        }
         let session = Session::forwarded(larder_session::Conversation::Memcached);
         let mut client = TestClient { session, ..TestClient::new() };
         client.send(&mut server, request.as_bytes());

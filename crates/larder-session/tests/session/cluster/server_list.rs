@@ -1,6 +1,6 @@
 //! The server list that clients of memcached look up. Each member of a cluster answers with it.
 
-use super::leader::follower;
+use super::leader::{follower, share_items};
 use crate::common::{TestClient, TestEngine, new_server, set, text};
 use crate::splits::Delivery;
 use larder_protocol::reply::Servers;
@@ -44,7 +44,7 @@ fn in_full(short: &str) -> String {
     full.replace("LEN", &LIST.len().to_string()).replace("NONE", "SERVER_ERROR no leader")
 }
 
-fn every_member_lists_the_servers<E: TestEngine + Send + 'static>() {
+fn every_member_lists_the_servers(engine: TestEngine) {
     let pieces = [vec![usize::MAX], vec![1], vec![7]];
     for (pieces, (request, answer, alone)) in
         pieces.iter().flat_map(|pieces| LISTINGS.map(|listing| (pieces, listing)))
@@ -59,21 +59,17 @@ fn every_member_lists_the_servers<E: TestEngine + Send + 'static>() {
             String::from_utf8(replies).unwrap()
         };
         let leading = || {
-            let mut server = new_server::<E>();
+            let mut server = new_server(engine);
             (server.settings.forwards, server.host.servers) = (true, listed());
             server.replies_to(&set("a", b"1"));
             server
         };
         assert_eq!(run(leading()), answer, "on the leader: {request}");
         let following = |outcomes: &[ForwardOutcome], serves_reads| {
-            let (mut server, leader) = follower::<E>(outcomes, usize::MAX);
-            let (here, there) = E::pair();
-            server.engine = here;
-            server.complete =
-                E::WAITS.then_some(E::complete_read as fn(&mut E)).or(server.complete);
+            let (mut server, leader) = follower(engine, outcomes, usize::MAX);
             (server.host.servers, server.host.serves_reads) = (listed(), serves_reads);
             let mut at = leader.lock().unwrap();
-            at.engine = there;
+            share_items(engine, &mut server, &mut at);
             (at.settings.forwards, at.host.servers) = (true, listed());
             at.replies_to(&set("a", b"1"));
             server
@@ -86,8 +82,8 @@ fn every_member_lists_the_servers<E: TestEngine + Send + 'static>() {
 }
 
 /// Outside clusters the key is an ordinary key, and the binary opcode is unknown.
-fn without_a_cluster_the_list_key_is_ordinary<E: TestEngine + Send + 'static>() {
-    let mut server = new_server::<E>();
+fn without_a_cluster_the_list_key_is_ordinary(engine: TestEngine) {
+    let mut server = new_server(engine);
     server.host.servers = listed();
     let requests = in_full("get LIST\r\ngets LIST\n");
     assert_eq!(server.replies_to(requests.as_bytes()), b"END\r\nEND\r\n");
@@ -119,8 +115,8 @@ fn answered(opcode: u8, status: u8, extras: &[u8], value: &[u8]) -> Vec<u8> {
     [&head[..], &[0; 8], extras, value].concat()
 }
 
-fn binary_clients_get_the_server_list<E: TestEngine + Send + 'static>() {
-    let (mut server, _) = follower::<E>(&[ForwardOutcome::NoLeader; 9], usize::MAX);
+fn binary_clients_get_the_server_list(engine: TestEngine) {
+    let (mut server, _) = follower(engine, &[ForwardOutcome::NoLeader; 9], usize::MAX);
     server.host.servers = listed();
     let list = answered(0x60, 0, &[0; 4], LIST.as_bytes());
     assert_eq!(server.replies_to(&binary(0x60, b"cluster")), list);

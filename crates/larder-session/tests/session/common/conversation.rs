@@ -1,13 +1,12 @@
 //! A session over an engine whose reads and acknowledgements the test completes.
 
-use crate::common::{TestEngine, TestServer, new_server};
-use larder_session::{Next, Progress, Session};
-use larder_store::{delayed, segment};
+use crate::common::{Session, TestCache, TestEngine, TestServer, new_server, segments};
+use larder_session::{Next, Progress};
+use larder_store::cache::Cache as _;
+use larder_store::delayed;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
-
-pub(crate) type Handle = delayed::Handle<segment::Handle>;
 
 /// A waker that counts its calls.
 #[derive(Default)]
@@ -20,8 +19,9 @@ impl Wake for Calls {
 }
 
 pub(crate) struct Conversation {
-    pub(crate) server: TestServer<Handle>,
-    pub(crate) session: Session<Handle>,
+    pub(crate) server: TestServer,
+    pub(crate) storage: Arc<delayed::Storage>,
+    pub(crate) session: Session,
     pub(crate) calls: Arc<Calls>,
     pub(crate) unread: Vec<u8>,
     pub(crate) output: Vec<u8>,
@@ -29,10 +29,11 @@ pub(crate) struct Conversation {
 
 impl Conversation {
     pub(crate) fn new(seed: u64, input: &[u8]) -> Self {
-        let mut server = new_server();
-        server.engine = Handle::new(segment::Handle::fresh(), delayed::Storage::new(seed));
+        let mut server = new_server(TestEngine::Segment);
+        let storage = delayed::Storage::new(seed);
+        server.engine = TestCache::delayed(segments(), Arc::clone(&storage)).cache.engine();
         let (session, calls) = (Session::new(), Arc::default());
-        Self { server, session, calls, unread: input.to_vec(), output: Vec::new() }
+        Self { server, storage, session, calls, unread: input.to_vec(), output: Vec::new() }
     }
 
     pub(crate) fn poll(&mut self) -> Progress {
@@ -44,7 +45,7 @@ impl Conversation {
     }
 
     pub(crate) fn complete_all(&self) {
-        while self.server.engine.storage().complete(1) > 0 {}
+        while self.storage.complete(1) > 0 {}
     }
 
     /// Polls until replies are held; `None` if all requests are answered before that.

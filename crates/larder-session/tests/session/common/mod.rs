@@ -4,27 +4,30 @@ pub(crate) mod conversation;
 pub(crate) mod streams;
 pub(crate) mod target;
 
-use larder_store::{Engine, SizeClasses, dashmap, delayed, segment};
+use larder_session::test_util::{self, Complete};
+use larder_store::cache::Cache;
+use larder_store::{SizeClasses, dashmap, delayed, erased, segment};
+use std::sync::Arc;
 
-pub(crate) use larder_session::test_util::{TestClient, TestServer};
+// The sessions of all tests use type-erased engines, so that they are compiled once.
+pub(crate) type Session = larder_session::Session<erased::Handle>;
+pub(crate) type TestClient = test_util::TestClient<erased::Handle>;
+pub(crate) type TestServer = test_util::TestServer<erased::Handle>;
 
 /// An engine under test.
-pub(crate) trait TestEngine: Engine + Sized {
-    /// Whether lookups may be `Pending`.
-    const WAITS: bool = false;
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum TestEngine {
+    Dashmap,
+    Segment,
+    /// The segment engine with lookups and acknowledgements that wait.
+    Delayed,
+}
 
-    /// A handle to a new cache.
-    fn fresh() -> Self {
-        Self::pair().0
-    }
-
-    /// Two handles to a new cache.
-    fn pair() -> (Self, Self);
-
-    /// Completes a read of slower storage.
-    fn complete_read(&mut self) {
-        panic!("this engine has no slower storage");
-    }
+/// A cache under test.
+pub(crate) struct TestCache {
+    pub(crate) cache: erased::Cache,
+    /// Completes a read or an acknowledgement that waits; `None` if none of them waits.
+    pub(crate) complete: Option<Complete>,
 }
 
 pub(crate) const ITEM_SIZE_MAX: usize = 300 << 10;
@@ -36,75 +39,85 @@ pub(crate) fn classes() -> SizeClasses {
     SizeClasses::new(CLASS_SIZES.to_vec(), 59)
 }
 
-impl TestEngine for dashmap::Handle {
-    fn pair() -> (Self, Self) {
-        let (limit_bytes, classes) = (LIMIT_BYTES, classes());
-        let config = dashmap::Config { limit_bytes, cas: true, classes, seed: SEED };
-        let cache = dashmap::Cache::new(config);
-        (cache.handle(), cache.handle())
+impl TestEngine {
+    /// Whether lookups may be `Pending`.
+    pub(crate) fn waits(self) -> bool {
+        self == Self::Delayed
+    }
+
+    /// A new cache.
+    pub(crate) fn cache(self) -> TestCache {
+        match self {
+            Self::Dashmap => {
+                let (limit_bytes, classes) = (LIMIT_BYTES, classes());
+                let config = dashmap::Config { limit_bytes, cas: true, classes, seed: SEED };
+                TestCache::new(dashmap::Cache::new(config))
+            }
+            Self::Segment => TestCache::new(segments()),
+            Self::Delayed => TestCache::delayed(segments(), delayed::Storage::new(SEED)),
+        }
     }
 }
 
-impl TestEngine for segment::Handle {
-    fn pair() -> (Self, Self) {
-        let cache = segment::Cache::new(segment::Config {
-            limit_bytes: LIMIT_BYTES,
-            cas: true,
-            classes: classes(),
-            seed: SEED,
-            evict: true,
-            item_size_max: ITEM_SIZE_MAX,
-            threads: 2,
-            size_exponent: larder_store::eviction::SIZE_EXPONENT,
-            flash: None,
-        })
-        .unwrap();
-        (cache.handle(), cache.handle())
+impl TestCache {
+    pub(crate) fn new(cache: impl Cache) -> Self {
+        Self { cache: erased::Cache::new(cache), complete: None }
+    }
+
+    pub(crate) fn delayed(cache: impl Cache, storage: Arc<delayed::Storage>) -> Self {
+        let Self { cache, .. } = Self::new(delayed::Cache::new(cache, Arc::clone(&storage)));
+        let complete = move || {
+            storage.complete(1);
+        };
+        Self { cache, complete: Some(Arc::new(complete)) }
     }
 }
 
-impl<E: TestEngine> TestEngine for delayed::Handle<E> {
-    const WAITS: bool = true;
-
-    fn pair() -> (Self, Self) {
-        let (one, other) = E::pair();
-        let storage = delayed::Storage::new(SEED);
-        (Self::new(one, storage.clone()), Self::new(other, storage))
-    }
-
-    fn complete_read(&mut self) {
-        self.storage().complete(1);
-    }
+pub(crate) fn segments() -> segment::Cache {
+    segment::Cache::new(segment::Config {
+        limit_bytes: LIMIT_BYTES,
+        cas: true,
+        classes: classes(),
+        seed: SEED,
+        evict: true,
+        item_size_max: ITEM_SIZE_MAX,
+        threads: 2,
+        size_exponent: larder_store::eviction::SIZE_EXPONENT,
+        flash: None,
+    })
+    .unwrap()
 }
 
-/// Defines a test for each engine and each generic function `fn name<E: TestEngine>()`.
+/// Defines a test for each engine and each function `fn name(engine: TestEngine)`.
 macro_rules! for_each_engine {
     ($($test:ident)*) => {$(
         mod $test {
+            use crate::common::TestEngine;
+
             #[test]
             fn dashmap() {
-                super::$test::<larder_store::dashmap::Handle>();
+                super::$test(TestEngine::Dashmap);
             }
 
             #[test]
             fn segment() {
-                super::$test::<larder_store::segment::Handle>();
+                super::$test(TestEngine::Segment);
             }
 
             #[test]
             fn delayed() {
-                use larder_store::{delayed, segment};
-                super::$test::<delayed::Handle<segment::Handle>>();
+                super::$test(TestEngine::Delayed);
             }
         }
     )*};
 }
 
-/// A server with a new engine.
-pub(crate) fn new_server<E: TestEngine>() -> TestServer<E> {
-    let mut server = TestServer::new(E::fresh(), ITEM_SIZE_MAX, classes());
+/// A server with a new cache.
+pub(crate) fn new_server(engine: TestEngine) -> TestServer {
+    let TestCache { cache, complete } = engine.cache();
+    let mut server = TestServer::new(cache.engine(), ITEM_SIZE_MAX, classes());
     server.host.users = vec![(b"ann", b"pass word"), (b"bob", b""), (b"", b"nameless")];
-    server.complete = E::WAITS.then_some(E::complete_read);
+    server.complete = complete;
     server
 }
 

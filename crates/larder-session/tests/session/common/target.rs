@@ -1,8 +1,9 @@
 //! Sessions over an engine, as a target for transcripts.
 
+use crate::common::{TestCache, TestClient, TestServer};
 use larder_model::{Received, Target};
-use larder_session::test_util::{TestClient, TestServer};
-use larder_store::{Engine, SizeClasses, dashmap, delayed, moka, segment};
+use larder_store::cache::Cache as _;
+use larder_store::{SizeClasses, dashmap, delayed, moka, segment};
 use std::collections::BTreeMap;
 
 /// The overhead of an item in memcached, CAS included, in bytes.
@@ -20,13 +21,13 @@ fn classes() -> SizeClasses {
     SizeClasses::new(class_sizes(), OVERHEAD)
 }
 
-pub(crate) fn dashmap() -> TestServer<dashmap::Handle> {
+pub(crate) fn dashmap() -> TestServer {
     let (limit_bytes, classes) = (LIMIT_BYTES, classes());
     let config = dashmap::Config { limit_bytes, cas: true, classes, seed: SEED };
-    server(dashmap::Cache::new(config).handle())
+    server(TestCache::new(dashmap::Cache::new(config)))
 }
 
-pub(crate) fn moka() -> TestServer<moka::Handle> {
+pub(crate) fn moka() -> TestServer {
     let config = moka::Config {
         limit_bytes: LIMIT_BYTES,
         cas: true,
@@ -34,14 +35,14 @@ pub(crate) fn moka() -> TestServer<moka::Handle> {
         seed: SEED,
         policy: moka::Policy::Lru,
     };
-    server(moka::Cache::new(config).handle())
+    server(TestCache::new(moka::Cache::new(config)))
 }
 
-pub(crate) fn segment() -> TestServer<segment::Handle> {
-    server(segments())
+pub(crate) fn segment() -> TestServer {
+    server(TestCache::new(segments()))
 }
 
-fn segments() -> segment::Handle {
+fn segments() -> segment::Cache {
     segment::Cache::new(segment::Config {
         limit_bytes: LIMIT_BYTES,
         cas: true,
@@ -54,41 +55,37 @@ fn segments() -> segment::Handle {
         flash: None,
     })
     .unwrap()
-    .handle()
 }
 
-pub(crate) fn delayed() -> TestServer<delayed::Handle<segment::Handle>> {
-    let mut server = server(delayed::Handle::new(segments(), delayed::Storage::new(SEED)));
-    server.complete = Some(|engine| {
-        engine.storage().complete(1);
-    });
-    server
+pub(crate) fn delayed() -> TestServer {
+    server(TestCache::delayed(segments(), delayed::Storage::new(SEED)))
 }
 
 /// Sessions that share an engine and a clock. The test sets the clock.
-pub(crate) struct Sessions<E: Engine> {
-    fresh: fn() -> TestServer<E>,
-    server: TestServer<E>,
-    peers: BTreeMap<usize, TestClient<E>>,
+pub(crate) struct Sessions {
+    fresh: fn() -> TestServer,
+    server: TestServer,
+    peers: BTreeMap<usize, TestClient>,
 }
 
-impl<E: Engine> Sessions<E> {
-    pub(crate) fn new(fresh: fn() -> TestServer<E>) -> Self {
+impl Sessions {
+    pub(crate) fn new(fresh: fn() -> TestServer) -> Self {
         Self { fresh, server: fresh(), peers: BTreeMap::new() }
     }
 
-    fn client(&mut self, id: usize) -> &mut TestClient<E> {
+    fn client(&mut self, id: usize) -> &mut TestClient {
         self.peers.entry(id).or_default()
     }
 }
 
-fn server<E: Engine>(engine: E) -> TestServer<E> {
-    let mut server = TestServer::new(engine, ITEM_SIZE_MAX, classes());
+fn server(TestCache { cache, complete }: TestCache) -> TestServer {
+    let mut server = TestServer::new(cache.engine(), ITEM_SIZE_MAX, classes());
     server.host.memory_limit = usize::MAX;
+    server.complete = complete;
     server
 }
 
-impl<E: Engine> Target for Sessions<E> {
+impl Target for Sessions {
     fn reset(&mut self) {
         self.peers.clear();
         self.server = (self.fresh)();

@@ -15,8 +15,8 @@ for_each_engine! {
 
 const ITEMS: usize = 5000;
 
-fn filled<E: TestEngine>() -> TestServer<E> {
-    let mut server = new_server::<E>();
+fn filled(engine: TestEngine) -> TestServer {
+    let mut server = new_server(engine);
     for i in 0..ITEMS {
         server.replies_to(&set(&format!("key-{i}"), b"value"));
     }
@@ -27,8 +27,8 @@ fn lines(bytes: &[u8]) -> Vec<&str> {
     std::str::from_utf8(bytes).unwrap().lines().collect()
 }
 
-fn a_dump_lists_every_item<E: TestEngine>() {
-    let mut server = filled::<E>();
+fn a_dump_lists_every_item(engine: TestEngine) {
+    let mut server = filled(engine);
     server.now = Seconds(START.0 + 7);
     server.replies_to(b"ms AAEC 2 b T100 F5\r\nhi\r\nset gone 0 -1 1\r\n1\r\n");
     let dumped = server.replies_to(b"lru_crawler metadump all\r\n");
@@ -49,8 +49,8 @@ fn a_dump_lists_every_item<E: TestEngine>() {
     assert!(keys.contains(&"mg key-77") && keys.contains(&"mg AAEC b"));
 }
 
-fn a_dump_lists_the_requested_classes<E: TestEngine>() {
-    let mut server = new_server::<E>();
+fn a_dump_lists_the_requested_classes(engine: TestEngine) {
+    let mut server = new_server(engine);
     server.replies_to(&set("small", b"1"));
     server.replies_to(&set("large", &[b'x'; 1000]));
     for (classes, keys) in [("1", "mg small\r\n"), ("4", "mg large\r\n"), ("2,3,63", "")] {
@@ -60,8 +60,8 @@ fn a_dump_lists_the_requested_classes<E: TestEngine>() {
     }
 }
 
-fn a_dump_waits_for_its_client_and_yields<E: TestEngine>() {
-    let mut server = filled::<E>();
+fn a_dump_waits_for_its_client_and_yields(engine: TestEngine) {
+    let mut server = filled(engine);
     server.settings.output_max = 4096;
     let mut client = TestClient::new();
     client.unread = b"lru_crawler metadump all\r\n".to_vec();
@@ -77,15 +77,15 @@ fn a_dump_waits_for_its_client_and_yields<E: TestEngine>() {
     assert_eq!(lines(&client.received).len(), ITEMS + 2);
 }
 
-fn requests_behind_a_dump_are_answered_after_it<E: TestEngine>() {
-    let mut server = new_server::<E>();
+fn requests_behind_a_dump_are_answered_after_it(engine: TestEngine) {
+    let mut server = new_server(engine);
     server.replies_to(&set("a", b"1"));
     let answer = server.replies_to(b"mn\r\nlru_crawler mgdump all\r\nget a\r\n");
     assert_eq!(text(&answer), text(b"MN\r\nOK\r\nmg a\r\nEN\r\nVALUE a 0 1\r\n1\r\nEND\r\n"));
 }
 
-fn cachedump_stops_at_its_limit<E: TestEngine>() {
-    let mut server = filled::<E>();
+fn cachedump_stops_at_its_limit(engine: TestEngine) {
+    let mut server = filled(engine);
     server.replies_to(b"ms AAEC 2 b\r\nhi\r\n");
     assert_eq!(lines(&server.replies_to(b"stats cachedump 1 7\r\n")).len(), 7 + 1);
     let all = server.replies_to(b"stats cachedump 1 0\r\n");

@@ -2,9 +2,11 @@
 
 use crate::common::streams::frame;
 use crate::common::{
-    ITEM_SIZE_MAX, TestClient, TestEngine, TestServer, new_server, pattern, set, store, text,
+    ITEM_SIZE_MAX, TestCache, TestClient, TestEngine, TestServer, new_server, pattern, set, store,
+    text,
 };
 use larder_session::{Next, State};
+use larder_store::cache::Cache as _;
 use larder_store::segment;
 
 const LEN: usize = 200_000;
@@ -15,7 +17,7 @@ fn hit(key: &str, value: &[u8]) -> Vec<u8> {
 }
 
 /// Sends `request` in pieces, and returns the reply.
-fn upload<E: TestEngine>(server: &mut TestServer<E>, request: &[u8]) -> String {
+fn upload(server: &mut TestServer, request: &[u8]) -> String {
     let mut client = TestClient::new();
     request.chunks(10_000).for_each(|piece| client.send(server, piece));
     assert_eq!(client.session.state(), State::Waiting);
@@ -23,8 +25,8 @@ fn upload<E: TestEngine>(server: &mut TestServer<E>, request: &[u8]) -> String {
     text(&client.received)
 }
 
-fn a_value_is_received_in_pieces<E: TestEngine>() {
-    let mut server = new_server::<E>();
+fn a_value_is_received_in_pieces(engine: TestEngine) {
+    let mut server = new_server(engine);
     let value = pattern(LEN);
     assert_eq!(upload(&mut server, &set("a", &value)), "STORED\\r\\n");
     assert!(server.replies_to(b"get a\r\n") == hit("a", &value));
@@ -36,8 +38,8 @@ fn a_value_is_received_in_pieces<E: TestEngine>() {
     );
 }
 
-fn every_dialect_uploads<E: TestEngine>() {
-    let mut server = new_server::<E>();
+fn every_dialect_uploads(engine: TestEngine) {
+    let mut server = new_server(engine);
     let value = pattern(LEN);
     let reply = upload(&mut server, &store("ms a 200000 k s O9", &value));
     assert_eq!(reply, "HD ka s200000 O9\\r\\n");
@@ -53,10 +55,10 @@ fn every_dialect_uploads<E: TestEngine>() {
     }
 }
 
-fn uploads_obey_store_conditions<E: TestEngine>() {
-    let mut server = new_server::<E>();
+fn uploads_obey_store_conditions(engine: TestEngine) {
+    let mut server = new_server(engine);
     let value = pattern(LEN);
-    let reply = |server: &mut TestServer<E>, line: &str| upload(server, &store(line, &value));
+    let reply = |server: &mut TestServer, line: &str| upload(server, &store(line, &value));
     assert_eq!(reply(&mut server, "replace a 0 0 200000"), "NOT_STORED\\r\\n");
     assert_eq!(reply(&mut server, "append a 0 0 200000"), "NOT_STORED\\r\\n");
     assert_eq!(reply(&mut server, "cas a 0 0 200000 7"), "NOT_FOUND\\r\\n");
@@ -73,8 +75,8 @@ fn uploads_obey_store_conditions<E: TestEngine>() {
     assert!(server.replies_to(b"get b\r\n") == hit("b", &value));
 }
 
-fn an_upload_with_a_bad_trailer_changes_nothing<E: TestEngine>() {
-    let mut server = new_server::<E>();
+fn an_upload_with_a_bad_trailer_changes_nothing(engine: TestEngine) {
+    let mut server = new_server(engine);
     server.replies_to(b"set a 0 0 3\r\nold\r\n");
     let mut request = set("a", &pattern(LEN));
     let end = request.len();
@@ -86,8 +88,8 @@ fn an_upload_with_a_bad_trailer_changes_nothing<E: TestEngine>() {
 
 /// The session discards a value that is too large as it arrives, and replies when all of it has arrived.
 /// A classic set and any meta store also remove the old value.
-fn a_too_large_value_is_discarded<E: TestEngine>() {
-    let mut server = new_server::<E>();
+fn a_too_large_value_is_discarded(engine: TestEngine) {
+    let mut server = new_server(engine);
     let length = 1 << 30;
     for (line, reply, keeps) in [
         (format!("set a 0 0 {length}"), "SERVER_ERROR object too large for cache\r\n", false),
@@ -110,8 +112,8 @@ fn a_too_large_value_is_discarded<E: TestEngine>() {
     assert_eq!(server.counters.thread.store_too_large.get(), 5);
 }
 
-fn a_value_is_sent_in_pieces<E: TestEngine>() {
-    let mut server = new_server::<E>();
+fn a_value_is_sent_in_pieces(engine: TestEngine) {
+    let mut server = new_server(engine);
     server.settings.output_max = 5000;
     let value = pattern(LEN);
     server.replies_to(&set("a", &value));
@@ -133,14 +135,14 @@ fn a_value_is_sent_in_pieces<E: TestEngine>() {
 }
 
 /// A value that the session sends stays unchanged while its item is removed or changed.
-fn a_value_being_sent_does_not_change<E: TestEngine>() {
+fn a_value_being_sent_does_not_change(engine: TestEngine) {
     for change in [
         &b"delete a\r\n"[..],
         b"flush_all\r\n",
         &set("a", &[b'?'; LEN]),
         b"append a 0 0 1\r\nx\r\n",
     ] {
-        let mut server = new_server::<E>();
+        let mut server = new_server(engine);
         let value = pattern(LEN);
         server.replies_to(&set("a", &value));
         let mut client = TestClient::new();
@@ -156,8 +158,8 @@ fn a_value_being_sent_does_not_change<E: TestEngine>() {
 }
 
 /// The cache stores the largest value that fits, and refuses a value that is one byte longer.
-fn the_limit_is_exact<E: TestEngine>() {
-    let mut server = new_server::<E>();
+fn the_limit_is_exact(engine: TestEngine) {
+    let mut server = new_server(engine);
     let fits = ITEM_SIZE_MAX - 60;
     assert_eq!(upload(&mut server, &set("a", &pattern(fits))), "STORED\\r\\n");
     let reply = upload(&mut server, &set("a", &pattern(fits + 1)));
@@ -191,8 +193,8 @@ fn small_cache(evict: bool) -> segment::Cache {
 /// A new expiry may need memory for a copy of the item, which a full cache without eviction does not have.
 #[test]
 fn a_large_value_that_cannot_be_touched_is_not_sent() {
-    let mut server = new_server::<segment::Handle>();
-    server.engine = small_cache(false).handle();
+    let mut server = new_server(TestEngine::Segment);
+    server.engine = TestCache::new(small_cache(false)).cache.engine();
     let value = pattern(LEN);
     assert_eq!(server.replies_to(&set("large", &value)), b"STORED\r\n");
     let fills = |number: u32| {
@@ -207,10 +209,10 @@ fn a_large_value_that_cannot_be_touched_is_not_sent() {
 /// A new expiry may need memory for a copy of the item, and the eviction for that may remove the item itself.
 #[test]
 fn a_touch_that_evicts_its_item_is_a_miss() {
-    let cache = small_cache(true);
+    let TestCache { cache, .. } = TestCache::new(small_cache(true));
     let client = &|thread: usize| {
-        let mut server = new_server::<segment::Handle>();
-        server.engine = cache.handle();
+        let mut server = new_server(TestEngine::Segment);
+        server.engine = cache.engine();
         let mut missed = 0;
         for number in 0..20_000_usize {
             let (key, len) = (format!("{thread}-{number}"), 60 + number * 7919 % 9_000);

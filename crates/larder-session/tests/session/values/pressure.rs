@@ -5,8 +5,8 @@ use larder_session::{Next, State};
 use larder_store::{Engine, HashedKey, Lease, Lookup, Value, dashmap, segment};
 
 /// The session answers a client that never reads only up to the limit of unsent output.
-fn output_is_bounded<E: TestEngine>() {
-    let mut server = new_server::<E>();
+fn output_is_bounded(engine: TestEngine) {
+    let mut server = new_server(engine);
     server.settings.requests_per_poll = usize::MAX;
     let value = pattern(1000);
     server.replies_to(&set("a", &value));
@@ -15,7 +15,7 @@ fn output_is_bounded<E: TestEngine>() {
     client.unread.extend(&requests);
     for _ in 0..10 {
         let mut next = client.poll(&mut server).next;
-        while E::WAITS && next == Next::Yield {
+        while engine.waits() && next == Next::Yield {
             next = client.poll(&mut server).next;
         }
         assert_eq!(next, Next::Write);
@@ -34,8 +34,8 @@ fn output_is_bounded<E: TestEngine>() {
 }
 
 /// A poll ends after a fixed number of requests, even if the input holds more.
-fn a_poll_is_bounded<E: TestEngine>() {
-    let mut server = new_server::<E>();
+fn a_poll_is_bounded(engine: TestEngine) {
+    let mut server = new_server(engine);
     for (requests, polls) in [
         (1, vec![(5, Next::Read { wanted: 1 })]),
         (20, vec![(100, Next::Read { wanted: 1 })]),
@@ -54,10 +54,10 @@ fn a_poll_is_bounded<E: TestEngine>() {
 }
 
 /// Sessions that wait for the rest of a value reserve little memory, and do not delay other sessions.
-fn a_stalled_upload_reserves_little<E: TestEngine>() {
-    let mut server = new_server::<E>();
+fn a_stalled_upload_reserves_little(engine: TestEngine) {
+    let mut server = new_server(engine);
     let request = set("a", &pattern(200_000));
-    let mut stalled: Vec<TestClient<E>> = (0..100).map(|_| TestClient::new()).collect();
+    let mut stalled: Vec<TestClient> = (0..100).map(|_| TestClient::new()).collect();
     for client in &mut stalled {
         client.send(&mut server, &request[..30_000]);
         assert_eq!((client.session.state(), client.unread.len()), (State::Receiving, 0));
@@ -72,8 +72,8 @@ fn a_stalled_upload_reserves_little<E: TestEngine>() {
 }
 
 /// A short value stays in the driver's buffer, and the session reports the number of missing bytes.
-fn a_short_value_stays_in_the_input<E: TestEngine>() {
-    let mut server = new_server::<E>();
+fn a_short_value_stays_in_the_input(engine: TestEngine) {
+    let mut server = new_server(engine);
     let mut client = TestClient::new();
     client.unread.extend(b"mn\r\nset a 0 0 1000\r\nabc");
     let progress = client.poll(&mut server);
@@ -82,8 +82,8 @@ fn a_short_value_stays_in_the_input<E: TestEngine>() {
 }
 
 /// At the memory limit of all connections, the session refuses a store with an out-of-memory error.
-fn an_upload_may_be_refused<E: TestEngine>() {
-    let mut server = new_server::<E>();
+fn an_upload_may_be_refused(engine: TestEngine) {
+    let mut server = new_server(engine);
     server.replies_to(b"set a 0 0 3\r\nold\r\nset b 0 0 3\r\nold\r\n");
     server.host.memory_limit = 0;
     let mut client = TestClient::new();
@@ -121,7 +121,7 @@ fn lease<E: Engine>(engine: &mut E, key: &[u8]) -> Option<E::Lease> {
 /// Several leases on one value hold the same memory. If leases take too much memory, the session copies values.
 #[test]
 fn a_value_is_copied_if_leases_are_exhausted() {
-    let mut server = new_server::<segment::Handle>();
+    let mut server = new_server(TestEngine::Segment);
     let value = pattern(290_000);
     server.replies_to(&set("large", &value));
     let same: Vec<_> = (0..1000).map(|_| lease(&mut server.engine, b"large")).collect();
