@@ -154,7 +154,7 @@ macro_rules! calls {
         /// Returns the stored value, or `None` if `change` did. Without CAS support of the server the last writer wins.
         ///
         /// # Errors
-        /// See [`Client`]. Each attempt has its own deadline.
+        /// See [`Client`]. Each lookup and each store has its own deadline.
         pub $($async)? fn update<V: AsRef<[u8]>>(
             &self,
             key: impl AsRef<[u8]>,

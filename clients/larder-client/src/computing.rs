@@ -57,7 +57,7 @@ macro_rules! computing {
         ///
         /// The computation has no deadline. Callers in the same process wait for it without limit. Callers in other
         /// processes wait up to the timeout of a call; then they compute the value themselves and do not store it.
-        /// `compute` must not request the same key: it would wait for itself.
+        /// `compute` must not call this function for the same key: it would wait for itself.
         ///
         /// If the cache fails, the value is computed, once for all concurrent callers of this process, and not stored.
         ///
@@ -65,7 +65,8 @@ macro_rules! computing {
         /// without meta commands have no leases: there each process computes the value, and the first one stores it.
         ///
         /// # Errors
-        /// `compute` failed, or the call failed before it could compute: see [`ComputeError`].
+        /// `compute` failed, the key is invalid, the client is closed, or the call was interrupted: see
+        /// [`ComputeError`].
         pub $($async)? fn get_or_compute<V: Into<Bytes>, E, $($compute)*>(
             &self,
             key: impl AsRef<[u8]>,
@@ -114,8 +115,9 @@ macro_rules! computing {
             }
         }
 
-        /// Polls the server until the key has a value or this caller gets the lease. Returns the permit at once if its
-        /// condition is not `Retry`, and after the timeout of a call.
+        /// Polls the server while the condition of the permit is `Retry`, up to the timeout of a call. Returns the
+        /// value if the server has one by then, and otherwise the permit, with an old value if this caller got the
+        /// lease.
         $($async)? fn wait_for_lease<T>(
             &self,
             permit: ComputePermit,
@@ -184,8 +186,9 @@ macro_rules! computing {
             Ok(item.map_or(LeaseAnswer::Missing, LeaseAnswer::Value))
         }
 
-        /// Stores a computed value and gives it to waiting callers, also if the store fails. If the computation failed
-        /// or the call was interrupted, lets another caller compute.
+        /// Stores a computed value and gives it to waiting callers, also if the server fails to store it. If the
+        /// computation or the encoding failed, the call was interrupted or the client is closed, lets another caller
+        /// compute.
         pub(crate) $($async)? fn finish<T, E>(
             &self,
             permit: ComputePermit,

@@ -11,7 +11,7 @@ use thiserror::Error as ThisError;
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
-    /// The server of the call. `None` if the call failed before a server was chosen.
+    /// The server of the call. `None` if the call failed before a server was chosen, or in a codec.
     server: Option<Arc<str>>,
     is_ambiguous: bool,
     /// Whether the error is no evidence of another fault: another call reports the same event, or this call had too
@@ -23,14 +23,14 @@ pub struct Error {
 #[derive(Clone, Debug, ThisError)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The key is not valid for any server.
+    /// The key, or the topic of statistics, is not valid for any server.
     #[error("{0}")]
     Key(InvalidKey),
     /// The value is longer than [`larder_protocol::VALUE_LEN_MAX`].
     #[error("value too long: {0} bytes is more than any server accepts")]
     ValueTooLong(usize),
-    /// The server is unreachable or has too many connections, or the TLS handshake failed. While a client is built,
-    /// also errors of its settings.
+    /// The server is unreachable or has too many connections, the TLS handshake failed, or the reply to the login is
+    /// missing or unexpected. While a client is built, also errors of its settings and of discovery.
     #[error("cannot connect: {0}")]
     Connect(Arc<io::Error>),
     /// The server refused the login, or the user name is invalid. No request was sent. A refused login needs an
@@ -38,7 +38,7 @@ pub enum ErrorKind {
     /// miss, except that `get_or_compute` computes the value. Later calls try to log in again.
     #[error("login refused: {0}")]
     Login(Box<str>),
-    /// The breaker of the server is open after several faults in a row, so the call failed at once.
+    /// The breaker of the server is open after several faults in a row, so the call failed without a request.
     #[error(
         "server unavailable after several failures; next attempt within {retry_in:?}; last error: {cause}"
     )]
@@ -51,7 +51,8 @@ pub enum ErrorKind {
     /// All connections were in use until the deadline.
     #[error("all connections of the pool were in use until the deadline: raise `connections`")]
     PoolTimeout,
-    /// The server did not reply by the deadline.
+    /// The server did not reply by the deadline, or the connection was closed because it had delivered no reply for a
+    /// second after another call gave up.
     #[error("timeout: no reply from the server by the deadline")]
     Timeout,
     /// The connection failed with an I/O error.
@@ -186,14 +187,14 @@ impl Error {
         self.is_ambiguous
     }
 
-    /// Returns the server of the call, if one was chosen.
+    /// Returns the server of the call. `None` if the call failed before a server was chosen, or in a codec.
     #[must_use]
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }
 
-    /// Returns whether the server or the network is at fault. Errors that the server reports, refused logins and
-    /// `PoolTimeout` are no faults.
+    /// Returns whether the server or the network is at fault. Not among the faults are `Refused` and `Server` errors,
+    /// refused logins and `PoolTimeout`.
     #[must_use]
     pub fn is_fault(&self) -> bool {
         match self.kind {

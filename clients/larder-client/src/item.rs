@@ -112,7 +112,7 @@ impl Ttl {
         Self(Time::Exptime(number))
     }
 
-    /// Returns a TTL that is longer by `secs`. A TTL that has expired stays expired. Not for
+    /// Returns a TTL that is longer by `secs`. A TTL from an exptime of 0 or below stays as it is. Not for
     /// [`FOREVER`](Self::FOREVER).
     pub(crate) fn plus(self, secs: u32) -> Self {
         Self(match self.0 {

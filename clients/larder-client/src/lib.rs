@@ -64,8 +64,9 @@
 //!   arrives. A hit is matched by its key, or by a hash of a key that was sent in base64. Replies without a key (numbers,
 //!   `STORED`, misses) are matched by their order alone: a connection with unsolicited input is not used again, but a
 //!   second reply that is still under way can reach the next call.
-//! - **Calls end by their deadline** ([`Builder::timeout`]), including the wait for a connection. Two exceptions: each
-//!   attempt of `update` has a deadline of its own, and `get_or_compute` waits for the computation.
+//! - **Calls end by their deadline** ([`Builder::timeout`]), including the wait for a connection. Two exceptions:
+//!   `update` and `get_or_compute` make several requests, each with a deadline of its own, and `get_or_compute` also
+//!   waits for the computation.
 //! - **An error says whether the change may have happened** ([`Error::is_ambiguous`]). The client repeats a request
 //!   only if none of it was sent, or if it changes no value.
 #![forbid(unsafe_code)]

@@ -65,8 +65,8 @@ impl Tls {
     /// Reads the files, and returns a function that builds a connector for each address.
     ///
     /// # Errors
-    /// A file cannot be read or has other contents, or the system trusts no CA. The returned function fails if the host
-    /// is not a valid certificate name.
+    /// A file cannot be read or has other contents, or the system trusts no CA. The returned function fails if the
+    /// host, or [`server_name`](Self::server_name), is not a valid certificate name.
     pub(crate) fn connectors(
         &self,
     ) -> io::Result<impl Fn(&Address) -> io::Result<Connector> + use<'_>> {

@@ -36,8 +36,8 @@ use std::time::{Duration, Instant};
 /// happened then.
 ///
 /// A call fails if its key or value is invalid, its server is unreachable or unavailable after several faults in a row,
-/// the deadline has passed, the connection failed, the server refused the request or reported an error, or the client
-/// is closed (see [`ErrorKind`]).
+/// the deadline has passed, the connection failed, the server refused the login or the request, replied unexpectedly or
+/// reported an error, or the client is closed (see [`ErrorKind`](crate::ErrorKind)).
 #[derive(Clone, Debug)]
 pub struct Client {
     group: Arc<ServerSet<Server>>,
@@ -51,7 +51,8 @@ impl Builder<Client> {
     ///
     /// # Errors
     /// An address or the login is invalid, a TLS file is unusable, no server has a weight above 0, the hashing method
-    /// does not support the weights, a name cannot be resolved, or discovery finds no list.
+    /// does not support the weights, a name cannot be resolved, discovery finds no list, or its thread cannot be
+    /// spawned.
     pub fn build(self) -> Result<Client, Error> {
         let hashes_addresses = self.hashes_addresses();
         let resolve = move |address: &Address| match address {

@@ -135,7 +135,7 @@ impl Shared {
     }
 
     /// Returns the slot with the fewest calls. A slot with neither calls nor a connection counts as one with
-    /// [`CALLS_BUSY`] calls, so it is used once the others have that many.
+    /// [`CALLS_BUSY`] calls, so it is used only while no other has fewer.
     fn slot(&self) -> &Slot {
         let load = |slot: &&Slot| {
             let calls = slot.calls.load(Ordering::Relaxed);

@@ -37,8 +37,8 @@ use std::time::{Duration, Instant};
 /// with meta commands (memcached 1.6 or later) and limits them to 186 bytes.
 ///
 /// A call fails if its key or value is invalid, its server is unreachable or unavailable after several faults in a row,
-/// the deadline has passed, the connection failed, the server refused the request or reported an error, or the client
-/// is closed (see [`ErrorKind`]).
+/// the deadline has passed, the connection failed, the server refused the login or the request, replied unexpectedly or
+/// reported an error, a waiter interrupted the call, or the client is closed (see [`ErrorKind`](crate::ErrorKind)).
 #[derive(Clone, Debug)]
 pub struct Client {
     group: Arc<ServerSet<Server>>,
@@ -58,7 +58,8 @@ impl Builder<Client> {
     ///
     /// # Errors
     /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no server has a weight
-    /// above 0, the hashing method does not support the weights, or discovery finds no list.
+    /// above 0, the hashing method does not support the weights, discovery finds no list, or its thread cannot be
+    /// spawned.
     pub fn build(self) -> Result<Client, Error> {
         Ok(Client {
             computing: Computing::new(self.time_max()),

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use nix::poll::PollFlags;
 use std::time::{Duration, Instant};
 
-/// How long a call that reads at or after its deadline may still read available data. Without this limit, a server that
-/// sends without pause could keep the call.
+/// How long a call may still read available data if it starts to read near or after its deadline, for example because
+/// it has waited for another server. Without this limit, a server that sends without pause could keep the call.
 pub(super) const LATE_MAX: Duration = Duration::from_millis(10);
 
 pub(crate) type Link = link::Link<Stream>;
@@ -72,7 +72,8 @@ impl Link {
         Ok(())
     }
 
-    /// Returns the next reply, after sending the output. Does not wait past the deadline, and does not read past `end`.
+    /// Returns the next reply. Sends output before each read. Does not wait past the deadline, and does not read past
+    /// `end`.
     fn receive(
         &mut self,
         deadline: Instant,

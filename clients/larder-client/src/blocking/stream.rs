@@ -197,7 +197,7 @@ impl ReadTimeout {
     /// Waits for data and reads it.
     ///
     /// # Errors
-    /// `TimedOut`, up to [`TIMEOUT_SLACK`] early. Others: the connection failed.
+    /// `TimedOut`, up to [`TIMEOUT_SLACK`] early or late. Others: the connection failed.
     pub(crate) fn receive(
         &mut self,
         socket: &Socket,

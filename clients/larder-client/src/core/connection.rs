@@ -185,7 +185,7 @@ impl Connection {
         if read >= LARGE_LEN_MIN && read == received {
             let mut input = std::mem::take(&mut self.input);
             input.truncate(read);
-            // The caller may keep the reply for long, so it gets no unused capacity.
+            // The caller may keep the reply for long, so a large unused part of the memory is freed.
             if input.capacity() / 2 > read {
                 input.shrink_to_fit();
             }
@@ -247,7 +247,8 @@ impl Connection {
     }
 }
 
-/// Returns the hash of the key of a hit; `None` if the hit has no key.
+/// Returns the hash of the key of a hit: of the key in a classic reply, or the opaque of a meta reply. `None` if it has
+/// neither.
 fn key_hash(returned: &Returned<'_>) -> Option<u64> {
     match returned {
         Returned::Classic { key, .. } => Some(hash(key)),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   mg K … N R ──▶ a value ──────────────────▶ returned
-//!             ├──▶ W: this caller computes ──▶ ms K … C<cas>, or md K C<cas> after an error without an old value
+//!             ├──▶ W: this caller computes ──▶ cas K … <cas>, or md K C<cas> after an error without an old value
 //!             ├──▶ Z with a value ───────────▶ the old value is returned
 //!             └──▶ Z without one: another caller computes ──▶ wait, then request again
 //! ```
@@ -224,7 +224,8 @@ impl<T> LeaseStep<T> {
     /// Interprets an answer for a caller that decodes items with `read`.
     ///
     /// # Errors
-    /// The call was interrupted or misused. Other errors are ignored: the value is computed instead.
+    /// The call was interrupted, the client is closed, or the key is invalid. Other errors are ignored: the value is
+    /// computed instead.
     pub(crate) fn of(
         found: Result<LeaseAnswer, Error>,
         read: impl Fn(&Item) -> Option<T>,

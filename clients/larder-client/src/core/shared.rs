@@ -22,7 +22,8 @@ use std::time::Duration;
 /// The largest number of calls under way per connection, including calls whose callers have given up.
 pub(crate) const CALLS_MAX: usize = 1024;
 
-/// The number of calls per connection from which another connection is opened.
+/// A slot without calls and without a connection counts as one with this many calls. So a call opens another connection
+/// only if no open one has fewer calls.
 pub(crate) const CALLS_BUSY: usize = 32;
 
 /// After a caller has given up, a connection is closed if it delivers no reply for this time.
@@ -294,7 +295,8 @@ impl<T> Exchange<T> {
         self.connection.received(len);
     }
 
-    /// Returns the oldest call with its replies, if all of them have arrived.
+    /// Returns the oldest call with its replies, if all of them have arrived or the last one does not match its
+    /// request.
     ///
     /// # Errors
     /// Later replies cannot be trusted. [`Exchange::drain`] returns the remaining calls.

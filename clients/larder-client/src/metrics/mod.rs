@@ -16,9 +16,10 @@
 //! All numbers are totals since the client was built, except the present values `open`, `idle`, `waiting` and
 //! `breaker_is_open`. Clones of a client share the numbers.
 //!
-//! With the feature `metrics`, the client reports the same numbers through the crate `metrics` to the program's
-//! exporter, which has to be installed before the client is built. With the feature `tracing`, the client emits events
-//! about connections, breakers and server lists. Neither contains keys, values or passwords.
+//! With the feature `metrics`, the client reports these numbers, except `idle` and `waiting`, through the crate
+//! `metrics` to the program's exporter, which has to be installed before the client is built. With the feature
+//! `tracing`, the client emits events about connections, breakers and server lists. Neither contains keys, values or
+//! passwords.
 //!
 //! | file | contains |
 //! |---|---|

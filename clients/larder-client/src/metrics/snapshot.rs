@@ -55,8 +55,9 @@ pub struct ServerMetrics {
 pub struct ComputingMetrics {
     /// Lookups that won the lease, so that their callers compute the value.
     pub won: u64,
-    /// Callers that requested the lease again until it was free or there was a value: another process had it and there
-    /// was no old value, the value was unreadable, or the computation of another caller failed.
+    /// Callers that requested the lease again until it was free, there was a value or the timeout of a call had passed:
+    /// another process had it and there was no old value, the value was unreadable, or the computation of another
+    /// caller failed.
     pub waited: u64,
     /// Lookups that found an old value while another caller had the lease.
     pub stale: u64,

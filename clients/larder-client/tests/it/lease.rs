@@ -1,5 +1,5 @@
-//! Computed values, with servers that have no leases or are unreachable. larder-server's `tests/it/client.rs` tests
-//! leases of real servers.
+//! Computed values, with servers that have no leases or are unreachable. larder-server's `tests/it/client/items.rs`
+//! tests leases of real servers.
 
 use crate::common::any_client::each_client;
 use crate::common::{Action, FakeServer, Request};

@@ -30,7 +30,8 @@ fn errors(client: &AnyClient) -> Vec<(&'static str, u64)> {
     of(client).errors().filter(|(_, count)| *count > 0).collect()
 }
 
-/// Returns the numbers of closed connections by reason, once they add up to the opened ones.
+/// Returns the numbers of closed connections by reason, once they and the open ones add up to the
+/// opened ones.
 fn closed(client: &AnyClient) -> Vec<(CloseReason, u64)> {
     let all = || CloseReason::ALL.map(|reason| (reason, of(client).closed(reason)));
     let sum = || all().iter().map(|(_, count)| count).sum::<u64>();

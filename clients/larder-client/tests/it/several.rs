@@ -118,7 +118,7 @@ fn unreachable_servers_do_not_affect_keys_of_other_servers() {
                     failed += 1;
                 }
             }
-            // An unreachable server fails at once, not at the deadline.
+            // A call to an unreachable server fails at once, not at the deadline.
             assert!(begun.elapsed() < MILLIS(2500), "{:?}", begun.elapsed());
         }
         assert!((50..250).contains(&failed), "{failed}");

@@ -249,8 +249,8 @@ fn items_expire_without_a_call() {
     let long = InsertOptions::new().ttl(Duration::from_secs(1000));
     cache.insert_with("long", "3", long).unwrap();
     wait_until("the items expire", || !cache.contains(999_u32.to_le_bytes()));
-    // At least the requested time less a second. It takes longer if the cache's thread gets no
-    // processor.
+    // Each item lives for at least its TTL less a second, and for longer if the cache's thread gets
+    // no processor.
     assert!(begun.elapsed() > Duration::from_millis(500), "{:?}", begun.elapsed());
     wait_until("the items are removed", || cache.len() == 2);
     assert!(cache.contains("stays") && cache.contains("long"));
@@ -272,7 +272,7 @@ fn the_listener_is_told_of_each_eviction_and_may_use_the_cache() {
         }
     });
     let cache = builder.build().unwrap();
-    // From now on, the cache's own listener keeps the cache alive until the test ends.
+    // From now on, the cache's own listener holds the cache, so it is never freed.
     this.set(cache.clone()).unwrap();
     for number in 0..50_000_u32 {
         cache.insert(number.to_le_bytes(), [7; 100]).unwrap();

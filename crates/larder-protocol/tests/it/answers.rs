@@ -1,5 +1,5 @@
-//! Property tests of reading answers. Any split of a stream gives the same answers, and the number of wanted bytes
-//! never exceeds the bytes that follow.
+//! Property tests of reading answers. Any split of a stream gives the same answers, and for an incomplete answer in
+//! text the reader never wants more bytes than the answer has.
 
 use larder_protocol::answer::{Answer, read_binary, read_resp, read_text};
 use larder_protocol::response::Read;

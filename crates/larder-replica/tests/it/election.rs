@@ -270,7 +270,7 @@ impl World {
         !self.is_coordinator_down && !self.is_coordinator_cut[number]
     }
 
-    /// The coordinator receives and answers a request. The node may have given up or ended.
+    /// The coordinator receives and answers a request. The node may be paused or have ended by then.
     fn arrive(&mut self, number: usize) {
         let is_reached = self.reaches_coordinator(number);
         let Some(request) = &self.nodes[number].request else { return };
@@ -489,7 +489,8 @@ impl World {
             })
     }
 
-    /// Checks that a node that answers requests leads, or was replaced at most a second ago.
+    /// Checks that a node that answers requests leads, or was replaced no longer ago than its leader lease lasts (a
+    /// second, and 3 % for clocks and steps).
     fn check(&mut self, number: usize) {
         if !self.may_answer(number) {
             return;

@@ -37,8 +37,8 @@ pub(crate) fn only_seed() -> Option<u64> {
 }
 
 /// Runs each seed twice, on all cores. The seeds are that of `LARDER_SEED` if it is set, and
-/// otherwise 1 to `LARDER_SEEDS`. Returns their results. Panics if a seed panics, or gives
-/// different results.
+/// otherwise 1 to `LARDER_SEEDS` (by default 1 to 500). Returns their results. Panics if a seed
+/// panics, or gives different results.
 pub(crate) fn run_seeds<T: PartialEq + Send>(run: impl Fn(u64) -> T + Sync) -> Vec<T> {
     let seeds: Vec<u64> = match only_seed() {
         Some(seed) => vec![seed],

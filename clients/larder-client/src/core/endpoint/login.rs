@@ -52,8 +52,8 @@ impl Login {
     /// Returns whether the server has accepted the login.
     ///
     /// # Errors
-    /// `Login`: the server refused. `Connect`: the reply does not match a login. The error omits the reply, which may
-    /// repeat the password.
+    /// `Login`: the server refused. `Connect`: the reply does not match a login. The `Connect` error omits the reply,
+    /// which may repeat the password.
     pub(crate) fn is_done(connection: &mut Connection) -> Result<bool, ErrorKind> {
         let reply = connection.next_reply();
         if matches!(reply, Ok(None)) {

@@ -20,7 +20,8 @@ pub(crate) struct Endpoint {
 #[derive(Debug)]
 struct Resolved {
     addresses: Vec<SocketAddr>,
-    /// The time of the last lookup. `None` before the first one.
+    /// The time of the lookup with which the endpoint was created, or of the last one after a failed connection. `None`
+    /// before both.
     at: Option<Instant>,
 }
 

@@ -42,12 +42,13 @@ pub struct Request {
     pub line: String,
     /// The first word of the line.
     pub verb: String,
-    /// The keys of a lookup.
+    /// The keys of a classic lookup. Empty for all other requests.
     pub keys: Vec<String>,
 }
 
 impl Request {
-    /// Returns the correct reply.
+    /// Returns the correct reply to a classic lookup, in which each value is its key. For all other
+    /// requests returns `STORED`.
     pub fn right(&self) -> Vec<u8> {
         if self.keys.is_empty() {
             return b"STORED\r\n".to_vec();

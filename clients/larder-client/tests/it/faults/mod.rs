@@ -452,7 +452,7 @@ fn no_misbehaviour_of_a_server_mixes_up_values() {
     any_client::each_pool(|client| {
         call_random_server(&|address| client(address).connections(8), 300)
     });
-    // A fault of a shared connection fails all of its calls.
+    // A fault of a shared connection fails all of its calls, so this part makes fewer.
     any_client::shared(|client| call_random_server(&|address| client(address), 60));
 }
 

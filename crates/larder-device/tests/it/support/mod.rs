@@ -123,7 +123,7 @@ pub(crate) fn specs(folder: &Path, sizes: &[u64]) -> Vec<FileSpec> {
     sizes.iter().enumerate().map(|(i, &bytes)| FileSpec { path: path(i), bytes }).collect()
 }
 
-/// Opens files that no other process uses.
+/// Opens files. Waits at most 100 ms for other users of them.
 pub(crate) fn open(specs: &[FileSpec]) -> Result<Files, FilesError> {
     let opening = Opening { patience: Duration::from_millis(100), ..Opening::default() };
     Files::open(specs, PAGE_LEN, &opening)

@@ -110,7 +110,7 @@ impl World {
         self.next_migration(n).filter(|planned| number(&planned.to) == self.nodes[n].group)
     }
 
-    /// Runs the next step of a node's import, or abandons it.
+    /// Starts an import of a node, runs its next step, or abandons it.
     pub(super) fn run_importer(&mut self, n: usize) {
         let Some(leadership) = self.nodes[n].leads_since else { return self.abandon_import(n) };
         if !self.is_serving(n, leadership) {

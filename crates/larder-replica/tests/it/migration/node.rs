@@ -48,10 +48,12 @@ pub(super) struct Node {
 pub(super) struct Import {
     pub(super) planned: Migration,
     pub(super) leadership: u32,
-    /// The index of the connection in `World::links`, the exporting leader, and its epoch.
+    /// The index of the connection in `World::links`, the exporting leader, and its epoch. `None`
+    /// before the connection.
     pub(super) link: Option<(usize, Process, u32)>,
     pub(super) has_items: bool,
-    /// The revision of the map that was read before the request for the release.
+    /// The revision of the map that was read before the request for the release. `None` before
+    /// that.
     pub(super) revision: Option<Revision>,
     pub(super) has_barrier: bool,
     /// A swap has timed out, and may still take effect.

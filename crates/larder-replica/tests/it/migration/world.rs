@@ -13,7 +13,7 @@ pub(super) struct World {
     /// One of this many possible faults happens.
     pub(super) rarity: u64,
     pub(super) coordinator: Coordinator,
-    /// Requests that have timed out, and may still take effect.
+    /// Requests that have timed out or whose import has ended, and that may still take effect.
     pub(super) late_requests: Vec<Request>,
     pub(super) nodes: Vec<Node>,
     /// For each group, the changes that its follower lacks.

@@ -186,8 +186,8 @@ impl<C: Cache> World<C> {
         Rc::new(Process::new(cache, boot, clock, self.journals_len))
     }
 
-    /// Makes a follower the leader, if it is synced, apart from bytes in transit. The process of the old leader ends or
-    /// continues as a follower.
+    /// Makes a follower the leader, if it is synced (bytes may still be in transit to it). The process of the old
+    /// leader ends or continues as a follower.
     fn replace_leader(&self, number: usize) {
         if !self.followers.borrow()[number].applier.is_synced() {
             return;
@@ -358,7 +358,8 @@ impl<C: Cache> World<C> {
         follower.is_delta_syncing &= !follower.applier.is_synced();
     }
 
-    /// Checks that no key of a follower goes back in time, except by a full sync or a delta sync.
+    /// Checks that no key of a follower goes back in time, except by a full sync or a delta sync, or after it has
+    /// missed a leader.
     fn check_order(&self, follower: &mut Follower<C>) {
         if follower.is_delta_syncing || follower.has_missed_leader {
             follower.seen.clear();

@@ -267,7 +267,7 @@ fn lease() -> Lease {
     Lease::ttl(1000).lock(1000)
 }
 
-/// Runs a test with two clients of each kind and each server: one computes a value, and the other gets it.
+/// Runs a test with two clients of each kind at the same server, larderd or memcached, as in two processes.
 fn each_server_twice(test: impl Fn(&AnyClient, &AnyClient)) {
     each_client(|client| {
         let memcached = Server::memcached(&[]).expect("Debian's memcached is installed");

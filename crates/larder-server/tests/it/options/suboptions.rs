@@ -25,8 +25,8 @@ fn page(stream: &mut TcpStream, request: &str) -> String {
     page.replace('\r', "")
 }
 
-/// The messages and exit statuses equal memcached's. Both programs start on an unavailable port, so that they end even
-/// if they accept the options.
+/// The first lines of the messages and the exit statuses equal memcached's. Both programs start on an unavailable port,
+/// so that they end even if they accept the options.
 #[test]
 fn invalid_suboptions_are_refused_like_in_memcached() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -330,10 +330,10 @@ fn a_slow_watcher_has_the_configured_buffer() {
     }
 }
 
-/// The memory limit of all connections with `-o read_buf_mem_limit=1`.
+/// The memory limit of all connections in bytes with `-o read_buf_mem_limit=1`.
 const HELD_MAX: usize = 1 << 20;
 
-/// The memory that connections may hold until the marked connections are closed.
+/// The most memory in bytes that connections may hold while the server is still closing those over the limit.
 const HELD_FOR_NOW_MAX: usize = HELD_MAX / 2 * 3;
 
 /// Whether the server has closed a connection because of the buffer limit: either the connection that needed more

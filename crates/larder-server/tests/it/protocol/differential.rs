@@ -212,7 +212,7 @@ fn binary(random: &mut Random, out: &mut Vec<u8>) {
 /// TTL is a second shorter.
 const ATTEMPTS: usize = 4;
 
-/// Runs `generate` many times against memcached and larderd with these options. Each request flushes first.
+/// Runs `generate` many times against memcached, and against larderd with these options. Each request flushes first.
 fn compare(seed: u64, rounds: usize, options: &[&str], generate: impl Fn(&mut Random) -> Vec<u8>) {
     let Some(memcached) = Server::memcached(&["-t", "1"]) else {
         panic!("memcached is not installed; scripts/test installs it");

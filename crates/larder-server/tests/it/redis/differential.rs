@@ -102,7 +102,8 @@ fn number(random: &mut Random) -> &'static str {
     random.one(&["0", "1", "-5", "999", "9223372036854775807", "-9223372036854775808", "x", "01"])
 }
 
-/// A unique expiry, so that comparisons do not depend on milliseconds.
+/// An expiry in seconds, or rarely an invalid one. The random numbers hardly ever repeat, so that comparisons of two
+/// expiries do not depend on milliseconds.
 fn expiry(random: &mut Random) -> String {
     match random.below(12) {
         0 => random.one(&["0", "-1", "x", "9223372036854775807", ""]).to_owned(),
@@ -259,7 +260,7 @@ fn words(random: &mut Random) -> Vec<String> {
             let name = random.one(&["GET", "SET", "INCR", "EXPIRE", "MGET", "TTL", "nope"]);
             words.push(name.to_owned());
             (0..random.below(6)).for_each(|_| words.push(value(random)));
-            // This `SET` could be valid, with a key that Larder refuses.
+            // The request could be valid, with a key that Larder refuses.
             if words.get(1).is_some_and(|key| key.is_empty() || key.len() > 250) {
                 words.truncate(1);
             }
@@ -320,7 +321,8 @@ fn compare(seed: u64, rounds: u64, resp3: bool) {
     }
 }
 
-/// Waits for the first half of a second: redis-server rounds expiries to the next second in the second half.
+/// Waits until 100 to 400 ms of a second have passed. In the second half of a second redis-server rounds expiries to
+/// the next one.
 fn await_start_of_second() {
     let millis = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_millis();
     wait_for("the next second", || (100..400).contains(&millis()));

@@ -196,7 +196,6 @@ fn documented(text: &str) -> String {
     PAGES.iter().fold(text.to_owned(), |text, page| replaced(&text, page.name, &tables(page)))
 }
 
-/// The text with the part between the marks of this name replaced.
 /// A table of the metrics with their labels and their statistics.
 fn metrics_table() -> String {
     let mut by_name: BTreeMap<&str, Vec<(&Row, Metric)>> = BTreeMap::new();

@@ -11,7 +11,8 @@ use rand_distr::Zipf;
 const LIMIT: usize = 16 << 20;
 /// The share of the limit that live items have, according to the engine.
 const LIVE: f64 = 0.95;
-/// The number of bytes of an item besides key and value, CAS included.
+/// The typical memory of an item in bytes besides key and value, CAS and index word included:
+/// `Config::overhead` with a CAS.
 const ITEM: usize = 31;
 const KEYS: u32 = 300_000;
 /// The keys of the load and of the scans.

@@ -32,7 +32,8 @@ enum Op {
         cas: Cas,
         tracked: bool,
     },
-    /// Takes a lease and reads it at the end of the test.
+    /// Takes a lease of a large value. The leases that are kept, at most four, are read at the end
+    /// of the test.
     Hold(u8),
     /// An upload that is not stored.
     Abandon {
@@ -82,7 +83,7 @@ struct Marks {
 }
 
 const KEYS: u8 = 8;
-/// The length from which a value is not extended any more.
+/// The length in bytes above which a value is neither extended nor replaced.
 const LEN_MAX: usize = 600_000;
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {

@@ -11,8 +11,8 @@ pub(crate) fn name(key: u8) -> Vec<u8> {
     vec![key; len]
 }
 
-/// A map with a clock. Expired and flushed items stay until they are replaced, so that the oracle
-/// knows why there is no item.
+/// A map with a clock. Expired and flushed items stay until they are replaced or removed, so that
+/// the oracle knows why there is no item.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     items: HashMap<u8, Item>,
@@ -111,7 +111,7 @@ impl Oracle {
         assert_eq!(kept.cas, shown.cas, "key {key}");
         assert_eq!(kept.fetched, shown.fetched, "key {key}");
         let off = kept.accessed.0.abs_diff(shown.accessed.0);
-        // The first minutes are exact. Later an engine may round.
+        // The first 250 seconds are exact. Later an engine may round.
         let elapsed = self.now.secs.0 - START.0;
         let allowed = if elapsed < 250 { 0 } else { elapsed / 64 };
         assert!(off <= allowed, "key {key}: accessed {off} s off");
@@ -166,7 +166,7 @@ impl Oracle {
         }
     }
 
-    /// Checks the CAS of a new item.
+    /// Checks the CAS of a new or amended item.
     #[track_caller]
     fn check_cas(&mut self, key: u8, asked: NewCas, cas: u64) {
         let old = self.live(key).map_or(0, |item| item.cas);

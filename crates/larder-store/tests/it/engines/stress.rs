@@ -1,4 +1,4 @@
-//! Many threads at once. Values other than counters contain their key, a version and a checksum, so
+//! Many threads at once. Values other than numbers contain their key, a version and a checksum, so
 //! that the tests detect torn, stale and foreign values.
 //!
 //! `LARDER_STRESS_THREADS` and `LARDER_STRESS_SECS` set the load.
@@ -340,8 +340,8 @@ impl<'t, E: Engine> Worker<'t, E> {
         assert!(!swapped.result || swapped.cas > before.cas);
     }
 
-    /// Appends or prepends a link to a list. A link has 24 bytes: the id of the list, a version and
-    /// a checksum.
+    /// Appends or prepends a link to a list, or replaces a list of 20,000 bytes or more by the
+    /// link. A link has 24 bytes: the id of the list, a version and a checksum.
     fn extend_list(&mut self) {
         let id = LISTS + self.random.below(LIST_COUNT) as u64;
         self.versions += 1;

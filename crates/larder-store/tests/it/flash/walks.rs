@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const LEN_MAX: usize = 1000;
 
-/// A cache under 16 MiB with `items` items of half a KB, most of them on flash.
+/// A cache under 16 MiB with `items` items of half a KB on average, most of them on flash.
 fn full(items: usize, device: &Memory) -> (Cache, Client, Arc<AtomicU32>) {
     let cache = Cache::new(config(16 * MIB, device, any_size())).unwrap();
     let now = clock();

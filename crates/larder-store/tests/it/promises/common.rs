@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) const MIB: usize = 1 << 20;
 
-/// A time limit for all tests: no test that makes progress takes this long, however busy the
-/// machine.
+/// A time limit: no test that makes progress takes this long, however busy the machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(crate) fn config(limit_bytes: usize) -> Config {

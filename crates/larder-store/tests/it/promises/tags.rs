@@ -180,7 +180,7 @@ fn after_a_drop_no_older_item_is_found() {
             let (is_over, begin) = (&is_over, &begin);
             move || {
                 begin.wait();
-                // Drops other tags of the same bucket, and makes items move.
+                // Adds many other tags, some in the same bucket, and makes items move.
                 for i in 0_u64.. {
                     if is_over.load(Ordering::Relaxed) {
                         return;
