@@ -150,7 +150,7 @@ impl Folders {
 pub struct Restarted {
     /// The sending of the signal.
     pub signalled: Instant,
-    /// The end of the server's last process.
+    /// The end of all old processes of the server.
     pub ended: Instant,
     /// The start of the new process.
     pub started: Instant,
