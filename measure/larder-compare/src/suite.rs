@@ -341,8 +341,8 @@ impl Workload {
 }
 
 impl Restart {
-    /// Checks that the load lasts beyond the restart and does not set its items first (`--fill`), and
-    /// that it has a protocol of memcached without TLS and login, as the check of the items has.
+    /// Checks that the load lasts beyond the restart, does not set its items first (`--fill`), and uses
+    /// a protocol of memcached without TLS and login, like the check of the items.
     fn check(&self, load: &Settings) -> Result<(), String> {
         let Stop::After(time) = load.stop else {
             return Err("a restart needs a load with --test-time".to_owned());

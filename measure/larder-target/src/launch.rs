@@ -23,7 +23,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum time for a server to exit during a restart. Writing its memory to a disk takes long.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(120);
-/// Short, because a restart can take only milliseconds.
+/// Interval of the checks whether a server has exited during a restart. It is short, because a restart
+/// can take only milliseconds.
 const RESTART_POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// The system's in-memory file system.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -100,7 +101,7 @@ pub enum LaunchError {
         protocol: Protocol,
         /// The address.
         address: ServerAddress,
-        /// The last line of the log, if there is one.
+        /// The last line of the log, with an introduction; empty without one.
         log: String,
     },
 }
