@@ -61,8 +61,8 @@ pub enum Standing {
 pub struct Figures {
     /// Median and spread of each metric.
     pub spreads: BTreeMap<Metric, Spread>,
-    /// Ratios of the medians to those of the baseline. Empty if the baseline has no figures or a run of
-    /// either server failed, because the successful runs are then a biased selection.
+    /// Ratios of the medians to those of the baseline. Empty if the baseline has no figures or a
+    /// run of either server failed, because the successful runs are then a biased selection.
     pub ratios: BTreeMap<Metric, f64>,
     /// Confidence intervals of these ratios, with enough runs; empty for the baseline itself.
     pub intervals: BTreeMap<Metric, Interval>,

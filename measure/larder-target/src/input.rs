@@ -37,8 +37,8 @@ impl Input {
         self.wanted = wanted;
     }
 
-    /// Free space for the next read. It is never empty, and has room for those of the wanted bytes that
-    /// have not arrived.
+    /// Free space for the next read. It is never empty, and has room for those of the wanted bytes
+    /// that have not arrived.
     pub fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

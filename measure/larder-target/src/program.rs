@@ -7,8 +7,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Finds the program of a command: a path, or a name to search for in `target/release`, in the
-/// directory of `larder` itself unless that is a debug build, and on the `PATH`, in this order. `None`
-/// if there is no such executable file.
+/// directory of `larder` itself unless that is a debug build, and on the `PATH`, in this order.
+/// `None` if there is no such executable file.
 #[must_use]
 pub fn find(program: &str) -> Option<PathBuf> {
     let executable = |path: &PathBuf| {

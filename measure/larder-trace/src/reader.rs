@@ -133,8 +133,8 @@ mod tests {
     use crate::record::Operation;
     use std::num::NonZeroU32;
 
-    /// Parses a trace. Returns each record as the string "MILLIS OPERATION KEY VALUE_LEN TTL"; TTL is 0
-    /// without one.
+    /// Parses a trace. Returns each record as the string "MILLIS OPERATION KEY VALUE_LEN TTL"; TTL
+    /// is 0 without one.
     fn records(text: &str) -> Result<Vec<String>, TraceError> {
         let mut reader = Reader::new(text.as_bytes());
         let mut all = Vec::new();

@@ -15,8 +15,8 @@ pub struct Record<'l> {
     pub key: &'l [u8],
     /// Recorded size of the value in bytes, at most 2^30. In Twitter's form, 0 if a get missed.
     pub value_len: u32,
-    /// Recorded TTL of the value in seconds. `None` for no expiry and, in Twitter's form, for operations
-    /// that set no TTL.
+    /// Recorded TTL of the value in seconds. `None` for no expiry and, in Twitter's form, for
+    /// operations that set no TTL.
     pub ttl_secs: Option<NonZeroU32>,
 }
 

@@ -209,7 +209,8 @@ mod tests {
             // The get hit, so its line has the size. The TTL is that of the later add.
             ask(2000, 1, 7, 30),
             ask(3000, 1, 7, 30),
-            // The trace has neither a get that hit nor a set of this key, and an `incr` does not count.
+            // The trace has neither a get that hit nor a set of this key, and an `incr` does not
+            // count.
             ask(3000, 2, 0, 0),
             ask(4000, 1, 9, 30),
         ];

@@ -38,8 +38,8 @@ pub struct Traits {
     pub one_hits: bool,
     /// `scan`: after each 200,000 requests, 50,000 are for keys that are requested only once.
     pub scans: bool,
-    /// `drift`: after each 50,000 requests, all keys become more popular by 0.2 % of the ranks, except
-    /// that the most popular 0.2 % become the least popular.
+    /// `drift`: after each 50,000 requests, all keys become more popular by 0.2 % of the ranks,
+    /// except that the most popular 0.2 % become the least popular.
     pub drifts: bool,
     /// `lognormal`: value sizes are log-normal (median 230 bytes, sigma 1.3).
     pub log_normal: bool,

@@ -306,9 +306,9 @@ impl S3Fifo {
         };
         if let (Some(from), Some((queue, freq))) = (item.segment, kept) {
             self.queues.remove_chain(from, item.chained);
-            // The engine derives the lifetime class from the remaining TTL. The simulation does not know
-            // the time here, and derives the class from the time between the start of the stream and the
-            // expiry.
+            // The engine derives the lifetime class from the remaining TTL. The simulation does not
+            // know the time here, and derives the class from the time between the start of the
+            // stream and the expiry.
             if self.write(queue, key, Item { freq, ..item }, 0) {
                 return true;
             }
