@@ -198,7 +198,7 @@ def instructions():
 
 
 def start():
-    """Seconds from the start of the process to its first answer, by memory limit."""
+    """Seconds from the start of the process to its first answer, by server and memory limit."""
     found = {}
     for memory_mb in (64, 16384):
         for name in ("memcached", "larder"):
