@@ -20,8 +20,8 @@ SECONDS = {"all": 3, "one": 1}
 MEMTIER = "memtier_benchmark"
 TOOLS = ("memtier", "larder bench")
 PERCENTILES = {"p50": "p50.00", "p90": "p90.00", "p99": "p99.00"}
-# The rate of a run, as a share of the highest rate that both tools reach. With all connections, the rate of the published
-# line replaces it, if the line has one.
+# The rate of a run, as a share of the highest rate that both tools reach. With all connections, the rate of the
+# published line replaces it, if the line has one.
 SHARE = 0.5
 # memtier_benchmark keeps a rate exactly only if it is a multiple of this number of requests per second and connection.
 TICKS_PER_SECOND = 50

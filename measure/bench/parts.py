@@ -1,4 +1,5 @@
-"""The measurements of scripts/bench. Each part is a function that returns JSON-serializable data."""
+"""The measurements of scripts/bench. Each part is a function that returns JSON-serializable data;
+`agreement` returns None without memtier_benchmark."""
 
 import json
 import socket

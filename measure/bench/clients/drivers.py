@@ -23,8 +23,8 @@ class Client:
     language: str
     # Installs the driver with its dependencies, and returns its command.
     install: Callable[[], list]
-    # The crate that a driver in Rust measures, whose version is read from Cargo.lock. None if `--version` of the command
-    # prints the version.
+    # The crate that a driver in Rust measures, whose version is read from Cargo.lock. None if `--version` of the
+    # command prints the version.
     crate: str | None = None
     # The driver's counterpart to the mode `pool`.
     pool: str = "pool"

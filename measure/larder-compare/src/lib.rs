@@ -90,7 +90,7 @@ pub enum Error {
         /// The error.
         why: String,
     },
-    /// The cores cannot be used.
+    /// The system does not report the cores, or those of the arguments cannot be used.
     #[error("{0}; choose others with --server-cores and --load-cores")]
     Cores(String),
     /// The results in the output directory are those of a different setup.

@@ -45,12 +45,12 @@ pub struct Launch<'l> {
     /// The fixed TCP port of a server that has no option for it; `None` if the command has `{port}`
     /// or `{socket}`.
     pub port: Option<u16>,
-    /// The protocol in which it must answer.
+    /// The protocol in which the server must answer.
     pub protocol: Protocol,
     /// The cores of the server; `None` for those of this process.
     pub cores: Option<&'l CoreSet>,
-    /// A file for its output. Without one, it inherits standard error, and its standard output is
-    /// discarded.
+    /// A file for the server's output. Without one, the server inherits standard error, and its
+    /// standard output is discarded.
     pub log: Option<&'l Path>,
     /// Parent directory of `{disk}`. Without it, `{disk}` is an unknown placeholder.
     pub disk: Option<&'l Path>,

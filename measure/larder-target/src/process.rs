@@ -150,7 +150,7 @@ mod linux {
 
     impl Events {
         /// Starts counting. `None` if the machine has no hardware counters, access is denied, or a
-        /// process or thread ends meanwhile.
+        /// process or thread ends during the call.
         pub fn count(pid: i32) -> Option<Self> {
             let mut threads: Vec<i32> = Vec::new();
             for stat in tree(pid) {
