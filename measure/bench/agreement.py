@@ -20,7 +20,8 @@ SECONDS = {"all": 3, "one": 1}
 MEMTIER = "memtier_benchmark"
 TOOLS = ("memtier", "larder bench")
 PERCENTILES = {"p50": "p50.00", "p90": "p90.00", "p99": "p99.00"}
-# The rate of a run, as a share of the highest rate that both tools reach.
+# The rate of a run, as a share of the highest rate that both tools reach. With all connections, the rate of the
+# published line replaces it, if the line has one.
 SHARE = 0.5
 # memtier_benchmark keeps a rate exactly only if it is a multiple of this number of requests per second and connection.
 TICKS_PER_SECOND = 50
@@ -33,7 +34,7 @@ TOLERANCE = 0.1
 @dataclass(frozen=True)
 class Line:
     """A published command line of memtier_benchmark for one of memcached's protocols. `suite` names the suite of
-    measure/suites with the same workload; `fills` runs set all keys first."""
+    measure/suites with the same workload. If `fills` is true, all keys are set before the runs."""
 
     suite: str
     source: str
@@ -42,7 +43,7 @@ class Line:
 
 
 REPLACED = ("-n", "--test-time", "-x", "--run-count", "--rate-limiting", "-t", "--threads", "-c", "--clients")
-# Without addresses and the names of output files.
+# The published lines, without addresses and the names of output files.
 LINES = (
     Line(
         "pipelined",

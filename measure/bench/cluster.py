@@ -285,7 +285,7 @@ def fill(port, *options):
 
 
 def copy():
-    """MB of values per second in full syncs of new followers."""
+    """MB of values per second in full syncs of new followers, from the start of the follower's process."""
     found = []
     with servers(0) as (leader, started):
         fill(leader["TCP"])
@@ -337,7 +337,7 @@ def cost_of_sets(pid, port, worker, *options):
 
 
 def redis_copy():
-    """MB of values per second in diskless full syncs of new Redis replicas."""
+    """MB of values per second in diskless full syncs of new Redis replicas, from the start of the replica's process."""
     found = []
     with redis(SERVER_CORE, "--repl-diskless-sync-delay", 0) as (_, port):
         fill(port, "-P", "resp")

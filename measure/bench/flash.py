@@ -90,7 +90,8 @@ def has_flash(name, place):
 
 
 def held(name, place):
-    """Sets 1.5 M items of 1 KB as fast as possible. Returns the items that the server still holds, and the bytes written."""
+    """Sets 1.5 M items of 1 KB as fast as possible. Returns how many the server still holds, the share of gets that
+    find their key, the bytes written to the device, and the server's memory."""
     with flash_server(name, place, "3G") as (server, file):
         fill(server, HELD_KEYS, 1024, rate=None)
         written = settle(server)
@@ -170,8 +171,8 @@ def load_sets(server, number, length, sets):
 
 
 def restarts():
-    """Runs measure/suites/restart.toml in its short form. Returns, for each trial, the time to the first hit and the items
-    that the server kept."""
+    """Runs measure/suites/restart.toml in its short form. Returns, for each trial, the server, the end of its process,
+    the reason if the trial failed, and the result of the restart if there is one."""
     folder = ROOT / "compare/restart-quick"
     # The exit status is 1 if a trial failed; the results contain the failure.
     run([LARDER, "compare", "measure/suites/restart.toml", "--quick", "--fresh"], check=False, stdout=subprocess.DEVNULL)

@@ -1,5 +1,5 @@
-"""Costs of further interfaces: memcached requests while they are idle or scraped, RESP compared with Redis and Valkey,
-HTTP compared with Pogocache and nginx; and the time to drop a tag."""
+"""Costs of further interfaces: memcached requests while the other interfaces are idle or scraped, RESP compared with
+Redis and Valkey, HTTP compared with Pogocache and nginx; and the time to drop a tag."""
 
 import re
 import shutil

@@ -1,4 +1,5 @@
-"""The measurements of scripts/bench. Each part is a function that returns JSON-serializable data."""
+"""The measurements of scripts/bench. Each part is a function that returns JSON-serializable data;
+`agreement` returns None without memtier_benchmark."""
 
 import json
 import socket
@@ -198,7 +199,7 @@ def instructions():
 
 
 def start():
-    """Seconds from the start of the process to its first answer, by memory limit."""
+    """Seconds from the start of the process to its first answer, by server and memory limit."""
     found = {}
     for memory_mb in (64, 16384):
         for name in ("memcached", "larder"):

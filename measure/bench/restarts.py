@@ -41,7 +41,7 @@ def folder():
 
 
 class Kept:
-    """A server whose items are in a file."""
+    """A server that can be started again. Callers add `-e` to the command to keep its items in a file."""
 
     def __init__(self, name, memory_mb, place, *options):
         self.port, self.file = free_port(), f"{place}/memory"

@@ -23,7 +23,8 @@ class Client:
     language: str
     # Installs the driver with its dependencies, and returns its command.
     install: Callable[[], list]
-    # The crate that a driver in Rust measures. Its version is read from Cargo.lock.
+    # The crate that a driver in Rust measures, whose version is read from Cargo.lock. None if `--version` of the
+    # command prints the version.
     crate: str | None = None
     # The driver's counterpart to the mode `pool`.
     pool: str = "pool"

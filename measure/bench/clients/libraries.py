@@ -17,7 +17,7 @@ MODES = ("pool", "none", "thread")
 DELAY_MILLIS = 5
 # How long the server is down in a test of recovery.
 OUTAGE_SECS = 0.5
-# A driver that takes longer is killed.
+# A driver that takes longer is killed. In a test of recovery, the driver itself gives up earlier.
 DRIVER_SECS_MAX = 180
 
 
@@ -33,7 +33,8 @@ class Plan:
         self.calls = 100 if short else 2000
         # Duration of the load next to a busy thread, and of the load through the delaying proxy.
         self.slow_secs = 0.2 if short else 1
-        # Some clients do not retry a failed server for half a minute, which is too long for a short run.
+        # Some clients do not retry a failed server for half a minute, which is too long for a short run. That tests
+        # the recovery of one client only.
         self.recovers = not short
 
     def secs_estimated(self, clients):
@@ -48,7 +49,7 @@ class Runner:
     def __init__(self, server, plan):
         self.server, self.plan, self.commands = server, plan, {}
         self.seed = 0
-        # By client and measurement: a list with an entry for each round.
+        # By client and measurement: a list with an entry for each round that has a result.
         self.times = defaultdict(lambda: defaultdict(list))
         self.figures = defaultdict(lambda: defaultdict(list))
         self.failures = defaultdict(list)

@@ -41,7 +41,7 @@ RIVALS = {
 
 
 class Found:
-    """Results by client. Each figure is a median over the rounds."""
+    """Results by client. Each figure is a median over the rounds, except that of `most`, which is the maximum."""
 
     def __init__(self, found):
         self.found = found
@@ -49,7 +49,8 @@ class Found:
         self.languages = {name: language for name, language, _ in found["clients"]}
 
     def mean(self, client, mode, value, threads):
-        """Mean and standard deviation of the thread times of a round."""
+        """Mean and standard deviation of the thread times of a round in µs, each as the median over the rounds; None
+        without results."""
         rounds = self.found["times"].get(client, {}).get(f"times {mode} {value} {threads}")
         return (median(map(fmean, rounds)), median(map(pstdev, rounds))) if rounds else None
 
@@ -127,7 +128,7 @@ def aim_row(found, ours, other, limits, threads):
 
 
 def leads(found):
-    """Each figure of Larder's clients ÷ the best one of the others."""
+    """Each figure of Larder's clients with up to 32 threads ÷ the best one of their rivals."""
     counts = [count for count in found.found["threads"] if count <= 32]
     rows = []
     for ours, others in RIVALS.items():

@@ -150,7 +150,7 @@ def flash_restart_targets(what, trials):
     if not known or any(one["hit_secs"] is None for one in known):
         yield f"{what}: first hit", "≤ 60 ms", "none", False
         return
-    # 50 ms, and 10 ms per million items.
+    # The limit is 50 ms, and 10 ms per million items; the server holds a million.
     yield at_most(f"{what}: first hit", 60, [1e3 * median(one["hit_secs"] for one in known)], " ms")
     kept = min(map(kept_share, known))
     yield "… items kept", "≥ 99.9 %", f"{100 * kept:.3f} %", kept >= 0.999
@@ -189,7 +189,7 @@ def flash_reads_targets(found, length, loads):
 
 
 def flash_ratio(loads, load, name):
-    """Larder ÷ extstore, with 32 threads if they were measured."""
+    """Larder ÷ extstore, with 32 threads if they were measured; an empty list if no extstore was measured."""
     others = [server for server in ("memcached, 32 threads", "memcached, 1 thread") if server in loads]
     ours = flash_tiers.middle(loads["larder"][load], name)
     return [ours / flash_tiers.middle(loads[other][load], name) for other in others[:1]]

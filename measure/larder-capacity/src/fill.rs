@@ -3,7 +3,7 @@
 //!
 //! [`measure`] sets items until their total size is a multiple of the memory limit
 //! ([`Settings::fill`]). Then it counts the items that the server still holds with gets of all
-//! keys, or of a random sample. It does not use the server's statistics.
+//! keys, or of a random sample. It does not count items by the server's statistics.
 
 use crate::values::Values;
 use clap::Args;
@@ -92,7 +92,8 @@ pub struct Held {
     pub limit_bytes: u64,
     /// The server's resident memory before the first set; `None` if the system does not report it.
     pub rss_empty_bytes: Option<u64>,
-    /// The server's resident memory after the last set; `None` if the system does not report it.
+    /// The server's resident memory after the last set and [`Settings::settle`]; `None` if the system
+    /// does not report it.
     pub rss_bytes: Option<u64>,
 }
 
@@ -122,10 +123,10 @@ impl Held {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The server could not be started or reached.
+    /// The server could not be started or reached, or its memory limit is unknown.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The connection to the server failed.
+    /// The connection failed, or the server's answer was malformed or, to a get, an error.
     #[error("connection failed while {doing} items: {error}; see the server's log")]
     Connection {
         /// The phase: `setting` or `probing`.
@@ -137,7 +138,7 @@ pub enum Error {
     /// bits.
     #[error("keys of {key_bytes} bytes are too short for {items} items; increase --key-size")]
     ShortKeys {
-        /// Number of items.
+        /// Number of items, with those of earlier measurements of the same server.
         items: u64,
         /// The configured key size.
         key_bytes: usize,
@@ -155,7 +156,8 @@ pub enum Error {
 /// Runs `larder bench fill`: prints a table, and writes a JSON file if one was requested.
 ///
 /// # Errors
-/// The server cannot be reached or closes the connection, or the results cannot be written.
+/// The server cannot be started or reached, its memory limit is unknown, a measurement fails (see
+/// [`measure`]), or the results cannot be written.
 pub fn command(arguments: &Arguments) -> Result<(), Error> {
     let mut rows = Vec::new();
     print(HEADER)?;
@@ -237,8 +239,8 @@ fn write_json(path: &PathBuf, rows: &[Row]) -> Result<(), Error> {
 /// from `first_key`, so that measurements of the same server use different keys.
 ///
 /// # Errors
-/// The server closes the connection or answers a get with an error, or the keys are too short to
-/// number all items.
+/// The connection fails, the server's answer is malformed or, to a get, an error, or the keys are too
+/// short to number all items.
 pub fn measure(
     server: &mut OpenTarget,
     first_key: u64,
@@ -290,7 +292,7 @@ fn broke<T>(doing: &'static str, result: io::Result<T>) -> Result<T, Error> {
     result.map_err(|error| Error::Connection { doing, error })
 }
 
-/// Estimates the number of keys of `all` that the server holds from a sample: it returned `found` of
+/// Estimates from a sample how many of `all` keys the server holds: the server returned `found` of
 /// `asked` keys. The second result is half the width of the 95 % confidence interval.
 fn estimate(all: f64, found: f64, asked: f64) -> (f64, f64) {
     let share = found / asked.max(1.0);

@@ -27,7 +27,7 @@ impl Values {
         &self.pool[start..start + len]
     }
 
-    /// Whether `found` is a value of this key, of any length.
+    /// Whether `found` is a value of this key, of any length up to the maximum.
     pub(crate) fn is_right(&self, key: u32, found: &[u8]) -> bool {
         found.len() <= self.pool.len() - STARTS && self.value(key, found.len()) == found
     }

@@ -193,7 +193,7 @@ impl Difference {
         self.interval.is_some_and(|interval| !interval.contains_one())
     }
 
-    /// The change in percent of the old figure.
+    /// The size of the change, in percent of the old figure.
     fn loss_percent(&self) -> f64 {
         100.0 * (self.ratio - 1.0).abs()
     }
@@ -208,7 +208,8 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Writes one line for each significant difference, and the number of the others.
+/// Writes dates and versions of both results, whether machine or suite differ, one line for each
+/// significant difference, and the number of the other figures.
 fn table(old: &Side, new: &Side, differences: &[Difference], text: &mut String) {
     let shown: Vec<_> = differences.iter().filter(|one| one.is_significant()).collect();
     let unknown = differences.iter().filter(|one| one.interval.is_none()).count();
@@ -264,7 +265,8 @@ mod tests {
     use crate::results::Found;
     use tempfile::tempdir;
 
-    /// Writes results in which the throughput of each run of `larder` is multiplied by `factor`.
+    /// Writes results in which the throughput of each run of `larder` is multiplied by `factor` and
+    /// some noise. If `fails`, its first run has failed instead.
     fn write(folder: &Path, factor: f64, fails: bool) {
         let mut setup = example::setup();
         setup.suite.runs = 5;

@@ -72,7 +72,7 @@ pub(crate) fn setup() -> Setup {
     }
 }
 
-/// A result for each trial of the installed servers.
+/// A record for each cell of the installed servers.
 pub(crate) fn records(setup: &Setup) -> Vec<Record> {
     let servers: Vec<&Server> = setup.suite.servers.iter().filter(|s| s.name != "absent").collect();
     let trials = trials(&setup.suite, &servers, 1);
@@ -97,7 +97,8 @@ fn found(cell: &Cell) -> Found {
     }
 }
 
-/// The course of a three-second load whose latency doubles with each next nine of the quantile.
+/// The course of a three-second load whose latency doubles with each next nine of the quantile; `None`
+/// if the cell failed.
 fn course(cell: &Cell) -> Option<Course> {
     let Found::Measured(outcome) = found(cell) else { return None };
     let p50 = outcome.total().latency.p50;

@@ -11,7 +11,8 @@ use std::time::Duration;
 /// Fills a server beyond its memory limit and counts the items that it holds.
 ///
 /// # Errors
-/// The server cannot be reached or closes the connection, or `protocol` is the binary one.
+/// The server cannot be reached, the connection fails, the server answers a get with an error, or
+/// `protocol` is the binary one.
 pub(crate) fn fill(
     fill: Fill,
     address: &ServerAddress,
@@ -29,7 +30,7 @@ pub(crate) fn fill(
     };
     let target = Target::Running { address: address.clone(), pid: Some(pid) };
     let mut server = target.open(dialect, Some(limit_mb)).map_err(|error| error.to_string())?;
-    // Uses the suite's limit, because a server may report a rounded one.
+    // Replaces the limit that the server reports by the suite's, because servers may round it.
     server.limit_bytes = limit_mb << 20;
     let held = measure(&mut server, 0, &settings(fill)).map_err(|error| error.to_string())?;
     Ok(Held {

@@ -1,8 +1,9 @@
-//! `larder compare`: starts, loads and stops several servers in turn, and compares them.
+//! `larder compare`: starts, loads and stops several servers in turn, and compares them; or
+//! compares the results of two earlier comparisons (`diff`).
 //!
 //! A [`suite`] defines servers and loads, [`plan`] orders the trials, and [`measure`] runs a trial,
 //! with the server on its own [cores](CoreSet). [`results`] saves each result at once; `report` writes
-//! their [`summary`].
+//! the [`summary`] of all results.
 
 mod diff;
 mod fill;
@@ -89,7 +90,7 @@ pub enum Error {
         /// The error.
         why: String,
     },
-    /// The cores cannot be used.
+    /// The system does not report the cores, or those of the arguments cannot be used.
     #[error("{0}; choose others with --server-cores and --load-cores")]
     Cores(String),
     /// The results in the output directory are those of a different setup.
@@ -103,18 +104,20 @@ pub enum Error {
         /// The parts of the setup that differ.
         differing: String,
     },
-    /// A file cannot be read or written.
+    /// A file or directory cannot be read, written, created or removed, or the results in the
+    /// output directory are malformed.
     #[error("{path}: {error}")]
     File {
-        /// The file.
+        /// The file or directory; `stdout` for the standard output.
         path: PathBuf,
-        /// The system's error.
+        /// The system's error, or the reason why the results are malformed.
         error: io::Error,
     },
-    /// A plot cannot be drawn.
+    /// A plot cannot be drawn, or its PNG file cannot be written.
     #[error("cannot draw a plot: {0}")]
     Plot(String),
-    /// A file of results is malformed, or has no cell in common with the other one.
+    /// A file of results to compare is malformed, or the new results have no cell in common with the
+    /// old ones.
     #[error("{path} has no usable results: {why}")]
     Unreadable {
         /// The file.
@@ -122,8 +125,8 @@ pub enum Error {
         /// The error.
         why: String,
     },
-    /// Figures are worse by more than a threshold, or cells failed only in the new results or are
-    /// missing there.
+    /// Figures are significantly worse by more than a threshold, cells failed only in the new results
+    /// or, if there is a threshold, cells are missing there.
     #[error("{count} regressions, first {first}")]
     Regressions {
         /// Number of these figures and cells.
@@ -154,8 +157,8 @@ impl Error {
     }
 }
 
-/// Runs a suite and writes its report, or compares two results. On SIGINT or SIGTERM, stops the running
-/// server and returns.
+/// Runs a suite and writes its report, or compares two results. A SIGINT or SIGTERM during the
+/// measurements stops the running server and ends the command with [`Error::Interrupted`].
 ///
 /// # Errors
 /// The suite or the cores cannot be used, files cannot be read or written, the results in the
@@ -172,8 +175,9 @@ pub fn command(arguments: &Arguments) -> Result<(), Error> {
     compare(arguments, &interrupted, &mut io::stderr(), &mut io::stdout())
 }
 
-/// Runs a suite like [`command`], until `interrupted` becomes true. Writes progress to `progress`, and
-/// tables to `out` if the arguments request them.
+/// Does the work of [`command`], but stops when `interrupted` becomes true instead of on a signal.
+/// Writes progress to `progress`. Writes to `out` the table of two results or, if the arguments request
+/// it, the Markdown report of a suite.
 ///
 /// # Errors
 /// See [`command`].
@@ -195,7 +199,7 @@ pub fn compare(
     }
     let mut results = Results::open(&folder, &setup)?;
     measure_all(&setup, &mut results, &folder, interrupted, progress)?;
-    // The file may contain more runs than requested.
+    // The file may contain more runs than requested, from an earlier comparison.
     let is_asked = |record: &&Record| record.cell.run <= setup.suite.runs;
     let records: Vec<Record> = results.records().iter().filter(is_asked).cloned().collect();
     let report = Report::of(&setup, &records);
@@ -280,7 +284,7 @@ impl Arguments {
             (Some(server), Some(load)) => (server.clone(), load.clone()),
             _ => CoreSet::halves().map_err(Error::Cores)?,
         };
-        // Detects invalid cores before a server starts. Each thread is pinned later.
+        // Detects invalid cores before a server starts. This pins only a thread that ends at once.
         for cores in [&server_cores, &load_cores] {
             let tried = std::thread::scope(|scope| scope.spawn(|| cores.pin()).join());
             tried.unwrap_or(Ok(())).map_err(Error::Cores)?;
@@ -327,7 +331,7 @@ fn measure_all(
     let numbered: Vec<_> = (1..).zip(&trials).collect();
     let mut left = TimeLeft::new(trials.iter().filter(|(t, _)| !results.have(&t.cells())).count());
     for run in numbered.chunk_by(|(_, (one, _)), (_, (other, _))| one.run == other.run) {
-        // Repeats disturbed measurements at the end of their run.
+        // Repeats trials with disturbed measurements at the end of their run.
         for attempt in 1..=ATTEMPTS_MAX {
             for (number, (trial, program)) in run {
                 let cells = trial.cells();
@@ -354,7 +358,8 @@ fn measure_all(
     Ok(())
 }
 
-/// Estimates the remaining time from the trials so far, without repetitions of disturbed trials.
+/// Estimates the remaining time: the number of trials left × the mean time of a trial so far, in which
+/// repetitions of disturbed trials are included.
 #[derive(Debug)]
 struct TimeLeft {
     since: Instant,

@@ -31,15 +31,16 @@ pub struct Harness<'s> {
     pub load_cores: &'s CoreSet,
     /// Number of cores of the whole machine.
     pub cores: usize,
-    /// Directory for the servers' output.
+    /// Directory for the servers' output. Its parent contains the directories that replace `{disk}`.
     pub logs: &'s Path,
     /// Set by a signal handler: ends the trial and stops its server.
     pub interrupted: &'s AtomicBool,
 }
 
 impl Harness<'_> {
-    /// Starts the server from its `program`, measures all phases, and stops it. `None` if a signal
-    /// interrupted it. `attempt` counts the measurements of the same trial from 1.
+    /// Starts the server from its `program`, runs all phases, and stops the server. Returns a record
+    /// for each measured phase; `None` if the trial was interrupted. `attempt` counts the runs of the
+    /// same trial from 1.
     #[must_use]
     pub fn run(&self, trial: &Trial<'_>, program: &Path, attempt: usize) -> Option<Vec<Record>> {
         let cells = trial.cells();
@@ -160,9 +161,9 @@ impl Harness<'_> {
         let course = Course::of(&measured);
         let mut outcome = measured.outcome;
         outcome.faults.append(&mut fill_faults);
-        // A CPU time of 0 is below the resolution of the system.
+        // A CPU time of 0 is below the resolution of the system, so the cost is unknown.
         outcome.server = outcome.server.filter(|cost| cost.user_micros + cost.system_micros > 0.0);
-        // A restart replaces the process, so the difference of its CPU times has no meaning.
+        // A restart replaces the server's process, so a difference of its CPU times has no meaning.
         let others_busy = self.others_since(before, pid).filter(|_| restart.is_none());
         let found = match restart.as_ref().and_then(restart::wrong) {
             Some(reason) => Found::Failed(Failure { reason, outcome: Some(Box::new(outcome)) }),
@@ -193,12 +194,12 @@ impl Harness<'_> {
         Ok((Settings { servers: vec![NamedServer::at(address)], ..settings }, arguments.max_faults))
     }
 
-    /// Loads the server. Fails if the server exits during the load.
+    /// Loads the server. Fails if the load cannot be run or the server exits during it.
     fn load(&self, server: &mut Launched, settings: &Settings) -> Result<Measured, String> {
         self.load_and_restart(server, settings, None).map(|(measured, _)| measured)
     }
 
-    /// Loads the server, and restarts it during the load according to `plan`.
+    /// Loads the server. If there is a `plan`, restarts the server during the load.
     fn load_and_restart(
         &self,
         server: &mut Launched,

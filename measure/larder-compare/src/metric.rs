@@ -165,8 +165,8 @@ impl Metric {
         )
     }
 
-    /// The value of the metric in the result of a load on `load_cores` cores; `None` if it does not
-    /// apply or is unknown.
+    /// The value of the metric in a record; `None` if it does not apply or is unknown. The load ran on
+    /// `load_cores` cores.
     #[must_use]
     pub fn of(self, record: &Record, load_cores: usize) -> Option<f64> {
         if self == Self::OthersBusy {
@@ -269,8 +269,8 @@ impl Unit {
         }
     }
 
-    /// A number without the unit, rounded for readability: from 9,995 in thousands (k) and from
-    /// 999,500 in millions (M), or with separators if it is a time.
+    /// A number without the unit, rounded for readability. From 9,995, times have separators, and
+    /// rates and counts are in thousands (k), from 999,500 in millions (M).
     #[must_use]
     pub fn number(self, value: f64) -> String {
         let size = value.abs();
@@ -297,8 +297,8 @@ impl Unit {
     }
 }
 
-/// A number rounded to three significant digits, but with all digits before the point and at most
-/// four after it, without trailing zeros there.
+/// A number with all digits before the point, and after it none from 99.95, one from 9.995, two from
+/// 0.0995 and four below, without trailing zeros.
 fn digits(value: f64) -> String {
     let size = value.abs();
     let decimals = match size {

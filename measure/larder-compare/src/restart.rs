@@ -1,8 +1,8 @@
 //! Restarts a server during a load, and checks its items.
 //!
-//! The check uses its own items, because the load cannot detect old values and returned items. It sets the
-//! items before the load, changes some and deletes others just before the signal, and looks them up
-//! after the restart.
+//! The check uses its own items, because the load cannot detect that an old value or a deleted item is
+//! back. It sets the items before the load, changes some and deletes others just before the signal, and
+//! looks them up after the restart.
 
 use super::results::RestartResult;
 use super::suite::{EndSignal, Restart, Server};
@@ -33,7 +33,7 @@ impl Plan {
 
 /// Number of items to change, and of items to delete, just before a restart.
 const ITEMS: usize = 1000;
-/// Maximum time until the restarted server accepts a connection.
+/// Maximum time from the start of the new process until it accepts a connection.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -105,7 +105,8 @@ impl Witness {
         Ok(())
     }
 
-    /// The result, with the load's statistics of the restart.
+    /// The result, with the load's statistics of the restart. Fails if the load ended before the
+    /// restart.
     pub(crate) fn result(self, measured: &Measured) -> Result<RestartResult, String> {
         let Some(Restarted { signalled, ended, started }) = self.restarted else {
             return Err("the load ended before the restart".to_owned());

@@ -1,7 +1,8 @@
 //! The results so far, saved on disk so that an interrupted comparison can resume.
 //!
-//! The file consists of JSON lines: the setup, then one record for each measurement of a cell. A
-//! cell that other programs disturbed has several.
+//! The file consists of JSON lines: the setup, then one record for each measurement of a cell. If other
+//! programs disturbed a cell, its whole trial is repeated, and all cells of the trial have several
+//! records.
 
 use super::Error;
 use super::plan::Cell;
@@ -111,7 +112,7 @@ pub struct Record {
 /// A restart of the server during a load. Times are in seconds since the signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RestartResult {
-    /// The end of the server's last process.
+    /// The end of all old processes of the server.
     pub ended_secs: f64,
     /// The start of the new process.
     pub started_secs: f64,
@@ -121,7 +122,7 @@ pub struct RestartResult {
     pub hit_secs: Option<f64>,
     /// Number of items before the signal.
     pub items_before: u64,
-    /// Number of items when the new process first answered.
+    /// Number of items when the new process first answered the check of the items.
     pub items_after: u64,
     /// Number of hits and of misses of the load after the restart.
     pub found_after: (u64, u64),
@@ -162,7 +163,8 @@ impl Course {
         })
     }
 
-    /// The latency of a quantile in microseconds: that of the next recorded quantile.
+    /// The latency of a quantile in microseconds: that of the first recorded quantile which is not
+    /// below it. The minimum latency for quantile 0.
     #[must_use]
     pub fn latency(&self, quantile: f64) -> f64 {
         let reaches = |step: &&(f64, f64)| step.0 >= quantile;
@@ -289,7 +291,7 @@ impl Results {
         &self.counted.records
     }
 
-    /// Whether all of these cells have results.
+    /// Whether all of these cells have records, which may be failures.
     #[must_use]
     pub fn have(&self, cells: &[Cell]) -> bool {
         cells.iter().all(|cell| self.counted.records.iter().any(|record| record.cell == *cell))

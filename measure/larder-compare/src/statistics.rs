@@ -67,7 +67,8 @@ impl Interval {
         let mut ratios: Vec<f64> =
             ours.iter().flat_map(|our| theirs.iter().map(move |their| our / their)).collect();
         ratios.sort_by(f64::total_cmp);
-        // Each end excludes as many ratios as keep the error probability of its side within 2.5 %.
+        // Each end excludes as many ratios as keep the error probability of its side within 2.5 %, or
+        // none if even that exceeds 2.5 %, as with three runs each.
         let errors = rank_sum_probabilities(ours.len(), theirs.len());
         let allowed = errors.iter().take_while(|error| **error <= ERROR_MAX / 2.0).count();
         let left_out = allowed.saturating_sub(1);

@@ -18,7 +18,8 @@ pub struct Suite {
     pub about: String,
     /// The server to which ratios relate the others.
     pub baseline: String,
-    /// Number of measurements of each cell.
+    /// Number of runs. Each run measures all servers and workloads once, apart from repetitions of
+    /// disturbed measurements.
     pub runs: usize,
     /// Memory limit of each server for items, in MiB.
     pub memory_mb: u64,
@@ -26,10 +27,12 @@ pub struct Suite {
     pub threads: Threads,
     /// Numbers of outstanding requests on each connection.
     pub pipelines: Vec<usize>,
-    /// Number of connections of all load threads together, for loads that use `{clients}`.
+    /// Number of connections of all load threads together, for loads that use `{clients}`. Each
+    /// thread has an equal number, rounded down, but at least one.
     #[serde(default = "connections")]
     pub connections: usize,
-    /// Seconds of load on each server before the first load of a workload without warm-up phases.
+    /// Seconds of load on each server before the first load of a workload without warm-up phases; 0
+    /// for none.
     #[serde(default = "warm_up_secs")]
     pub warm_up_secs: f64,
     /// The values that `--quick` replaces.
@@ -137,7 +140,7 @@ pub struct Workload {
     pub phases: Vec<Phase>,
 }
 
-/// One measurement: a load or a fill.
+/// A load or a fill of the server. It is a measurement unless it is a warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
@@ -159,7 +162,8 @@ pub struct Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Restart {
-    /// Seconds from the start of the load to the signal.
+    /// Seconds from the start of the load until the check of the items changes them, just before the
+    /// signal.
     pub after_secs: f64,
     /// The signal that ends a server without its own `restart_signal`.
     #[serde(default)]
@@ -337,8 +341,8 @@ impl Workload {
 }
 
 impl Restart {
-    /// Checks that the load lasts beyond the restart and uses items of an earlier phase, and that
-    /// the check of the items can connect to the server.
+    /// Checks that the load lasts beyond the restart, does not set its items first (`--fill`), and uses
+    /// a protocol of memcached without TLS and login, like the check of the items.
     fn check(&self, load: &Settings) -> Result<(), String> {
         let Stop::After(time) = load.stop else {
             return Err("a restart needs a load with --test-time".to_owned());
@@ -360,7 +364,7 @@ impl Restart {
 
 /// Checks that a load has valid settings and no option that a comparison would ignore. A comparison itself
 /// connects to the suite's servers, repeats runs and writes results. A load may have a `--run-count` that
-/// equals the suite's `runs`.
+/// equals the suite's `runs`, or any if `runs` is `None`.
 fn check_load(mut load: Arguments, runs: Option<usize>) -> Result<Settings, String> {
     let ignored = [
         ("--run-count", load.run_count > 1 && runs.is_some_and(|runs| runs != load.run_count)),
@@ -387,7 +391,7 @@ fn check_load(mut load: Arguments, runs: Option<usize>) -> Result<Settings, Stri
 /// Parses a load after the expansion of placeholders.
 ///
 /// # Errors
-/// The load is not a valid command line of `larder bench`.
+/// The load has an unknown placeholder, or is not a valid command line of `larder bench`.
 pub fn arguments(load: &str, values: &Values) -> Result<Arguments, String> {
     let line = template::expand(load, values)?;
     let words = shlex::split(&line).ok_or_else(|| format!("unterminated quote: {line}"))?;

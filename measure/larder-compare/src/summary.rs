@@ -61,10 +61,10 @@ pub enum Standing {
 pub struct Figures {
     /// Median and spread of each metric.
     pub spreads: BTreeMap<Metric, Spread>,
-    /// Ratios of the medians to those of the baseline. Empty if a run of either server failed, because
-    /// the successful runs are then a biased selection.
+    /// Ratios of the medians to those of the baseline. Empty if the baseline has no figures or a
+    /// run of either server failed, because the successful runs are then a biased selection.
     pub ratios: BTreeMap<Metric, f64>,
-    /// Confidence intervals of these ratios, with enough runs.
+    /// Confidence intervals of these ratios, with enough runs; empty for the baseline itself.
     pub intervals: BTreeMap<Metric, Interval>,
     /// The figures of each run, for the intervals.
     #[serde(skip)]
@@ -72,7 +72,7 @@ pub struct Figures {
     /// Latencies and rates of the runs.
     #[serde(skip)]
     pub courses: Vec<Course>,
-    /// Number of runs that other programs disturbed.
+    /// Number of successful runs that other programs disturbed.
     pub disturbed: usize,
     /// Number of successful runs.
     pub runs: usize,
@@ -103,7 +103,7 @@ impl Row {
         }
     }
 
-    /// Whether a run failed.
+    /// Whether a run failed, or there was no run of an installed server.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         match &self.standing {

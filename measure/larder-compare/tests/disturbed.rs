@@ -1,5 +1,5 @@
-//! Measurements while another program uses the machine. A separate test program, because it would disturb the
-//! measurements of other tests.
+//! Measurements while another program uses the machine. A separate test program, because that other
+//! program would disturb the measurements of other tests.
 #![cfg(target_os = "linux")]
 
 #[path = "it/common/mod.rs"]

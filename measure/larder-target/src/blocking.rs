@@ -104,7 +104,7 @@ impl Connection {
     /// value if the key was found.
     ///
     /// # Errors
-    /// The connection is lost, a key is invalid, or the server answered with an error.
+    /// The connection fails, a key is invalid, or the server's answer is an error or malformed.
     pub fn get<K: AsRef<[u8]>>(
         &mut self,
         keys: &[K],
@@ -117,7 +117,7 @@ impl Connection {
     /// items, or any items without free memory.
     ///
     /// # Errors
-    /// The connection is lost, or a key is invalid.
+    /// The connection fails, a key is invalid, or the server's answer is malformed.
     pub fn set<'i>(&mut self, items: impl IntoIterator<Item = Item<'i>>) -> io::Result<usize> {
         self.set_and_get::<&[u8]>(items, &[], |_, _| ())
     }
@@ -125,7 +125,8 @@ impl Connection {
     /// Sends sets, then gets, in one batch: see [`Connection::set`] and [`Connection::get`].
     ///
     /// # Errors
-    /// The connection is lost, a key is invalid, or the server answered a get with an error.
+    /// The connection fails, a key is invalid, or the server's answer is malformed or, to a get, an
+    /// error.
     pub fn set_and_get<'i, K: AsRef<[u8]>>(
         &mut self,
         items: impl IntoIterator<Item = Item<'i>>,
@@ -146,7 +147,7 @@ impl Connection {
     /// protocol.
     ///
     /// # Errors
-    /// The connection is lost, or a key is invalid.
+    /// The connection fails, a key is invalid, or the server's answer is malformed.
     pub fn delete<K: AsRef<[u8]>>(&mut self, keys: &[K]) -> io::Result<usize> {
         for key in keys {
             let key = WireKey::new(key.as_ref()).map_err(invalid)?;
@@ -220,7 +221,7 @@ impl Connection {
     /// server does not report it.
     ///
     /// # Errors
-    /// The connection is lost.
+    /// The connection fails, or the server's answer is malformed.
     pub fn limit_bytes(&mut self) -> io::Result<Option<u64>> {
         if self.dialect == Dialect::Resp {
             return Ok(None);
@@ -229,10 +230,11 @@ impl Connection {
         Ok(stats.get("limit_maxbytes").and_then(|bytes| bytes.parse().ok()))
     }
 
-    /// All values of `stats` by name. Only for memcached's text protocol.
+    /// All values of `stats` by name; empty if the server refuses the command. Only for memcached's text
+    /// protocol.
     ///
     /// # Errors
-    /// The connection is lost.
+    /// The connection fails, or the server's answer is malformed.
     pub fn stats(&mut self) -> io::Result<BTreeMap<String, String>> {
         classic::stats([], &mut self.output);
         self.write()?;
@@ -338,7 +340,8 @@ fn connect(address: &ServerAddress, timeout: Duration) -> io::Result<Socket> {
         }
         ServerAddress::Unix(path) => {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-            // For unix sockets, the write timeout also limits waiting for room in the server's backlog.
+            // For unix sockets, the write timeout also limits how long `connect` waits for room in the
+            // server's backlog.
             socket.set_write_timeout(Some(timeout))?;
             socket.connect(&SockAddr::unix(path)?)?;
             socket.set_write_timeout(None)?;

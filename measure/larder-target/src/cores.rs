@@ -17,7 +17,7 @@ impl CoreSet {
     }
 
     /// Divides the cores that this process may use between the servers and the load. The load gets
-    /// the odd core; both share a single core.
+    /// the odd core. If there is only one core, both share it.
     ///
     /// # Errors
     /// The system does not report the cores.

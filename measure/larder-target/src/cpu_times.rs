@@ -9,15 +9,16 @@ pub struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// The times so far; `None` if the system does not report them.
+    /// The times so far, where `pid` is the server's process; `None` if that does not exist or the
+    /// system does not report the times.
     pub fn now(pid: i32) -> Option<Self> {
         let server = crate::process::usage(pid)?;
         let ours = crate::process::own_cpu_secs() + server.user_secs + server.system_secs;
         Some(Self { all: all()?, ours, at: std::time::Instant::now() })
     }
 
-    /// CPU time of other processes since `earlier`, in percent of the time of `cores` cores. None after
-    /// less than half a second, because the system rounds CPU times to 10 ms.
+    /// CPU time of other processes since `earlier`, in percent of the time of `cores` cores. `None`
+    /// after less than half a second, because the system rounds CPU times to 10 ms.
     pub fn others_since(&self, earlier: &Self, cores: usize) -> Option<f64> {
         let others = (self.all - earlier.all) - (self.ours - earlier.ours);
         let seconds = (self.at - earlier.at).as_secs_f64();

@@ -27,7 +27,7 @@ const LISTENER: Token = Token(usize::MAX);
 /// arrive together get one answer.
 ///
 /// # Errors
-/// The port is in use, or the system refuses an event queue.
+/// The port is in use, or the system refuses an event queue or the setup of a new connection.
 pub fn command(arguments: &Arguments) -> io::Result<()> {
     let mut listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.port)))?;
     let mut poll = Poll::new()?;

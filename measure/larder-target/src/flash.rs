@@ -9,7 +9,7 @@ use std::time::Duration;
 /// answering does not delay the results of a run.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Counters of a server with a flash tier, since its start.
+/// Counters of a server with a flash tier since its start, and the current contents of the tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlashStats {
     /// Number of hits, in memory or on flash (`get_hits`).
@@ -32,7 +32,8 @@ pub struct FlashStats {
 }
 
 impl FlashStats {
-    /// Queries a server. `None` if it has no flash tier, or does not answer in memcached's text protocol.
+    /// Queries a server. `None` if it has no flash tier, or does not answer in memcached's text protocol
+    /// within 2 s.
     #[must_use]
     pub fn of(address: &ServerAddress) -> Option<Self> {
         let mut connection = Connection::open_within(address, Dialect::Text, TIMEOUT).ok()?;

@@ -24,7 +24,7 @@ impl Input {
         &self.buffer[self.start..self.end]
     }
 
-    /// Whether the buffer has the wanted number of bytes.
+    /// Whether the buffer has at least the wanted number of bytes.
     #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -37,7 +37,8 @@ impl Input {
         self.wanted = wanted;
     }
 
-    /// Free space for the next read. It is never empty, and has room for the wanted bytes.
+    /// Free space for the next read. It is never empty, and has room for those of the wanted bytes
+    /// that have not arrived.
     pub fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

@@ -23,7 +23,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum time for a server to exit during a restart. Writing its memory to a disk takes long.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(120);
-/// Short, because a restart can take only milliseconds.
+/// Interval of the checks whether a server has exited during a restart. It is short, because a restart
+/// can take only milliseconds.
 const RESTART_POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// The system's in-memory file system.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -44,12 +45,12 @@ pub struct Launch<'l> {
     /// The fixed TCP port of a server that has no option for it; `None` if the command has `{port}`
     /// or `{socket}`.
     pub port: Option<u16>,
-    /// The protocol in which it must answer.
+    /// The protocol in which the server must answer.
     pub protocol: Protocol,
     /// The cores of the server; `None` for those of this process.
     pub cores: Option<&'l CoreSet>,
-    /// A file for its output. Without one, it inherits standard error, and its standard output is
-    /// discarded.
+    /// A file for the server's output. Without one, the server inherits standard error, and its
+    /// standard output is discarded.
     pub log: Option<&'l Path>,
     /// Parent directory of `{disk}`. Without it, `{disk}` is an unknown placeholder.
     pub disk: Option<&'l Path>,
@@ -100,7 +101,7 @@ pub enum LaunchError {
         protocol: Protocol,
         /// The address.
         address: ServerAddress,
-        /// The last line of the log, if there is one.
+        /// The last line of the log, with an introduction; empty without one.
         log: String,
     },
 }
@@ -150,7 +151,7 @@ impl Folders {
 pub struct Restarted {
     /// The sending of the signal.
     pub signalled: Instant,
-    /// The end of the server's last process.
+    /// The end of all old processes of the server.
     pub ended: Instant,
     /// The start of the new process.
     pub started: Instant,

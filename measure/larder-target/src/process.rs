@@ -57,7 +57,7 @@ mod linux {
         }
     }
 
-    /// CPU time and memory of a process and its descendants. CPU time includes exited descendants
+    /// CPU time, memory and written bytes of a process and its descendants. CPU time includes exited descendants
     /// for which their parents have waited. `None` if the process does not exist.
     #[expect(clippy::cast_precision_loss, reason = "ticks of a process's life")]
     pub fn usage(pid: i32) -> Option<Usage> {
@@ -149,7 +149,8 @@ mod linux {
     }
 
     impl Events {
-        /// Starts counting. `None` if the machine has no hardware counters or access is denied.
+        /// Starts counting. `None` if the machine has no hardware counters, access is denied, or a
+        /// process or thread ends during the call.
         pub fn count(pid: i32) -> Option<Self> {
             let mut threads: Vec<i32> = Vec::new();
             for stat in tree(pid) {

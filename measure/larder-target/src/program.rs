@@ -7,8 +7,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Finds the program of a command: a path, or a name to search for in `target/release`, in the
-/// directory of `larder` itself and on the `PATH`, in this order. `None` if there is no such
-/// executable file.
+/// directory of `larder` itself unless that is a debug build, and on the `PATH`, in this order.
+/// `None` if there is no such executable file.
 #[must_use]
 pub fn find(program: &str) -> Option<PathBuf> {
     let executable = |path: &PathBuf| {
@@ -38,7 +38,7 @@ pub fn version(program: &Path, arguments: &[String]) -> Option<String> {
     let mut child = command.spawn().ok()?;
     let mut printed = String::new();
     if wait(&mut child, VERSION_TIMEOUT).is_some() {
-        // The output fits the pipe's buffer.
+        // Reading after the program's exit is enough, because its output fits the pipe's buffer.
         let _ = child.stdout.take()?.read_to_string(&mut printed);
     } else {
         let _ = child.kill();

@@ -45,7 +45,7 @@ const HEADING: &str = "Server";
 /// Default memory limit of servers of `--command`, in MiB.
 const MEMORY_MB: u64 = 64;
 
-/// The error of connecting to a server.
+/// Errors of starting a server, or of finding and connecting to one that already runs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {

@@ -13,13 +13,13 @@ const LINE_LEN_MAX: usize = 4096;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// The file could not be read.
+    /// The file could not be opened, or the input could not be read.
     #[error(transparent)]
     Read(#[from] io::Error),
     /// The trace has no requests.
     #[error("the trace has no requests")]
     Empty,
-    /// A line is invalid.
+    /// A line is invalid, or the caller of the reader cannot use it.
     #[error("line {line}: {why}")]
     Line {
         /// Number of the line, from 1.
@@ -37,7 +37,7 @@ pub struct Reader<R> {
     text: Vec<u8>,
     /// Number of the current line, from 1.
     line: u64,
-    /// The form of all lines, determined from the first one.
+    /// The form of all lines, determined from the first record; `None` before it.
     form: Option<Form>,
     start_nanos: Option<u64>,
     last_nanos: u64,
@@ -133,7 +133,8 @@ mod tests {
     use crate::record::Operation;
     use std::num::NonZeroU32;
 
-    /// The records of a text, formatted as `time operation key size ttl`.
+    /// Parses a trace. Returns each record as the string "MILLIS OPERATION KEY VALUE_LEN TTL"; TTL
+    /// is 0 without one.
     fn records(text: &str) -> Result<Vec<String>, TraceError> {
         let mut reader = Reader::new(text.as_bytes());
         let mut all = Vec::new();

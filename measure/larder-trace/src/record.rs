@@ -13,9 +13,10 @@ pub struct Record<'l> {
     pub operation: Operation,
     /// The key: 1 to 250 bytes without spaces and control characters.
     pub key: &'l [u8],
-    /// Size of the value in bytes, at most 2^30.
+    /// Recorded size of the value in bytes, at most 2^30. In Twitter's form, 0 if a get missed.
     pub value_len: u32,
-    /// TTL of the value in seconds; `None` for no expiry.
+    /// Recorded TTL of the value in seconds. `None` for no expiry and, in Twitter's form, for
+    /// operations that set no TTL.
     pub ttl_secs: Option<NonZeroU32>,
 }
 
@@ -37,7 +38,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All operations, the most frequent ones first.
+    /// All operations: set and get, then the others.
     pub const ALL: [Self; 11] = [
         Self::Set,
         Self::Get,

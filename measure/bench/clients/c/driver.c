@@ -57,7 +57,8 @@ static void print_line(long threads, const char *name, double value) {
     fflush(stdout);
 }
 
-/* Writes libmemcached's options for a pool of at most `connections`. Connects and calls time out after a second. */
+/* Writes libmemcached's options for one connection or, if `connections` is higher, for a pool of at most so many.
+ * Connects and calls time out after a second. */
 static void options(char *text, size_t len, int connections) {
     int written = snprintf(text, len, "--SERVER=%s --TCP-NODELAY --CONNECT-TIMEOUT=1000 --POLL-TIMEOUT=1000", server);
     if (connections > 1)

@@ -53,7 +53,8 @@ class Larder:
 
 
 class Pylibmc:
-    """Each call reserves a client of the pool. Not `ThreadMappedPool`, which gives each thread a client of its own."""
+    """In the mode `pool`, each call reserves a client of a `ClientPool`. `ThreadMappedPool` would give each thread a
+    client of its own."""
 
     package = "pylibmc"
 
@@ -80,8 +81,8 @@ class Pylibmc:
 
 
 class Libmc:
-    """Returns `None` and `False` instead of raising exceptions. A `Client` works only in the thread that created it; the
-    clients of a pool and `ClientUnsafe` work in any thread."""
+    """libmc returns `None` and `False` instead of raising exceptions. Its `Client` works only in the thread that
+    created it; the clients of its pool and `ClientUnsafe` work in any thread."""
 
     package = "libmc"
 

@@ -14,7 +14,7 @@ OUTAGE_SECS_MIN = 0.25
 
 class WrongValue < StandardError; end
 
-# Threads take a client from a `ConnectionPool`, as in Rails.
+# In the mode `pool`, threads take a client from a `ConnectionPool`, as in Rails.
 class DalliClient
   def self.version = Gem::Specification.find_by_name("dalli").version.to_s
 

@@ -9,7 +9,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The server could not be started or reached.
+    /// The server could not be started or reached, or its memory limit is unknown.
     #[error(transparent)]
     Target(#[from] TargetError),
     /// The trace is unreadable or invalid.
@@ -23,7 +23,8 @@ pub enum Error {
     /// A stream cannot be generated.
     #[error(transparent)]
     Stream(#[from] NoDistribution),
-    /// The connection to the server failed.
+    /// The replay failed: the connection failed, or the server's answer to a get was an error or
+    /// malformed.
     #[error("connection failed during the replay: {0}; see the server's log")]
     Replay(#[source] io::Error),
     /// The results could not be written.

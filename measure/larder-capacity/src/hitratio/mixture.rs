@@ -19,8 +19,9 @@ pub(super) enum Phase<'s> {
     Mixed { requests: usize, sources: &'s [(f64, Source)] },
     /// All keys of a set in order, `rounds` times.
     Loop { set: u32, keys: u32, value_bytes: u32, rounds: u32 },
-    /// Looks up all keys of a set, the newest first, without a set after a miss. Only these requests
-    /// are counted, so the number of hits is the number of keys that the cache still holds.
+    /// Looks up all keys of a set, the newest first. Only these requests are counted. A replay does
+    /// not set keys that miss, so its number of hits is the number of keys that the server still
+    /// holds. Simulated caches store keys that miss.
     LookUp { set: u32, keys: u32, value_bytes: u32 },
     /// Starts counting. Requests of earlier phases only fill the cache.
     CountFromHere,

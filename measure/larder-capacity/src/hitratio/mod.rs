@@ -30,8 +30,8 @@ use measurement::Measurement;
 /// Runs `larder bench hitratio`: prints a table, and writes a JSON file if one was requested.
 ///
 /// # Errors
-/// A stream cannot be generated or read, the server cannot be reached or closes the connection, or
-/// the results cannot be written.
+/// A stream cannot be generated or read, the server cannot be started or reached, its memory limit
+/// is unknown, a replay fails (see [`replay()`]), or the results cannot be written.
 pub fn command(arguments: &Arguments) -> Result<(), Error> {
     let mut rows = Vec::new();
     report::print_header()?;

@@ -1,9 +1,9 @@
 //! Replays a stream to a server, like an application with a look-aside cache.
 //!
 //! [`replay`] sends gets in batches. It sends the sets of the keys that missed together with the next
-//! batch of gets, before them. A batch ends before a key that it already contains, so that no get
-//! requests a key whose set is outstanding. The only difference from one request at a time is that
-//! the gets of a batch precede its sets.
+//! batch of gets, before them; in a stream with TTLs, it sends them at once. A batch ends before a key
+//! that it already contains, so that no get requests a key whose set is outstanding. The only
+//! difference from one request at a time is that the gets of a batch precede its sets.
 
 use super::stream::Stream;
 use crate::simulate::Request;
@@ -66,7 +66,8 @@ pub struct Replayed {
     pub stats: HitStats,
     /// Number of sets that the server refused.
     pub refused: u64,
-    /// Number of hits whose value differed from the value of the set.
+    /// Number of hits with a wrong value, also of requests that are not counted. A value of another
+    /// request for the same key, with another length, is not wrong.
     pub wrong: u64,
     /// Duration of the replay.
     pub seconds: f64,
@@ -79,7 +80,7 @@ pub struct Replayed {
 /// follows the answers to the previous one.
 ///
 /// # Errors
-/// The connection fails, or the server answers a get with an error.
+/// The connection fails, or the server's answer is malformed or, to a get, an error.
 ///
 /// # Panics
 /// `connections` is empty.
@@ -121,7 +122,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// Sleeps until `due_ms` of stream time; returns the stream time after the sleep.
+    /// Sleeps until `due_ms` of stream time; returns the stream time after the sleep, in ms.
     fn wait_for(&mut self, due_ms: u64) -> u64 {
         let due = Duration::from_millis(due_ms);
         let now = self.start.elapsed();

@@ -4,7 +4,8 @@
 //! In Larder's form, each line has the size and TTL for the set after a miss. In Twitter's form, gets
 //! and sets are separate lines, gets have no TTL, and a get that missed has no size. For these traces,
 //! the set after a miss takes the last size of the key and the TTL of its last set. Before there is
-//! one, it takes the first later size and the TTL of the first later set.
+//! one, it takes the first later size and the TTL of the first later set; if there is never one, a
+//! size of 0 and no TTL.
 
 use super::stream::{Counted, Stream};
 use crate::simulate::Request;
@@ -17,7 +18,8 @@ use std::path::Path;
 /// Reads a trace from a file. The stream has the name of the file.
 ///
 /// # Errors
-/// The file cannot be read, a line does not follow the format, or the trace has no get.
+/// The file cannot be read, a line does not follow the format, or the trace has no get or more than
+/// 2^32 keys.
 pub fn open(path: &Path) -> Result<Stream, TraceError> {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     read(&name, Reader::open(path)?)
@@ -26,7 +28,8 @@ pub fn open(path: &Path) -> Result<Stream, TraceError> {
 /// Reads a trace.
 ///
 /// # Errors
-/// The input cannot be read, a line does not follow the format, or the trace has no get.
+/// The input cannot be read, a line does not follow the format, or the trace has no get or more than
+/// 2^32 keys.
 pub fn read(name: &str, mut reader: Reader<impl BufRead>) -> Result<Stream, TraceError> {
     let mut requests = Requests::default();
     while let Some(record) = reader.read_record()? {
@@ -206,7 +209,8 @@ mod tests {
             // The get hit, so its line has the size. The TTL is that of the later add.
             ask(2000, 1, 7, 30),
             ask(3000, 1, 7, 30),
-            // The trace has neither a size nor a set of this key.
+            // The trace has neither a get that hit nor a set of this key, and an `incr` does not
+            // count.
             ask(3000, 2, 0, 0),
             ask(4000, 1, 9, 30),
         ];

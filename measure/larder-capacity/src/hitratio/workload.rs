@@ -18,7 +18,7 @@ const SCAN_START: usize = 200_000;
 /// Number of requests after which popularity drifts by a step.
 const DRIFT_EVERY: usize = 50_000;
 
-/// Size of a drift step, in thousandths of the number of keys.
+/// Size of a drift step, in thousandths of the number of keys. A step is rounded up to whole keys.
 const DRIFT_PER_MILLE: u64 = 2;
 
 /// Median in bytes and sigma of log-normal value sizes, similar to those of Twitter's clusters.
@@ -38,8 +38,8 @@ pub struct Traits {
     pub one_hits: bool,
     /// `scan`: after each 200,000 requests, 50,000 are for keys that are requested only once.
     pub scans: bool,
-    /// `drift`: after each 50,000 requests, all keys move up by 0.2 % of the ranks, and the most
-    /// popular ones become the least popular.
+    /// `drift`: after each 50,000 requests, all keys become more popular by 0.2 % of the ranks,
+    /// except that the most popular 0.2 % become the least popular.
     pub drifts: bool,
     /// `lognormal`: value sizes are log-normal (median 230 bytes, sigma 1.3).
     pub log_normal: bool,

@@ -42,7 +42,8 @@ impl Key {
         self.stored_ms = now_ms;
     }
 
-    /// Returns the cost (in bytes × requests) and the value of each possible hit.
+    /// Returns the cost (in bytes × requests) and the value of each possible hit: the cheapest ones, as
+    /// many as a cache of infinite capacity has.
     fn offers(mut self) -> impl Iterator<Item = (f64, f64)> {
         self.gaps.sort_unstable();
         self.gaps.truncate(self.hits);
@@ -76,7 +77,7 @@ pub fn hits_at_most(requests: &[Request], capacity: u64, value: impl Fn(&Request
 }
 
 /// Returns the total value of the offers `(cost, value)` that fit the budget, the lowest cost per value
-/// first, with a fraction of the last offer.
+/// first, with the fraction that fits of the next offer.
 fn buy(mut offers: Vec<(f64, f64)>, mut budget: f64) -> f64 {
     offers.retain(|(_, worth)| *worth > 0.0);
     offers.sort_unstable_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));

@@ -9,8 +9,8 @@ use std::collections::BinaryHeap;
 /// Bélády's MIN: evicts the item whose next request is furthest in the future. This can be the item of
 /// the current request.
 ///
-/// If all items have the same size and none expires, no cache has fewer misses. If sizes differ, a
-/// better policy can exist: see [`super::hits_at_most`].
+/// If all items have the same size and none expires, no cache has fewer misses. Otherwise, a better
+/// policy can exist: see [`super::hits_at_most`].
 #[derive(Debug)]
 pub struct Optimum<'s> {
     capacity: u64,

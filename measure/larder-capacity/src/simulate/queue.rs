@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 /// A FIFO queue that contains each key at most once and supports removal of any key.
 ///
-/// A removed key stays in `order` with an outdated stamp. [`Queue::pop`] skips it.
+/// A key that was removed or moved to the back leaves an entry with an outdated stamp in `order`.
+/// [`Queue::pop`] skips such entries, and [`Queue::push`] removes them when there are many.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     order: VecDeque<(u32, u64)>,

@@ -33,7 +33,7 @@ impl Default for Settings {
 const FREQ_MAX: u8 = 3;
 /// Minimum share of dead bytes in a segment that cleaning takes, in percent.
 const CLEAN_PERCENT: u64 = 17;
-/// Maximum number of lifetime classes.
+/// Number of lifetime classes: the engine's maximum. The engine has fewer if few segments may be open.
 const LIFETIMES_MAX: u32 = 8;
 
 /// The engine's default segment length in bytes for a capacity (`segment/memory/layout.rs`).
@@ -71,7 +71,7 @@ struct Segment {
     /// Bytes of the items written to this segment, with their chains.
     bytes: u64,
     chained: u64,
-    /// Bytes of dead items in this segment.
+    /// Bytes of dead items in this segment, without their chains.
     dead: u64,
     hit_bytes: u64,
 }
@@ -193,8 +193,8 @@ impl S3Fifo {
         if rest * 4 > self.segment_len * 3 { (0, whole.saturating_add(1)) } else { (rest, whole) }
     }
 
-    /// Appends an item to an open segment of the handle that writes next. Returns false if no
-    /// segment is empty.
+    /// Appends an item to an open segment of the handle that writes next. Returns false if the item
+    /// needs a new segment and none is empty.
     fn write(&mut self, queue: Queue, key: u32, item: Item, now_ms: u64) -> bool {
         let kind = Kind {
             queue,
@@ -254,9 +254,9 @@ impl S3Fifo {
         }
     }
 
-    /// Cleans or evicts segments until more than `wanted` segments beyond the reserve are free. If
-    /// no further segment can be emptied, returns whether more than `wanted` are free without a
-    /// reserve.
+    /// Cleans or evicts segments until more than `wanted` segments beyond the reserve are free, and
+    /// then returns true. If no further segment can be emptied, returns whether more than `wanted` are
+    /// free, including the reserve.
     fn make_room(&mut self, wanted: u64) -> bool {
         while self.free() <= self.reserve + wanted {
             let cleanable = std::iter::from_fn(|| self.cleanable.pop());
@@ -306,8 +306,9 @@ impl S3Fifo {
         };
         if let (Some(from), Some((queue, freq))) = (item.segment, kept) {
             self.queues.remove_chain(from, item.chained);
-            // The engine takes the class from the remaining TTL. The simulation does not know the
-            // time here, and takes it from the time between the start of the stream and the expiry.
+            // The engine derives the lifetime class from the remaining TTL. The simulation does not
+            // know the time here, and derives the class from the time between the start of the
+            // stream and the expiry.
             if self.write(queue, key, Item { freq, ..item }, 0) {
                 return true;
             }

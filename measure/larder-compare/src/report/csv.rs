@@ -1,4 +1,4 @@
-//! The results as CSV, with a line for each cell.
+//! The results as CSV: a header, and a line for each cell.
 
 use super::contents::Report;
 use crate::metric::Metric;

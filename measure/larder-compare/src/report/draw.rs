@@ -145,7 +145,8 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         Ok(())
     }
 
-    /// The names of the servers, then of the missing ones.
+    /// The entries of the legend: each server's name, then one entry with the names of the servers
+    /// that are not installed.
     fn legend_words(&self) -> Vec<String> {
         let mut words: Vec<String> = self.figure.series.iter().map(|s| s.name.clone()).collect();
         if !self.figure.absent.is_empty() {

@@ -25,9 +25,10 @@ pub(crate) struct Figure {
     pub(crate) ticks: Vec<String>,
     /// Whether points are connected by lines.
     pub(crate) joined: bool,
-    /// The points of each installed server.
+    /// The points of each installed server. In plots of percentiles or over time, only servers with
+    /// loads.
     pub(crate) series: Vec<Series>,
-    /// Names of the servers that are not installed.
+    /// Names of the servers that are not installed; empty in plots of percentiles or over time.
     pub(crate) absent: Vec<String>,
     pub(super) slug: String,
 }
@@ -77,8 +78,8 @@ impl Figure {
         }
     }
 
-    /// The latencies at a place by percentile, as in HdrHistogram's plots: each step to the right leaves a
-    /// half to a tenth of the slower requests. `None` without loads.
+    /// The latencies at a place by percentile, as in HdrHistogram's plots: with each step to the right,
+    /// the share of slower requests falls to between a half and a tenth. `None` without loads.
     pub(crate) fn percentiles(table: &Table) -> Option<Self> {
         let figure = |courses: &[Course]| {
             let spread = |quantile: f64| {
@@ -91,7 +92,7 @@ impl Figure {
         Self::of_courses(table, "Latency by percentile", "Percentile", scale, metric, ticks, figure)
     }
 
-    /// The rate at a place over time. `None` without loads of at least three seconds.
+    /// The rate at a place over time. `None` if no load lasts into a third second.
     pub(crate) fn over_time(table: &Table) -> Option<Self> {
         let courses = table.rows.iter().filter_map(Row::figures).flat_map(|f| &f.courses);
         let seconds = courses.map(|course| course.by_second.len()).max().filter(|s| *s >= 3)?;

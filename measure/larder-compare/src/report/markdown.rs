@@ -7,7 +7,7 @@ use crate::metric::Metric;
 use crate::summary::{Figures, Row, Standing, Table};
 use std::fmt::Write;
 
-/// The text of the Markdown file: setup, servers and tables.
+/// The text of the Markdown file: title, summary, setup, servers and tables.
 pub(crate) fn markdown(report: &Report<'_>) -> String {
     let (setup, suite) = (report.setup, &report.setup.suite);
     let mut text = format!("# {}\n\n{}\n\n", suite.title, suite.about.trim());
@@ -125,7 +125,7 @@ fn cells(row: &Row, metrics: &[Metric]) -> String {
     }
 }
 
-/// Median, spread and ratio.
+/// Median, the spread of several runs, and the ratio if there is one; `–` without figures.
 fn figure(figures: &Figures, metric: Metric) -> String {
     let Some(spread) = figures.spreads.get(&metric) else { return "–".to_owned() };
     let number = |value| metric.unit().number(value);

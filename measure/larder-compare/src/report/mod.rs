@@ -30,7 +30,7 @@ impl<'r> Report<'r> {
     /// Writes all files, and replaces those of an earlier report.
     ///
     /// # Errors
-    /// A file cannot be written.
+    /// A plot cannot be drawn, a file cannot be written, or old plots cannot be removed.
     pub(crate) fn write(&self, folder: &Path) -> Result<(), Error> {
         write(&folder.join("results.json"), self.json().as_bytes())?;
         write(&folder.join("results.csv"), csv::csv(self).as_bytes())?;
@@ -69,7 +69,7 @@ impl<'r> Report<'r> {
     }
 
     /// Draws the latency by percentile and the rate over time for one combination, and writes them as files. Draws
-    /// nothing without loads, and no rate for loads under three seconds.
+    /// nothing without loads, and no rate if no load lasts into a third second.
     fn draw_courses(&self, table: &Table, plots: &Path) -> Result<Vec<Drawing>, Error> {
         let mut drawings = Vec::new();
         for figure in [Figure::percentiles(table), Figure::over_time(table)].into_iter().flatten() {

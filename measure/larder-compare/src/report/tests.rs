@@ -87,7 +87,8 @@ fn the_csv_file_has_a_line_for_each_cell() {
     assert_eq!(&first[column("p99.9_micros")], "2222.2222");
 }
 
-/// Eleven compared metrics, by 2 phases, 2 numbers of threads and 2 pipelines, on 2 scales.
+/// Checks the files of the plots: of eleven compared metrics, for 2 phases by pipeline at each of 2
+/// numbers of threads and by threads at each of 2 pipelines, on 2 scales.
 fn plots_are_files_too(plots: &Path) {
     let names: Vec<String> = std::fs::read_dir(plots)
         .unwrap()

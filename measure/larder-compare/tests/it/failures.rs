@@ -1,4 +1,5 @@
-//! Servers that freeze, exit or refuse requests: their measurements fail and have no results.
+//! Servers that freeze, exit or refuse requests: their measurements fail and have no results,
+//! unless the load allows the faults.
 
 use crate::common::{Bench, Ended, MEMCACHED, misbehaving, suite_text};
 

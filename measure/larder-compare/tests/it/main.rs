@@ -1,4 +1,5 @@
-//! The integration tests of larder-compare, in one program. `disturbed.rs` uses all processors and is a separate one.
+//! The integration tests of larder-compare, in one program. `disturbed.rs` is a separate one, because it keeps two
+//! processors busy.
 
 mod common;
 mod compare;
