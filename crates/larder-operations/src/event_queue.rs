@@ -20,7 +20,7 @@ pub const EVENT_QUEUE_LEN_MAX: usize = KEYS_LEN_MAX + EVENTS_MAX * size_of::<Own
 pub enum EventKind {
     /// A key was looked up, and there was an item.
     Hit,
-    /// A key was looked up, and there was none.
+    /// A key was looked up, and there was no item.
     Miss,
     /// An item was stored.
     Stored,
@@ -142,7 +142,7 @@ impl EventQueue {
         }
         state.draw_gap(self.filter.one_in);
         let is_full = state.events.len() >= EVENTS_MAX || state.keys_len + key.len() > KEYS_LEN_MAX;
-        // After a loss, further events are lost until the watcher has read the loss. So gaps are few and long.
+        // After a loss, further events are lost until the watcher has read the loss. So losses are few and long.
         if is_full || state.lost > 0 {
             state.lost += 1;
             return;

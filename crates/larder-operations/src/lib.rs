@@ -2,7 +2,7 @@
 //! counters and events.
 //!
 //! ```text
-//!  larder-session (memcached)   other interfaces
+//!  larder-session (memcached, RESP)   other interfaces
 //!          │ lowers requests, encodes outcomes
 //!          ▼
 //!  OpContext::{content, view, look_up, describe, store, set, refuse, swap, take, remove, count, add,

@@ -1,6 +1,7 @@
 //! Request latency: from [`Timing::begun`] to the end of the poll that answers. With the per-core driver, this includes
-//! the polls of other connections in between. The latency of a request that waits for slower storage, or of a reply
-//! that waits for an acknowledgement, starts at `begun` of its first poll and ends after its last poll.
+//! the polls of other connections in between. The latency of a request that waits for slower storage or for another
+//! node, or of a reply that waits for an acknowledgement, starts at `begun` of its first poll and ends after its last
+//! poll.
 //!
 //! The driver has read the clock for `begun`, so only the end of a poll that answers requests reads it again.
 

@@ -52,8 +52,8 @@ pub enum Next {
         /// buffer space for them, up to a limit of its own.
         wanted: usize,
     },
-    /// The session has answered as many requests as one poll may, and the input holds more: poll again after the other
-    /// connections.
+    /// Poll again after the other connections: the session can continue at once. It has answered as many requests as
+    /// one poll may, has ended a step of a dump or of a list of keys, or need not wait any more.
     Yield,
     /// Too much output is unsent: send it, then poll again, with or without new input.
     Write,
@@ -93,7 +93,8 @@ pub(crate) struct PollState {
     pub(crate) keeps_answers: bool,
 }
 
-/// The result of one step of a poll: the input that it consumed and, if it ends the poll, the next action of the driver.
+/// The result of one step of a poll: the input that it consumed and, if it ends the poll, the next action of the
+/// driver.
 pub(crate) struct Step {
     pub(crate) consumed: usize,
     pub(crate) next: Option<Next>,

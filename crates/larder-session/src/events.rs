@@ -12,7 +12,7 @@ pub(crate) struct RequestObserver<'r, H> {
     host: &'r H,
     /// The number of the connection in the log.
     client: u64,
-    /// The log streams that have a watcher.
+    /// What the host observes: see [`Host::observed`].
     wanted: Streams,
     by_meta: bool,
     /// The event for counts by prefix. For a lookup, its outcome is filled in later.

@@ -50,8 +50,8 @@ pub struct FlashSettings {
     /// With fewer free pages than this, pages that hold little are rewritten: see
     /// [`FlashSettings::max_frag`].
     pub compact_under: u32,
-    /// With fewer free pages than this, the oldest page is dropped. At least 2 is used, but at most
-    /// a quarter of the pages, rounded up.
+    /// With fewer free pages than this and no page to rewrite, the oldest page is dropped. At least
+    /// 2 is used, but at most a quarter of the pages, rounded up.
     pub drop_under: u32,
     /// A page is rewritten if it holds fewer bytes of items than this share of the mean of all full
     /// pages. The mean counts as at most half a page.
@@ -84,7 +84,8 @@ impl Default for FlashSettings {
 pub struct FlashGauges {
     /// Reads that were started for requests, without those of walks.
     pub get_extstore: u64,
-    /// Reads that were aborted to free their buffer while no batch used the item.
+    /// Reads that were aborted while no batch used the item: to free their memory or their page, or
+    /// because they took too long.
     pub get_aborted: u64,
     /// Attempts to start a read for a request while no further read, buffer or memory was
     /// available, and lookups of large values that were read without their value for lack of
@@ -122,7 +123,8 @@ pub struct FlashGauges {
     pub bytes_fragmented: u64,
     /// Reads under way, and write buffers that are queued or being written.
     pub io_queue: u64,
-    /// Reads and writes of the device that failed since the start.
+    /// Reads and writes of the device that failed since the start. A read with a wrong checksum
+    /// counts as failed.
     pub failures: u64,
     /// Whether the device is switched off after too many failures.
     pub is_off: bool,

@@ -1,7 +1,7 @@
 //! An engine over [`moka`](::moka): a concurrent cache with its own eviction.
 //!
-//! This engine implements expiry and flushes, because moka measures them with its own clock. An
-//! untracked lookup still counts for moka's eviction: moka has no lookup that does not count.
+//! This engine implements expiry and flushes itself, because moka measures them with its own clock.
+//! An untracked lookup still counts for moka's eviction: moka has no lookup that does not count.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

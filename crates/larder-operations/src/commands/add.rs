@@ -14,7 +14,7 @@ pub enum AddOutcome {
     Number(i64),
     /// The item's value is not a number.
     NonNumeric,
-    /// The sum does not fit 64 bits.
+    /// The sum does not fit a signed number of 64 bits.
     Overflow,
     /// There is no memory for the new number.
     OutOfMemory,

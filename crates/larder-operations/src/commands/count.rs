@@ -169,8 +169,8 @@ impl<'t> Count<'t> {
     }
 }
 
-/// Parses a value as `strtoull` does: optional white space and `+`, then digits up to the end, to
-/// white space or to a NUL. Bytes after these are ignored.
+/// Parses a value as memcached does: optional white space and `+`, then digits up to the end, to white space or to a
+/// NUL. Bytes after these are ignored. `None` for other values, and for numbers of 2^64 or more.
 fn number_of(bytes: &[u8]) -> Option<u64> {
     let is_space = |byte: u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = bytes.iter().position(|&byte| !is_space(byte))?;

@@ -7,7 +7,7 @@ use larder_store::{
 
 /// The last time that an expiry can have, in milliseconds since 1970: in the year 2106.
 const LAST_MILLIS: u64 = (u32::MAX as u64 - 1) * 1000;
-/// Expiries nearer than this are exact to the millisecond.
+/// Expiries that are fewer milliseconds ahead than this are exact to the millisecond.
 const EXACT_MILLIS: u64 = 60_000;
 
 /// The expiry for a time in milliseconds since 1970; `None` for a time after the last second of the

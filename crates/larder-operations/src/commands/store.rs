@@ -47,8 +47,8 @@ pub struct Store<'v> {
     pub compare: Option<u64>,
     /// The CAS of the stored item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
-    /// Accepts a `compare` that is lower than the item's CAS, and stores the item as stale.
-    /// `Append` and `Prepend` ignore it.
+    /// Accepts a `compare` that is lower than the item's CAS, and stores the item as stale, with the expiry of the old
+    /// item. `Append` and `Prepend` ignore it.
     pub invalidate: bool,
     /// Lets `Append` and `Prepend` create a missing item, with this expiry.
     pub create: Option<Expiry>,

@@ -11,8 +11,8 @@ pub trait Conversation {
     /// The state of the worker that the driver lends to each call.
     type Context<'a>;
 
-    /// Answers the complete requests of `input` into `output`, up to the limit of one batch. `input` starts
-    /// with the bytes that the previous call did not consume.
+    /// Answers the complete requests of `input` into `output`, up to the limit of one poll. `input` starts with the
+    /// bytes that the previous call did not consume.
     fn receive(
         &mut self,
         cx: &mut Self::Context<'_>,
@@ -30,7 +30,7 @@ pub trait Conversation {
     /// The number of bytes of the cache's memory that a value that is being sent pins.
     fn leased_bytes(&self) -> usize;
 
-    /// The number of bytes of the cache's memory that are reserved for a value that is being received.
+    /// The number of bytes that have arrived of a value that is being received. The cache's memory holds them.
     fn uploaded_bytes(&self) -> usize;
 
     /// Whether the conversation ended because the peer violated the protocol.

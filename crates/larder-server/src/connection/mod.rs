@@ -26,7 +26,8 @@ use std::sync::Arc;
 pub enum Fault {
     /// The peer has disconnected, or cannot be reached.
     Stream(io::Error),
-    /// The input is not TLS, violates the session's parameters, or ends within the handshake.
+    /// TLS has failed: the input is not TLS or breaks its rules, the client's certificate is refused, or the input ends
+    /// within the handshake.
     Tls(io::Error),
 }
 
@@ -43,9 +44,9 @@ pub enum NextAction {
     PollAgain,
     /// Wait for an event: room to write if [`Connection::awaits_writing`], else input.
     Wait,
-    /// Wait for the conversation's waker, or for the peer to disconnect: a request waits for slower
-    /// storage, or replies wait until a change is acknowledged. The driver calls
-    /// [`Connection::resume`] before the next poll.
+    /// Wait for the conversation's waker, or for the peer to disconnect: a request waits for slower storage or for
+    /// another node, or replies wait until a change is acknowledged. The driver calls [`Connection::resume`] before the
+    /// next poll.
     Hold,
     /// Close it.
     Close,
@@ -95,7 +96,7 @@ enum Input {
 ///   Reading ◀── wants more input ──┤               │
 ///   Resuming ◀── has input left ───┤               ├── is done, or the input ended ──▶ Closing
 ///      ▲                           │               │
-///      ├── woken ── Waiting ◀── waits for slower storage
+///      ├── woken ── Waiting ◀── has a request that must wait
 ///      │                           │               │
 ///      └── a poll that releases the replies ── Unacknowledged ◀── holds its replies
 /// ```
@@ -107,8 +108,8 @@ enum Stage {
     Reading,
     /// The conversation has unprocessed input.
     Resuming,
-    /// The next request waits for slower storage. Nothing is read, and the connection is neither idle
-    /// nor quiet. The end of the input does not close it before the request is answered.
+    /// The next request waits for slower storage or for another node. Nothing is read, and the connection is neither
+    /// idle nor quiet. The end of the input does not close it before the request is answered.
     Waiting,
     /// The unsent replies depend on an unacknowledged change. Nothing is sent or read. Each poll checks
     /// again.
@@ -154,14 +155,14 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// Makes the next poll retry the request that waits for slower storage.
+    /// Makes the next poll retry the request that waits for slower storage or for another node.
     pub(crate) fn resume(&mut self) {
         if self.stage == Stage::Waiting {
             self.stage = Stage::Resuming;
         }
     }
 
-    /// Whether a request waits for slower storage, or replies wait for an acknowledgement.
+    /// Whether a request waits for slower storage or for another node, or replies wait for an acknowledgement.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.stage, Stage::Waiting | Stage::Unacknowledged)
     }

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The interval at which each thread starts maintenance (expiry, index growth) and checks timeouts.
+/// The interval at which each thread starts maintenance (expired items, a lowered memory limit) and checks timeouts.
 pub(super) const MAINTENANCE: Duration = Duration::from_secs(1);
 /// The interval at which watchers receive new log lines, and at which a graceful shutdown checks whether connections
 /// are open.

@@ -219,7 +219,7 @@ enum ExchangeState {
     Done,
     /// The socket accepts no more datagrams now.
     Blocked,
-    /// A command waits for slower storage or for an acknowledgement, and blocks the commands after it.
+    /// A command waits for slower storage, for another node or for an acknowledgement, and blocks the commands after it.
     Waiting,
 }
 

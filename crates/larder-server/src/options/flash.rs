@@ -12,7 +12,7 @@ pub struct FlashOptions {
     pub files: Vec<FlashFile>,
     /// The page length in bytes; `None` for the default.
     pub page_size: Option<u64>,
-    /// The number of reader threads on systems without `io_uring`.
+    /// The maximum number of threads that read without `io_uring`: on systems without it, and with the Tokio runtimes.
     pub threads: usize,
     /// The maximum number of concurrent reads per worker thread.
     pub depth: usize,

@@ -61,7 +61,7 @@ pub enum Kind {
 /// The unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// A count of things.
+    /// No unit: a count, a ratio, a flag, an identifier or text.
     None,
     /// Bytes.
     Bytes,
@@ -120,13 +120,13 @@ pub(super) enum Source {
 /// The value of a statistic.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// A count.
+    /// A whole number.
     Whole(u64),
     /// A number that may be negative.
     Signed(i64),
     /// A real number. It is rounded to the given number of decimals; `None` shows it exactly.
     Real(f64, Option<usize>),
-    /// A duration, shown as seconds with six decimals.
+    /// A duration, shown as seconds with six decimals; further decimals are cut off.
     Time(Duration),
     /// `yes` or `no`.
     Flag(bool),
@@ -233,7 +233,7 @@ impl Condition {
 }
 
 impl Unit {
-    /// The unit of the metric, which is the suffix of its name, and the factor from the statistic to the metric.
+    /// The unit of the metric as its name contains it, and the factor from the statistic to the metric.
     #[must_use]
     pub fn base(self) -> (&'static str, f64) {
         match self {

@@ -83,8 +83,8 @@ impl Channel {
     /// Processes input: appends the peer's data to `plaintext`, and TLS messages for the peer to `ciphertext`.
     ///
     /// # Errors
-    /// The input is not TLS, or violates the session's parameters. `ciphertext` then ends with the alert of rustls, if
-    /// there is one.
+    /// The input is not TLS or breaks its rules, or the client's certificate is refused. `ciphertext` then ends with
+    /// the alert of rustls, if there is one.
     pub(crate) fn decrypt(
         &mut self,
         fresh: &mut [u8],

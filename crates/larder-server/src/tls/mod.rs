@@ -76,7 +76,8 @@ impl Tls {
         Ok(())
     }
 
-    /// The configuration of a new connection at a listener; `None` for plaintext.
+    /// The configuration of a new connection at a listener; `None` for plaintext, and for `mtls:` without
+    /// `ssl_ca_cert`, which [`Tls::new`] refuses.
     #[must_use]
     pub fn configuration(&self, security: Security) -> Option<Arc<ServerConfig>> {
         let present = self.present();

@@ -120,7 +120,7 @@ pub(crate) enum BatchEnd<'b> {
 }
 
 impl<E: Engine> Session<E> {
-    /// Answers the next requests, as many as the poll may, and starts to receive the value of a store after them.
+    /// Answers the next batch of requests, and starts to receive the value of a store after them.
     pub(crate) fn answer_batch<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

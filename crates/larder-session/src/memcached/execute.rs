@@ -109,7 +109,7 @@ impl<E: Engine> Session<E> {
         work(self, &mut Context { operations, host, settings, waker })
     }
 
-    /// Updates the session after a lookup.
+    /// Updates the session after a lookup, or after a read-only server has refused a change.
     #[inline]
     fn continue_get(&mut self, answered: LookupReply) -> Flow {
         match answered {

@@ -20,7 +20,7 @@ use larder_store::{Engine, HashedKey};
 const TRANSACTION_LEN_MAX: usize = 1 << 20;
 
 impl<E: Engine> Session<E> {
-    /// Answers the next requests, as many as the poll may.
+    /// Answers the next batch of requests, from the script or from the input.
     pub(crate) fn answer_resp<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -100,7 +100,8 @@ impl<E: Engine> Session<E> {
             let reads_locally = origin != Origin::Transaction && Self::reads_locally(cx);
             let reads = if reads_locally { count_reads(state, &batch) } else { 0 };
             if reads == 0 && state.key_progress.keys > 0 {
-                // A part of the reply is in the output, and the new leader could only answer the whole request.
+                // This server has answered some keys of the request, and the new leader could only answer the whole
+                // request.
                 return Step::finish(0, Next::Close);
             }
             let forwarded = forwarded(state, &batch);

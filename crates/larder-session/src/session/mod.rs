@@ -45,7 +45,7 @@ pub struct Session<E: Engine> {
     pub(crate) pending: Pending<E>,
     /// The number of the connection in the log.
     pub(crate) client: u64,
-    /// The log streams that have watchers in this poll.
+    /// What the host observes in this poll: see [`Host::observed`].
     pub(crate) observed: Streams,
     /// Whether the session closes the connection because the client violated the protocol.
     pub(crate) failed: bool,

@@ -284,7 +284,7 @@ pub(crate) struct Part<E: Engine> {
     pub(crate) is_repeatable: bool,
     /// The bytes of the reply that have arrived and are not written yet.
     pub(crate) answer: Vec<u8>,
-    /// A part of the reply is in the output.
+    /// Some bytes of the part's reply are in the output.
     pub(crate) has_output: bool,
 }
 

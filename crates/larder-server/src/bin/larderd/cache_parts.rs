@@ -20,7 +20,7 @@ fn run_workers(cache: &impl Cache) -> RunWorkers {
 
 /// A cache in the types that the parts of the server use.
 pub(crate) struct CacheParts {
-    /// The type-erased cache, for every part except the workers.
+    /// The type-erased cache. All parts use it, except the per-core workers of the segment engine.
     pub(crate) cache: erased::Cache,
     /// The cache and its journals; `None` without `--replicate-on`.
     pub(crate) replicated: Option<ReplicatedCache>,

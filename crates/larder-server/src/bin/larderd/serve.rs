@@ -188,7 +188,7 @@ fn log_access(
     }
 }
 
-/// Prints the addresses and the limits, if standard error is a terminal.
+/// Prints the addresses, the memory limit and the number of threads, if standard error is a terminal.
 #[expect(clippy::print_stderr, reason = "independent of the verbosity of the log")]
 fn print_startup_line(server: &Server) {
     if io::stderr().is_terminal() {

@@ -20,8 +20,9 @@ pub(crate) struct BoundSockets {
     pub(crate) followers: Vec<TcpListener>,
 }
 
-/// Binds all sockets. The listeners for memcached and RESP are those inherited from systemd, if there are any; the UDP,
-/// gateway and replication sockets always come from the options.
+/// Binds all sockets. Sockets that systemd passes replace the TCP and unix sockets of the options. They serve
+/// memcached's protocols, so RESP then has no address. The UDP, gateway and replication sockets always come from the
+/// options.
 pub(crate) fn bind(options: &Options) -> Result<BoundSockets, Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let inherited = activation::inherited(options).map_err(|error| os(&error))?;

@@ -32,7 +32,7 @@ pub(super) struct Client {
     alarm: Option<(Duration, Pin<Box<Sleep>>)>,
     /// The server's phase at the last wake.
     phase: Phase,
-    /// The flag for waits on slower storage or an acknowledgement; created at the first such wait.
+    /// The flag for waits on slower storage, another node or an acknowledgement; created at the first such wait.
     resume: OnceCell<ResumeFlag>,
 }
 

@@ -1,5 +1,5 @@
-//! The waker of a request that waits for slower storage, or of a reply that waits for an acknowledgement. Other events
-//! wake the task, too, so the waker also sets a flag.
+//! The waker of a request that waits for slower storage or for another node, or of a reply that waits for an
+//! acknowledgement. Other events wake the task, too, so the waker also sets a flag.
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -21,7 +21,7 @@ use larder_protocol::resp::{ItemCommand, NewExpiry};
 use larder_store::{Engine, HashedKey};
 
 impl<E: Engine> Session<E> {
-    /// Calls `work`, with an observer if the log has watchers.
+    /// Calls `work`, with an observer if the host observes requests.
     pub(in crate::resp) fn with_resp_observer<H: Host, R>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -38,7 +38,7 @@ impl<E: Engine> Session<E> {
         work(self, &mut Context { operations, host, settings, waker })
     }
 
-    /// Whether the log has watchers.
+    /// Whether the log has watchers, or the host counts requests by prefix.
     pub(in crate::resp) fn is_observed(&self) -> bool {
         self.observed != Streams::default()
     }

@@ -133,7 +133,8 @@ impl Shared {
         Ok((Buffers::new(segments.into_iter()), last))
     }
 
-    /// Assembles a cache from its parts: the index over its region, with `items` items.
+    /// Assembles a cache from its configuration, index, allocator and flash tier. `items` is the
+    /// number of items that the index already has, in memory and on flash.
     pub(crate) fn assemble(
         config: Config,
         index: Index<Table>,

@@ -54,7 +54,7 @@ pub(crate) struct Counts {
     pub(crate) reading: Counter,
     /// The number of reads and writes that failed in the current minute.
     pub(crate) errors: Counter,
-    /// The number of reads and writes that failed since the start.
+    /// The number of reads and writes that failed since the start, with wrong checksums included.
     pub(crate) failures: Counter,
 }
 

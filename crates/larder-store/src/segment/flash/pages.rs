@@ -240,7 +240,7 @@ impl Lists {
         Page::new(table, page as usize).set_state(PageState::Emptying);
     }
 
-    /// Returns a page that could not be emptied to the full pages, as the next one.
+    /// Returns a page that could not be emptied to the full pages, as the next one to be emptied.
     pub(crate) fn put_back(&mut self, table: &Table, page: u32) {
         Page::new(table, page as usize).set_state(PageState::Full);
         self.full.push_front(page);

@@ -70,8 +70,9 @@ const READ_MAPS: usize = 16;
 /// A page is not used any more after this many failed reads since it was opened, or after one
 /// failed write.
 const PAGE_ERRORS_MAX: u32 = 16;
-/// Flash is switched off after this many failed reads and writes within a minute. The count starts
-/// again at each full minute of the server's clock.
+/// Flash is switched off after this many failed reads and writes within a minute. A read with a
+/// wrong checksum counts as failed. The count starts again at each full minute of the server's
+/// clock.
 const ERRORS_MAX: u64 = 256;
 /// Flash is also switched off after this many failed writes in succession.
 const FAILED_WRITES_MAX: u32 = 3;

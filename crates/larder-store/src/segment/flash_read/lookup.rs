@@ -53,7 +53,7 @@ pub(crate) fn liveness_on_flash(
 }
 
 impl Handle {
-    /// Copies an item that was hit again from flash to memory, if there is room without waiting.
+    /// Copies an item on flash, which was hit again, to memory, if there is room without waiting.
     #[cold]
     #[inline(never)]
     pub(crate) fn recache(&mut self, hash: u64, slot: Slot) {

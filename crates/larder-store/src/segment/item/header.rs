@@ -9,8 +9,8 @@
 //! After the header follow, each only if used: CAS (8 bytes, unless the region keeps none), the
 //! extension (8, see `extension`), client flags (4), exact expiry (4), a link (8), tags, key and
 //! inline value, up to the next multiple of 8. The link is a chain (first segment 4, whole length
-//! 4) or a copy on flash (see `flash_copy`). Expiry and access are seconds after the segment's
-//! base.
+//! 4) or a copy on flash (see `flash_copy`). Expiry and access time are codes for seconds relative
+//! to the segment's base.
 //!
 //! With an extension the two lengths are split differently, but their sum is still the number of
 //! bytes after the fields. So this word alone determines the length of a record.

@@ -83,12 +83,12 @@ const PANICS_MAX: u64 = 2;
 /// The number of successive processes that may end while they restore a region.
 const ATTEMPTS_MAX: u64 = 3;
 
-/// Opens the region in a file that only this process uses. Makes a new region if the file is empty
-/// or its region is unusable.
+/// Opens the region in a file that only this process uses. Makes a new region if the file is empty,
+/// if its region was never completed (its first word is 0), or if its region is unusable.
 ///
 /// # Errors
 /// [`ConfigError::Occupied`] if the file contains other data, which stays; or another
-/// [`ConfigError`].
+/// [`ConfigError`], after which the file may be empty.
 pub(crate) fn open(
     config: Config,
     limit_bytes_max: usize,
