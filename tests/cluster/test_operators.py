@@ -74,7 +74,7 @@ def test_a_node_with_incomplete_data_leads_on_request(etcd):
         assert refused == (False, f"larder: leader {leader.name} is alive: use transfer-leadership")
         follower.signal(signal.SIGSTOP)
         wait_until(lambda: leader.seen()["in_sync"].split() == [leader.name], "the leader alone")
-        # More than socket buffers hold, which the follower applies when it resumes.
+        # The test stores more than the socket buffers hold, because the follower applies their content when it resumes.
         for number in range(20):
             assert client(leader).set(f"much{number}", "v" * 900_000)
         assert client(leader).set("lost", "1")

@@ -268,7 +268,7 @@ def test_watchers_that_read_nothing(start):
 
 @pytest.mark.parametrize("window", [0, 1])
 def test_answers_that_wait_in_the_connection(start, window):
-    """A peer grants one byte, so the whole answer waits in the connection after its handler has ended."""
+    """A peer grants no byte or one, so the whole answer waits in the connection after its handler has ended."""
     with attacked(start) as server:
         with Cache(server.grpc_address) as cache:
             for n in range(8):

@@ -179,7 +179,6 @@ def test_silent_peers_do_not_block_followers(tls):
         with follower(leader.replication_port, *tls) as copy:
             wait_for_equality(leader, copy)
             assert time.monotonic() - begun < 15
-            # Silent peers do not delay a connected follower.
             for sock in silent:
                 sock.close()
             assert leader.rss() < 64 << 20

@@ -139,7 +139,8 @@ def saved(start):
 
 
 def check_damaged(image, contents):
-    """Starts with a damaged image. Checks that the start is cold or all items are right, and that the server works."""
+    """Starts with a damaged image. Checks that the server refuses to start with a clear message, or works, after a cold
+    start or with all items."""
     try:
         server = image.start()
     except ExitedAtStart as refused:
@@ -162,7 +163,7 @@ def test_a_flipped_byte_anywhere_in_an_image(saved, image, seed):
     file, contents = saved
     rng = random.Random(seed)
     content = bytearray(file.read_bytes())
-    # The first bytes, the last ones, any.
+    # The byte is one of the first 200, one of the last 200, or any.
     ends = [(0, 200), (len(content) - 200, len(content)), (0, len(content))][seed % 3]
     content[rng.randrange(*ends)] ^= rng.randrange(1, 256)
     image.file.write_bytes(content)

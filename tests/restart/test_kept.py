@@ -150,7 +150,7 @@ def test_a_delayed_flush_happens_after_the_restart(region, name):
     server = region.restart(server, name)
     with client(server) as after:
         kept = after.get_many(["early", "timed"])
-        # The clock has seconds.
+        # The server counts the delay in whole seconds.
         if time.monotonic() < due - 1:
             assert kept == {"early": b"1", "timed": b"1"}
         wait_past(due + 1)

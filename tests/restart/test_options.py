@@ -62,7 +62,7 @@ def test_a_server_with_another_item_size_limit_has_longer_items(region):
 
 
 def fill(server, mib, size=10_000):
-    """Stores that much; returns the snapshot."""
+    """Stores `mib` MiB of values; returns a snapshot of the items."""
     count = mib * MIB // size
     with client(server) as filler:
         for first in range(0, count, 100):

@@ -69,7 +69,7 @@ def test_clients_do_not_notice_a_paused_etcd(etcd):
         leader = group.leader()
         with Client(group.followers()[0], "a") as a, Client(leader, "b") as b:
             own.kill()
-            # Longer than leases last, and than a leader answers without confirmation.
+            # etcd is away for longer than a lease lasts, and than a leader answers without confirmation.
             time.sleep(5)
             assert own.start()
             time.sleep(1)
@@ -153,7 +153,7 @@ def test_a_member_with_incomplete_data_does_not_lead(etcd):
     with Group(etcd, 2, "--cluster", "lacking") as group:
         leader, follower = group.leader(), group.followers()[0]
         client(leader).set("a", "1")
-        # The follower is stopped, so only the leader is in sync. Then the leader stops, too.
+        # The follower is killed, so only the leader is in sync. Then the leader is paused.
         group.kill(follower)
         wait_until(lambda: leader.seen()["in_sync"] == leader.name, "one member in sync")
         leader.signal(signal.SIGSTOP)

@@ -17,7 +17,7 @@ from tiers import by_tier
 
 pytestmark = pytest.mark.larder
 
-# In the long tier, and in the default tier.
+# The numbers of rounds of each kind in the long tier and in the default tier.
 ROUNDS, ROUNDS_OF_DEFAULT = int(os.environ.get("FLASH_ROUNDS", "10")), 3
 SEED = int(os.environ.get("LARDER_SEED", random.randrange(2**32)))
 SIZE_MIB = 64
