@@ -376,7 +376,7 @@ def test_calls_end_in_time_while_the_server_reads_nothing(run):
             results = await asyncio.gather(*calls, return_exceptions=True)
             assert time.monotonic() - begun < 30
             assert {type(result) for result in results} == {TimeoutError}
-            # An unsent change has not happened.
+            # A change that was not sent has not happened, so `is_ambiguous` is False for some.
             assert {result.is_ambiguous for result in results} == {True, False}
             await client.close()
 

@@ -218,7 +218,7 @@ impl Channel {
         Self::begin(slf, Reading::Counted, &Request::Count { key: &name, down, delta })
     }
 
-    /// Removes all items after a delay. The result is True.
+    /// Removes all items, now or after a delay. The result is True.
     fn flush_all<'py>(slf: &Bound<'py, Self>, delay: Object<'py>) -> PyResult<Object<'py>> {
         let delay: Ttl = read_ttl("delay", Some(delay))?;
         Self::begin(slf, Reading::Done, &Request::Flush(delay))
