@@ -97,7 +97,7 @@ class Node(Server):
         os.kill(self.pid, number)
         self.is_paused = number == signal.SIGSTOP or self.is_paused and number != signal.SIGCONT
         if number == signal.SIGSTOP:
-            # A stop signal reaches each thread separately.
+            # SIGSTOP reaches each thread separately, so some may still run for a moment.
             wait_until(self._has_paused, "the stop of all threads")
 
     def _has_paused(self):

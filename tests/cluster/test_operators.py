@@ -32,7 +32,7 @@ def test_leadership_transfer_without_errors_or_full_sync(etcd):
         copies = [node.stats("replication")["full_syncs_received"] for node in group]
         with Client(others[0], "a") as a, Client(old, "b") as b:
             for round in range(4):
-                # To each node by name, and to any node.
+                # Leadership moves to each node by name, and then to any node.
                 to = [others[1].name, old.name, others[0].name, None][round]
                 epoch = int(group.leader().seen()["epoch"])
                 done, said = larder(etcd, "transfer-leadership", "over", *([to] if to else []))

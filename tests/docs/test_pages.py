@@ -25,7 +25,7 @@ def command_lines(program):
     """The arguments of each command line of the pages that starts the program, and the name of the page."""
     for page in PAGES:
         for block in shell_blocks(page):
-            # Shell variables of a loop are digits.
+            # A variable such as `$i` in a loop stands for a digit.
             joined = re.sub(r"\$[a-z]\b", "1", block.replace("\\\n", " "))
             before = r"(?m)^(?:[A-Z_]+=\S+ |for .*; do |until |target/release/)*"
             for words in re.findall(rf"{before}{program}( [^;&|\n]*)", joined):

@@ -120,7 +120,7 @@ def test_items_on_flash_take_no_memory_beyond_the_promise(start, tmp_path, size)
     with start("-m", "64", "-t", "2", "-o", path) as server:
         fill_at_the_pace_of_flash(server, count, size)
         shown = server.stats()
-        # All items except those that fit in memory.
+        # Flash has all items except those that fit in memory.
         assert int(shown["extstore_objects_used"]) > count // 2, shown
         for _ in range(2):
             assert load(server, "probe", from_=0, to=count, size=size)["wrong"] == 0

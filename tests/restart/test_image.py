@@ -57,7 +57,7 @@ def test_items_are_kept_once(image):
     assert not image.file.exists(), "an image is used once"
     contents.check(server)
     assert int(server.stats()["curr_items"]) == contents.live()
-    # A second time, with later changes.
+    # An image is written and used a second time, with later changes.
     with client(server) as user:
         for key, expected in list(contents.items.items())[::3]:
             assert user.delete(key) == (expected is not None)

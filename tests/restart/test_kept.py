@@ -134,7 +134,7 @@ def test_flushed_items_stay_flushed(region, name):
     server = region.restart(server, name, *ROOMY)
     assert not any(look_up(server, gone).values())
     later.check(server)
-    # A second flush without stores in between.
+    # After the second flush, nothing is stored.
     assert ask(server, b"flush_all") == b"OK"
     server = region.restart(server, name, *ROOMY)
     assert not any(look_up(server, [*gone, *later.items]).values())

@@ -1,4 +1,5 @@
-"""A restart with other options keeps the items. Only a change of -C (no CAS values) starts cold."""
+"""A restart with other options keeps the items, as many as a lower -m leaves room for. Only a change of -C (no CAS
+values) starts cold."""
 
 import pytest
 
@@ -11,7 +12,7 @@ from tiers import long
 pytestmark = pytest.mark.larder
 
 SIZES = [10, 3000, 400_000]
-# The limit of the memory in addition to the items while a file is filled or emptied.
+# How much memory the region file may take beyond the limit of its items.
 ALLOWANCE = 8 * MIB
 
 

@@ -198,7 +198,7 @@ def check_places(cluster, router, client):
     assert cluster.holders(keys) == {key: [ring.owner(key)] for key in keys}
     owners = [ring.owner(key) for key in keys]
     for name in cluster.names:
-        # 160 points make shares with a standard deviation of 0.022.
+        # With 160 points for each server, shares have a standard deviation of 0.022.
         assert 0.23 < owners.count(name) / KEYS < 0.43, "each server has a third"
     client.delete_many(keys)
     assert cluster.holders(keys) == {}

@@ -109,7 +109,7 @@ def test_a_replaced_leader_does_not_store_a_slow_upload(etcd, length):
             assert client(new).get("slow") == value
             wait_until(lambda: keys(old) == keys(new) == [b"slow"], "the copy")
         else:
-            # The old leader had received the value into its cache.
+            # The old leader had received the beginning of the long value into its own cache.
             assert said.startswith(b"HTTP/1.1 503 "), said
             assert b"send requests to the leader of its group" in said
             assert client(new).get("slow") is None

@@ -30,12 +30,12 @@ def test_clients_continue_when_the_leader_is_killed(etcd):
                 killed = time.monotonic()
                 for watched in (a, b):
                     wait_until(lambda: watched.answers[-1] > killed + 0.5, "answers after the end")
-                    # A pending request may get no answer.
+                    # A request that is pending when the leader is killed may get no answer.
                     assert len([fault for fault in watched.faults if fault > killed - 0.1]) <= 2
             assert max(a.longest_gap(), b.longest_gap()) < ENDED_SECS
             assert client(followers[0]).get("kept") == b"%d" % number
             assert int(group.leader().seen()["epoch"]) == epoch + 1
-            # The CAS value stays valid, and the next one exceeds all of the old leader's.
+            # The old leader's CAS value stays valid, and the next one exceeds all that the old leader assigned.
             assert client(followers[1]).cas("kept", "next", str(cas))
             assert int(client(followers[1]).gets("kept")[1]) >= (epoch + 1) << 48
             group.start(leader.name)

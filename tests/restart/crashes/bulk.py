@@ -7,7 +7,7 @@ from crash_load import LAST, POOL
 from items import look_up
 
 CHUNK = 100
-# The items of a chunk that the next chunk deletes.
+# A chunk deletes every eighth item of the chunk before.
 DELETED_EVERY = 8
 
 

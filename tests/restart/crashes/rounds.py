@@ -1,4 +1,5 @@
-"""Rounds of a crash test: load, SIGKILL at a random moment, a restart with the same file, and a check of every key.
+"""Rounds of a crash test: load, SIGKILL at a random moment, a restart with the same file, and a check of the workers'
+keys and of a sample of the others.
 
 A campaign is a series of rounds with one region file. In most campaigns memory is ample, and at least 99.9 % of the
 items must be kept. In the others the cache is full, so that items are evicted. No value may be wrong.
@@ -25,14 +26,14 @@ COUNT_SECS = 15
 KEPT_SHARE_MIN = 0.999
 # The share of the rounds that change the memory limit under load.
 RESIZE_SHARE = 0.2
-# The number of printed failures. More are only counted.
+# The maximum number of printed failures. More are only counted.
 SHOWN_MAX = 50
 THREADS = [1, 2, 2, 2, 4, 4, 16]
 # The limits of memory in MiB, whether items are evicted, the longest texts in values of `Bulk`, how many keys a worker
 # has and whether their values are long, how many chunks of requests each worker gets for each second of load, and in
 # which share of the rounds everything is flushed.
 Kind = collections.namedtuple("Kind", "name limits evicts longest keys large pace flush_share")
-# `Bulk` stores up to 100 MB in a campaign if the machine is fast enough to play all requests, and 55 on average.
+# `Bulk` stores up to 100 MB in a campaign if the machine is fast enough to play all requests, and 55 MB on average.
 AMPLE = Kind("ample memory", [128, 160, 160, 160, 256], False, 100, 80, False, 6000, 0)
 LARGE = Kind("large values", [128, 128, 160], False, 100, 16, True, 400, 0.05)
 FULL = Kind("full memory", [16, 16, 16, 20, 24], True, 4000, 80, False, 6000, 0.1)
