@@ -102,7 +102,8 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(scope="session")
 def start(request):
-    """Returns `start(*options, engine=, unix=, host=)`, which creates a `Server` for a `with` block."""
+    """Returns `start(*options, **more)`, which creates a `Server` with these command-line options and other arguments.
+    The default engine is the first one of the server under test."""
     binary = request.config.getoption("--server")
     first = engines(request.config)[0]
     runtime = request.config.getoption("--runtime")

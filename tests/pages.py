@@ -8,7 +8,7 @@ from server import ROOT, TIMEOUT_SECS
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-# nc in Python, because not every machine has it. curl uses no proxy, and ends a value with a line break.
+# `nc` is written in Python, because not every machine has it. `curl` uses no proxy, and ends a value with a line break.
 TOOLS = r"""
 nc() { python3 -c 'import sys, socket
 with socket.create_connection(sys.argv[1:]) as peer:

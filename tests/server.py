@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def binaries():
-    """The directory of the binaries under test: LARDER_BIN_DIR, target/debug or target/release."""
+    """The directory of the binaries under test: LARDER_BIN_DIR if it is set; otherwise debug/ in the target directory,
+    or release/ if only that one has larderd."""
     if chosen := os.environ.get("LARDER_BIN_DIR"):
         return ROOT / chosen
     target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
@@ -172,7 +173,7 @@ class Server:
         return next(f"127.0.0.1:{line.split()[-1]}" for line in lines if line.startswith(interface))
 
     def connect(self, timeout=TIMEOUT_SECS, port=None):
-        """A new connected socket, to the first port or to a given one."""
+        """A new connected socket: to the unix socket, or to the first port or a given one."""
         if not self.path:
             return socket.create_connection((self.host, port or self.port), timeout)
         sock = socket.socket(socket.AF_UNIX)
@@ -210,7 +211,8 @@ class Server:
         return self.process.poll() is None
 
     def stop(self):
-        """Stops the process (SIGTERM, then SIGKILL) and returns its exit status."""
+        """Stops the process by SIGTERM, or by SIGKILL after the timeout. Removes its directory and returns its exit
+        status."""
         if self.alive():
             self.process.terminate()
             try:

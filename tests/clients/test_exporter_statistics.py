@@ -84,7 +84,7 @@ def scrape(server):
 
 
 def use(server):
-    """Stores an item in each of two classes and increments every counter."""
+    """Stores an item in each of two slab classes, and sends a request of each operation."""
     requests = [
         b"set small 0 0 1\r\n1\r\n", b"set large 0 100 2000\r\n" + b"x" * 2000 + b"\r\n",
         b"get small absent\r\n", b"incr small 1\r\n", b"decr small 1\r\n", b"incr absent 1\r\n",

@@ -43,7 +43,7 @@ class Etcd:
         return self.start()
 
     def start(self):
-        """Starts etcd, with its data if it ran before. False if its ports are taken."""
+        """Starts etcd, with its data if it ran before. Returns False if it exits, as it does if its ports are taken."""
         self.process = subprocess.Popen(
             self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -97,7 +97,7 @@ class Node(Server):
         os.kill(self.pid, number)
         self.is_paused = number == signal.SIGSTOP or self.is_paused and number != signal.SIGCONT
         if number == signal.SIGSTOP:
-            # A stop signal reaches each thread separately.
+            # SIGSTOP reaches each thread separately, so some may still run for a moment.
             wait_until(self._has_paused, "the stop of all threads")
 
     def _has_paused(self):
@@ -134,7 +134,7 @@ class Group:
         node.dir.cleanup()
 
     def wait_until_in_sync(self):
-        """Waits until the group has a leader and all nodes are in sync."""
+        """Waits until the group has a leader and all nodes are in sync. Returns the leader."""
         names = sorted(self.nodes)
 
         def is_in_sync():
@@ -144,7 +144,7 @@ class Group:
         return self.leader()
 
     def leader(self):
-        """The node that leads."""
+        """Waits until a node leads, and returns it."""
         wait_until(lambda: any(node.leads() for node in self), "a leader")
         return next(node for node in self if node.leads())
 
@@ -170,7 +170,8 @@ class Group:
         self.stop()
 
 
-# A node waits for a leader for a second before it refuses a request.
+# A refusal that takes less than this came without waiting for a leader: a node waits for one for a second before it
+# refuses a request.
 PATIENCE_SECS = 0.9
 # The pause between requests of a client in a loop, because many tests run at the same time.
 PAUSE_SECS = 0.001
@@ -184,7 +185,7 @@ class Client:
         self.end = threading.Event()
         self.answers = []
         self.faults = []
-        # Errors that come without waiting for a leader.
+        # Errors that came without waiting for a leader, and lost connections.
         self.early_faults = []
         self.pace = Pace()
         self.thread = threading.Thread(target=self._run)

@@ -53,7 +53,7 @@ def test_the_list_is_an_item_for_old_clients(group):
         for end in (b"\r\n", b"\n"):
             assert ask(node, b"get %s%s" % (key, end), b"END\r\n") == item
             assert ask(node, b"gets %s%s" % (key, end), b"END\r\n") == with_cas
-        # Between other requests, and between other keys of a line.
+        # The item is found between other requests, and between other keys of a line.
         pipeline = b"get a\r\nget %s\r\nget a %s b\r\nmn\r\n" % (key, key)
         assert ask(node, pipeline, b"MN\r\n") == b"END\r\n" + item + item + b"MN\r\n"
 

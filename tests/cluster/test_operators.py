@@ -32,7 +32,7 @@ def test_leadership_transfer_without_errors_or_full_sync(etcd):
         copies = [node.stats("replication")["full_syncs_received"] for node in group]
         with Client(others[0], "a") as a, Client(old, "b") as b:
             for round in range(4):
-                # To each node by name, and to any node.
+                # Leadership moves to each node by name, and then to any node.
                 to = [others[1].name, old.name, others[0].name, None][round]
                 epoch = int(group.leader().seen()["epoch"])
                 done, said = larder(etcd, "transfer-leadership", "over", *([to] if to else []))
@@ -74,7 +74,7 @@ def test_a_node_with_incomplete_data_leads_on_request(etcd):
         assert refused == (False, f"larder: leader {leader.name} is alive: use transfer-leadership")
         follower.signal(signal.SIGSTOP)
         wait_until(lambda: leader.seen()["in_sync"].split() == [leader.name], "the leader alone")
-        # More than socket buffers hold, which the follower applies when it resumes.
+        # The test stores more than the socket buffers hold, because the follower applies their content when it resumes.
         for number in range(20):
             assert client(leader).set(f"much{number}", "v" * 900_000)
         assert client(leader).set("lost", "1")

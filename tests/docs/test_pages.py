@@ -1,7 +1,7 @@
 """The shell blocks of the guide and the README.
 
-Pages with expected output are run as a user would paste them. Each other `larderd` and `larder` command line is checked
-for options that do not exist."""
+Each `larderd` and `larder` command line of all pages is checked for options that do not exist. Some pages are also run
+as a user would paste them, and their output is compared with the one that they show."""
 
 import os
 import re
@@ -16,7 +16,8 @@ from pages import PAGES, TOOLS, expected_lines, output_lines, shell_blocks
 from server import BUILT, LARDERD, ROOT, TIMEOUT_SECS, free_ports, wait_until
 
 pytestmark = pytest.mark.larder
-# Pages that are run from the first block to the last. Other tests run those of HTTP, gRPC, RESP and tags.
+# Pages that are run from the first block to the last, except blocks that build with cargo. Other tests run blocks of
+# the pages on HTTP, metrics, gRPC, RESP and tags.
 RUN = ["start", "from-memcached", "configuration"]
 
 
@@ -24,7 +25,7 @@ def command_lines(program):
     """The arguments of each command line of the pages that starts the program, and the name of the page."""
     for page in PAGES:
         for block in shell_blocks(page):
-            # Shell variables of a loop are digits.
+            # A variable such as `$i` in a loop stands for a digit.
             joined = re.sub(r"\$[a-z]\b", "1", block.replace("\\\n", " "))
             before = r"(?m)^(?:[A-Z_]+=\S+ |for .*; do |until |target/release/)*"
             for words in re.findall(rf"{before}{program}( [^;&|\n]*)", joined):
@@ -114,6 +115,6 @@ def test_page_gives_the_output_that_it_shows(name, tmp_path):
                 output.append(line)
             assert output_lines("".join(output)) == expected, block
     finally:
-        # The shell, and the servers that the page does not stop.
+        # Ends the shell, and the servers that the page has not stopped.
         os.killpg(shell.pid, signal.SIGTERM)
         shell.communicate(timeout=TIMEOUT_SECS)

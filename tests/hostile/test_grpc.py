@@ -108,7 +108,7 @@ def test_malformed_frames(start, count):
             peer = Peer(server.grpc_address)
             for n in range(STREAMS):
                 method = METHODS[(sent + n) % len(METHODS)]
-                # A deadline ends watches, and flushes must not run after the test.
+                # The deadline of 50 ms ends watches.
                 peer.send(peer.begin(method, ("grpc-timeout", "50m")), malformed(noise, sound))
             deadline = time.monotonic() + TIMEOUT_SECS
             while len(peer.statuses) < STREAMS and peer.receive():
@@ -268,7 +268,7 @@ def test_watchers_that_read_nothing(start):
 
 @pytest.mark.parametrize("window", [0, 1])
 def test_answers_that_wait_in_the_connection(start, window):
-    """A peer grants one byte, so the whole answer waits in the connection after its handler has ended."""
+    """A peer grants no byte or one, so the whole answer waits in the connection after its handler has ended."""
     with attacked(start) as server:
         with Cache(server.grpc_address) as cache:
             for n in range(8):
@@ -329,7 +329,7 @@ def test_others_keep_half_of_the_memory_for_connections(start):
         peers = [Peer(server.grpc_address) for _ in range(20)]
         for peer in peers:
             with contextlib.suppress(OSError, h2.exceptions.H2Error):
-                # The server may grant no larger window.
+                # The peer waits only for this time, because the server may grant no more of a window.
                 peer.sock.settimeout(GRANT_SECS)
                 stream, at = peer.begin("Set"), 0
                 while at < len(half) and (room := peer.h2.local_flow_control_window(stream)):

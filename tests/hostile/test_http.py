@@ -69,7 +69,7 @@ def test_many_slow_bodies(start):
     with attacked(start) as server:
         slow = [peer(server) for _ in range(MANY)]
         for n, sock in enumerate(slow):
-            # The server has closed some of them already.
+            # The server may have closed this connection to make room for others.
             with contextlib.suppress(OSError):
                 sock.sendall(b"PUT /v1/keys/slow%d HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50000\r\n\r\n" % n)
                 sock.sendall(bytes(49_999))

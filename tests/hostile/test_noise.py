@@ -92,7 +92,7 @@ def test_a_connection_with_an_endless_line_is_closed(start):
 
 @pytest.mark.larder
 def test_a_get_line_without_end_is_bounded(start):
-    """A `get` line is the only one without a length limit, because it may have many keys."""
+    """Only lines of `get`, `gets`, `gat` and `gats` have no limit of length, because they may have many keys."""
     with start("-m", "64", "-t", "2") as server:
         with server.connect(timeout=2) as sock, bounded(server):
             try:

@@ -11,7 +11,8 @@ SILENT = 34
 HALVES = 3000
 LARGE = b"x" * (MIB - 512)
 SMALLER = b"y" * 300_000
-# The time after which the server may close a stalled connection, and some time to read its output.
+# Longer than the 0.2 s without progress after which a connection counts as stalled, because the server first fills the
+# socket's buffers with answers.
 STALL_SECS = 0.5
 # A value that stays in the connection's buffer until it is complete.
 BUFFERED, HALVES_SECS = b"z" * 30_000, 0.02

@@ -113,13 +113,14 @@ def fill_at_the_pace_of_flash(server, count, size):
 
 @pytest.mark.parametrize("size", [long(600), 8000, 120_000])
 def test_items_on_flash_take_no_memory_beyond_the_promise(start, tmp_path, size):
-    """Stores several times the memory limit, reads it twice, which promotes items, and overwrites it at full speed."""
+    """Stores items of four times the memory limit, reads them twice, which promotes some, and overwrites them at full
+    speed."""
     path = f"ext_path={tmp_path / 'flash'}:512m"
     count = 4 * capacity(size, SMALL)
     with start("-m", "64", "-t", "2", "-o", path) as server:
         fill_at_the_pace_of_flash(server, count, size)
         shown = server.stats()
-        # All items except those that fit in memory.
+        # Flash has all items except those that fit in memory.
         assert int(shown["extstore_objects_used"]) > count // 2, shown
         for _ in range(2):
             assert load(server, "probe", from_=0, to=count, size=size)["wrong"] == 0

@@ -142,7 +142,8 @@ def test_certificates_are_reloaded(start, tmp_path, record_property):
     judge(operator, report, record_property)
 
 
-# The limit of a shutdown in seconds: a graceful one waits up to ten seconds for pending requests.
+# How many seconds longer than `SLOWEST_SECS_MAX` a shutdown may take: a graceful one waits up to ten seconds for
+# pending requests.
 ENDS = {"SIGTERM": 0, "SIGINT": 0, "SIGUSR1": 10}
 
 

@@ -171,7 +171,7 @@ def test_silent_peers_do_not_block_followers(tls):
             sock = socket.create_connection(("127.0.0.1", leader.replication_port))
             silent.append(sock)
             try:
-                # Connections that send nothing, a part of a hello, or a complete hello and no more.
+                # Each peer sends nothing, half of a hello, or a complete hello and no more.
                 sock.sendall(hello[: number % 3 * len(hello) // 2])
             except OSError:
                 pass
@@ -179,7 +179,6 @@ def test_silent_peers_do_not_block_followers(tls):
         with follower(leader.replication_port, *tls) as copy:
             wait_for_equality(leader, copy)
             assert time.monotonic() - begun < 15
-            # Silent peers do not delay a connected follower.
             for sock in silent:
                 sock.close()
             assert leader.rss() < 64 << 20

@@ -3,7 +3,7 @@
 import time
 from typing import NamedTuple
 
-# The server's clock has seconds, and reading takes time.
+# The tolerance for lifetimes: the server counts expiries in whole seconds, and reading takes time.
 TTL_SLACK_SECS = 2
 NEVER = -1
 BATCH = 100
@@ -61,8 +61,8 @@ class Snapshot:
         return [key for key, item in self.items.items() if item]
 
     def compare(self, server, may_miss=False):
-        """Checks that the server shows the same items. With `may_miss`, it may have evicted some; returns
-        how many it has."""
+        """Checks that the server has the same items. With `may_miss`, some may have been evicted. Returns the number of
+        items that the server has."""
         now, kept = Snapshot(server, self.items), 0
         shortest, longest = now.begin - self.end, now.end - self.begin
         for key, found in now.items.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 from server import TIMEOUT_SECS
 
 TMPFS = Path("/dev/shm")
-# All ways to end a server after which its items are kept.
+# The signals that end a server in most tests. Its items are kept after each of them.
 ENDS = ["SIGTERM", "SIGINT", "SIGUSR1", "SIGKILL"]
 
 

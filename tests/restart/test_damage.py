@@ -1,5 +1,5 @@
-"""Damaged files, and files of other programs: the server starts cold or refuses with a clear message, and never returns
-a wrong value."""
+"""Damaged files, and files of other programs: the server refuses to start with a clear message, or starts, cold or with
+items, and never returns a wrong value."""
 
 import os
 import random

@@ -57,7 +57,7 @@ def test_items_are_kept_once(image):
     assert not image.file.exists(), "an image is used once"
     contents.check(server)
     assert int(server.stats()["curr_items"]) == contents.live()
-    # A second time, with later changes.
+    # An image is written and used a second time, with later changes.
     with client(server) as user:
         for key, expected in list(contents.items.items())[::3]:
             assert user.delete(key) == (expected is not None)
@@ -139,7 +139,8 @@ def saved(start):
 
 
 def check_damaged(image, contents):
-    """Starts with a damaged image. Checks that the start is cold or all items are right, and that the server works."""
+    """Starts with a damaged image. Checks that the server refuses to start with a clear message, or works, after a cold
+    start or with all items."""
     try:
         server = image.start()
     except ExitedAtStart as refused:
@@ -162,7 +163,7 @@ def test_a_flipped_byte_anywhere_in_an_image(saved, image, seed):
     file, contents = saved
     rng = random.Random(seed)
     content = bytearray(file.read_bytes())
-    # The first bytes, the last ones, any.
+    # The byte is one of the first 200, one of the last 200, or any.
     ends = [(0, 200), (len(content) - 200, len(content)), (0, len(content))][seed % 3]
     content[rng.randrange(*ends)] ^= rng.randrange(1, 256)
     image.file.write_bytes(content)

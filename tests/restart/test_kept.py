@@ -134,7 +134,7 @@ def test_flushed_items_stay_flushed(region, name):
     server = region.restart(server, name, *ROOMY)
     assert not any(look_up(server, gone).values())
     later.check(server)
-    # A second flush without stores in between.
+    # After the second flush, nothing is stored.
     assert ask(server, b"flush_all") == b"OK"
     server = region.restart(server, name, *ROOMY)
     assert not any(look_up(server, [*gone, *later.items]).values())
@@ -150,7 +150,7 @@ def test_a_delayed_flush_happens_after_the_restart(region, name):
     server = region.restart(server, name)
     with client(server) as after:
         kept = after.get_many(["early", "timed"])
-        # The clock has seconds.
+        # The server counts the delay in whole seconds.
         if time.monotonic() < due - 1:
             assert kept == {"early": b"1", "timed": b"1"}
         wait_past(due + 1)

@@ -1,4 +1,5 @@
-"""A restart with other options keeps the items. Only a change of -C (no CAS values) starts cold."""
+"""A restart with other options keeps the items, as many as a lower -m leaves room for. Only a change of -C (no CAS
+values) starts cold."""
 
 import pytest
 
@@ -11,7 +12,7 @@ from tiers import long
 pytestmark = pytest.mark.larder
 
 SIZES = [10, 3000, 400_000]
-# The limit of the memory in addition to the items while a file is filled or emptied.
+# How much memory the region file may take beyond the limit of its items.
 ALLOWANCE = 8 * MIB
 
 
@@ -62,7 +63,7 @@ def test_a_server_with_another_item_size_limit_has_longer_items(region):
 
 
 def fill(server, mib, size=10_000):
-    """Stores that much; returns the snapshot."""
+    """Stores `mib` MiB of values; returns a snapshot of the items."""
     count = mib * MIB // size
     with client(server) as filler:
         for first in range(0, count, 100):

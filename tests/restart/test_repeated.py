@@ -40,7 +40,7 @@ def test_ten_restarts_keep_everything(region):
 
 
 def churn(server, rng, mib, mix=MIX):
-    """Stores that much in items of all sizes of the mix; returns each key's value."""
+    """Stores `mib` MiB of values of all sizes of the mix; returns each key's value."""
     contents, stored = {}, 0
     with client(server) as user:
         while stored < mib * MIB:
@@ -61,7 +61,7 @@ def check_values(snapshot, contents):
 
 
 def smallest(start):
-    """The options of the smallest limit with which a server starts."""
+    """The smallest memory limit with which a server starts, in MiB."""
 
     for mib in range(1, SMALLEST_MIB_MAX + 1):
         with Region(start) as probe:

@@ -21,7 +21,7 @@ import yaml
 import rings
 from server import ROOT, TIMEOUT_SECS, Server, free_ports, wait_until
 
-# The name of the environment variable with a memcached that was built with `--enable-proxy`.
+# The name of the environment variable with the path of a memcached that was built with `--enable-proxy`.
 MEMCACHED_PROXY = "LARDER_MEMCACHED_PROXY"
 # The number of keys in one request to a server.
 KEYS_PER_REQUEST = 500
@@ -33,7 +33,7 @@ def documented(language):
 
 
 def own_address():
-    """A loopback address that no other test uses, so that free ports stay free."""
+    """A random loopback address. Hardly any other test uses it, so free ports stay free."""
     return "127." + ".".join(str(random.randint(1, 254)) for _ in range(3))
 
 

@@ -20,8 +20,8 @@ class Outcome:
 
 
 class Load:
-    """Threads that store and read keys of each server, until the end of a block. A value names its key,
-    and a wrong value ends the load."""
+    """Threads that store and read keys of each server, until the end of a block. A value names its key, and wrong
+    values are recorded for `check`."""
 
     def __init__(self, router, keys, threads=4):
         self.router, self.keys = router, keys
@@ -57,7 +57,8 @@ class Load:
         )
 
     def check(self, lost):
-        """Checks that only requests for keys of the `lost` server failed, with an error line."""
+        """Checks that no value was wrong, and that only requests for keys of the `lost` server failed, with an error
+        line."""
         assert not self.wrong
         for outcome in self.faults():
             assert outcome.owner == lost, outcome

@@ -14,7 +14,8 @@ class Ring:
         self.points = sorted((point, name) for name in names for point in points(name))
 
     def owner(self, key):
-        """The name of the server that a key belongs to: the one at the first point that is not before it."""
+        """The name of the server that a key belongs to: the one at the first point that is not before the key. Behind
+        the last point the ring starts again."""
         at = bisect.bisect_left(self.points, (self.hash_key(key.encode()),))
         return self.points[at % len(self.points)][1]
 

@@ -80,7 +80,7 @@ def test_a_killed_server_is_ejected_and_comes_back(cluster, twemproxy):
         assert load.faults(), "requests failed until then"
         ejected = min(o.begun for o in load.outcomes if o.owner == LOST and o.begun > dead and not o.fault)
         assert ejected - killed < DELAY_SECS
-        # Its keys are on the servers that own them in a ring without it.
+        # The keys of the lost server are on the servers that own them in a ring without it.
         client = twemproxy.client()
         for key in keys[LOST][:20]:
             store_until_held_by(others.owner(key), cluster, client, key, f"value of {key}".encode())
@@ -204,7 +204,8 @@ def test_a_server_that_kept_its_items_returns_with_old_values(start):
 
 
 def test_behind_memcached_a_killed_server_is_missing_until_it_is_back(cluster, proxy):
-    """memcached's proxy ejects no server: requests for its keys fail at once, and no other server gets them."""
+    """memcached's proxy ejects no server: requests for keys of a lost server fail at once, and no other server gets
+    them."""
     keys = keys_of_each(cluster, proxy)
     with Load(proxy, keys) as load:
         wait_until(lambda: load.answered_since(0, LOST) > 100, "load")

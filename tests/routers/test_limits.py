@@ -65,7 +65,7 @@ def proxy(cluster):
         yield router
 
 
-# Requests to memcached's proxy, and its answers. An empty answer means that it closes the connection.
+# Requests to memcached's proxy, and its answers. An empty answer means that the proxy closes the connection.
 OF_PROXY = {
     "meta set": (b"ms key 1\r\n1\r\n", b"HD\r\n"),
     "meta get": (b"mg key v k\r\n", b"VA 1 kkey\r\n1\r\n"),

@@ -11,8 +11,8 @@ from clusters import Cluster, Twemproxy, receive
 from server import TIMEOUT_SECS
 
 KEYS = 5000
-# Around the buffers of twemproxy (16 KiB), those above which larderd stores and sends in pieces (64 KiB),
-# and up to nearly the largest item.
+# Lengths around twemproxy's buffers (16 KiB), around the length above which larderd stores and sends values in pieces
+# (64 KiB), and up to nearly the largest value.
 LENGTHS = [0, 1, 100, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 262_144, 900 << 10]
 # Requests for the key, and the answers.
 EXCHANGES = [
@@ -198,7 +198,7 @@ def check_places(cluster, router, client):
     assert cluster.holders(keys) == {key: [ring.owner(key)] for key in keys}
     owners = [ring.owner(key) for key in keys]
     for name in cluster.names:
-        # 160 points make shares with a standard deviation of 0.022.
+        # With 160 points for each server, shares have a standard deviation of 0.022.
         assert 0.23 < owners.count(name) / KEYS < 0.43, "each server has a third"
     client.delete_many(keys)
     assert cluster.holders(keys) == {}

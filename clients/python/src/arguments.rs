@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyInt, PyString};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The time limit in place of none: practically unlimited.
+/// The time limit that stands for no limit: a year.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 type Object<'py> = Bound<'py, PyAny>;
@@ -37,7 +37,7 @@ pub(crate) fn defaults<'py>(
     Ok((value, cas).into_pyobject(py)?.into_any())
 }
 
-/// Converts the outcome of a store to pymemcache's result: `None` if the item does not exist.
+/// Converts the outcome of a store to pymemcache's result. `None` if there is no item with a CAS to compare.
 pub(crate) fn outcome(stored: StoreOutcome) -> Option<bool> {
     match stored {
         StoreOutcome::Stored => Some(true),

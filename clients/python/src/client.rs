@@ -484,7 +484,7 @@ impl BaseClient {
         self.settings()?.values.deserialize(key, item)
     }
 
-    /// Returns a value and its CAS, as digits like pymemcache.
+    /// Returns a value and its CAS, which is digits in bytes, as in pymemcache.
     fn value_and_cas<'py>(&self, key: &Object<'py>, item: &Item) -> PyResult<Object<'py>> {
         let py = key.py();
         let cas = item.cas.map(|cas| PyBytes::new(py, cas.to_string().as_bytes()));

@@ -37,7 +37,8 @@ pub(crate) fn raised() -> Option<PyErr> {
     RAISED.take()
 }
 
-/// The time within which waits of two threads count as concurrent. Threads that compute pass the lock on every 5 ms.
+/// The time within which waits of two threads count as concurrent. It exceeds the 5 ms after which a thread that
+/// computes passes the lock on.
 const TOGETHER: Duration = Duration::from_millis(20);
 
 /// Statistics of the waits of a client.

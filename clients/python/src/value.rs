@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyString};
 /// The conversion of values.
 #[derive(Debug)]
 pub(crate) struct Values {
-    /// An object with `serialize` and `deserialize`. `None`: values are bytes and are not converted.
+    /// An object with `serialize` and `deserialize`. `None`: values are not converted, so lookups return bytes.
     pub(crate) serde: Option<Py<PyAny>>,
     /// The encoding of values other than bytes, which are converted to text first.
     pub(crate) encoding: String,

@@ -15,7 +15,7 @@ from server import LARDERD, Server, wait_until  # noqa: E402
 
 from larder_client import PooledClient  # noqa: E402
 
-#: The larderd that scripts/test-python has found or built: the release build, or else the debug build.
+#: The larderd of the server's own tests, or else the debug build, which scripts/test-python makes if it is missing.
 LARDERD = next((path for path in [LARDERD, LARDERD.parents[1] / "debug" / "larderd"] if path.exists()), LARDERD)
 
 #: Long time limits, so that no test fails because the machine is busy.

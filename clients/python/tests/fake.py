@@ -32,7 +32,8 @@ FAILED_STORES = [
 
 
 class Fake:
-    """Replies to each request with the next of `answers`: bytes, `CLOSE`, `RESET` or `SILENCE`; a context manager."""
+    """Replies to each received piece of requests with the next of `answers`: bytes, `CLOSE`, `RESET` or `SILENCE`. Does
+    not reply to further ones. A context manager."""
 
     def __init__(self, *answers):
         self.answers = list(answers)

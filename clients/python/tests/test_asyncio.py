@@ -49,7 +49,7 @@ def connected(run, server):
 def with_client(test):
     """Turns a coroutine function into a test."""
 
-    # pytest looks for fixtures in the signature.
+    # pytest looks for fixtures in the signature, so the wrapper keeps its own.
     @functools.wraps(test, assigned=("__name__", "__doc__"), updated=())
     def wrapper(connected):
         connected(test)
@@ -358,7 +358,7 @@ def test_a_client_belongs_to_one_loop_at_a_time(run, server):
         await client.set("key", "x")
         return await client.get("key")
 
-    # The loop has ended, and the client was not closed.
+    # Each loop ends while the client is not closed.
     assert run(use()) == b"x"
     assert run(use()) == b"x"
 

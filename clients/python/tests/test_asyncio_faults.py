@@ -107,7 +107,8 @@ def test_a_call_cancelled_before_it_is_sent_is_not_sent(run):
     async def main():
         with Fake(b"STORED\r\n", b"END\r\n") as fake:
             client = Client(fake.address, **PATIENT)
-            # Cancelled while there is no connection, and in the iteration that would send the call.
+            # The second call is cancelled: in the first round while there is no connection, in the second round in the
+            # iteration that would send it.
             for round in range(2):
                 wanted = asyncio.create_task(client.set("a", "1") if round == 0 else client.get("a"))
                 given_up = asyncio.create_task(client.set("b", "2"))
@@ -128,7 +129,8 @@ def test_a_silent_connection_is_closed_after_a_cancelled_call(run):
             given_up = asyncio.create_task(client.get("a"))
             await until(lambda: fake.requests, "the request")
             given_up.cancel()
-            # The call ends before its own deadline.
+            # This call ends before its own deadline of 60 s, because the client closes a connection that has been
+            # silent for a second after a cancelled call.
             begun = time.monotonic()
             with pytest.raises(TimeoutError):
                 await client.set("b", "x")
@@ -216,7 +218,7 @@ def test_connecting_respects_its_time_limit(run):
             with pytest.raises(TimeoutError) as raised:
                 await client.set("key", "x")
             assert raised.value.is_ambiguous is False
-            # uvloop's clock has a resolution of a millisecond.
+            # uvloop's clock counts whole milliseconds, so its timers may fire a moment early.
             assert 0.19 <= time.monotonic() - begun < 30
             client = Client(listener.getsockname(), connect_timeout=60, timeout=0.2)
             with pytest.raises(TimeoutError):
@@ -374,7 +376,7 @@ def test_calls_end_in_time_while_the_server_reads_nothing(run):
             results = await asyncio.gather(*calls, return_exceptions=True)
             assert time.monotonic() - begun < 30
             assert {type(result) for result in results} == {TimeoutError}
-            # An unsent change has not happened.
+            # A change that was not sent has not happened, so `is_ambiguous` is False for some.
             assert {result.is_ambiguous for result in results} == {True, False}
             await client.close()
 
@@ -416,7 +418,7 @@ loop = asyncio.new_event_loop()
 loop.run_until_complete(main())
 if os.getpid() != parent:
     asyncio.run(child())
-    # The child does not change objects that it shares with the parent's loop.
+    # Exits without closing the loop, which shares its epoll object with the parent's.
     os._exit(0)
 loop.close()
 print("done")

@@ -18,7 +18,7 @@ from larder_client import Client, MemcacheError, PooledClient
 
 
 def together(number, work):
-    """Runs `work(n)` in threads. Raises the exception of one of them."""
+    """Runs `work(n)` for each `n` below `number` in a thread of its own. Raises the first exception if some fail."""
     raised = []
 
     def run(n):

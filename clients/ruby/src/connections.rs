@@ -251,7 +251,7 @@ fn parts(ruby: &Ruby, item: &Item) -> Result<RArray, Error> {
     Ok(parts)
 }
 
-/// Returns whether an item was stored; `None` if it does not exist.
+/// Returns whether an item was stored; `None` if there is no item with a CAS to compare.
 fn outcome(stored: StoreOutcome) -> Option<bool> {
     match stored {
         StoreOutcome::Stored => Some(true),

@@ -70,7 +70,7 @@ impl RubyWaiter {
     }
 
     /// Updates the average with a weight of a quarter, so two or three slow replies in a row stop the polling, and
-    /// three or four fast ones restart it. A concurrent update may be lost.
+    /// three or four fast ones restart it, of those that are timed. A concurrent update may be lost.
     fn note(&self, time: Duration) {
         let time = time.as_micros().min(u128::from(2 * SLOW_MICROS));
         let time = u32::try_from(time).unwrap_or(u32::MAX);

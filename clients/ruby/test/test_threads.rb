@@ -82,7 +82,7 @@ class ThreadsTest < Minitest::Test
     stop = true
     threads.each { |thread| finish(thread) }
     %i[call raise].each { |outcome| assert_operator outcomes.sum { |of_one| of_one[outcome] }, :>, 0, outcomes.inspect }
-    # The remaining threads continue.
+    # The client serves new threads after the kills.
     busy = Array.new(64) { |n| Thread.new { cache.set("last#{n}", n) && cache.get("last#{n}") } }
     assert_equal (0...64).to_a, busy.map(&:value)
   ensure

@@ -109,7 +109,7 @@ def test_changes_wait_for_a_paused_member_until_it_leaves_the_sync(etcd):
         still.signal(signal.SIGSTOP)
         begun = time.monotonic()
         assert client(leader).set("a", "2")
-        # The member was in sync until the group record changed.
+        # The reply waited until the leader had removed the paused member from the in-sync nodes of the group record.
         assert 0.3 < time.monotonic() - begun < 5
         begun = time.monotonic()
         for number in range(10):

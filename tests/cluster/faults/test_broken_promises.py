@@ -81,7 +81,8 @@ def test_a_member_in_a_full_sync_does_not_lead(etcd):
                 assert found == 3000, "it has what was acknowledged"
                 break
             time.sleep(0.05)
-        # The old leader's node has restarted without items, so the group continues without them.
+        # If the follower does not lead, the group has waited for the killed leader. That one restarts without items, so
+        # the group continues without them.
         group.start(leader.name)
         group.wait_until_in_sync()
         assert client(follower).set("a", "1")
@@ -108,7 +109,7 @@ def test_a_replaced_leader_does_not_store_a_slow_upload(etcd, length):
             assert client(new).get("slow") == value
             wait_until(lambda: keys(old) == keys(new) == [b"slow"], "the copy")
         else:
-            # The old leader had received the value into its cache.
+            # The old leader had received the beginning of the long value into its own cache.
             assert said.startswith(b"HTTP/1.1 503 "), said
             assert b"send requests to the leader of its group" in said
             assert client(new).get("slow") is None

@@ -30,12 +30,12 @@ def test_clients_continue_when_the_leader_is_killed(etcd):
                 killed = time.monotonic()
                 for watched in (a, b):
                     wait_until(lambda: watched.answers[-1] > killed + 0.5, "answers after the end")
-                    # A pending request may get no answer.
+                    # A request that is pending when the leader is killed may get no answer.
                     assert len([fault for fault in watched.faults if fault > killed - 0.1]) <= 2
             assert max(a.longest_gap(), b.longest_gap()) < ENDED_SECS
             assert client(followers[0]).get("kept") == b"%d" % number
             assert int(group.leader().seen()["epoch"]) == epoch + 1
-            # The CAS value stays valid, and the next one exceeds all of the old leader's.
+            # The old leader's CAS value stays valid, and the next one exceeds all that the old leader assigned.
             assert client(followers[1]).cas("kept", "next", str(cas))
             assert int(client(followers[1]).gets("kept")[1]) >= (epoch + 1) << 48
             group.start(leader.name)
@@ -69,7 +69,7 @@ def test_clients_do_not_notice_a_paused_etcd(etcd):
         leader = group.leader()
         with Client(group.followers()[0], "a") as a, Client(leader, "b") as b:
             own.kill()
-            # Longer than leases last, and than a leader answers without confirmation.
+            # etcd is away for longer than a lease lasts, and than a leader answers without confirmation.
             time.sleep(5)
             assert own.start()
             time.sleep(1)
@@ -153,7 +153,7 @@ def test_a_member_with_incomplete_data_does_not_lead(etcd):
     with Group(etcd, 2, "--cluster", "lacking") as group:
         leader, follower = group.leader(), group.followers()[0]
         client(leader).set("a", "1")
-        # The follower is stopped, so only the leader is in sync. Then the leader stops, too.
+        # The follower is killed, so only the leader is in sync. Then the leader is paused.
         group.kill(follower)
         wait_until(lambda: leader.seen()["in_sync"] == leader.name, "one member in sync")
         leader.signal(signal.SIGSTOP)

@@ -60,7 +60,8 @@ def copies(node):
 
 
 def check(group, repaired, before):
-    """Checks that a node has had a delta sync and no full sync since `before`, and that it has its leader's items."""
+    """Checks that a node has had a delta sync and no full sync since `before`, and that it has its leader's items when
+    it leads after that leader was killed."""
     (copied, repairs), (copied_now, repairs_now) = before, copies(repaired)
     assert copied_now == copied and repairs_now > repairs
     wait_for_same_keys(group)
@@ -105,7 +106,7 @@ def test_a_replaced_leader_needs_no_full_sync(etcd):
 
 
 def test_a_delayed_flush_of_a_lost_leader_is_dropped(etcd):
-    """The old leader restarts with a delayed flush that never reached the new leader."""
+    """The old leader resumes with a delayed flush that the new leader does not know."""
     with Group(etcd, 2, "--cluster", "planned") as group:
         old, new = group.leader(), group.followers()[0]
         assert ask(old, b"flush_all 6\r\n", b"\r\n") == b"OK\r\n"

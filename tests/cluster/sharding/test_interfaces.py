@@ -163,7 +163,8 @@ def test_requests_continue_when_a_leader_is_lost(etcd, end):
             wait_until(lambda: all(len(one.done) > n + 20 for one, n in zip(clients, counts)), "answers")
         for one in clients:
             assert one.gap < 4, one.gap
-            # The group has no leader, or a change was sent and not answered, so its outcome is unknown.
+            # A request failed because the group had no leader, or because a change was sent and not answered, so that
+            # its outcome is unknown.
             assert {code for code, _ in one.faults} <= {503, 504, "UNAVAILABLE"}, one.faults
             for key, value in one.stored.items():
                 assert client(followers[0]).get(key) == value.encode(), key

@@ -65,7 +65,7 @@ def test_items_move_to_a_new_group_with_their_slots(etcd):
             wait_until(lambda: all(keys(node) == keys(group.leader()) for node in group), "the same keys")
         in_both = set(keys(first.leader())) & set(keys(second.leader()))
         assert not in_both
-        # A line of keys, and changes, through a node that does not own them.
+        # A node that does not own all keys answers for a line of keys, and changes items.
         node = second.followers()[0]
         names = " ".join(list(many)[:100])
         answer = ask(node, f"get {names}\r\n".encode(), b"END\r\n")
@@ -74,7 +74,7 @@ def test_items_move_to_a_new_group_with_their_slots(etcd):
         for number in range(100):
             by_redis.set(f"r{number}", number)
         assert [client(first.leader()).get(f"r{n}") for n in range(100)] == [b"%d" % n for n in range(100)]
-        # Multi-key commands across groups.
+        # Commands on several keys reach the keys of both groups.
         for node in (*first, *second):
             for protocol in (2, 3):
                 by_redis = redis.Redis(port=node.resp_port, protocol=protocol)

@@ -214,7 +214,7 @@ def test_requests_that_can_not_be_forwarded_are_refused(two_groups):
                 else:
                     assert answer.status_code in (201, 204)
                     assert cache.Get(key=key.encode()).value == b"1"
-    # A leader holds about half of the items, and a follower none.
+    # Each leader owns about half of the keys and refuses the others. A follower refuses all.
     assert 16 < refused < 32, refused
 
 

@@ -7,12 +7,13 @@ from crash_load import LAST, POOL
 from items import look_up
 
 CHUNK = 100
-# The items of a chunk that the next chunk deletes.
+# A chunk deletes every eighth item of the chunk before.
 DELETED_EVERY = 8
 
 
 class Bulk:
-    """The items of one region. Values have 10 to 9 + `longest` bytes; `evicts`: the server may drop items."""
+    """The items of one region. Values have a number, a checksum and 10 to 9 + `longest` bytes of text; `evicts`: the
+    server may drop items."""
 
     def __init__(self, seed, longest, evicts):
         self.seed, self.longest, self.evicts = seed, longest, evicts
@@ -73,7 +74,7 @@ class Bulk:
         return "there"
 
     def sample(self, rng, fresh, older):
-        """The numbers to look up: all of the last chunks, and a sample of the others."""
+        """The numbers to look up: all of the last `fresh` chunks, and up to `older` random ones of all chunks."""
         first = max(self.flushed_from, self.next - fresh) * CHUNK
         numbers = set(range(first, self.next * CHUNK))
         if self.flushed_from < self.next:
@@ -84,7 +85,7 @@ class Bulk:
         return range(self.flushed_from * CHUNK, self.next * CHUNK)
 
     def check(self, server, numbers):
-        """Looks up the numbers. Yields the verdict, the key, the expected and the found item."""
+        """Looks up the numbers. Yields the verdict, the key, the expected state and the found item for each of them."""
         found = look_up(server, [self.key(number).decode() for number in numbers])
         for number in numbers:
             key = self.key(number).decode()

@@ -25,8 +25,8 @@ LARGE_LENGTHS = [(0.2, (1, 20_000)), (0.7, (20_000, 200_000)), (1, (200_000, 900
 
 
 class Request:
-    """A request for one key, sent at the time `at`. `apply(state, at)` returns the state afterwards and the bytes of the
-    answer, which is a `line`, a `value` or `none`."""
+    """A request for one key. `apply(state, at)` returns the state afterwards and the bytes of the answer, for a request
+    that is sent at the time `at`. The `form` of the answer is `line`, `value` or `none`."""
 
     __slots__ = ("wire", "form", "apply")
 

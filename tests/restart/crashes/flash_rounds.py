@@ -34,7 +34,7 @@ LOAD_SECS_MAX = 0.2
 # The number of live chunks of `FlashBulk`: about 90 MB, in addition to 2.5 MB of the workers' keys.
 WINDOW = 800
 PRELOADED = 500
-# The shortest value, so that all items except numbers exceed `ext_item_size`.
+# As in `crash_load`. The shortest value has 100 bytes, so that all items except numbers exceed `ext_item_size`.
 LENGTHS = [(0.5, (100, 800)), (0.95, (800, 4000)), (1, (4000, 9000))]
 # Values from 12 KB have their own segments under the lowest limit.
 LARGE_LENGTHS = [(0.6, (100, 9000)), (0.95, (9000, 40_000)), (1, (40_000, 120_000))]
@@ -49,12 +49,12 @@ WAITING_WRITES_MAX = 1
 PACED = Kind("flash", LIMITS, False, 1500, 300, False, 2000, 0)
 FLUSHED = PACED._replace(name="flash and flushes", flush_share=0.1)
 LARGE = PACED._replace(name="flash and large values", large=True, keys=300)
-# As fast as the server reads, so that items may be evicted unwritten.
+# Requests are sent as fast as the server reads them, so that items may be evicted unwritten.
 HEAVY = PACED._replace(name="flash, heavily written", evicts=True, pace=6000)
 KINDS = [PACED, HEAVY, FLUSHED, LARGE]
 # The test cannot count evictions between the last answer to `stats` and the kill. If some came before, or writes waited
 # for the disk, more may follow: a few segments of short items, and as many bytes as the server receives. No item of
-# `FlashBulk` is shorter.
+# `FlashBulk` is shorter than `EVICTED_LEN_MIN`.
 UNSEEN_EVICTIONS_MAX, EVICTED_LEN_MIN = 1000, 200
 # The minimum share of kept items, below 1 because the server may evict one segment now and then.
 KEPT_SHARE_MIN = 0.995
@@ -216,7 +216,7 @@ class FlashCampaign(Campaign):
         self.on_flash = max(self.on_flash, int(shown["extstore_objects_used"]))
 
     def check_keys(self):
-        """Checks the workers' keys and, if items may be missing, all others."""
+        """Checks the workers' keys."""
         keys = [key for script in self.scripts for key in (*script.keys, *script.numbers)]
         begin = time.monotonic()
         found = look_up(self.server, [key.name.decode() for key in keys])

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 
 class Clock:
-    """The number of seconds by which an item may expire earlier or later than its client expects. The server's clock has
-    seconds, and on a busy machine the server may execute a request long after it was sent."""
+    """The tolerance for expiries, in seconds: by how much an item may expire earlier or later than its client expects.
+    The server counts expiries in whole seconds, and a busy machine may execute a request late."""
 
     SLACK_SECS = 2.0
     slack_secs = SLACK_SECS
 
     @classmethod
     def note_request(cls, secs):
-        """Records the time between a request and its answer."""
+        """Raises the tolerance if needed for a request that was answered after `secs`."""
         cls.slack_secs = max(cls.slack_secs, cls.SLACK_SECS + secs)
 
 
@@ -80,7 +80,8 @@ class Key:
         self.configs = passed
 
     def answered(self, request, answer, begin, end):
-        """The request was executed between two moments; `answer` is None if it has none."""
+        """The request was executed between two moments; `answer` is None if it has none. Raises `Impossible` if no
+        possible state explains the answer."""
         self._pass_time(begin, end)
         left, answers = set(), set()
         for state, flushed in self.configs:
@@ -98,7 +99,7 @@ class Key:
             self._pass_time(begin, end)
 
     def unanswered(self, requests, begin, end):
-        """The server ended while these requests were in flight: the first of them were executed."""
+        """The server ended while these requests were in flight: it executed none, the first ones or all of them."""
         self._pass_time(begin, end)
         possible = set(self.configs)
         for request in requests:

@@ -1,7 +1,8 @@
-"""Rounds of a crash test: load, SIGKILL at a random moment, a restart with the same file, and a check of every key.
+"""Rounds of a crash test: load, SIGKILL at a random moment, a restart with the same file, and a check of the workers'
+keys and of a sample of the others.
 
-A campaign is a series of rounds with one region file. In most campaigns memory is ample, and every item
-must be kept. In the others the cache is full, so that items are evicted, but no value may be wrong.
+A campaign is a series of rounds with one region file. In most campaigns memory is ample, and at least 99.9 % of the
+items must be kept. In the others the cache is full, so that items are evicted. No value may be wrong.
 """
 
 import collections
@@ -25,14 +26,14 @@ COUNT_SECS = 15
 KEPT_SHARE_MIN = 0.999
 # The share of the rounds that change the memory limit under load.
 RESIZE_SHARE = 0.2
-# The number of printed failures. More are only counted.
+# The maximum number of printed failures. More are only counted.
 SHOWN_MAX = 50
 THREADS = [1, 2, 2, 2, 4, 4, 16]
-# The limits of memory in MiB, whether items are evicted, the longest values of `Bulk`, how many keys a
-# worker has and whether their values are long, how many requests are made for each second of load, and in
+# The limits of memory in MiB, whether items are evicted, the longest texts in values of `Bulk`, how many keys a worker
+# has and whether their values are long, how many chunks of requests each worker gets for each second of load, and in
 # which share of the rounds everything is flushed.
 Kind = collections.namedtuple("Kind", "name limits evicts longest keys large pace flush_share")
-# `Bulk` stores up to 100 MB in a campaign if the machine is fast enough to play all requests, and 55 on average.
+# `Bulk` stores up to 100 MB in a campaign if the machine is fast enough to play all requests, and 55 MB on average.
 AMPLE = Kind("ample memory", [128, 160, 160, 160, 256], False, 100, 80, False, 6000, 0)
 LARGE = Kind("large values", [128, 128, 160], False, 100, 16, True, 400, 0.05)
 FULL = Kind("full memory", [16, 16, 16, 20, 24], True, 4000, 80, False, 6000, 0.1)
@@ -150,7 +151,7 @@ class Campaign:
         self.load()
 
     def load(self):
-        """Sends requests until the server is killed, and computes the possible states."""
+        """Sends requests until `signal` ends the server, and computes the possible states."""
         seconds = self.rng.uniform(0, LOAD_SECS_MAX)
         count = 20 + int(seconds * self.kind.pace)
         go = threading.Event()
@@ -182,7 +183,7 @@ class Campaign:
             self.follow(script, made, player.played, flush)
 
     def reads(self, count):
-        """The requests of a client that reads all keys and ignores the answers."""
+        """The requests of a client that reads random keys and ignores the answers."""
         names = [key.name for script in self.scripts for key in script.keys]
         names += [self.bulk.key(self.rng.randrange(self.bulk.next + 1)) for _ in range(20)]
         return [b"get %s\r\n" % b" ".join(self.rng.choices(names, k=10)) + LAST for _ in range(count)]
@@ -241,7 +242,7 @@ class Campaign:
             self.totals.count(verdict, self.number, key, expected, item)
 
     def finish(self):
-        """Checks all items, and that the server counts them exactly."""
+        """Checks all items and, without evictions and flushes, that the server counts them exactly."""
         self.number += 1
         self.start(False)
         self.check_keys()
@@ -276,7 +277,7 @@ class Lazy:
 
 
 def read_flush(played):
-    """The flush of a round: the times of sending and of the answer."""
+    """The flush of a round, or None if it was not sent: the times of sending and of the answer."""
     if not played:
         return None
     chunk = Played(*played[0])
@@ -284,7 +285,7 @@ def read_flush(played):
 
 
 def run(rounds, seed, binary=LARDERD, runtime=None, progress=None):
-    """Runs rounds in campaigns; returns the totals. `progress(rounds, totals)` is called after each."""
+    """Runs rounds in campaigns; returns the totals. `progress(rounds, totals)` is called after each campaign."""
     totals, done = Totals(seed), 0
     while done < rounds:
         count = min(ROUNDS_PER_CAMPAIGN, rounds - done)

@@ -17,7 +17,7 @@ from tiers import by_tier
 
 pytestmark = pytest.mark.larder
 
-# In the long tier, and in the default tier.
+# The numbers of rounds of each kind in the long tier and in the default tier.
 ROUNDS, ROUNDS_OF_DEFAULT = int(os.environ.get("FLASH_ROUNDS", "10")), 3
 SEED = int(os.environ.get("LARDER_SEED", random.randrange(2**32)))
 SIZE_MIB = 64
@@ -100,7 +100,7 @@ def test_another_file_of_the_same_size(flash):
     server = flash.stored()
     in_memory = ITEMS - on_flash(server)
     end(server, "SIGKILL")
-    # The file of a server with other items, at the same offsets.
+    # Another server stores other values under the same keys, in a file of the same size.
     other = flash.region.folder / "other"
     server = flash.region.launch(
         "-m", "16", "-e", str(flash.region.folder / "other-region"), "-o", f"ext_path={other}:{SIZE_MIB}m"
@@ -117,7 +117,7 @@ def test_another_file_of_the_same_size(flash):
     assert on_flash(server) < 1000
     assert 0 < check(server) <= in_memory
     check_use(server)
-    # The items of the first file do not come back with it.
+    # After another restart, without flash, no item of the first file comes back either.
     server = flash.region.restart(server, "SIGKILL", "-m", "16")
     check(server)
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.larder
 
 ROUNDS = int(os.environ.get("RESTART_ROUNDS", "200"))
 SEED = int(os.environ.get("LARDER_SEED", random.randrange(2**32)))
-# Rounds of a campaign in the default tier.
+# The number of rounds of each kind in `test_a_crash_in_a_few_rounds_loses_nothing`.
 ROUNDS_OF_KIND = 10
 ROUNDS_OF_SHUTDOWNS, ROUNDS_OF_SHUTDOWNS_OF_LONG = 6, 15
 CAMPAIGNS_MAX = 20
@@ -62,7 +62,7 @@ def touch_some(campaign):
 
 
 def store_again(campaign):
-    """The same value, with a new CAS."""
+    """Stores items again with the same values, which gives them new CAS values."""
     found = present(campaign)
     return "wrong", [
         (key, b"set %s %d 0 %d\r\n%s\r\n" % (key.name, state.flags, len(state.value), state.value))

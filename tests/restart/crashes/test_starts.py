@@ -125,7 +125,7 @@ def user_options():
 
 @pytest.mark.parametrize("path", ["region", "./region", None])
 def test_a_daemon_keeps_its_items(request, region, path):
-    """In the background, with paths relative to the working directory of the start."""
+    """The server runs in the background. Some paths are relative to the working directory of the start."""
     binary = request.config.getoption("--server")
     options = [*user_options(), "-d", "-e", path or str(region.file)]
     for value in (None, b"1", b"2"):

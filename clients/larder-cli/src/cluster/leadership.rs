@@ -71,7 +71,11 @@ impl GroupSnapshot {
 }
 
 /// Requests the leader to transfer leadership to the node `to`, or to any in-sync node if `None`, and waits for the new
-/// leader.
+/// leader. Does nothing if `to` leads already.
+///
+/// # Errors
+/// A message if the group has no record, its leader is not alive, no such node is in sync, or no other process leads
+/// within [`TRANSFER_REQUEST_SECS`].
 pub(super) fn transfer_leadership(
     mut snapshot: GroupSnapshot,
     to: Option<String>,
@@ -106,8 +110,8 @@ pub(super) fn transfer_leadership(
 /// Makes a live node the leader of a group whose leader and in-sync nodes are all dead.
 ///
 /// # Errors
-/// A message if the leader or an in-sync node is alive, the node is not alive, or the group has changed since the
-/// snapshot.
+/// A message if the group has no record, the leader or an in-sync node is alive, the node is not alive, the group is in
+/// the last epoch, or it has changed since the snapshot.
 pub(super) fn promote(
     mut snapshot: GroupSnapshot,
     node: &str,

@@ -79,7 +79,7 @@ impl MovePlan<'_> {
         }
     }
 
-    /// Returns the message after the moves are done.
+    /// Returns the message after the moves are done, or if none was needed.
     fn outcome(&self, map: &ShardMap) -> String {
         match *self {
             Self::MoveTo(group, _) => {

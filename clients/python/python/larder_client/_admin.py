@@ -112,7 +112,7 @@ def _seconds(value: bytes) -> float:
     return float(value.replace(b":", b"."))
 
 
-#: pymemcache's conversions of statistics other than `int`.
+#: pymemcache's conversions of those statistics that it does not convert with `int`.
 _CONVERSIONS: dict[bytes, Callable[[bytes], Any]] = {
     b"version": bytes,
     b"rusage_user": _seconds,

@@ -36,8 +36,8 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class _Connection(asyncio.Protocol):
-    """A connection of a channel. After the channel has dropped the connection, it aborts its transport if that opens
-    later, and ignores other events."""
+    """A connection of a channel. One that the channel has dropped aborts its transport if that opens later, and ignores
+    other events."""
 
     def __init__(self, channel: "_Channel") -> None:
         self._channel = channel
@@ -121,7 +121,7 @@ class _Channel(Channel):
         end = None if self.connect_timeout is None else loop.time() + self.connect_timeout
         for left in range(len(addresses), 0, -1):
             host, port = addresses[len(addresses) - left]
-            # An equal share of the time, so that an unresponsive address leaves time for the others.
+            # Each address gets an equal share of the remaining time, so an unresponsive one leaves time for the others.
             share = None if end is None else (end - loop.time()) / left
             try:
                 await asyncio.wait_for(loop.create_connection(lambda: connection, host, port), share)

@@ -62,7 +62,7 @@ class _Client:
         self.allow_unicode_keys = allow_unicode_keys
         self.encoding = encoding
         self._is_plain = isinstance(self.serde, LegacyWrappingSerde) and self.serde.is_plain
-        #: Whether `ignore_exc` also applies to changes.
+        #: Whether exceptions of changes are ignored.
         self._ignores_all = False
 
     def _channel_of(self, server: Server) -> _Channel:
@@ -278,7 +278,8 @@ class _Client:
         return found
 
     async def delete_many(self, keys: Iterable[Key], noreply: bool | None = None) -> bool:
-        """Removes items, with one batch of requests to each server. Returns True."""
+        """Removes items, with one batch of requests to each server. Returns True, even if exceptions of servers were
+        ignored."""
 
         async def of(channel: _Channel, keys: list[Key]) -> None:
             try:
@@ -313,7 +314,8 @@ class _Client:
         return found
 
     async def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
-        """Removes all items from all servers, now or after `delay` seconds. Returns True."""
+        """Removes all items from every server, now or after `delay` seconds. Returns True, even if exceptions of
+        servers were ignored. If an exception is raised, other servers may have removed their items."""
 
         async def of(channel: _Channel) -> None:
             try:
@@ -397,8 +399,8 @@ class Client(_Client):
         return await self._channel.version()
 
     async def stats(self, topic: str = "") -> dict[bytes, Any]:
-        """Returns a page of statistics: the general one, or the one of a topic, which is one word. Values are converted
-        like those of the other clients."""
+        """Returns a page of statistics: the general one, or the one of a topic, which is one word; with `ignore_exc`,
+        an empty one after a failure. Values are converted as by the clients for threads."""
         try:
             page = await self._channel.stats(topic)
         except Exception:
@@ -413,8 +415,9 @@ class HashClient(_Client):
     `hasher`, the same one as with the `HashClient` for threads and with pymemcache.
 
     After repeated failures of a server, calls to it fail at once for a moment; its keys do not move to other servers.
-    With `ignore_exc`, failed lookups are misses, and failed changes return False. The other arguments are those of
-    `Client`.
+    With `ignore_exc`, failed lookups are misses, and failed changes of one item return False. After a failure,
+    `set_many` returns the keys of the server, and `delete_many` and `flush_all` return True. The other arguments are
+    those of `Client`.
     """
 
     def __init__(

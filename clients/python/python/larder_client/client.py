@@ -104,8 +104,9 @@ class _Client(BaseClient):
         self.close()
 
     def stats(self, *args: str | bytes) -> dict[bytes, Any]:
-        """Returns a page of statistics: the general one, or the one that the arguments name. Numbers are `int`, other
-        values `bytes`, except for some that pymemcache converts to `float` or `bool`."""
+        """Returns a page of statistics: the general one, or the one that the arguments name; with `ignore_exc`, an
+        empty one after a failure. Numbers are `int`, other values `bytes`, except for some that pymemcache converts to
+        `float` or `bool`."""
         try:
             return _admin.stats(self, args)
         except Exception:
@@ -207,7 +208,8 @@ class PooledClient(_Client):
         tls_context: None = None,
     ) -> None:
         _refuse(socket_keepalive=socket_keepalive, tls_context=tls_context, lock_generator=lock_generator)
-        # Only pooled connections can be idle.
+        # `pool_idle_timeout` alone makes a pool, too, because only pooled connections are closed when they are idle. A
+        # size of 0 is like None.
         max_pool_size = max_pool_size or (_POOL_SIZE_MAX if pool_idle_timeout else None)
         if max_pool_size is not None and (not isinstance(max_pool_size, int) or max_pool_size < 0):
             raise ValueError('"max_pool_size" must be a positive integer')

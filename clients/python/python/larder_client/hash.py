@@ -68,9 +68,12 @@ class _Failures:
 class HashClient:
     """A client of several servers, for any number of threads.
 
-    A server that fails is retried `retry_attempts` times, `retry_timeout` seconds apart, and is then dead: the other
-    servers get its keys until it is retried after `dead_timeout` seconds. The other arguments are those of `Client`, or
-    of `PooledClient` with `use_pooling`.
+    A server that fails is retried `retry_attempts` times, at least `retry_timeout` seconds apart. Other calls for its
+    keys are not sent in that time: lookups are misses, changes of one item return False, and no exception is raised. A
+    server whose last retry fails is dead: the other servers get its keys until it is added again after `dead_timeout`
+    seconds.
+
+    The other arguments are those of `Client`, or of `PooledClient` with `use_pooling`.
     """
 
     #: The class of the clients of single servers, without `use_pooling`.
@@ -157,7 +160,7 @@ class HashClient:
         self.hasher.add_node(name)
 
     def remove_server(self, server: Server, port: int | None = None) -> None:
-        """Marks a server as dead: the other servers get its keys until it is retried."""
+        """Marks a server as dead: the other servers get its keys until it is added again after `dead_timeout`."""
         server = self._server(server, port)
         self._failed_clients.pop(server, None)
         self._dead_clients[server] = time.time()
@@ -200,8 +203,8 @@ class HashClient:
             self.remove_server(server)
 
     def _call(self, client: Client | PooledClient, call: Callable[[], Any], default: Any) -> Any:
-        """Calls a server, unless it has failed within `retry_timeout`. Returns `default` in that case, and after
-        exceptions with `ignore_exc`."""
+        """Calls a server and returns the result. Returns `default` without a call if the server has failed within
+        `retry_timeout` and is yet to be retried, and after exceptions with `ignore_exc`."""
         server = client.server
         failures = self._failed_clients.get(server)
         try:
@@ -291,7 +294,8 @@ class HashClient:
         return self._run("delete", key, False, args, kwargs)
 
     def delete_many(self, keys: Iterable[Key], *args: Any, **kwargs: Any) -> bool:
-        """Removes items, with one batch of requests to each server. Returns True."""
+        """Removes items, with one batch of requests to each server. Returns True, even if servers were skipped or their
+        exceptions ignored."""
         batches, _ = self._by_client(keys)
         for name, batch in batches.items():
             client = self.clients[name]
@@ -301,7 +305,8 @@ class HashClient:
     delete_multi = delete_many
 
     def set_many(self, values: Mapping[Any, Any], *args: Any, **kwargs: Any) -> list[Any]:
-        """Stores items, with one batch of requests to each server. Returns the keys that were not stored."""
+        """Stores items, with one batch of requests to each server. Returns the keys that were not stored; with
+        `noreply`, only those of servers that were skipped or whose exception was ignored."""
         batches, failed = self._by_client(values)
         for name, batch in batches.items():
             client, items = self.clients[name], {key: values[key] for key in batch}
@@ -329,6 +334,8 @@ class HashClient:
     gets_multi = gets_many
 
     def flush_all(self, *args: Any, **kwargs: Any) -> None:
-        """Removes all items from all servers."""
+        """Removes all items from the servers, one after the other. A server that has failed within `retry_timeout` and
+        is yet to be retried is skipped silently. A failure ends the call before the next servers; with `ignore_exc`,
+        failures are ignored."""
         for client in list(self.clients.values()):
             self._call(client, lambda: client.flush_all(*args, **kwargs), False)

@@ -218,7 +218,7 @@ impl Channel {
         Self::begin(slf, Reading::Counted, &Request::Count { key: &name, down, delta })
     }
 
-    /// Removes all items after a delay. The result is True.
+    /// Removes all items, now or after a delay. The result is True.
     fn flush_all<'py>(slf: &Bound<'py, Self>, delay: Object<'py>) -> PyResult<Object<'py>> {
         let delay: Ttl = read_ttl("delay", Some(delay))?;
         Self::begin(slf, Reading::Done, &Request::Flush(delay))
@@ -308,7 +308,8 @@ impl Channel {
         Self::_flush(slf)
     }
 
-    /// Sends the queued calls. Without a connection, starts opening one.
+    /// Sends the queued calls, unless writing is paused. Without a connection, starts opening one instead. If the
+    /// connection was idle, first lets the loop poll it, and sends in the next iteration.
     fn _flush(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this, now) = (slf.py(), slf.get(), Instant::now());
         this.with(|state| state.is_scheduled = false);
@@ -330,7 +331,8 @@ impl Channel {
         done
     }
 
-    /// Fails calls past their deadline, and cancels calls whose futures are done.
+    /// Fails calls past their deadline, cancels calls whose futures are done, and drops a connection that delivers no
+    /// reply although a caller has given up.
     fn _tick(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let timer = this.with(|state| state.timer.take());
@@ -409,6 +411,9 @@ impl Channel {
     }
 
     /// Attaches the channel to a loop. Returns the loop's `create_future`.
+    ///
+    /// # Errors
+    /// `RuntimeError` if the channel belongs to another loop that still runs.
     fn attach<'py>(slf: &Bound<'py, Self>, running: &Object<'py>) -> PyResult<Py<PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         if let Some(old) = this.with(|state| state.event_loop.clone_ref(py)) {
@@ -518,7 +523,10 @@ impl Channel {
         Ok(())
     }
 
-    /// Delivers results, and closes an unusable connection.
+    /// Delivers results, closes an unusable connection, and schedules `_flush` if calls can be sent.
+    ///
+    /// # Errors
+    /// An exception that ends the program, such as `KeyboardInterrupt`, while a result was delivered.
     fn settle(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let settled = this.with(|state| {

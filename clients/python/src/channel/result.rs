@@ -27,7 +27,7 @@ pub(super) enum Reading {
     ValueAndCas,
     /// A dictionary from the existing keys to results like `ValueAndCas` with `cas`, otherwise like `Value`.
     Values { keys: Vec<Py<PyAny>>, cas: bool, with_flags: bool },
-    /// pymemcache's result of a store.
+    /// pymemcache's result of a store: see [`outcome`].
     Stored,
     /// The keys that were not stored.
     NotStored(Vec<Py<PyAny>>),

@@ -131,7 +131,7 @@ class Scripted:
         self._script.mock = pool.get().sock
 
     def __setattr__(self, name, value):
-        # A mock of the connecting method, which sets `sock`.
+        # A test replaces the method that connects by a mock, which sets `sock`.
         if name == "_connect":
             value()
         super().__setattr__(name, value)
@@ -194,7 +194,7 @@ failed = set()
 
 
 def pytest_collection_modifyitems(items):
-    # Tests of pymemcache's own mock, and of an option that larder_client does not support.
+    # Removes the tests of pymemcache's own mock, and of an option that larder_client does not support.
     items[:] = [item for item in items if "TestMockClient" not in item.nodeid and "TestKeepaliveopts" not in item.nodeid]
 
 

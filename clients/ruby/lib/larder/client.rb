@@ -3,7 +3,7 @@
 require "timeout"
 
 module Larder
-  # The result for a missing key with the option cache_nils.
+  # The result of Client#get for a missing key if the call has the option cache_nils.
   NOT_FOUND = Object.new.freeze
 
   # A client for any number of threads, which share its connections.
@@ -59,7 +59,8 @@ module Larder
       Fork.watch(self)
     end
 
-    # Returns the value of a key. If the key does not exist, returns nil, or NOT_FOUND with the option cache_nils.
+    # Returns the value of a key. If the key does not exist, returns nil, or NOT_FOUND if this call has the option
+    # cache_nils; the client's option has no effect here.
     def get(key, options = nil)
       value, flags = @connections.get(@keys.sent(key))
       return @values.decode(value, flags) if value
@@ -67,8 +68,8 @@ module Larder
       NOT_FOUND if options && options[:cache_nils]
     end
 
-    # Returns the values of the existing keys in a hash; with a block, yields each key and value. Keys of unreachable
-    # servers count as missing.
+    # Returns the values of the existing keys in a hash; with a block, yields each key and value. Keys of servers that
+    # cannot be reached or do not reply count as missing.
     def get_multi(*keys)
       found = {}
       each_found(keys) { |key, value, _| block_given? ? yield(key, value) : found[key] = value }
@@ -82,8 +83,8 @@ module Larder
       found unless block_given?
     end
 
-    # Returns the value of a key. If it is missing, or nil without the option cache_nils, calls the block, adds its
-    # result and returns that; without a block, returns nil.
+    # Returns the value of a key. If it is missing, or nil without the client's option cache_nils, calls the block, adds
+    # its result and returns that; without a block, returns nil.
     def fetch(key, ttl = nil, options = nil)
       value = get(key, cache_nils: true)
       return value unless value.equal?(NOT_FOUND) || (value.nil? && !@cache_nils)
@@ -122,14 +123,14 @@ module Larder
       @connections.store("prepend", @keys.sent(key), value.to_s, 0, 0, nil)
     end
 
-    # Adds to a number, modulo 2^64, or creates it as `default`. Returns the number; nil if the key does not exist and
-    # there is no default.
+    # Adds to a number, modulo 2^64, or creates it as `default` with this `ttl`. Returns the number; nil if the key does
+    # not exist and there is no default.
     def incr(key, amount = 1, ttl = nil, default = nil)
       count(:incr, key, amount, ttl, default)
     end
 
-    # Subtracts from a number, but not below 0, or creates it as `default`. Returns the number; nil if the key does not
-    # exist and there is no default.
+    # Subtracts from a number, but not below 0, or creates it as `default` with this `ttl`. Returns the number; nil if
+    # the key does not exist and there is no default.
     def decr(key, amount = 1, ttl = nil, default = nil)
       count(:decr, key, amount, ttl, default)
     end
@@ -146,7 +147,8 @@ module Larder
     end
 
     # Replaces the value of a key by the result of the block, unless the value was changed in between. Returns true;
-    # false if it was changed; nil, without calling the block, if the key does not exist.
+    # false if it was changed; nil if the key was removed in between, and, without calling the block, if it does not
+    # exist.
     def cas(key, ttl = nil, options = nil)
       value, cas = get_cas(key)
       set_cas(key, yield(value), cas, ttl, options) unless cas.zero?
@@ -174,7 +176,7 @@ module Larder
       store("set", key, value, ttl, options, cas)
     end
 
-    # Like set_cas, but with 0 stores only if the key exists.
+    # Like set_cas, but with 0 stores only if the key exists, and otherwise returns false.
     def replace_cas(key, value, cas, ttl = nil, options = nil)
       cas.zero? ? replace(key, value, ttl, options) : set_cas(key, value, cas, ttl, options)
     end
@@ -202,18 +204,20 @@ module Larder
     end
     alias flush_all flush
 
-    # Returns statistics by server: :items, :slabs or :settings, or the general page. Nil for an unreachable server.
+    # Returns statistics by server: the page :items, :slabs or :settings, with any other type the general page. Nil for
+    # a server that cannot be reached or does not reply.
     def stats(type = nil)
       type = nil unless %i[items slabs settings].include?(type)
       by_server { |server| server.stats(type.to_s) }
     end
 
-    # Resets the statistics of each server. Returns an array with true, or nil for an unreachable server.
+    # Resets the statistics of each server. Returns an array with true for each server, or nil if it cannot be reached
+    # or does not reply.
     def reset_stats
       by_server { |server| server.stats("reset") }.values.map { |done| done && true }
     end
 
-    # Returns versions by server; nil for an unreachable server.
+    # Returns versions by server; nil for a server that cannot be reached or does not reply.
     def version
       by_server(&:versions)
     end
@@ -244,7 +248,8 @@ module Larder
       login = [username, password] if username
       pool ||= nil
       @connections = Connections.new(servers, socket_timeout, pool, failover, login)
-      # One Connections object per server, for calls to each server.
+      # One Connections object per server, for calls that go to each server separately. A single server needs no other
+      # object.
       @each = servers.to_h do |server|
         [server[0], servers.size == 1 ? @connections : Connections.new([server], socket_timeout, 1, false, login)]
       end
@@ -260,7 +265,7 @@ module Larder
     def found(keys)
       @connections.get_many(keys.map { |key| @keys.sent(key) })
     rescue RingError
-      # The name of a server cannot be resolved.
+      # The name of a server cannot be resolved, so none can be used yet: all keys count as missing.
       []
     end
 
@@ -282,7 +287,7 @@ module Larder
       end
     end
 
-    # Converts a TTL, or a Unix time in the future, to seconds from now; 0 is forever.
+    # Converts a TTL, or a Unix time in the future, to seconds from now; 0 is forever, and nil the client's expires_in.
     def remaining(ttl)
       ttl = ttl.nil? ? @expires_in : seconds(ttl)
       return ttl if ttl <= TTL_MAX

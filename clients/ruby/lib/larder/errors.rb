@@ -17,10 +17,11 @@ module Larder
   # dalli's name of Larder::Error.
   DalliError = Error
 
-  # The connection failed, or the server did not reply in time or sent an unexpected reply.
+  # The connection failed, no connection of the pool was free in time, or the server did not reply in time or sent an
+  # unexpected reply.
   class NetworkError < Error; end
 
-  # The server is unreachable, or unavailable after several failures.
+  # The server is unreachable, or unavailable after several failures, or its name cannot be resolved.
   class RingError < Error; end
 
   # A value cannot be serialized.
