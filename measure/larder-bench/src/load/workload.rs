@@ -15,7 +15,7 @@ use larder_target::ServerAddress;
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) settings: Settings,
-    /// By number of the key space; one in a run without key spaces.
+    /// The key spaces by number; one in a run without `--key-spaces`.
     pub(super) spaces: Vec<Space>,
     pub(crate) commands: CustomCommands,
     /// The values of recorded requests; `None` unless the run replays a trace.
@@ -25,7 +25,7 @@ pub(crate) struct Load {
     pub(crate) cycle: Vec<(Kind, u64)>,
     /// Maps keys to servers.
     pub(crate) router: KeyRouter,
-    /// By server; empty without TLS.
+    /// The TLS settings of each server; empty without TLS.
     pub(super) tls: Vec<TlsClient>,
 }
 

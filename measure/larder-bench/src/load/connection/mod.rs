@@ -77,7 +77,7 @@ enum Stage {
     Lost,
 }
 
-/// The result of reading from a connection.
+/// The input that an event of a connection announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
     Nothing,
@@ -101,7 +101,7 @@ impl Connection {
     /// opens it.
     ///
     /// # Errors
-    /// The server does not accept the connection.
+    /// The connection cannot be opened, or the server does not accept the login.
     pub(crate) fn new(load: &Load, index: usize, server: usize) -> Result<Self, RunError> {
         let (settings, address, tls) = (&load.settings, load.address(server), load.tls(server));
         let dormant = settings.steps.is_some_and(|steps| index % settings.clients >= steps.start);
@@ -296,7 +296,8 @@ impl Connection {
         self.pending.len()
     }
 
-    /// Writes a request into the output buffer, for [`send`](Self::send). Its latency counts from `at`.
+    /// Writes a request into the output buffer, for [`send`](Self::send). Its latency counts from
+    /// `at` or, for a recorded request of an open loop, from when it was due.
     #[expect(clippy::inline_always, reason = "a request is then kept in registers")]
     #[inline(always)]
     pub(crate) fn enqueue(
@@ -400,7 +401,7 @@ impl Connection {
     /// Reads and counts answers until the socket has no more data.
     ///
     /// # Errors
-    /// The connection is lost, or an answer does not follow the protocol.
+    /// The connection is lost, the server refuses the login, or an answer is malformed.
     pub(crate) fn receive(
         &mut self,
         load: &Load,

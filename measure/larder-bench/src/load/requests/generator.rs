@@ -17,7 +17,7 @@ pub(crate) struct Generator {
     rng: SmallRng,
     /// Number of remaining requests; `None` in a timed run and in a replay of a trace.
     left: Option<u64>,
-    /// The keys of the last request, kept to reuse its memory.
+    /// The keys of the last request. The vector is kept to reuse its memory.
     keys: Vec<u64>,
 }
 
