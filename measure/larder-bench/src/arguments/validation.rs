@@ -53,7 +53,7 @@ impl Arguments {
             threads: self.threads,
             clients: self.clients,
             pipeline: self.pipeline,
-            // An open loop schedules recorded requests one by one.
+            // An open loop schedules recorded requests one by one, so their pipeline slides.
             sliding: self.sliding || arrivals == Arrivals::Bursts || self.speed.is_some(),
             ratio: self.ratio,
             multi_get: self.multi_get,

@@ -52,17 +52,17 @@ impl Client {
         })
     }
 
-    /// The connections except lost ones.
+    /// The connections, without those that were removed as lost.
     pub(crate) fn connections(&self) -> impl Iterator<Item = &Connection> {
         self.connections.iter().flatten()
     }
 
-    /// The connections except lost ones.
+    /// The connections, without those that were removed as lost.
     pub(crate) fn connections_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.connections.iter_mut().flatten()
     }
 
-    /// The connection to a server; `None` if it is lost.
+    /// The connection to a server; `None` if it was removed as lost.
     #[inline]
     pub(crate) fn connection(&mut self, server: usize) -> Option<&mut Connection> {
         self.connections.get_mut(server)?.as_mut()
@@ -97,7 +97,7 @@ impl Client {
         self.generator.left()
     }
 
-    /// Whether all connections are lost.
+    /// Whether all connections were removed as lost.
     pub(crate) fn is_lost(&self) -> bool {
         self.connections().next().is_none()
     }

@@ -20,8 +20,8 @@ pub(crate) struct Load {
     pub(crate) commands: CustomCommands,
     /// The values of recorded requests; `None` unless the run replays a trace.
     pub(super) recorded_values: Option<RecordedValues>,
-    /// The commands in the order of sending, each with the number of times in a row. With several
-    /// key spaces, clients send commands in a random order in these proportions.
+    /// The commands in the order of sending, each with the number of times in a row. With
+    /// `--key-spaces`, clients choose key spaces at random, and the cycle has only the proportions.
     pub(crate) cycle: Vec<(Kind, u64)>,
     /// Maps keys to servers.
     pub(crate) router: KeyRouter,

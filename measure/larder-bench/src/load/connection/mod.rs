@@ -146,7 +146,7 @@ impl Connection {
         self.until_reconnect == Some(0) && self.pending.is_empty()
     }
 
-    /// Closes the connection and starts to reconnect, without blocking.
+    /// Closes the connection and starts to reconnect, like [`begin_opening`](Self::begin_opening).
     ///
     /// # Errors
     /// The system refuses a socket, or the connection attempt fails.
@@ -174,7 +174,8 @@ impl Connection {
         self.stage == Stage::Lost
     }
 
-    /// Starts to open the connection, without blocking.
+    /// Starts to open the connection. Does not block, except for up to a second while the backlog
+    /// of a server's unix socket is full.
     ///
     /// # Errors
     /// The connection attempt fails.
@@ -239,7 +240,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the server has not completed the TLS handshake.
+    /// Whether the TLS handshake is not complete; false without TLS.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.socket.is_handshaking()
     }
@@ -277,8 +278,8 @@ impl Connection {
         self.stage == Stage::Open && (self.pending.is_empty() || load.settings.sliding)
     }
 
-    /// Whether another request fits into the pipeline and the output buffer, and is not left for
-    /// the reconnect.
+    /// Whether another request fits into the pipeline and the output buffer, and may be sent before
+    /// the next reconnect.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
         self.until_reconnect != Some(0)
             && self.pending.len() < load.settings.pipeline

@@ -82,7 +82,7 @@ pub(crate) struct Worker<'l> {
     client_stats: Vec<ClientStats>,
     /// Number of clients that are neither done nor lost.
     busy: usize,
-    /// Number of lost connections.
+    /// Number of lost connections, without those that are reconnected.
     lost: usize,
     /// The last event of a connection with data or the end of its stream.
     last_event: Duration,
@@ -100,7 +100,7 @@ pub(crate) struct WorkerEnd {
     /// Time from the start of the run to the last answer. If a time limit, a signal or an early end
     /// stopped the worker, at least the time until then.
     pub(crate) time: Duration,
-    /// Number of lost connections.
+    /// Number of lost connections, without those that are reconnected.
     pub(crate) lost: usize,
     /// Number of connections with an incomplete TLS handshake.
     pub(crate) handshaking: usize,
