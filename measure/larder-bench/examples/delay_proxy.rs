@@ -1,8 +1,9 @@
 //! Simulates a distant server: forwards connections to a server and delays its answers.
 //!
-//! `delay_proxy SERVER MILLIS` listens on a free port of the loopback interface and prints it. It delivers
-//! answers after the delay, in order and without limiting their rate: delayed bytes wait in a queue. Requests and the
-//! opening of connections have no delay. The proxy ends when its standard input is closed.
+//! `delay_proxy SERVER MILLIS` listens on a free port of the loopback interface and prints the
+//! port. It delivers answers after the delay, in order and without limiting their rate: delayed
+//! bytes wait in a queue. Requests and the opening of connections have no delay. The proxy ends
+//! when its standard input is closed.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

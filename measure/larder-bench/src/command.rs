@@ -1,4 +1,4 @@
-//! `larder bench`: performs the runs, and writes their results as a table and as JSON.
+//! `larder bench`: performs the runs, and writes the table and the result files.
 
 use crate::arguments::Arguments;
 use crate::arguments::error::ArgumentError;
@@ -37,11 +37,12 @@ pub enum BenchError {
     /// A run failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// An output file cannot be opened, or a result cannot be written: the file and the error.
+    /// An output file cannot be opened, or a result cannot be written: the file (or the prefix of
+    /// several files, or `standard output`) and the error.
     #[error("cannot write {0}: {1}")]
     Write(String, io::Error),
     /// A run ended early. Its results until then were written, except with `--find-rate`, which
-    /// writes only the earlier runs.
+    /// writes only the earlier runs, and nothing if the first run ended early.
     #[error("{reason}; the results cover the time until then")]
     EndedEarly {
         /// The cause.
@@ -63,13 +64,15 @@ pub enum BenchError {
     },
 }
 
-/// Performs the runs that `arguments` describe, and writes the table to `out` or to the file of
-/// `--out-file`. A first SIGINT or SIGTERM ends the run, a later one the process.
+/// Performs the runs that `arguments` describe. Writes the table to `out` or to the file of
+/// `--out-file`, and the other result files. The first SIGINT or SIGTERM ends the current run early
+/// and prevents further runs. A signal more than half a second later ends the process.
 ///
 /// # Errors
-/// An option's value cannot be used, an output file cannot be opened, or the first run failed.
-/// After the results were written: a later run failed, a run ended early, the runs had more faults
-/// than allowed, `--find-rate` found no rate, or a result could not be written.
+/// Without results: an option's value cannot be used, an output file cannot be opened, or the first
+/// run failed or, with `--find-rate`, ended early. After the results were written: a later run
+/// failed, a run ended early, the runs had more faults than allowed, or `--find-rate` found no
+/// rate. If a result cannot be written, the others are written before the error returns.
 pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchError> {
     let settings = arguments.settings()?;
     let outputs = Outputs::open(arguments)?;
@@ -218,8 +221,8 @@ fn write_search(
     written.and(saved.map_err(|error| BenchError::Write(path.display().to_string(), error)))
 }
 
-/// Sets `interrupted` on SIGINT or SIGTERM. Ends the process on another signal that arrives later than
-/// [`SAME_SIGNAL`], because a run that is connecting can take minutes to end.
+/// Sets `interrupted` on the first SIGINT or SIGTERM. Ends the process on one that arrives more
+/// than [`SAME_SIGNAL`] after the first, because a run that is connecting can take minutes to end.
 fn watch_signals(interrupted: Arc<AtomicBool>) {
     // Without a handler, a signal ends the process at once.
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else { return };
@@ -266,8 +269,8 @@ fn judge_faults(faults: &BTreeMap<String, u64>, allowed: u64) -> Result<(), Benc
 /// Maximum number of kinds of faults in the message.
 const SHOWN_KINDS: usize = 3;
 
-/// The output files. [`open`](Self::open) opens each of them, and the first log of a prefix, before
-/// the first run, so that an invalid path fails at once.
+/// The output files. Before the first run, [`open`](Self::open) opens the files of `--out-file` and
+/// `--json-out-file` and one file of each prefix, so that an invalid path fails at once.
 #[derive(Debug)]
 struct Outputs {
     /// Files that did not exist before.

@@ -1,4 +1,4 @@
-//! Finds the highest rate of an open loop at which a percentile of the latency stays under a bound.
+//! Finds the highest rate of an open loop at which a percentile of the latency is at most a bound.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -62,9 +62,10 @@ const FIRST: u64 = 1000;
 const PRECISION: f64 = 1.05;
 
 impl Search {
-    /// Searches for the highest rate that passes, up to `most`. Doubles the rate until it fails (or
-    /// halves it until it passes), then bisects the interval. Runs a rate that fails a second time,
-    /// because a disturbance of the machine is another cause of failure.
+    /// Searches for the highest rate that passes, up to `most`. Doubles the rate until it fails or
+    /// reaches `most` (or, if the first rate fails, halves it until it passes), then bisects the
+    /// interval. A rate fails only if two runs at it fail, because a disturbance of the machine can
+    /// make one run fail.
     ///
     /// # Errors
     /// The first error of `run`. `self` keeps the earlier results.

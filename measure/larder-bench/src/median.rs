@@ -50,7 +50,7 @@ impl Outcome {
     }
 }
 
-/// All runs have the same servers.
+/// Takes the medians of each server's figures. All runs have the same servers in the same order.
 fn median_servers(runs: &[Outcome]) -> Vec<ServerOutcome> {
     let servers = runs.first().map_or(0, |run| run.servers.len());
     let median_of = |number: usize| {

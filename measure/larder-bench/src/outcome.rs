@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outcome {
-    /// Time from the start of the run to the last answer, but at least the duration of a timed run
-    /// or the time until the run was stopped.
+    /// Seconds from the start of the run to the last answer. If a time limit, a signal or an early
+    /// end stopped the run, at least the time until then.
     pub seconds: f64,
     /// Whether latency counts from a request's scheduled time (open loop) instead of from sending
     /// (closed loop).
@@ -18,17 +18,18 @@ pub struct Outcome {
     /// loop.
     pub offered: Option<Offered>,
     /// The reason of an early end: a signal, a server that answers nothing, the loss of all
-    /// connections, or a trace that cannot be read. `None` for a complete run.
+    /// connections, or a line of a trace that cannot be read or sent. `None` for a complete run.
     pub ended_early: Option<String>,
     /// Number of connections.
     pub connections: u64,
-    /// Number of lost connections.
+    /// Number of lost connections; 0 with `--reconnect-on-error`.
     pub lost_connections: u64,
-    /// With `--reconnect-on-error`: the outage, and the answers after it. `None` if no connection was
-    /// lost.
+    /// With `--reconnect-on-error`: the outage, and the answers after it. `None` if no connection
+    /// was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interruption: Option<Interruption>,
-    /// Results by command, such as `set` and `get`, and `total` for all of them.
+    /// Results by row: by command (such as `set`), by key space (`NAME`, `NAME-set`, `NAME-get`),
+    /// and `total` for all requests.
     pub commands: BTreeMap<String, Command>,
     /// CPU time and memory of the server, if there is only one and it runs on this machine.
     pub server: Option<ServerCost>,
@@ -59,7 +60,8 @@ impl Outcome {
         self.faults.values().sum()
     }
 
-    /// Removes and returns the faults of `--fill`. They count once for several runs over the same items.
+    /// Removes and returns the faults of `--fill`, so that the caller can count them once for
+    /// several runs over the same items.
     #[must_use]
     pub fn take_fill_faults(&mut self) -> BTreeMap<String, u64> {
         let (of_fill, others) = std::mem::take(&mut self.faults)
@@ -73,19 +75,19 @@ impl Outcome {
 /// Prefix of the faults of `--fill`.
 pub(crate) const FILL: &str = "fill: ";
 
-/// An outage, in which connections were lost and reconnected. Times are in seconds since the first request
-/// of the run.
+/// The lost connections of a run, and the answers on reconnected ones. Times are in seconds since
+/// the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interruption {
-    /// Number of losses of connections.
+    /// Number of losses of connections: a connection counts each time that it is lost.
     pub lost_connections: u64,
     /// Number of requests that were outstanding on the lost connections, and were never answered.
     pub lost_requests: u64,
-    /// The loss of the first connection.
+    /// When a connection was lost for the first time.
     pub begun_secs: f64,
-    /// The first answer on a reconnected connection; `None` without one.
+    /// When the first answer arrived on a reconnected connection; `None` if none arrived.
     pub answered_secs: Option<f64>,
-    /// The first hit on a reconnected connection; `None` without one.
+    /// When the first hit arrived on a reconnected connection; `None` if none arrived.
     pub hit_secs: Option<f64>,
     /// Number of hits on reconnected connections.
     pub hits_after: u64,
@@ -102,7 +104,7 @@ pub struct Offered {
     /// Number of requests that were due.
     pub due: u64,
     /// Delays of the load generator: the time from when a request was due and a connection was free
-    /// until it was sent.
+    /// until it was sent. A pipeline or a burst counts once.
     pub lateness: Latency,
 }
 
@@ -116,15 +118,17 @@ pub struct Command {
     pub per_second: f64,
     /// Number of keys that were found.
     pub hits: u64,
-    /// Number of keys that were not found.
+    /// Number of keys that were not found. Also counts generated sets, and recorded requests other
+    /// than `set` and `cas`, whose value the server did not store.
     pub misses: u64,
     /// Number of requests that were answered with an error.
     pub errors: u64,
     /// Number of requests that were sent and not answered.
     pub never_answered: u64,
-    /// Number of requests of an open loop that were due and not sent.
+    /// Number of requests that were due and not sent: requests of an open loop, requests for a lost
+    /// server, and recorded requests for a lost connection.
     pub never_sent: u64,
-    /// Total size of the returned values.
+    /// Total size of the returned values, in bytes.
     pub value_bytes: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
@@ -182,7 +186,8 @@ pub struct ServerOutcome {
     pub flash: Option<FlashUse>,
 }
 
-/// The activity of a server's flash tier during a run: the differences of the server's statistics.
+/// The activity of a server's flash tier during a run. Unless a field says otherwise, a number is
+/// the increase of the server's statistic during the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FlashUse {
@@ -228,7 +233,8 @@ impl FlashUse {
     }
 }
 
-/// CPU time and memory of the server, from the kernel's accounting of its process.
+/// CPU time and memory of the server, from the kernel's accounting of its process and its
+/// descendants. Figures per request refer to requests that were answered without an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerCost {
     /// Process ID of the server.

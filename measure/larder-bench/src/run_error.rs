@@ -8,15 +8,16 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The server did not accept a connection.
+    /// A connection could not be opened for a reason that has no variant of its own: for example,
+    /// the server refused it, or closed it or sent malformed bytes before it answered the login.
     #[error("cannot connect to {address}: {error}; check that the server runs there")]
     Connect {
         /// The server's address.
         address: String,
-        /// The system's error.
+        /// The error.
         error: std::io::Error,
     },
-    /// The server refused the login.
+    /// The server refused the login, or gave an unexpected answer to it: the message.
     #[error("{0}; see --authenticate")]
     Login(String),
     /// The server did not answer a login in time.
@@ -39,20 +40,20 @@ pub enum RunError {
         /// The time limit.
         timeout: Duration,
     },
-    /// The limit of open files is lower than the number of connections.
+    /// The process or the system has too many open files for the connections of the run.
     #[error(
         "cannot open connection {number} of {connections}: {error}; raise the limit of open files \
          (ulimit -n)"
     )]
     OpenFiles {
-        /// The number of the connection.
+        /// The number of the connection that could not be opened, from 1.
         number: usize,
         /// Number of connections that the run needs.
         connections: usize,
         /// The system's error.
         error: std::io::Error,
     },
-    /// A signal arrived before the first request.
+    /// A signal arrived before the first request of the run or of its fill.
     #[error("interrupted before the first request")]
     Interrupted,
     /// A certificate, key or server name cannot be used.
@@ -75,7 +76,8 @@ pub enum RunError {
          --data-size-lognormal"
     )]
     Sizes,
-    /// The distribution of keys has invalid parameters.
+    /// The distribution of keys has invalid parameters, or the shares of the key spaces are all 0
+    /// or add up to 2^32 or more.
     #[error("the distribution of keys has invalid parameters; see --key-zipf-exp and --key-stddev")]
     Pattern,
     /// The system failed to create an event queue, to register a socket with it, or to wait for

@@ -39,7 +39,8 @@ pub struct Settings {
     /// Maximum number of requests that a client has outstanding.
     pub pipeline: usize,
     /// Whether a client sends one request for each answer, instead of a full pipeline when all
-    /// requests are answered. `larder bench` sets it for bursts and for a trace with a speed.
+    /// requests are answered. `larder bench` sets this for `--sliding`, for bursts and for a trace
+    /// with a speed.
     pub sliding: bool,
     /// Sets and gets alternate in this ratio.
     pub ratio: Ratio,
@@ -74,7 +75,8 @@ pub struct Settings {
     /// Whether to compare returned values with those that derive from their keys.
     pub verify: bool,
     /// Time without any answer after which the run ends, and maximum time to wait for outstanding
-    /// answers at the end of a timed run.
+    /// answers at the end of a timed run. Also the time limit of each login and, for connections
+    /// that are opened during the run, of each TLS handshake.
     pub timeout: Duration,
     /// Maximum time to establish a connection. `None` for the system's limit before the run and for
     /// `timeout` during the run.
@@ -110,8 +112,8 @@ impl Settings {
         self.servers.len() > 1
     }
 
-    /// The names of the rows of results: `set`, `get`, and the custom commands; the sets and the gets of
-    /// each key space; or the operations of a trace.
+    /// The names of the rows of results, without those of sums: `set`, `get`, and the custom
+    /// commands; the sets and the gets of each key space; or the operations of a trace.
     #[must_use]
     pub fn command_names(&self) -> Vec<String> {
         if !self.key_spaces.is_empty() {
@@ -135,8 +137,8 @@ impl Settings {
 /// A server with its name on the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedServer {
-    /// Host name or IP address as on the command line. `ketama` and `ketama-weighted` compute the
-    /// points of the ring from it.
+    /// Host name or IP address as on the command line, or the path of a unix socket. `ketama` and
+    /// `ketama-weighted` compute the points of the ring from it and from the port.
     pub host: String,
     /// The resolved address.
     pub address: ServerAddress,
@@ -164,8 +166,8 @@ pub enum Distribution {
     Modula,
     /// A ring of 100 points of each server, with the one-at-a-time hash (`MEMCACHED_BEHAVIOR_KETAMA`)
     Ketama,
-    /// A ring of 160 points of each server, with MD5, as in libketama
-    /// (`MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED` with equal weights)
+    /// A ring of 160 points of each server (156 for some numbers of servers), with MD5, as in
+    /// libketama (`MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED` with equal weights)
     KetamaWeighted,
 }
 
@@ -184,8 +186,9 @@ impl fmt::Display for Distribution {
 pub struct TraceReplay {
     /// The trace's file.
     pub file: PathBuf,
-    /// Open loop: speed as a multiple of the recorded one; TTLs are divided by it. `None` for a closed
-    /// loop, in which connections send when their requests are answered.
+    /// Open loop: speed as a multiple of the recorded one. TTLs are divided by it, but are at least
+    /// a second. `None` for a closed loop, in which connections send when their requests are
+    /// answered.
     pub speed: Option<f64>,
     /// The request after a get that misses; `None` is the default of the trace's form.
     pub on_miss: Option<OnMiss>,
@@ -272,9 +275,9 @@ pub struct Tls {
 /// Growth of the number of connections during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steps {
-    /// Number of connections of each thread at the start.
+    /// Number of clients of each thread that are connected at the start.
     pub start: usize,
-    /// Number of connections that each thread opens at each step.
+    /// Number of clients of each thread that connect at each step.
     pub step: usize,
     /// Time between steps.
     pub every: Duration,

@@ -7,14 +7,14 @@ pub enum ArgumentError {
     /// `--ipv6`.
     #[error("the server name `{0}` does not resolve; give --server an IP address or another name")]
     NoAddress(String),
-    /// A value that is out of range or malformed.
+    /// A value that is out of range or malformed, or that other options exclude.
     #[error("--{option} {value}: expected {expected}")]
     Value {
         /// The option's long name, without dashes.
         option: &'static str,
         /// The invalid value.
         value: String,
-        /// The accepted values.
+        /// The accepted values, or the condition under which the option can be used.
         expected: &'static str,
     },
     /// The file of key spaces cannot be used.

@@ -139,15 +139,15 @@ pub struct Arguments {
     /// Open loop: distribution of requests over time [default: fixed with --rate, bursts with --rate-limiting]
     #[arg(long, value_enum, help_heading = LOAD)]
     pub arrivals: Option<Arrivals>,
-    /// Find the highest rate at which this percentile of the latency stays under this bound, in runs of
-    /// --test-time seconds each. --rate limits the rates to try
+    /// Find the highest rate at which this percentile of the latency is at most this bound, in runs
+    /// of --test-time seconds each. --rate limits the rates to try
     #[arg(long, value_name = "PERCENTILE:MILLISECONDS", requires = "test_time", conflicts_with_all = ["rate_limiting", "run_count", "sliding", "hdr_file_prefix", "print_all_runs", "print_percentiles"], help_heading = LOAD)]
     pub find_rate: Option<Bound>,
     /// Maximum number of faults for exit status 0. Faults are error replies, wrong values, lost
     /// connections, and requests that were never sent or never answered
     #[arg(long, default_value_t = 0, help_heading = LOAD)]
     pub max_faults: u64,
-    /// Set every key once before the measurement
+    /// Set every key at least once before the measurement
     #[arg(long, help_heading = LOAD)]
     pub fill: bool,
     /// Number of runs; the results are the medians of their figures
@@ -248,7 +248,7 @@ pub struct Arguments {
     /// Do not print the latency histogram
     #[arg(long, help_heading = OUTPUT)]
     pub hide_histogram: bool,
-    /// Latency percentiles of the table
+    /// Latency percentiles of the table and of the JSON file
     #[arg(long, default_value = "50,90,99,99.9,99.99", value_delimiter = ',', help_heading = OUTPUT)]
     pub print_percentiles: Vec<f64>,
     /// Write the table to this file instead of standard output

@@ -5,7 +5,8 @@ use larder_target::Protocol;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The argument of `--connection-timeout`; `None` stands for 0, the system's limit.
+/// The argument of `--connection-timeout`. `None` stands for 0: the system's limit before the run,
+/// and the value of `--timeout` during the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeout(pub Option<Duration>);
 
@@ -14,8 +15,8 @@ pub struct Timeout(pub Option<Duration>);
 pub enum Requests {
     /// A number.
     Count(u64),
-    /// As many requests as there are keys or, with partitioned keys, as many as there are keys in the
-    /// connection's part.
+    /// As many requests as there are keys or, if sets have partitioned keys, as many as there are
+    /// keys in the largest part of a connection.
     AllKeys,
 }
 

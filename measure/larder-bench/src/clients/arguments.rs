@@ -57,8 +57,8 @@ pub enum Mode {
 /// The connections of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connections {
-    /// Calls share connections, whose number the client chooses. A client without shared connections uses a pool of
-    /// [`POOL`].
+    /// Calls share connections, whose number the client chooses. A client without shared
+    /// connections uses a pool of [`POOL`].
     Shared,
     /// Each call uses one connection exclusively, from a pool with this maximum.
     Pool(usize),

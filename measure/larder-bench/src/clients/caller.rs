@@ -20,7 +20,8 @@ enum Access<'d, C> {
 }
 
 impl<'d, L: Library> Caller<'d, L> {
-    /// Uses the shared client if there is one.
+    /// Uses the shared client if there is one. Otherwise creates a client for the thread or, in the
+    /// mode `none`, for each operation.
     pub(crate) fn new(
         arguments: &'d Arguments,
         shared: Option<&'d L::Client>,

@@ -38,14 +38,15 @@ pub trait Harness {
     /// The client cannot be created, or a value was wrong.
     fn load(&self, threads: usize, time: Duration) -> Result<Load, Failure>;
 
-    /// CPU time of a get of `keys` keys in µs.
+    /// Mean CPU time in µs of a get of `keys` keys, over `calls` gets.
     ///
     /// # Errors
     /// The client cannot be created, a call failed, or a value was wrong.
     fn many(&self, keys: usize, calls: u32) -> Result<f64, Failure>;
 
-    /// The time from the start of the first operation that fails or takes [`OUTAGE_MIN`] to the next success. `None` if
-    /// there is no such success within [`RECOVERY_MAX`].
+    /// The time from the start of the first operation that fails or takes [`OUTAGE_MIN`] to the end
+    /// of the next success, which can be that slow operation. `None` if there is no such success
+    /// within [`RECOVERY_MAX`].
     ///
     /// # Errors
     /// The client cannot be created.

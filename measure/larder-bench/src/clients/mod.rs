@@ -1,5 +1,6 @@
-//! `larder bench clients`: measures Larder's client library, as the drivers in `measure/bench/clients` measure others.
-//! docs/client-benchmarks.md defines the measurements, the arguments and the output lines of all drivers.
+//! `larder bench clients`: measures Larder's client library, as the drivers in
+//! `measure/bench/clients` measure others. docs/client-benchmarks.md defines the measurements, the
+//! arguments and the output lines of all drivers.
 
 mod arguments;
 mod caller;
@@ -29,8 +30,8 @@ pub const MANY: [usize; 2] = [6, 100];
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An operation failed whose errors are not counted: the first get, the creation of a client,
-    /// or an operation of [`Measure::Many`].
+    /// A failure that is not counted: of the first get, of the creation of a client before a
+    /// measurement, or of an operation of [`Measure::Many`].
     #[error("{0}")]
     Client(String),
     /// A get did not return the stored value.
@@ -43,10 +44,11 @@ pub enum Error {
         key: String,
         /// The start of the stored value.
         expected: String,
-        /// The start of the returned value.
+        /// The start of the returned value, or `missing`.
         found: String,
     },
-    /// In a test of recovery, no operation failed or was slow, or none succeeded afterwards.
+    /// In a test of recovery of this duration, no operation failed or was slow, or none succeeded
+    /// afterwards.
     #[error("within {0:?}, no operation succeeded after one that had failed")]
     NoRecovery(Duration),
     /// The results could not be written.
@@ -68,8 +70,8 @@ impl From<Failure> for Error {
 /// Makes the measurements that `arguments` select, and writes the results to `out`.
 ///
 /// # Errors
-/// The server cannot be reached, a value was wrong, a get of several keys failed, a test of
-/// recovery saw no recovery, or the results cannot be written.
+/// The server cannot be reached, a value was wrong, an operation of [`Measure::Many`] failed, a
+/// test of recovery saw no recovery, or the results cannot be written.
 pub fn measure<H: Harness>(
     harness: &H,
     arguments: &Arguments,

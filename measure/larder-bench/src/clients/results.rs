@@ -7,15 +7,15 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub enum Failure {
     /// The client returned an error. `times` and `load` count the error of an operation and
-    /// continue.
+    /// continue; `recovery` continues, too.
     Client(String),
-    /// A get returned another value than the stored one. This ends the run.
+    /// A get returned another value than the stored one, or none. This ends the run.
     WrongValue {
         /// The key.
         key: String,
         /// The start of the stored value.
         expected: String,
-        /// The start of the returned value.
+        /// The start of the returned value, or `missing`.
         found: String,
     },
 }
@@ -69,7 +69,7 @@ pub struct Times {
     pub errors: Errors,
 }
 
-/// A load without pauses.
+/// The results of a load without pauses.
 #[derive(Debug)]
 pub struct Load {
     /// Operations per second that succeeded.
@@ -83,8 +83,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Combines the latencies and errors of all callers. `took` is the duration of the load, and `cpu_secs` the CPU time of
-    /// this process.
+    /// Combines the latencies and errors of all callers. `took` is the duration of the load, and
+    /// `cpu_secs` the CPU time of this process.
     ///
     /// # Errors
     /// A value was wrong.
@@ -105,7 +105,7 @@ impl Load {
         Ok(Self { per_second: operations / took.as_secs_f64(), cpu_micros, latencies, errors })
     }
 
-    /// A latency in µs by its quantile: 0.5 is the median.
+    /// A latency in µs by its quantile: 0.5 is the median. 0 if no operation succeeded.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -117,7 +117,7 @@ impl Load {
         self.latencies.get(rank.max(1) - 1).map_or(0.0, |latency| micros(*latency))
     }
 
-    /// The mean latency in µs.
+    /// The mean latency in µs; 0 if no operation succeeded.
     #[must_use]
     pub fn mean(&self) -> f64 {
         let sum: Duration = self.latencies.iter().sum();

@@ -22,7 +22,7 @@ use std::io;
 #[derive(Debug)]
 pub(crate) struct Client {
     generator: Generator,
-    /// By server; `None` for a lost connection.
+    /// The connections by server; `None` for one that is lost and will not be reconnected.
     connections: Vec<Option<Connection>>,
     routing: Routing,
 }
@@ -40,7 +40,8 @@ impl Client {
     /// Opens the connections of client `index` of the run, or prepares them if a later step opens them.
     ///
     /// # Errors
-    /// A server does not accept a connection, or the distribution of keys has invalid parameters.
+    /// A connection cannot be opened, or the distribution of keys or the shares of the key spaces
+    /// are invalid.
     pub(crate) fn new(load: &Load, index: usize) -> Result<Self, RunError> {
         let servers = load.settings.servers.len();
         let connections = (0..servers).map(|server| Connection::new(load, index, server).map(Some));
@@ -51,17 +52,17 @@ impl Client {
         })
     }
 
-    /// The connections except lost ones.
+    /// The connections, without those that were removed as lost.
     pub(crate) fn connections(&self) -> impl Iterator<Item = &Connection> {
         self.connections.iter().flatten()
     }
 
-    /// The connections except lost ones.
+    /// The connections, without those that were removed as lost.
     pub(crate) fn connections_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.connections.iter_mut().flatten()
     }
 
-    /// The connection to a server; `None` if it is lost.
+    /// The connection to a server; `None` if it was removed as lost.
     #[inline]
     pub(crate) fn connection(&mut self, server: usize) -> Option<&mut Connection> {
         self.connections.get_mut(server)?.as_mut()
@@ -96,7 +97,7 @@ impl Client {
         self.generator.left()
     }
 
-    /// Whether all connections are lost.
+    /// Whether all connections were removed as lost.
     pub(crate) fn is_lost(&self) -> bool {
         self.connections().next().is_none()
     }
@@ -112,8 +113,8 @@ impl Client {
         self.connections().all(Connection::is_idle)
     }
 
-    /// Whether a request is left and may be sent now: after all answers, or at any time with a
-    /// sliding pipeline.
+    /// Whether a request is left and may be sent now: all connections are open, and all answers
+    /// have arrived or the pipeline is sliding.
     #[inline]
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
         self.generator.has_next()
@@ -136,9 +137,10 @@ impl Client {
         self.connections().map(Connection::unanswered).sum()
     }
 
-    /// Writes requests into the output buffers of their connections until the pipeline is full.
-    /// Counts a request in `unsent` if its connection is lost. The latency of the requests counts
-    /// from `at`.
+    /// Writes requests into the output buffers of their connections until the pipeline is full, no
+    /// request is left, or a connection has no room. Counts a request in `unsent` if its connection
+    /// is lost. Latency counts from `at` or, in the replay of an open loop, from when the request
+    /// was due.
     #[inline]
     pub(crate) fn fill(
         &mut self,
@@ -196,7 +198,7 @@ impl Client {
         }
     }
 
-    /// Whether another request fits into the pipeline.
+    /// Whether a request is left, and fits into the pipeline and the output buffers.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
         self.generator.has_next()
             && self.unanswered() < load.settings.pipeline
@@ -260,7 +262,8 @@ impl Routing {
             // The validation of options refuses a trace with several servers.
             Request::Recorded(_) => send(0, request, writer),
             Request::Command { number, keys, .. } => {
-                // The validation of options refuses commands without a key with several servers.
+                // With several servers, the validation of options refuses a command that does not
+                // have exactly one key.
                 self.key.clear();
                 let key = keys.first().map(|key| writer.key(0, *key));
                 load.commands.write_key(number, key, &mut self.key);

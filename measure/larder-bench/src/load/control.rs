@@ -7,7 +7,8 @@ use std::time::Duration;
 /// least every [`CHECK_EVERY`](crate::load::worker::CHECK_EVERY).
 #[derive(Debug)]
 pub(crate) struct Control {
-    /// Workers send no more requests, and wait briefly for outstanding answers.
+    /// No further requests become due. Workers send the requests of an open loop that were due
+    /// before, and wait briefly for outstanding answers.
     interrupted: AtomicBool,
     /// Workers end at once.
     stopped: AtomicBool,
@@ -49,7 +50,7 @@ impl Control {
         self.progress.fetch_max(millis, Ordering::Relaxed);
     }
 
-    /// The time of the last progress since the start.
+    /// The time of the last progress, since the start of the run.
     pub(crate) fn last_progress(&self) -> Duration {
         Duration::from_millis(self.progress.load(Ordering::Relaxed))
     }

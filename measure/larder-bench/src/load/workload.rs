@@ -15,17 +15,17 @@ use larder_target::ServerAddress;
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) settings: Settings,
-    /// By number of the key space; one in a run without key spaces.
+    /// The key spaces by number; one in a run without `--key-spaces`.
     pub(super) spaces: Vec<Space>,
     pub(crate) commands: CustomCommands,
     /// The values of recorded requests; `None` unless the run replays a trace.
     pub(super) recorded_values: Option<RecordedValues>,
-    /// The commands in the order of sending, each with the number of times in a row. With several
-    /// key spaces, clients send commands in a random order in these proportions.
+    /// The commands in the order of sending, each with the number of times in a row. With
+    /// `--key-spaces`, clients choose key spaces at random, and the cycle has only the proportions.
     pub(crate) cycle: Vec<(Kind, u64)>,
     /// Maps keys to servers.
     pub(crate) router: KeyRouter,
-    /// By server; empty without TLS.
+    /// The TLS settings of each server; empty without TLS.
     pub(super) tls: Vec<TlsClient>,
 }
 

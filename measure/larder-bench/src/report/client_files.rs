@@ -24,8 +24,9 @@ pub(crate) fn write_clients(
     Ok(())
 }
 
-/// Writes latencies by second in seconds, and those of the whole run in milliseconds. The columns of WAIT,
-/// a command of replicated Redis, are always 0.
+/// Writes the statistics of a connection. The mean latency of each second is in seconds, and the
+/// latencies of the whole run are in milliseconds. The columns of WAIT, a command of replicated
+/// Redis, are always 0.
 fn write_client(client: &ClientStats, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "Per-Second Benchmark Data")?;
     writeln!(

@@ -41,7 +41,7 @@ pub(crate) struct Json<'r> {
 pub(crate) struct ServerVersions {
     /// The version of the server, if there is only one and it reports a version.
     server_version: Option<String>,
-    /// By address, if there are several servers.
+    /// The version of each of several servers, by address; `None` for a server that reports none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     server_versions: BTreeMap<String, Option<String>>,
 }
@@ -117,7 +117,7 @@ impl<'r> JsonMedian<'r> {
     }
 }
 
-/// Latencies by command and percentile, such as `get` and `p99.9`.
+/// Latencies in microseconds by command and percentile, such as `get` and `p99.9`.
 type Percentiles = BTreeMap<String, BTreeMap<String, f64>>;
 
 /// One second of a run. The last one can be shorter. Latencies are in microseconds.

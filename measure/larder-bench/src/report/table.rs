@@ -153,8 +153,8 @@ pub(crate) fn warnings(outcome: &Outcome) -> String {
     text
 }
 
-/// The requested and the achieved rate of an open loop, and the delays of the load generator. Empty
-/// for a closed loop.
+/// The requested and the achieved rate of an open loop, the numbers of requests that were never
+/// sent or never answered, and the delays of the load generator. Empty for a closed loop.
 pub(crate) fn offered(outcome: &Outcome) -> String {
     let Some(Offered { per_second, lateness, .. }) = &outcome.offered else { return String::new() };
     let total = outcome.total();
@@ -321,7 +321,8 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// The latency distribution by percentile. A row counts the requests above the previous row.
+/// The latency distribution by percentile. Each row counts the requests with a latency above that
+/// of the previous row, up to its own. Rows that would count none are omitted.
 pub(crate) fn histogram(total: &Histogram<u64>) -> String {
     let mut text = format!("{:>12}{:>14}{:>14}\n", "percentile", "latency", "requests");
     for value in total.iter_quantiles(2) {
@@ -335,7 +336,8 @@ pub(crate) fn histogram(total: &Histogram<u64>) -> String {
     text
 }
 
-/// A time with three significant digits, in microseconds, milliseconds or seconds.
+/// A time in microseconds, milliseconds or seconds: with three significant digits from 1 us to
+/// 1,000 s, with two decimals below, and in whole seconds above.
 pub(crate) fn time(micros: f64) -> String {
     match micros {
         _ if micros < 999.5 => digits(micros) + " us",

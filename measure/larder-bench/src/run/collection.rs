@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Collected {
     pub(super) all: LoadStats,
     by_second: Vec<Second>,
-    /// The statistics since the last complete round of reports.
+    /// The statistics since the last call of `progress`.
     recent: Second,
     threads: usize,
     reports: usize,
@@ -39,7 +39,8 @@ impl Collected {
         }
     }
 
-    /// Adds a worker's report. Calls `progress` after as many reports as there are workers.
+    /// Adds a worker's report. Calls `progress` each time that as many reports as there are workers
+    /// have arrived.
     pub(super) fn add(&mut self, stats: LoadStats, progress: &mut dyn FnMut(Progress)) {
         self.recent.add(&stats);
         while self.by_second.len() <= stats.second {

@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 /// The results of a run, with latency histograms.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// Throughput, percentiles and CPU time.
+    /// The figures of the run: throughput, latencies, CPU time and faults.
     pub outcome: Outcome,
-    /// Latency histograms by command and of the `total`, in nanoseconds.
+    /// Latency histograms in nanoseconds, by the rows of [`Outcome::commands`].
     pub histograms: BTreeMap<String, Histogram<u64>>,
     /// The start of the run.
     pub begun: Instant,
     /// The seconds of the run, without gaps. The last one can be shorter.
     pub by_second: Vec<Second>,
-    /// Statistics by connection and second, if [`Settings::client_stats`](crate::Settings::client_stats) is set.
+    /// Statistics by connection and second, if
+    /// [`Settings::client_stats`](crate::Settings::client_stats) is set.
     pub clients: Vec<ClientStats>,
 }
 
@@ -51,12 +52,13 @@ impl Second {
 /// The progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Time since the first request.
+    /// Time since the start of the run.
     pub elapsed: Duration,
     /// Number of requests that were answered without an error so far.
     pub requests: u64,
-    /// Requests per second since the last report.
+    /// Requests per second since the last call of `progress`, without those that were answered with
+    /// an error.
     pub per_second: f64,
-    /// 99th percentile of the latency since the last report, in microseconds.
+    /// 99th percentile of the latency since the last call of `progress`, in microseconds.
     pub p99_micros: u64,
 }

@@ -21,16 +21,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Loads a server according to `settings`, from threads that inherit the calling thread's CPU affinity.
-/// Reports the CPU time and memory of process `pid` or, without one, of the local process that listens on
-/// the server's address. Calls `progress` about once per second.
+/// Loads servers according to `settings`, from threads that inherit the calling thread's CPU
+/// affinity. Reports the CPU time and memory of process `pid` or, without one, of the local process
+/// that listens on a server's address. Calls `progress` about once per second, except during a
+/// fill.
 ///
 /// A failure of the server during the run is a result, not an error: see [`Outcome::faults`] and
 /// [`Outcome::ended_early`].
 ///
 /// # Errors
-/// The server cannot be reached, the settings are invalid, the trace cannot be read, or the system
-/// refuses an event queue.
+/// A server cannot be reached or refuses the login, the settings are invalid, the trace cannot be
+/// read, or the system refuses further open files or an event queue.
 pub fn run(
     settings: &Settings,
     pid: Option<i32>,
@@ -69,7 +70,7 @@ pub fn run_interruptible(
 }
 
 /// The settings of the runs that set every key at least once: one run, or one for each key space.
-/// If the clients cannot share the keys evenly, some keys are set twice.
+/// If the clients cannot share the keys evenly, some keys are set more than once.
 fn fill_settings(settings: &Settings) -> Vec<Settings> {
     if settings.key_spaces.is_empty() {
         return vec![fill_settings_of(settings, settings.keys.clone(), None)];
@@ -180,7 +181,8 @@ fn load(
         seconds,
         open_loop: settings.is_open_loop(),
         offered: match settings.rate {
-            // Connections of later steps have no bursts, so the rate of the settings does not apply.
+            // Clients that a later step connects have no bursts before it, so the rate of the
+            // settings does not apply.
             Some(rate) if settings.arrivals != Arrivals::Bursts || settings.steps.is_none() => {
                 Some(collected.offered(rate as f64))
             }
@@ -204,8 +206,9 @@ fn load(
     Ok(measured)
 }
 
-/// Whether the server has answered nothing for the timeout. False after a signal and at the end of
-/// a timed run, when the workers wait for outstanding answers with their own timeout.
+/// Whether the servers have answered nothing for the timeout, although requests were outstanding or
+/// connections were being opened. False after a signal and after the end of a timed run, when the
+/// workers wait for outstanding answers with their own timeout.
 fn is_stalled(settings: &Settings, control: &Control, elapsed: Duration) -> bool {
     let timed_out = elapsed.saturating_sub(control.last_progress()) > settings.timeout;
     let waits_at_end = matches!(settings.stop, Stop::After(time) if elapsed >= time);

@@ -23,7 +23,7 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<(), clients::Error>
     clients::measure(&Threads::<Larder>::new(arguments), arguments, out)
 }
 
-/// The output and the exit status.
+/// The output, and the error if the run failed.
 fn measure(port: u16, line: &str) -> (String, Result<(), clients::Error>) {
     let mut out = Vec::new();
     let ended = run(&arguments(port, line), &mut out);
@@ -124,6 +124,7 @@ fn recovery_lasts_until_the_server_is_back() {
     let arguments = arguments(server.port, "--csv --measure recovery");
     let (sender, written) = mpsc::channel();
     // The outage starts with the first failing operation, which may start before the server stops.
+    // So the upper bound of its duration counts from the start of the run.
     let begun = std::time::Instant::now();
     let running = std::thread::spawn(move || run(&arguments, &mut ChannelWriter(sender)));
     let mut text = String::new();

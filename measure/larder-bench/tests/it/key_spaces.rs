@@ -56,8 +56,8 @@ fn ask(server: &Server, line: &str) -> String {
 
 /// The keys of a memcached, with the Unix times in seconds at which they expire; -1 is never.
 ///
-/// A dump lacks items that memcached's maintenance thread moves at the same time, so this function repeats the dump until
-/// it has all items.
+/// A dump lacks items that memcached's maintenance thread moves at the same time, so this function
+/// repeats the dump until it has all items.
 fn keys_and_expiries(server: &Server) -> Vec<(String, i64)> {
     let stats = ask(server, "stats");
     let items = stats.lines().find_map(|line| line.strip_prefix("STAT curr_items ")).unwrap();

@@ -38,7 +38,7 @@ fn keys_of_a_multi_get_are_counted_each() {
     let (memcached, redis) = (Server::memcached(), Server::redis());
     let servers = MEMCACHED.map(|name| (name, &memcached));
     for (protocol, server) in servers.into_iter().chain([("resp", &redis)]) {
-        // Sets half of the keys.
+        // Sets half of the keys that the gets below choose from.
         server.load(&format!("-P {protocol} -t 1 -c 1 -n 1 --ratio 1:0 --key-maximum 99 --fill"));
         let line = "-t 1 -c 2 -n 200 --ratio 0:1 --key-maximum 199 --multi-key-get 5 --pipeline 3 \
                     --verify --data-size 32";
@@ -64,7 +64,8 @@ fn values_expire_after_their_ttl() {
     let line = "-t 1 -c 1 --key-maximum 9 -n 10 --key-pattern S:S";
     for protocol in MEMCACHED {
         server.load(&format!("-P {protocol} {line} --ratio 1:0 --expiry-range 1-1"));
-        // memcached's clock can lag on a busy machine.
+        // memcached's clock can lag on a busy machine, and items then expire late. So the gets are
+        // repeated until all miss.
         let begun = Instant::now();
         let misses = || {
             let measured = server.load(&format!("-P {protocol} {line} --ratio 0:1"));
@@ -82,7 +83,8 @@ fn a_wrong_value_is_a_fault() {
     let server = Server::memcached();
     let line = "-t 1 -c 1 -n 20 --key-maximum 0 --data-size 5 --key-prefix k";
     server.load(&format!("{line} --ratio 1:0"));
-    // Without --verify, all values are equal.
+    // Without --verify, values do not derive from their keys, so a load with --verify finds them
+    // wrong.
     let wrong = server.load(&format!("{line} --ratio 0:1 --verify"));
     assert_eq!(wrong.outcome.faults.get("wrong value"), Some(&20));
     server.load(&format!("{line} --ratio 1:0 --verify"));
@@ -114,8 +116,9 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
             load.join().unwrap().outcome.total()
         })
     };
-    // 1,000 of the 6,000 requests were due in that half second, evenly. A load that waits for a
-    // processor at its end does not send the last requests; the test then repeats it.
+    // While the server was stopped for half a second, 1,000 of the 6,000 requests were due, evenly.
+    // A load that waits for a processor at its end does not send the last requests; the test then
+    // repeats it.
     let begun = Instant::now();
     let mut total = stalled();
     while total.requests < 5900 && begun.elapsed() < Duration::from_secs(60) {

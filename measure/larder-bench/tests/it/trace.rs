@@ -310,7 +310,7 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
     let total = measured.outcome.total();
     assert_eq!((total.requests, measured.histograms["total"].len()), (2000, 2000));
     assert!(total.latency.max >= 450e3, "{:?}", total.latency);
-    // 500 of 2,000 requests were due in that half second, evenly.
+    // While the server was stopped for half a second, 500 of the 2,000 requests were due, evenly.
     assert!(total.latency.p90 >= 200e3, "{:?}", total.latency);
 }
 
@@ -346,7 +346,7 @@ fn requests_for_lost_clients_are_counted() {
         let _ = writeln!(text, "{}.{:03},k{number},10", number / 1000, number % 1000);
     }
     let trace = Trace::new(&text);
-    // The server closes two of the four connections of each load at once.
+    // The server closes two of the four connections of each load at their first request.
     let second = |request: &Request<'_>| request.connection % 4 >= 2;
     let server = BrokenServer::start(move |request: &Request<'_>| match second(request) {
         true => Action::Close,

@@ -319,7 +319,7 @@ fn is_right(
     key.is_some_and(|key| space.values.is_of(key, value))
 }
 
-/// The start of a server's message in printable characters.
+/// The first 80 bytes of a server's message, with escapes for unprintable ones.
 pub(super) fn shown(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(80)].escape_ascii().to_string()
 }

@@ -12,7 +12,8 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// A buffer for the answers to a full pipeline, but of at least 4 KiB and at most 64 KiB.
+    /// A buffer of 4 to 64 KiB for the answers to a full pipeline. Its size counts values above 4
+    /// KiB as 4 KiB. The buffer grows if an answer does not fit.
     pub(super) fn for_replies(settings: &Settings) -> Self {
         let sizes = settings.key_spaces.iter().map(|space| &space.data_size);
         let value_len = sizes.map(typical_len).max().unwrap_or(typical_len(&settings.data_size));

@@ -77,7 +77,7 @@ enum Stage {
     Lost,
 }
 
-/// The result of reading from a connection.
+/// The input that an event of a connection announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
     Nothing,
@@ -101,7 +101,7 @@ impl Connection {
     /// opens it.
     ///
     /// # Errors
-    /// The server does not accept the connection.
+    /// The connection cannot be opened, or the server does not accept the login.
     pub(crate) fn new(load: &Load, index: usize, server: usize) -> Result<Self, RunError> {
         let (settings, address, tls) = (&load.settings, load.address(server), load.tls(server));
         let dormant = settings.steps.is_some_and(|steps| index % settings.clients >= steps.start);
@@ -146,7 +146,7 @@ impl Connection {
         self.until_reconnect == Some(0) && self.pending.is_empty()
     }
 
-    /// Closes the connection and starts to reconnect, without blocking.
+    /// Closes the connection and starts to reconnect, like [`begin_opening`](Self::begin_opening).
     ///
     /// # Errors
     /// The system refuses a socket, or the connection attempt fails.
@@ -174,7 +174,8 @@ impl Connection {
         self.stage == Stage::Lost
     }
 
-    /// Starts to open the connection, without blocking.
+    /// Starts to open the connection. Does not block, except for up to a second while the backlog
+    /// of a server's unix socket is full.
     ///
     /// # Errors
     /// The connection attempt fails.
@@ -239,7 +240,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the server has not completed the TLS handshake.
+    /// Whether the TLS handshake is not complete; false without TLS.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.socket.is_handshaking()
     }
@@ -277,8 +278,8 @@ impl Connection {
         self.stage == Stage::Open && (self.pending.is_empty() || load.settings.sliding)
     }
 
-    /// Whether another request fits into the pipeline and the output buffer, and is not left for
-    /// the reconnect.
+    /// Whether another request fits into the pipeline and the output buffer, and may be sent before
+    /// the next reconnect.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
         self.until_reconnect != Some(0)
             && self.pending.len() < load.settings.pipeline
@@ -296,7 +297,8 @@ impl Connection {
         self.pending.len()
     }
 
-    /// Writes a request into the output buffer, for [`send`](Self::send). Its latency counts from `at`.
+    /// Writes a request into the output buffer, for [`send`](Self::send). Its latency counts from
+    /// `at` or, for a recorded request of an open loop, from when it was due.
     #[expect(clippy::inline_always, reason = "a request is then kept in registers")]
     #[inline(always)]
     pub(crate) fn enqueue(
@@ -400,7 +402,7 @@ impl Connection {
     /// Reads and counts answers until the socket has no more data.
     ///
     /// # Errors
-    /// The connection is lost, or an answer does not follow the protocol.
+    /// The connection is lost, the server refuses the login, or an answer is malformed.
     pub(crate) fn receive(
         &mut self,
         load: &Load,

@@ -42,8 +42,8 @@ const ROUNDS: u32 = 100;
 /// Mean number of requests in a round.
 const ROUND_LEN: u32 = 100;
 
-/// The sets and gets of a run, with the number of times that each is sent in a row. With several
-/// key spaces, clients send them in a random order, and the cycle has only their proportions.
+/// The sets and gets of a run, with the number of times that each is sent in a row. With
+/// `--key-spaces`, clients choose key spaces at random, and the cycle has only the proportions.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -63,7 +63,7 @@ pub(crate) fn cycle(settings: &Settings) -> Vec<(Kind, u64)> {
         [(Kind::Set(number), part(sets)), (Kind::Get(number), part(gets))]
     };
     let parts: Vec<_> = spaces.flat_map(of_space).collect();
-    // Short rounds keep the proportions for any number of requests.
+    // With short rounds, each part of the cycle has about the proportions of the whole.
     let round = |round: u32| {
         parts.iter().map(move |(kind, part)| {
             let until = |rounds: u32| (part * f64::from(rounds * ROUND_LEN)).floor();

@@ -1,10 +1,11 @@
 //! Generates values: their sizes from a distribution, their bytes from the key.
 //!
-//! A verified value derives entirely from its key: its length, its first eight bytes (which differ for
-//! all keys), and the offset of the rest in the pool. So verification detects a value that was cut,
-//! emptied or swapped for that of another key. It does not detect an old value of the same key, because
-//! all values of a key are equal. It also misses a swapped value of fewer than eight bytes that happens
-//! to be equal (one in 256 keys at one byte; never two of 100 adjacent keys).
+//! A verified value derives entirely from its key: its length, its first eight bytes (which differ
+//! for all keys of a key space), and the offset of the rest in the pool. So verification detects a
+//! value that was cut, emptied or swapped for that of another key. It does not detect an old value
+//! of the same key, because all values of a key are equal. It also misses a swapped value of fewer
+//! than eight bytes that happens to be equal (one in 256 keys at one byte; never two of 100
+//! adjacent keys).
 
 use crate::settings::{DataSize, KeySpace, Settings};
 use rand::distr::weighted::WeightedIndex;

@@ -24,7 +24,7 @@ pub(crate) struct Bursts {
 /// The progress of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
-    /// Number of bursts that the connection has started.
+    /// Number of bursts that the connection has started or skipped.
     begun: u64,
     /// Number of unsent requests of the current burst.
     left: u64,

@@ -13,11 +13,12 @@ use std::time::Duration;
 pub(crate) struct Schedule {
     /// When the next pipeline is due, in nanoseconds since the start.
     next: f64,
-    /// Mean interval in nanoseconds.
+    /// Mean interval between the pipelines of the thread, in nanoseconds.
     step: f64,
     /// Random numbers of the intervals; `None` for fixed intervals.
     random: Option<SmallRng>,
-    /// Index of the client that sends the next pipeline.
+    /// Index of the client that sends the next pipeline if it is free. Otherwise the next free
+    /// client sends it.
     pub(crate) client: usize,
     /// Whether no client was free when a pipeline was due.
     pub(crate) blocked: bool,

@@ -17,7 +17,7 @@ pub(crate) struct Generator {
     rng: SmallRng,
     /// Number of remaining requests; `None` in a timed run and in a replay of a trace.
     left: Option<u64>,
-    /// The keys of the last request, kept to reuse its memory.
+    /// The keys of the last request. The vector is kept to reuse its memory.
     keys: Vec<u64>,
 }
 
@@ -48,7 +48,7 @@ impl Generator {
     /// The requests of client `index` of the run.
     ///
     /// # Errors
-    /// The distribution of keys has invalid parameters.
+    /// The distribution of keys or the shares of the key spaces are invalid.
     pub(crate) fn new(settings: &Settings, index: usize) -> Result<Self, RunError> {
         let (keys, all) = (&settings.keys, settings.all_clients());
         let stream = |pattern| KeyStream::new(keys, pattern, index, all).ok_or(RunError::Pattern);

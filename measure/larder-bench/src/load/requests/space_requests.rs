@@ -12,7 +12,7 @@ use rand::rngs::SmallRng;
 /// The requests of one client for several key spaces.
 #[derive(Debug)]
 pub(crate) struct SpaceRequests {
-    /// By the number of the key space.
+    /// The keys of each key space, by its number.
     streams: Vec<SpaceStream>,
     shares: WeightedIndex<u32>,
 }
@@ -29,7 +29,8 @@ impl SpaceRequests {
     /// The requests of client `index`.
     ///
     /// # Errors
-    /// A distribution of keys has invalid parameters.
+    /// A distribution of keys has invalid parameters, or the shares of the key spaces are all 0 or
+    /// add up to 2^32 or more.
     pub(crate) fn new(settings: &Settings, index: usize) -> Result<Self, RunError> {
         let all = settings.all_clients();
         let streams = settings.key_spaces.iter().map(|space| {

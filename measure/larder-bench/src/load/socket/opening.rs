@@ -18,7 +18,7 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connects and, if the settings have a login, logs in. Blocks.
 ///
 /// # Errors
-/// The server does not accept the connection or the login.
+/// The connection fails, or the server refuses the login or does not answer it in time.
 pub(crate) fn open(
     settings: &Settings,
     address: &ServerAddress,
@@ -151,8 +151,9 @@ fn version_answer(protocol: Protocol, bytes: &[u8]) -> io::Result<Option<(String
     }
 }
 
-/// The product and version in the answer to `INFO`. Other products report their own version and
-/// that of the Redis that they are compatible with. `None` if no version is known.
+/// The product and version in the answer to `INFO`. Other products than Redis report their own
+/// version and that of the Redis that they are compatible with. `None` if the answer has the
+/// version of no known product.
 fn version_in_info(info: &str) -> Option<String> {
     let mut versions: Vec<(&str, &str)> = info
         .lines()

@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     Set(u16),
     /// A get in the key space of this number.
     Get(u16),
-    /// A custom command or an operation of a trace, by its index in the names of all commands.
+    /// Another custom command or operation of a trace, by its index in the names of all commands.
     Custom(u16),
 }
 
@@ -45,10 +45,10 @@ impl Kind {
     }
 }
 
-/// The statistics of a thread since its last report.
+/// The statistics of a thread since its last report, or the sums of many reports.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadStats {
-    /// By the number of the command.
+    /// The statistics of each command, by its number.
     pub(crate) commands: Vec<CommandStats>,
     /// Open loop: delays of sending, in nanoseconds: from when a request was due and a connection was
     /// free until it was sent. `None` in a closed loop.
@@ -57,9 +57,9 @@ pub(crate) struct LoadStats {
     /// With `--reconnect-on-error`, lost connections and the answers on reconnected ones; `None`
     /// without either.
     pub(crate) outage: Option<Outage>,
-    /// By server; empty with one server.
+    /// The answers of each server; empty with one server.
     pub(crate) servers: Vec<ServerStats>,
-    /// The second of these statistics since the start of the run.
+    /// The second of the run, from 0, in which the report's period started.
     pub(crate) second: usize,
 }
 
@@ -78,9 +78,9 @@ pub(crate) struct ServerStats {
 /// The statistics of one command.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandStats {
-    /// In nanoseconds, of every request that was due. Requests without an answer count with their
-    /// waiting time until the end of the run or, with `--reconnect-on-error`, until the loss of
-    /// their connection.
+    /// Latencies in nanoseconds of all requests that were due. Requests without an answer count
+    /// with their waiting time until the end of the run or, with `--reconnect-on-error`, until the
+    /// loss of their connection.
     pub(crate) latency: Histogram<u64>,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -88,7 +88,8 @@ pub(crate) struct CommandStats {
     pub(crate) errors: u64,
     /// Number of requests that were sent and not answered.
     pub(crate) never_answered: u64,
-    /// Number of requests of an open loop that were due and not sent.
+    /// Number of requests that were due and not sent: requests of an open loop, requests for a lost
+    /// server, and recorded requests for a lost connection.
     pub(crate) never_sent: u64,
     pub(crate) value_bytes: u64,
     pub(crate) sent_bytes: u64,

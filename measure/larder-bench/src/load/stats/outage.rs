@@ -6,11 +6,11 @@
 pub(crate) struct Outage {
     pub(crate) lost_connections: u64,
     pub(crate) lost_requests: u64,
-    /// The loss of the first connection.
+    /// When a connection was lost for the first time.
     pub(crate) begun_at: u64,
-    /// The first answer on a reconnected connection; `None` before it.
+    /// When the first answer arrived on a reconnected connection; `None` before it.
     pub(crate) answered_at: Option<u64>,
-    /// The first hit on a reconnected connection; `None` before it.
+    /// When the first hit arrived on a reconnected connection; `None` before it.
     pub(crate) hit_at: Option<u64>,
     pub(crate) hits: u64,
     pub(crate) misses: u64,

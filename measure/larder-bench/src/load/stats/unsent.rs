@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 /// The numbers of requests that could not be sent, by the time at which they were due.
 ///
-/// Times are rounded down to steps of a millisecond. Too many different times double the length of the
-/// steps, so that memory does not grow with the length of the run. A run with few commands then still
-/// has tens of thousands of steps, so waiting times keep about the precision of the histograms.
+/// Times are rounded down to steps of a millisecond. More than [`ENTRIES_MAX`] combinations of step
+/// and command double the length of the steps, so that memory does not grow with the length of the
+/// run. A run with few commands then still has tens of thousands of steps, so all but the shortest
+/// waiting times keep about the precision of the histograms.
 #[derive(Debug)]
 pub(crate) struct Unsent {
     step_nanos: u64,
-    /// By step since the start of the run and command.
+    /// Number of requests by step and command. Steps count from the start of the run.
     counts: BTreeMap<(u64, Kind), u64>,
 }
 

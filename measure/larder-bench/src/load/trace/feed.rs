@@ -21,7 +21,7 @@ pub(crate) const WAITING_MAX: usize = 1 << 17;
 /// Maximum number of records to read in one event-loop iteration.
 const READ_AT_ONCE_MAX: usize = 256;
 
-/// Open loop: number of requests to read ahead.
+/// Open loop: minimum number of this thread's requests to read ahead.
 const READ_AHEAD: usize = 1 << 16;
 
 /// Open loop: minimum number of groups to read ahead, whatever their size, so that the thread reads the
@@ -84,7 +84,8 @@ impl Feed {
     /// The requests of a thread; `None` if the run replays no trace.
     ///
     /// # Errors
-    /// The file cannot be opened or is not a regular file, or its first record cannot be read.
+    /// The file cannot be opened or is not a regular file, or its first record cannot be read or
+    /// has no equivalent in the protocol.
     pub(crate) fn open(load: &Load, thread: usize) -> Result<Option<Self>, RunError> {
         let settings = &load.settings;
         let Some(trace) = settings.trace.clone() else { return Ok(None) };
@@ -126,7 +127,8 @@ impl Feed {
         self.is_read && self.read.is_empty()
     }
 
-    /// Whether to call [`read_some`](Self::read_some): no request is available, or the feed reads ahead.
+    /// Whether to call [`read_some`](Self::read_some): the closed loop has no request left, or the
+    /// open loop has read fewer requests or groups ahead than it should.
     pub(crate) fn wants_more(&self) -> bool {
         let has_few = match self.trace.speed {
             Some(_) => self.groups.len() < GROUPS_AHEAD || self.read.len() < READ_AHEAD,
@@ -183,7 +185,7 @@ impl Feed {
             }
             match self.read_timed() {
                 Ok(timed) => self.add(timed),
-                // A malformed line ends the trace after the requests before it.
+                // A line that cannot be read or sent ends the trace after the requests before it.
                 Err(error) => {
                     self.error = Some(format!("trace {}: {error}", self.trace.file.display()));
                     self.add(None);

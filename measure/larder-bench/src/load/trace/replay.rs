@@ -32,11 +32,12 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// The replay of a thread; `None` if the run replays no trace. In an open loop, reads the first
-    /// requests, which are due at once.
+    /// The replay of a thread; `None` if the run replays no trace. In an open loop, reads the
+    /// thread's first requests, because they can be due at once.
     ///
     /// # Errors
-    /// The trace cannot be read, or the run was interrupted.
+    /// The trace cannot be opened, its first record cannot be read or sent, or the run was
+    /// interrupted.
     pub(crate) fn open(
         load: &Load,
         thread: usize,
@@ -100,10 +101,10 @@ impl Replay {
         self.is_open_loop && (self.waiting_sum > 0 || due.is_some_and(|due| due < end))
     }
 
-    /// Moves requests to the queues of their clients: in an open loop those that are due at `now`
-    /// and before `end`, in a closed loop as many as keep clients busy. Then reads further records.
-    /// A call does a limited amount of both. Returns the clients whose empty queues received
-    /// requests.
+    /// Moves requests to the queues of their clients: in an open loop those that were due until
+    /// `now` and before `end`, in a closed loop as many as keep clients busy. Counts those of lost
+    /// clients in `lost`. Then reads further records. A call does a limited amount of both. Returns
+    /// the clients whose empty queues received requests.
     pub(crate) fn distribute(
         &mut self,
         now: u64,
@@ -159,9 +160,10 @@ impl Replay {
         self.short -= usize::from(before < self.pipeline);
     }
 
-    /// Takes over the waiting requests of a lost client that are due before `end`.
+    /// Moves the waiting requests of a lost client that are due before `end` to `self.lost`.
     pub(crate) fn lost(&mut self, index: usize, client: &mut Client, now: u64, end: u64) {
-        // A full queue keeps `has_room` from waiting for the lost client.
+        // With a full queue, the lost client does not count in `short`, so a closed loop does not
+        // take further requests from the feed for it.
         self.set_waiting(index, self.pipeline);
         self.waiting_sum -= self.pipeline;
         for request in client.trace().into_iter().flat_map(TraceQueue::drain) {

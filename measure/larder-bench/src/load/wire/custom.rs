@@ -9,8 +9,8 @@ use larder_target::Protocol;
 
 /// Placeholder of a key.
 pub(crate) const KEY: &str = "__key__";
-/// Placeholder of a value. In memcached's text protocol, it becomes the length, and the value follows
-/// the line.
+/// Placeholder of a value. In memcached's text and meta protocols, it becomes the length, and the
+/// value follows the line.
 pub(crate) const DATA: &str = "__data__";
 
 /// The custom commands, in the order of sending.
@@ -40,12 +40,12 @@ enum Part {
     Data,
 }
 
-/// A response to a command.
+/// A response to a custom command or a recorded request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Response<'b> {
     /// A value of this length.
     Found(usize),
-    /// A key was not found.
+    /// A key was not found, or a recorded request did not store its value.
     Missing,
     /// An error, with the server's message.
     Error(&'b [u8]),
@@ -53,7 +53,7 @@ pub(crate) enum Response<'b> {
     Array(usize),
     /// A line that others follow, with the length of its value if it has one.
     More(Option<usize>),
-    /// The last line after others.
+    /// `END`: the last line of an answer. Without a line before it, the key was not found.
     End,
     /// Any other response.
     Other,

@@ -349,7 +349,8 @@ const OFFSETS: usize = 1 << 16;
 /// Values up to this length in bytes are contiguous in the pool; longer ones can repeat its bytes.
 const PIECE_LEN: usize = 1 << 20;
 
-/// The value of a counter. Each prefix is a number of at most 64 bits.
+/// The value of a counter. Each prefix of at least one digit is an unsigned number of at most 64
+/// bits.
 const NUMBER: &[u8; 20] = b"10101010101010101010";
 
 impl RecordedValues {

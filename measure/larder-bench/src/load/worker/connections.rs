@@ -32,7 +32,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Registers a connection that is being opened for events, or drops it if `opened` is an error.
+    /// Registers a connection for events after its opening was started. Drops it if `opened` or the
+    /// registration is an error.
     pub(super) fn begin_serving(
         &mut self,
         index: usize,
@@ -76,8 +77,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Drops a connection: with `--reconnect-on-error`, schedules its reconnect; otherwise its
-    /// client continues with the other servers, if there are any.
+    /// Handles the loss of a connection. With `--reconnect-on-error`, schedules its reconnect.
+    /// Otherwise removes the connection, and its client if it has no other connection.
     #[cold]
     pub(super) fn drop_connection(&mut self, index: usize, server: usize, error: &Error) {
         if self.load.settings.reconnect_on_error {
@@ -126,7 +127,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Starts the due reconnects. Removes clients that are done instead.
+    /// Starts the due reconnects, unless the run has ended. Removes a client that is done instead
+    /// of reconnecting it.
     pub(super) fn reopen_lost(&mut self, elapsed: Duration) {
         if self.reopening.is_empty() || self.has_ended(elapsed) {
             return;

@@ -9,7 +9,8 @@ use crate::settings::Stop;
 use std::sync::mpsc::Sender;
 
 impl Worker<'_> {
-    /// Counts unsent and unanswered requests, with their waiting time so far.
+    /// Counts unsent and unanswered requests, with their waiting time so far, and sends the last
+    /// report to `reports`.
     pub(super) fn finish(mut self, reports: &Sender<LoadStats>) -> WorkerEnd {
         let now = self.start.elapsed();
         let open = self.clients.iter().flatten();

@@ -82,7 +82,7 @@ pub(crate) struct Worker<'l> {
     client_stats: Vec<ClientStats>,
     /// Number of clients that are neither done nor lost.
     busy: usize,
-    /// Number of lost connections.
+    /// Number of lost connections, without those that are reconnected.
     lost: usize,
     /// The last event of a connection with data or the end of its stream.
     last_event: Duration,
@@ -97,10 +97,10 @@ pub(crate) struct Worker<'l> {
 /// The final report of a worker.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerEnd {
-    /// Time from the start of the run to the last answer, but at least the duration of a timed run
-    /// or the time until the run was stopped.
+    /// Time from the start of the run to the last answer. If a time limit, a signal or an early end
+    /// stopped the worker, at least the time until then.
     pub(crate) time: Duration,
-    /// Number of lost connections.
+    /// Number of lost connections, without those that are reconnected.
     pub(crate) lost: usize,
     /// Number of connections with an incomplete TLS handshake.
     pub(crate) handshaking: usize,
@@ -173,9 +173,9 @@ impl<'l> Worker<'l> {
         })
     }
 
-    /// Runs until all requests are answered, a timed run and the time to wait for its outstanding
-    /// answers end, no client and no due request is left, or [`Control`] stops it. Sends statistics
-    /// to `reports` about once per second.
+    /// Runs until no client has requests left and no further ones become due, until a timed or
+    /// interrupted run has ended and its outstanding answers have arrived or timed out, or until
+    /// [`Control`] stops the worker. Sends statistics to `reports` about once per second.
     ///
     /// # Errors
     /// Waiting for events failed.
@@ -230,7 +230,7 @@ impl<'l> Worker<'l> {
         self.end.is_some_and(|end| elapsed >= end)
     }
 
-    /// Ends the run after a signal, and publishes the time of the last answer in [`Control`].
+    /// Ends the run after a signal, and publishes the time of the last progress in [`Control`].
     fn watch(&mut self, elapsed: Duration) {
         if self.control.is_interrupted() && !self.interrupted {
             self.interrupted = true;
@@ -266,7 +266,7 @@ impl<'l> Worker<'l> {
         }
     }
 
-    /// Whether nothing is left to send or to wait for.
+    /// Whether nothing is left to send or to wait for, or the time to wait for answers is over.
     fn is_finished(&self, elapsed: Duration) -> bool {
         let Some(end) = self.end.filter(|end| elapsed >= *end) else {
             // In a timed open loop, requests become due until the end, even without a connection.
@@ -296,8 +296,9 @@ impl<'l> Worker<'l> {
         self.schedule.is_some() || self.bursts.is_some()
     }
 
-    /// The timeout of the event queue: until the next report, the end of the run, the next
-    /// scheduled request, step or reconnect, or [`CHECK_EVERY`], whichever comes first.
+    /// The timeout of the event queue: until the next report, the end of the run or of the wait for
+    /// answers, the next step, reconnect, retry or scheduled request (less [`SPIN_TIME`]), or
+    /// [`CHECK_EVERY`], whichever comes first.
     fn wait(&self, elapsed: Duration, reported: Duration) -> Duration {
         let mut wait = (reported + REPORT_EVERY).saturating_sub(elapsed).min(CHECK_EVERY);
         let ended = self.has_ended(elapsed);
@@ -334,7 +335,8 @@ impl<'l> Worker<'l> {
         wait
     }
 
-    /// Handles an event of a connection: reads answers, continues its opening, and sends requests.
+    /// Handles an event of a connection: reads answers, continues its opening, sends requests, and
+    /// starts its reconnect after `--reconnect-interval`.
     fn serve(&mut self, place: usize, arrived: Arrived) {
         let (index, server) = (place / self.servers, place % self.servers);
         let start = self.start;

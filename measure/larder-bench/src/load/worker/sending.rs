@@ -16,8 +16,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Continues a client that has room: sends further requests, or reports to the schedule of the open loop that
-    /// a client is free. Removes a client that is done.
+    /// Continues a client after an event or a pause: removes it if it is done, unblocks a blocked
+    /// schedule if the client is ready, or, in a run without a schedule, sends further requests.
     #[inline]
     pub(super) fn go_on(&mut self, index: usize, elapsed: Duration) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
@@ -141,7 +141,8 @@ impl Worker<'_> {
         began
     }
 
-    /// Sends requests until the client's pipeline is full. Their latency counts from `at`.
+    /// Sends requests until the client's pipeline is full or no request is left. Their latency
+    /// counts from `at` or, in the replay of an open loop, from when they were due.
     fn fill_pipeline(&mut self, index: usize, at: u64) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         if !client.is_ready(self.load) {
@@ -154,7 +155,7 @@ impl Worker<'_> {
         self.send(index);
     }
 
-    /// Sends the output buffers of a client's connections.
+    /// Sends the output buffers of a client's connections, and drops connections that fail.
     #[inline]
     pub(super) fn send(&mut self, index: usize) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };

@@ -57,7 +57,7 @@ pub struct BrokenServer {
     pub port: u16,
     /// Number of accepted connections.
     pub accepted: Arc<AtomicU64>,
-    /// Number of received requests.
+    /// Number of received gets and sets.
     pub requests: Arc<AtomicU64>,
 }
 

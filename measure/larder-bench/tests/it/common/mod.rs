@@ -23,8 +23,9 @@ pub struct Server {
     reserved: Option<ReservedPort>,
 }
 
-/// A port that the system does not assign to other sockets while this exists. A server can still listen on it, because
-/// both sockets allow the reuse of addresses. Without a server, the system refuses connections.
+/// A port that the system does not assign to other sockets while this value exists. A server can
+/// still listen on it, because both sockets allow the reuse of addresses. Without a server, the
+/// system refuses connections.
 pub struct ReservedPort {
     _socket: Socket,
     pub port: u16,
@@ -88,7 +89,8 @@ impl Server {
         self.reserved.take().unwrap()
     }
 
-    /// Waits until a memcached has answered `count` gets and sets, because a load starts late on a busy machine.
+    /// Waits until a memcached has answered `count` gets and sets, because a load starts late on a
+    /// busy machine.
     pub fn await_requests(&self, count: u64) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();

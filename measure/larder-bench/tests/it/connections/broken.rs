@@ -1,5 +1,5 @@
-//! Loads of servers that stop, refuse, close, or answer wrong bytes or nothing. The results must show each of
-//! these failures.
+//! Loads of servers that stop, refuse, close, or answer wrong bytes or nothing. The results must
+//! show each of these failures.
 
 use crate::common::broken_server::{Action, BrokenServer, Request, hit};
 use crate::common::{self, Server, load};
@@ -111,7 +111,8 @@ fn a_server_that_is_too_slow_for_the_rate_is_seen() {
     assert!(offered.lateness.p50 < total.latency.p50 / 10.0, "{:?}", offered.lateness);
 }
 
-/// The same server with bursts of 40 requests: due requests count although they were never sent.
+/// With 5 ms per answer, the server falls behind bursts of 40 requests: due requests count although
+/// they were never sent.
 #[test]
 fn a_server_that_is_too_slow_for_bursts_is_seen() {
     let slow = |request: &Request<'_>| Action::SendAfter(Duration::from_millis(5), request.right());
@@ -125,7 +126,8 @@ fn a_server_that_is_too_slow_for_bursts_is_seen() {
     assert!(total.latency.p50 >= 0.5e6, "{:?}", total.latency);
 }
 
-/// Each quarter of the run adds one of four connections with bursts: 250 requests/s, not 400.
+/// One of four connections with bursts is open at the start, and each further quarter of the run
+/// adds one: on average 250 requests/s are due, not 400.
 #[test]
 fn bursts_of_connections_that_are_not_open_yet_are_not_offered() {
     let server = BrokenServer::start(|request| Action::Send(request.right()));

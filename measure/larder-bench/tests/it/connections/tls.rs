@@ -9,7 +9,8 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A server that answers each line with `END`. Returns its port and the file of its certificate.
+/// Starts a server that answers each line with `END`. Returns the server's port and the file of its
+/// certificate.
 fn server_without_items(name: &str) -> (u16, PathBuf) {
     server_for(usize::MAX, name)
 }
