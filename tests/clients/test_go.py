@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tiers import long
+# The first run compiles Go's standard library: two minutes.
+pytestmark = pytest.mark.long
 
 MODULE = Path(__file__).parent / "go"
 
@@ -28,7 +29,6 @@ def run(package, **environment):
     assert "--- PASS" in done.stdout and "--- SKIP" not in done.stdout, done.stdout
 
 
-# The first run downloads modules and compiles Go's standard library.
 @pytest.mark.timeout(900)
 def test_gomemcache(server):
     run(".", LARDER_ADDRESS=server.address)
@@ -36,7 +36,7 @@ def test_gomemcache(server):
 
 @pytest.mark.timeout(900)
 @pytest.mark.larder
-@pytest.mark.parametrize("kind", ["segment", long("delayed")])
+@pytest.mark.parametrize("kind", ["segment", "delayed"])
 def test_go_redis(start, kind):
     with start(engine=kind, resp=True) as server:
         run("./resp", LARDER_RESP_ADDRESS=f"127.0.0.1:{server.resp_port}")

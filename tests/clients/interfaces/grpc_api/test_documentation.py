@@ -9,7 +9,7 @@ import pytest
 
 from pages import check_block, client_blocks
 
-pytestmark = pytest.mark.larder
+pytestmark = [pytest.mark.larder, pytest.mark.long]
 ROOT = Path(__file__).parents[4]
 
 
