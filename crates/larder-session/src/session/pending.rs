@@ -30,6 +30,9 @@ use std::ops::Range;
 ///  Idle ─▶ DiscardLine | DiscardRequest ─▶ Idle
 ///  Idle ─▶ Dump | KeyScan ─▶ Idle            a command walks over items
 ///  Idle ─▶ Watch                             until the connection closes
+///
+///  Idle | Forward | ScatterGather ─▶ DiscardLine ─▶ Idle   an error within a line
+///  Receive | ForwardUpload ─▶ Discard                      no memory, no leader, or the key has another owner now
 /// ```
 pub(crate) enum Pending<E: Engine> {
     Idle,

@@ -7,12 +7,12 @@ use larder_operations::Histogram;
 
 pub(in crate::stats) const ROWS: &[Row] = &[
     Row::counter("count", Source::Latency(|h| h.count().into()), "Requests that were answered."),
-    quantile_row("p50_us", |h| quantile(h, 0.5), "Time that half of the requests took at most."),
-    quantile_row("p90_us", |h| quantile(h, 0.9), "Time that 90 % of the requests took at most."),
-    quantile_row("p99_us", |h| quantile(h, 0.99), "Time that 99 % of the requests took at most."),
+    quantile_row("p50_us", |h| quantile(h, 0.5), "Median latency."),
+    quantile_row("p90_us", |h| quantile(h, 0.9), "90th percentile of the latency."),
+    quantile_row("p99_us", |h| quantile(h, 0.99), "99th percentile of the latency."),
     quantile_row("p999_us", |h| quantile(h, 0.999), "99.9th percentile of the latency."),
-    quantile_row("max_us", |h| quantile(h, 1.0), "Time that all requests took at most."),
-    quantile_row("mean_us", mean, "Time that the requests took on average."),
+    quantile_row("max_us", |h| quantile(h, 1.0), "Maximum latency."),
+    quantile_row("mean_us", mean, "Mean latency."),
 ];
 
 const fn quantile_row(

@@ -7,24 +7,28 @@ use crate::stats::row::Unit::Bytes;
 use crate::stats::slab_class::SlabClass;
 
 pub(in crate::stats) const CLASS: &[Row] = &[
-    Row::gauge("chunk_size", Slab(|s| s.chunk_size), "Largest item of the class.").unit(Bytes),
-    Row::gauge("chunks_per_page", Slab(|s| s.chunks_per_page), "Chunks that a page of 1 MiB has."),
-    Row::gauge("total_pages", Slab(|s| s.pages), "Pages that memcached would need."),
-    Row::gauge("total_chunks", Slab(SlabClass::chunks), "Chunks of these pages."),
-    Row::gauge("used_chunks", Slab(|s| s.used_chunks), "Chunks that memcached would use."),
+    Row::gauge("chunk_size", Slab(|s| s.chunk_size), "Maximum item size of the class.").unit(Bytes),
+    Row::gauge("chunks_per_page", Slab(|s| s.chunks_per_page), "Chunks in a page of 1 MiB."),
+    Row::gauge("total_pages", Slab(|s| s.pages), "Pages that memcached would need for the items."),
+    Row::gauge("total_chunks", Slab(SlabClass::chunks), "Chunks in these pages."),
+    Row::gauge("used_chunks", Slab(|s| s.used_chunks), "Chunks that the items would use."),
     Row::gauge(
         "free_chunks",
         Slab(|s| s.chunks() - s.used_chunks),
-        "Unused chunks of these pages in memcached.",
+        "Chunks in these pages that would be free.",
     ),
-    Row::constant("free_chunks_end", "0", "There are no pages that are not divided yet."),
+    Row::constant("free_chunks_end", "0", "Every page is divided into chunks."),
     Row::counter("get_hits", Class(|c| &c.get_hits), "Keys that were looked up and found."),
     Row::counter("cmd_set", Class(|c| &c.cmd_set), "Values that were sent to be stored."),
     Row::counter("delete_hits", Class(|c| &c.delete_hits), "Keys that were deleted."),
     Row::counter("incr_hits", Class(|c| &c.incr_hits), "Numbers that were incremented."),
     Row::counter("decr_hits", Class(|c| &c.decr_hits), "Numbers that were decremented."),
-    Row::counter("cas_hits", Class(|c| &c.cas_hits), "Values that were stored for their CAS."),
-    Row::counter("cas_badval", Class(|c| &c.cas_badval), "Values that came with another CAS."),
+    Row::counter("cas_hits", Class(|c| &c.cas_hits), "Stores whose CAS matched."),
+    Row::counter(
+        "cas_badval",
+        Class(|c| &c.cas_badval),
+        "Stores refused because the CAS did not match.",
+    ),
     Row::counter("touch_hits", Class(|c| &c.touch_hits), "Keys whose expiry was changed."),
 ];
 
