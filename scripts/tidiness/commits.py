@@ -11,7 +11,7 @@ START = "77653c0f26f64327ae7b7c727d426c8ead4c08ee"
 SUBJECT_LEN_MAX = 72
 AREAS = {
     "build", "workspace", "docs", "tests", "scripts", "fuzz", "deploy", "ci", "python", "ruby", "c", "clients", "measure",
-    "structure",
+    "structure", "resp",
 }
 SUBJECT = re.compile(r"^([a-z0-9-]+): [a-z0-9`-]")
 
