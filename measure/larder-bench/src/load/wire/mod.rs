@@ -10,8 +10,9 @@ use larder_protocol::answer::{Answer, read_binary, read_resp, read_text};
 use larder_protocol::encode::classic::KeyLine;
 use larder_protocol::encode::{NewItem, NumberedKeys, WireKey, binary, classic, meta, resp};
 use larder_protocol::response::Read;
-use larder_protocol::{Exptime, StoreMode};
+use larder_protocol::{Exptime, RELATIVE_SECS_MAX, StoreMode};
 use larder_target::Protocol;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Encodes requests. Each thread has its own writer, with buffers for keys and values.
 #[derive(Clone, Debug)]
@@ -105,7 +106,7 @@ impl Writer {
     ) {
         let Self { names, value: memory, .. } = self;
         let key = names[usize::from(space)].key(key);
-        let (value, ttl_secs, expiry) = (value.bytes(memory), expiry, Exptime(expiry.into()));
+        let (value, ttl_secs, expiry) = (value.bytes(memory), expiry, exptime(expiry));
         let item = NewItem { expiry, ..NewItem::of(value) };
         match self.protocol {
             Protocol::Text => classic::set(key, &item, false, out),
@@ -117,6 +118,17 @@ impl Writer {
             Protocol::Resp => resp::set(key, value, ttl_secs, out),
         }
     }
+}
+
+/// The expiry of an item that lives for `ttl_secs` seconds; 0 is none.
+#[inline]
+fn exptime(ttl_secs: u32) -> Exptime {
+    // Only longer TTLs depend on the time. The load loop does not read the clock for others.
+    if i64::from(ttl_secs) <= RELATIVE_SECS_MAX {
+        return Exptime(ttl_secs.into());
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    Exptime::after(ttl_secs, now.map_or(0, |now| now.as_secs()))
 }
 
 /// Reads the answer at the start of `bytes`.
@@ -209,6 +221,18 @@ mod tests {
             head(set, 3, 8, 14) + &extras + "<" + "k-7xxx",
         ];
         assert_eq!(written("binary"), expected);
+    }
+
+    #[test]
+    fn expiries_beyond_30_days_are_unix_times() {
+        let load = load(&["-P", "text"]).unwrap();
+        let value = load.space(0).values.draw(7, &mut SmallRng::seed_from_u64(0));
+        let mut out = Vec::new();
+        load.writer().set(0, 7, 30 * 86_400 + 1, &value, &mut out);
+        let line = String::from_utf8(out).unwrap();
+        let expiry: u64 = line.split(' ').nth(3).unwrap().parse().unwrap();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        assert!(expiry > now.as_secs(), "{line}");
     }
 
     #[test]

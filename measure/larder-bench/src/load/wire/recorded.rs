@@ -2,9 +2,10 @@
 
 use crate::load::stats::Kind;
 use crate::load::wire::custom::Response;
+use crate::load::wire::exptime;
+use larder_protocol::StoreMode;
 use larder_protocol::encode::{NewItem, WireKey, binary, classic, meta, resp};
 use larder_protocol::response::{Binary, Read, Resp, Text, read_binary, read_resp, read_text};
-use larder_protocol::{Exptime, StoreMode};
 use larder_target::Protocol;
 use larder_trace::{Operation, Record};
 use rand::rngs::SmallRng;
@@ -12,7 +13,6 @@ use rand::{Rng, SeedableRng};
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hasher};
 use std::num::NonZeroU32;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A recorded request to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl Recorded {
                 meta::arithmetic(key, meta::ArithmeticFlags::NONE, &count(true), out);
             }
             _ => {
-                let (mode, expiry) = (self.mode(), expiry(self.ttl_secs));
+                let (mode, expiry) = (self.mode(), exptime(self.ttl_secs));
                 let options = meta::SetOptions { mode, expiry, ..Default::default() };
                 let value = values.of(&self.key, self.value_len);
                 meta::set(key, &value, meta::SetFlags::NONE, &options, out);
@@ -159,7 +159,7 @@ impl Recorded {
     }
 
     fn item<'v>(&self, value: &'v [u8]) -> NewItem<'v> {
-        NewItem { expiry: expiry(self.ttl_secs), ..NewItem::of(value) }
+        NewItem { expiry: exptime(self.ttl_secs), ..NewItem::of(value) }
     }
 }
 
@@ -182,11 +182,6 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(key);
     hasher.finish()
-}
-
-fn expiry(ttl_secs: u32) -> Exptime {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    Exptime::after(ttl_secs, now.map_or(0, |now| now.as_secs()))
 }
 
 /// Decodes the response at the start of `bytes`. A response that does not match the kind `asked` is
