@@ -338,7 +338,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Number of keys in the range.
+    /// Number of keys in the range. A range has fewer than 2^64 keys.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.maximum - self.minimum + 1

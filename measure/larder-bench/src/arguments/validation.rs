@@ -22,6 +22,9 @@ impl Arguments {
                 "at most the value of --key-maximum",
             ));
         }
+        if self.key_maximum - self.key_minimum == u64::MAX {
+            return Err(wrong("key-maximum", self.key_maximum, "a range of fewer than 2^64 keys"));
+        }
         if self.multi_get == 0 {
             return Err(wrong("multi-get", 0, "at least one key"));
         }

@@ -114,6 +114,10 @@ fn errors_name_the_option() {
         ("--key-pattern R", "--key-pattern R"),
         ("--key-pattern X:R", "two of R Z G S P"),
         ("--key-minimum 5 --key-maximum 4", "--key-minimum 5"),
+        (
+            "--key-minimum 0 --key-maximum 18446744073709551615",
+            "--key-maximum 18446744073709551615: expected a range of fewer than 2^64 keys",
+        ),
         ("--data-size-list 100", "--data-size-list 100"),
         ("--data-size-lognormal 0:1", "--data-size-lognormal"),
         ("--rate 0", "--rate 0"),
