@@ -49,8 +49,8 @@ struct Fields {
 /// default smallest key number 0, and values do not expire by default.
 ///
 /// # Errors
-/// The file cannot be read or is invalid, or two key spaces can have the same keys or the same
-/// rows.
+/// The file cannot be read or is invalid, the shares add up to 0 or to 2^32 or more, or two key
+/// spaces can have the same keys or the same rows.
 pub(crate) fn read(file: &Path, defaults: &Arguments) -> Result<Vec<KeySpace>, String> {
     let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
     let File { key_spaces } = toml::from_str(&text).map_err(|error| error.to_string())?;
@@ -64,8 +64,12 @@ pub(crate) fn read(file: &Path, defaults: &Arguments) -> Result<Vec<KeySpace>, S
             key_space(fields, defaults).map_err(|why| format!("key space `{name}`: {why}"))
         })
         .collect::<Result<_, _>>()?;
-    if spaces.iter().all(|space| space.share == 0) {
+    let shares: u64 = spaces.iter().map(|space| u64::from(space.share)).sum();
+    if shares == 0 {
         return Err("expected a share above 0".to_owned());
+    }
+    if shares > u64::from(u32::MAX) {
+        return Err("expected shares with a sum below 2^32".to_owned());
     }
     check_rows(&spaces)?;
     check_prefixes(&spaces)?;

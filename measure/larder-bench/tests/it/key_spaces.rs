@@ -221,6 +221,11 @@ fn files_that_cannot_be_used_are_refused() {
     check(&one("ratio = \"0:0\""), "ratio: expected sets:gets");
     check(&one("").replace("= 9", "= 0"), "keys must be at least 1");
     check(&one("").replace("= 1", "= 0"), "a share above 0");
+    let half = |name: &str| {
+        let share = format!("= {}", 1_u32 << 31);
+        one("").replace("= 1", &share).replace("\"a\"", &format!("\"{name}\""))
+    };
+    check(&(half("a") + &half("b")), "expected shares with a sum below 2^32");
     check(&one("").replace("\"a\"", "\"a b\""), "a name has letters");
     check(&one("").replace("\"a\"", "\"total\""), "another row");
     check(&format!("{}{}", one(""), one("")), "another row");
