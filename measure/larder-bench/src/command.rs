@@ -41,12 +41,20 @@ pub enum BenchError {
     /// several files, or `standard output`) and the error.
     #[error("cannot write {0}: {1}")]
     Write(String, io::Error),
-    /// A run ended early. Its results until then were written, except with `--find-rate`, which
-    /// writes only the earlier runs, and nothing if the first run ended early.
+    /// A run ended early. Its results until then were written.
     #[error("{reason}; the results cover the time until then")]
     EndedEarly {
         /// The cause.
         reason: String,
+    },
+    /// A run of `--find-rate` ended early. The results of the earlier runs were written; nothing if
+    /// there are none.
+    #[error("{reason}; {}", covered(*complete_runs))]
+    SearchEndedEarly {
+        /// The cause.
+        reason: String,
+        /// Number of earlier runs.
+        complete_runs: usize,
     },
     /// `--find-rate` found no rate. All results were written.
     #[error("no rate keeps the bound of --find-rate")]
@@ -62,6 +70,14 @@ pub enum BenchError {
         /// The most frequent kinds, with their counts.
         kinds: String,
     },
+}
+
+/// The runs of `--find-rate` that the results cover after a run that ended early.
+fn covered(complete_runs: usize) -> &'static str {
+    match complete_runs {
+        0 => "it was the first run, so there are no results",
+        _ => "the results cover the earlier runs",
+    }
 }
 
 /// Performs the runs that `arguments` describe. Writes the table to `out` or to the file of
@@ -169,7 +185,7 @@ fn find_rate(
         let mut progress = progress_line(arguments.quiet, number);
         let mut measured = run_interruptible(&settings, arguments.pid, interrupted, &mut progress)?;
         if let Some(reason) = measured.outcome.ended_early.clone() {
-            return Err(BenchError::EndedEarly { reason });
+            return Err(BenchError::SearchEndedEarly { reason, complete_runs: number - 1 });
         }
         settings.fill = false;
         // Faults of the fill do not count against the first rate.

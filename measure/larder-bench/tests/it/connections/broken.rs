@@ -226,6 +226,17 @@ fn errors_while_keys_are_set_count_in_a_search() {
 }
 
 #[test]
+fn a_search_whose_first_run_ends_early_has_no_results() {
+    let server = BrokenServer::start(|_| Action::Close);
+    let line = "-t 1 -c 2 --find-rate 50:1000 --rate 200 --test-time 10 -q";
+    let line = format!("-s 127.0.0.1 -p {} {line}", server.port);
+    let mut table = Vec::new();
+    let error = bench(&common::arguments(&line), &mut table).unwrap_err().to_string();
+    assert!(error.ends_with("; it was the first run, so there are no results"), "{error}");
+    assert!(table.is_empty(), "{}", table.escape_ascii());
+}
+
+#[test]
 fn each_lost_connection_is_counted_once() {
     let hang_up = |request: &Request<'_>| match (request.connection, request.number) {
         (2, 100..) => Action::Close,
