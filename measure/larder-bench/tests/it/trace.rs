@@ -114,7 +114,7 @@ const ALL_OPERATIONS: &str = "\
     100,a,1,5,7,gets,0\n\
     101,b,1,30,8,add,0\n\
     101,a,1,6,8,replace,100\n\
-    101,a,1,7,8,cas,30\n\
+    101,a,1,20,8,cas,30\n\
     102,b,1,2,8,append,0\n\
     102,b,1,3,8,prepend,0\n\
     102,a,1,7,8,incr,0\n\
@@ -133,7 +133,7 @@ fn the_server_gets_what_was_recorded() {
         "gets a",
         "add b 0 0 30",
         "replace a 0 100 6",
-        "set a 0 30 7",
+        "set a 0 30 20",
         "append b 0 0 2",
         "prepend b 0 0 3",
         "incr a 1",

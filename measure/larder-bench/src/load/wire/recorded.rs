@@ -128,7 +128,7 @@ impl Recorded {
             Operation::Incr => resp::command(&[b"INCR", key.bytes()], out),
             Operation::Decr => resp::command(&[b"DECR", key.bytes()], out),
             _ => {
-                let value = values.of(&self.key, self.value_len);
+                let value = values.of_resp(&self.key, self.value_len);
                 let condition: &[u8] = match self.operation {
                     Operation::Append => {
                         return resp::command(&[b"APPEND", key.bytes(), &value], out);
@@ -348,6 +348,9 @@ const PIECE_LEN: usize = 1 << 20;
 /// bits.
 const NUMBER: &[u8; 20] = b"10101010101010101010";
 
+/// The value of a counter of 20 bytes over RESP, whose counters are signed numbers of 64 bits.
+const SIGNED_NUMBER: &[u8; 20] = b"-1010101010101010101";
+
 impl RecordedValues {
     pub(crate) fn new(random: bool) -> Self {
         let mut pool = vec![b'x'; OFFSETS + PIECE_LEN];
@@ -369,5 +372,10 @@ impl RecordedValues {
             Some(value) => Cow::Borrowed(value),
             None => Cow::Owned(self.pool[start..].iter().copied().cycle().take(len).collect()),
         }
+    }
+
+    /// The value of a key over RESP. A positive number of 20 digits exceeds RESP's counters.
+    fn of_resp(&self, key: &[u8], len: u32) -> Cow<'_, [u8]> {
+        if len == 20 { Cow::Borrowed(SIGNED_NUMBER) } else { self.of(key, len) }
     }
 }
