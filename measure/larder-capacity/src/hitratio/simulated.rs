@@ -59,7 +59,11 @@ pub fn simulate(stream: &Stream, capacity: u64, overheads: Overheads) -> Simulat
 fn play(policy: &mut dyn Policy, stream: &Stream, charged: &[Request]) -> HitStats {
     let mut stats = HitStats::default();
     for (index, (charged, request)) in charged.iter().zip(&stream.requests).enumerate() {
-        let hit = policy.request(charged);
+        let hit = if stream.counted.stores(index) {
+            policy.request(charged)
+        } else {
+            policy.look_up(charged)
+        };
         if index >= stream.counted.first() {
             stats.count(hit, request.size);
         }

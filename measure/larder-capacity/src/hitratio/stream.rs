@@ -33,8 +33,8 @@ pub enum Counted {
     All,
     /// The requests from this index on.
     From(usize),
-    /// The requests from this index on. After a miss, a replay does not set the key; simulated
-    /// caches do.
+    /// The requests from this index on. After a miss, neither a replay nor a simulated cache stores
+    /// the key.
     LookUpsFrom(usize),
 }
 

@@ -22,23 +22,27 @@ impl Lru {
 }
 
 impl Policy for Lru {
-    fn request(&mut self, request: &Request) -> bool {
+    fn look_up(&mut self, request: &Request) -> bool {
         while let Some((key, _)) = self.contents.remove_expired(request.now_ms) {
             self.queue.remove(key);
         }
         let hit = self.contents.get_mut(request.key).is_some();
-        if !hit {
-            if u64::from(request.size) > self.capacity {
-                return false;
-            }
-            self.contents.insert(request, ());
+        if hit {
+            self.queue.push(request.key);
         }
+        hit
+    }
+
+    fn store(&mut self, request: &Request) {
+        if u64::from(request.size) > self.capacity {
+            return;
+        }
+        self.contents.insert(request, ());
         self.queue.push(request.key);
         while self.used() > self.capacity {
             let Some(oldest) = self.queue.pop() else { break };
             self.contents.remove(oldest);
         }
-        hit
     }
 
     fn used(&self) -> u64 {

@@ -69,22 +69,29 @@ fn next_requests(requests: &[Request]) -> Vec<u32> {
 }
 
 impl Policy for Optimum<'_> {
-    fn request(&mut self, request: &Request) -> bool {
+    fn look_up(&mut self, request: &Request) -> bool {
         debug_assert_eq!(self.requests[self.position].key, request.key);
         let next = self.next[self.position];
         self.position += 1;
-        let held = self.contents.get_mut(request.key).map(|entry| entry.expires_ms);
-        if !self.is_requested_before(next, held.unwrap_or(request.expires_ms())) {
-            return self.contents.remove(request.key).is_some();
+        let Some(entry) = self.contents.get_mut(request.key) else { return false };
+        let expires_ms = entry.expires_ms;
+        entry.mark = next;
+        if self.is_requested_before(next, expires_ms) {
+            self.order.push((next, request.key));
+        } else {
+            self.contents.remove(request.key);
         }
-        match self.contents.get_mut(request.key) {
-            Some(entry) => entry.mark = next,
-            None if u64::from(request.size) > self.capacity => return false,
-            None => self.contents.insert(request, next),
+        true
+    }
+
+    fn store(&mut self, request: &Request) {
+        let next = self.next[self.position - 1];
+        let is_wanted = self.is_requested_before(next, request.expires_ms());
+        if is_wanted && u64::from(request.size) <= self.capacity {
+            self.contents.insert(request, next);
+            self.order.push((next, request.key));
+            self.shrink();
         }
-        self.order.push((next, request.key));
-        self.shrink();
-        held.is_some()
     }
 
     fn used(&self) -> u64 {

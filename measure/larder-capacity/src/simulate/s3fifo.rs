@@ -356,19 +356,20 @@ fn lifetime_class(expires_ms: u64, now_ms: u64) -> u8 {
 }
 
 impl Policy for S3Fifo {
-    fn request(&mut self, request: &Request) -> bool {
+    fn look_up(&mut self, request: &Request) -> bool {
         self.remove_expired(request.now_ms);
         let item = self.items.get_mut(request.key as usize);
         let stored = item.and_then(|item| Some((item.segment?, item)));
-        let Some((segment, item)) = stored else {
-            self.insert(request);
-            return false;
-        };
+        let Some((segment, item)) = stored else { return false };
         if item.freq == 0 {
             self.segments[segment as usize].hit_bytes += item.size;
         }
         item.freq = (item.freq + 1).min(FREQ_MAX);
         true
+    }
+
+    fn store(&mut self, request: &Request) {
+        self.insert(request);
     }
 
     fn used(&self) -> u64 {

@@ -111,6 +111,16 @@ fn only_look_ups_are_counted_and_they_store_nothing() {
 }
 
 #[test]
+fn lookups_store_nothing_in_simulated_caches() {
+    let mut stream = workload("zipf", 50, 10).stream("").unwrap();
+    stream.counted = Counted::LookUpsFrom(0);
+    let simulated = simulate(&stream, 64 << 20, OVERHEADS);
+    for stats in [simulated.lru, simulated.s3fifo, simulated.optimum] {
+        assert_eq!((stats.requests, stats.misses), (50, 50));
+    }
+}
+
+#[test]
 fn refused_sets_are_reported() {
     let mut stream = workload("zipf", 50, 10).stream("").unwrap();
     stream.requests.iter_mut().for_each(|request| request.size = 2 << 20);

@@ -140,6 +140,18 @@ fn a_cache_that_holds_all_items_misses_only_new_and_expired_ones() {
     assert_eq!(hits_at_most(&requests, 1000, |_| 1), 3.0);
 }
 
+#[test]
+fn a_lookup_does_not_store_the_item() {
+    let requests = stream(&[1, 2, 1, 2, 1].map(|key| (1, key, 10, 0)));
+    let policies: [&mut dyn Policy; 3] =
+        [&mut Lru::new(1000), &mut s3_fifo(1000), &mut Optimum::new(1000, &requests)];
+    for policy in policies {
+        let mut hits = vec![policy.request(&requests[0])];
+        hits.extend(requests[1..].iter().map(|request| policy.look_up(request)));
+        assert_eq!(hits, [false, false, true, false, true]);
+    }
+}
+
 /// Requests 8,000 keys with items of 300 bytes twice from a cache of 4 MiB, then 300 keys with items of
 /// 10,000 bytes, each twice. Returns the number of small items that the cache still holds.
 fn survivors(size_exponent: f64, threads: usize) -> usize {
