@@ -1,17 +1,24 @@
-"""Rows of the table of targets: figure, limit, results, and whether they are within the limit."""
+"""Rows of the table of targets: figure, limit, results, and whether they are within the limit.
+
+Without results, the row has "not measured" and no verdict."""
 
 # Rows for comparison have no target.
 VERDICT = {True: "yes", False: "**no**", None: ""}
+NOT_MEASURED = "not measured"
 
 
 def beside(what, values, unit=" ×"):
-    return what, "", "; ".join(f"{v:.2f}" for v in values) + unit, None
+    return what, "", "; ".join(f"{v:.2f}" for v in values) + unit if values else NOT_MEASURED, None
 
 
 def at_most(what, limit, values, unit=" ×"):
+    if not values:
+        return what, f"≤ {limit}{unit}", NOT_MEASURED, None
     shown = (f"{v:,}" if isinstance(v, int) else f"{v:.2f}" for v in values)
     return what, f"≤ {limit}{unit}", "; ".join(shown) + unit, max(values) <= limit
 
 
 def at_least(what, limit, values, unit=" ×"):
+    if not values:
+        return what, f"≥ {limit}{unit}", NOT_MEASURED, None
     return what, f"≥ {limit}{unit}", "; ".join(f"{v:.2f}" for v in values) + unit, min(values) >= limit
