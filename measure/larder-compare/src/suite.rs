@@ -256,8 +256,9 @@ impl Suite {
         self.servers.iter().try_for_each(Server::check)?;
         // The short form may have another number of runs than the --run-count of a load.
         let short = self.clone().quick();
-        self.workloads.iter().try_for_each(|workload| workload.check(Some(self.runs)))?;
-        short.workloads.iter().try_for_each(|workload| workload.check(None))?;
+        let check = |workload: &Workload, runs| workload.check(&self.servers, runs);
+        self.workloads.iter().try_for_each(|workload| check(workload, Some(self.runs)))?;
+        short.workloads.iter().try_for_each(|workload| check(workload, None))?;
         Ok(())
     }
 }
@@ -318,7 +319,7 @@ impl Workload {
         if only_fills { &suite.pipelines[..1] } else { &suite.pipelines }
     }
 
-    fn check(&self, runs: Option<usize>) -> Result<(), String> {
+    fn check(&self, servers: &[Server], runs: Option<usize>) -> Result<(), String> {
         distinct("phase", self.phases.iter().map(|phase| &phase.name))?;
         if self.measured().next().is_none() {
             return Err(format!("workload `{}`: every phase is a warm-up", self.name));
@@ -330,7 +331,8 @@ impl Workload {
                 (Some(load), None) => {
                     let load = arguments(load, &Values::examples(&LOAD_PLACEHOLDERS));
                     let load = load.and_then(|load| check_load(load, runs)).map_err(wrong)?;
-                    phase.restart.map_or(Ok(()), |restart| restart.check(&load)).map_err(wrong)?;
+                    let check = |restart: Restart| restart.check(&load, servers);
+                    phase.restart.map_or(Ok(()), check).map_err(wrong)?;
                 }
                 (None, Some(_)) if !phase.warm_up && phase.restart.is_none() => {}
                 _ => return Err(wrong("needs either load or fill".to_owned())),
@@ -342,8 +344,8 @@ impl Workload {
 
 impl Restart {
     /// Checks that the load lasts beyond the restart, does not set its items first (`--fill`), and uses
-    /// a protocol of memcached without TLS and login, like the check of the items.
-    fn check(&self, load: &Settings) -> Result<(), String> {
+    /// a protocol of memcached on all servers without TLS and login, like the check of the items.
+    fn check(&self, load: &Settings, servers: &[Server]) -> Result<(), String> {
         let Stop::After(time) = load.stop else {
             return Err("a restart needs a load with --test-time".to_owned());
         };
@@ -353,10 +355,15 @@ impl Restart {
         if load.fill {
             return Err("a restart needs keys of an earlier phase, not --fill".to_owned());
         }
-        if load.protocol == Protocol::Resp || load.tls.is_some() || load.login.is_some() {
-            return Err(
-                "a restart needs one of memcached's protocols, without TLS and login".to_owned()
-            );
+        if load.tls.is_some() || load.login.is_some() {
+            return Err("a restart needs a load without TLS and login".to_owned());
+        }
+        let on_resp = |server: &&Server| server.protocol.unwrap_or(load.protocol) == Protocol::Resp;
+        if let Some(server) = servers.iter().find(on_resp) {
+            return Err(format!(
+                "a restart needs one of memcached's protocols, but server `{}` has resp",
+                server.name
+            ));
         }
         Ok(())
     }

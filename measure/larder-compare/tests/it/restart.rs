@@ -82,6 +82,8 @@ fn restarts_that_cannot_be_measured_are_refused() {
         let error = load(wrong).unwrap_err();
         assert!(error.contains("a restart"), "{wrong}: {error}");
     }
+    let on_resp = suite("", "protocol = \"resp\"", "TERM", "--test-time 3");
+    assert!(Suite::parse(&on_resp).unwrap_err().contains("but server `it` has resp"));
     assert!(Suite::parse(&suite("", "restart_pause_secs = 100", "TERM", "--test-time 3")).is_err());
     assert!(Suite::parse(&suite("", "", "STOP", "--test-time 3")).is_err());
 }
