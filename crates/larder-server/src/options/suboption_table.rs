@@ -265,7 +265,7 @@ pub(super) const TABLE: &[Row] = &{
         set(
             "ext_threads",
             Number(1..=256, "ext_threads must be 1 to 256"),
-            "reader threads on systems without io_uring (default: 8)",
+            "threads that read for HTTP, gRPC and the Tokio runtimes, and for all protocols without io_uring (default: 8)",
             |o, v| o.flash.threads = v.bytes(1),
         ),
         set(

@@ -24,7 +24,7 @@ pub(in crate::stats) const LOOKUPS: &[Row] = &[
     Row::counter(
         "get_aborted_extstore",
         Server(|s| total(s, |f| f.get_aborted)),
-        "Reads from flash whose connection closed before they completed.",
+        "Reads from flash that were aborted to free their memory or their page, or because they took too long.",
     )
     .metric("larder_flash_reads_aborted_total", &[])
     .shown(FLASH),
@@ -311,8 +311,7 @@ pub(in crate::stats) const PAGE: &[Row] = &[
     Row::gauge(
         "bucket",
         Page(|page| page.bucket.into()),
-        "Contents of the page, by memcached's numbers: 0 for evicted items, 1 for rewritten ones, 3 for \
-         those that expire soon.",
+        "Contents of the page, by memcached's numbers: 0 for evicted items, 3 for those that expire soon.",
     ),
     Row::constant("free_bucket", "0", "Free pages are used for all items."),
 ];
