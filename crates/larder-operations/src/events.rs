@@ -1,7 +1,8 @@
 //! Events for observers. An operation on a key reports its lookup result once, after it took
 //! effect. A second event reports the outcome of a store, the removal of a live item, or the item
-//! that a lookup or [`OpContext::count`](crate::OpContext::count) has created. Other changes, such
-//! as those of a number or an expiry, have no event. A refused operation may report the refusal
+//! that a lookup, [`OpContext::count`](crate::OpContext::count) or
+//! [`OpContext::add`](crate::OpContext::add) has created. Other changes, such as those of a number
+//! or an expiry, have no event. A refused operation may report the refusal
 //! alone, or nothing. [`OpContext::set`](crate::OpContext::set) reports nothing.
 
 use crate::{Limits, StoreKind, StoreOutcome};
@@ -108,7 +109,7 @@ pub enum Event<'e> {
 }
 
 impl<'e> Event<'e> {
-    /// The event of an item that a lookup, increment or decrement has created.
+    /// The event of an item that a lookup, an increment, a decrement or an addition has created.
     pub(crate) fn created(
         key: &'e [u8],
         cas: u64,

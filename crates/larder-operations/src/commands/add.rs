@@ -3,8 +3,8 @@
 
 use crate::{Event, LookupResult, OpContext};
 use larder_store::{
-    Attributes, Change, Engine, HashedKey, Item, Lease, Lookup, NewCas, NewTags, NewValue, Refusal,
-    Value,
+    Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewTags, NewValue,
+    Refusal, Value,
 };
 
 /// The outcome of [`OpContext::add`].
@@ -38,10 +38,10 @@ impl<E: Engine> OpContext<'_, E> {
                 }
             }
         });
-        let added = match updated {
-            Ok(updated) => updated.result,
+        let (added, cas) = match updated {
+            Ok(updated) => (updated.result, updated.cas),
             Err(Refusal::Pending) => return AddOutcome::Pending,
-            Err(_) => AddOutcome::OutOfMemory,
+            Err(_) => (AddOutcome::OutOfMemory, 0),
         };
         if let AddOutcome::Number(_) = added {
             let thread = &self.counters.thread;
@@ -53,7 +53,16 @@ impl<E: Engine> OpContext<'_, E> {
                 None => thread.incr_misses.add(1),
             }
         }
-        self.notify(|| [Some(Event::Fetched { key: key.bytes, found }), None]);
+        self.notify(|| {
+            let created = match (added, found.class()) {
+                (AddOutcome::Number(number), None) => {
+                    let len = digits_of(number).1.into();
+                    Some(Event::created(key.bytes, cas, Expiry::Never, len, self.now, limits))
+                }
+                _ => None,
+            };
+            [Some(Event::Fetched { key: key.bytes, found }), created]
+        });
         added
     }
 }

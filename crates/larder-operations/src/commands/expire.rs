@@ -85,7 +85,17 @@ impl<E: Engine> OpContext<'_, E> {
             Some(class) => self.counters.class(Some(class), |class| class.touch_hits.add(1)),
             None => self.counters.thread.touch_misses.add(1),
         }
-        self.notify(|| [Some(Event::Fetched { key: key.bytes, found }), None]);
+        self.notify(|| {
+            let removed = match (outcome, found) {
+                (ExpireOutcome::Changed, LookupResult::Live { class, value_len })
+                    if op.expiry.is_past(now) =>
+                {
+                    Some(Event::Removed { key: key.bytes, class, value_len })
+                }
+                _ => None,
+            };
+            [Some(Event::Fetched { key: key.bytes, found }), removed]
+        });
         outcome
     }
 }

@@ -500,7 +500,7 @@ fn sets_are_watched_logged_in_and_kept_for_exec() {
     let server = Server::larderd(&["-l", "proto[resp]:127.0.0.1"]);
     let mut watcher = TcpStream::connect(("127.0.0.1", server.ports()[0])).unwrap();
     watcher.set_read_timeout(Some(TIMEOUT)).unwrap();
-    watcher.write_all(b"watch mutations\r\n").unwrap();
+    watcher.write_all(b"watch mutations deletions\r\n").unwrap();
     let mut lines = BufReader::new(watcher).lines().map(Result::unwrap);
     assert_eq!(lines.next().as_deref(), Some("OK"));
     assert_eq!(
@@ -509,6 +509,11 @@ fn sets_are_watched_logged_in_and_kept_for_exec() {
     );
     let line = lines.next().unwrap();
     assert!(line.contains("type=item_store key=key status=stored cmd=set"), "{line}");
+    assert_eq!(inline(&server, "INCR n\r\nINCR n\r\nEXPIRE n 0"), ":1\r\n:2\r\n:1\r\n");
+    let line = lines.next().unwrap();
+    assert!(line.contains("type=item_store key=n status=stored cmd=add"), "{line}");
+    let line = lines.next().unwrap();
+    assert!(line.contains("type=deleted key=n cmd=delete"), "{line}");
     let scratch = Scratch::new("passwords");
     let file = scratch.path("file");
     std::fs::write(&file, "user:secret\n").unwrap();
