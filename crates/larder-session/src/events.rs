@@ -71,6 +71,11 @@ impl<H: Host> Observer for RequestObserver<'_, H> {
                 self.log(Streams::FETCHERS, &line);
             }
             Event::Stored { key, outcome, kind, ttl, class, value_len: size } => {
+                // A refused store has no event of its lookup. memcached counts the set before it
+                // allocates the item.
+                if matches!(outcome, StoreOutcome::TooLarge | StoreOutcome::OutOfMemory) {
+                    self.count_prefix(key, LookupResult::Nothing);
+                }
                 let (status, command) = (status(outcome), command(kind));
                 let (ttl, class) = (ttl.unwrap_or(0), class + 1);
                 let line = ItemLine::Store { key, status, command, ttl, class, client, size };
