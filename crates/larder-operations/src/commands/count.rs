@@ -54,9 +54,9 @@ pub enum ArithmeticOutcome {
     Exists,
     /// The item's value is not a number.
     NonNumeric,
-    /// There is no memory for the new number.
+    /// There is no memory for the new number, or to read the item from slower storage.
     OutOfMemory {
-        /// Whether creating the item failed, rather than changing it.
+        /// Whether creating the item failed, rather than reading or changing it.
         creating: bool,
     },
     /// The item is on slower storage: repeat the operation.
@@ -68,8 +68,11 @@ impl<E: Engine> OpContext<'_, E> {
     pub fn count(&mut self, key: HashedKey<'_>, op: &Count<'_>) -> ArithmeticOutcome {
         let limits = self.limits;
         let mut found = LookupResult::Nothing;
+        // Stays false if the engine has no memory to read an existing item from slower storage.
+        let mut creating = false;
         let updated = self.engine.update(key, &mut None, |item| {
             found = LookupResult::of(&item, key.bytes.len(), limits);
+            creating = found.class().is_none();
             match item {
                 Lookup::Hit(item) => op.decide(item),
                 _ => op.create(),
@@ -83,7 +86,7 @@ impl<E: Engine> OpContext<'_, E> {
                 other => other,
             },
             Err(Refusal::Pending) => return ArithmeticOutcome::Pending,
-            Err(_) => ArithmeticOutcome::OutOfMemory { creating: found.class().is_none() },
+            Err(_) => ArithmeticOutcome::OutOfMemory { creating },
         };
         let thread = &self.counters.thread;
         match counted {
