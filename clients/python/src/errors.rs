@@ -20,7 +20,7 @@ create_exception!(
     larder_client,
     MemcacheClientError,
     MemcacheError,
-    "The server refused the request. A retry cannot succeed."
+    "The server or the client refused the request. A retry cannot succeed."
 );
 create_exception!(
     larder_client,

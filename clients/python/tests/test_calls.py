@@ -260,6 +260,9 @@ def test_administration(server, client):
     assert settings[b"growth_factor"] == 1.25 and settings[b"umask"] == 0o700
     assert client.raw_command("mn") == b"MN"
     assert client.raw_command(b"get key", "END\r\n") == b"VALUE key 0 1\r\nx\r\n"
+    client.set("key", "ERROR x")
+    assert client.raw_command("mg key v", "ERROR x\r\n") == b"VA 7\r\n"
+    client.set("key", "x")
     with pytest.raises(MemcacheUnknownCommandError):
         client.raw_command("no-such-command")
     with pytest.raises(MemcacheClientError):
@@ -319,7 +322,7 @@ def test_unsupported_arguments_are_refused():
     with pytest.raises(ValueError, match="lock_generator"):
         PooledClient("localhost", lock_generator=object)
     for size in [-1, 1.5, "1"]:
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="or 0 or None for no pool"):
             PooledClient("localhost", max_pool_size=size)
     with pytest.raises(ValueError):
         Client("localhost", timeout=-1)

@@ -99,6 +99,13 @@ def test_a_pool_without_a_free_connection_is_a_timeout():
         assert fake.accepted == 1
 
 
+def test_an_administrative_command_that_is_not_answered_is_ambiguous():
+    with Fake(CLOSE) as fake:
+        with pytest.raises(MemcacheUnexpectedCloseError) as raised:
+            Client(fake.address, **PATIENT).raw_command("cache_memlimit 64")
+        assert raised.value.is_ambiguous is True
+
+
 def test_exceptions_are_misses_with_ignore_exc():
     with Fake(b"NONSENSE\r\n", CLOSE, b"NONSENSE\r\n", b"NONSENSE\r\n") as fake:
         client = PooledClient(fake.address, ignore_exc=True, **PATIENT)

@@ -35,16 +35,31 @@ def _exchange(client: BaseClient, command: bytes, is_complete: Callable[[bytes],
     """Sends a command. Returns the reply as soon as `is_complete` accepts it, and raises an exception for an error
     reply."""
     answer = b""
+    # The start of the first line that has not been checked for an error.
+    unchecked = 0
     with _connect(client) as connected:
         connected.sendall(command + b"\r\n")
         while not is_complete(answer):
             piece = connected.recv(1 << 16)
             if not piece:
-                raise MemcacheUnexpectedCloseError("connection closed by the server")
+                error = MemcacheUnexpectedCloseError("connection closed by the server")
+                error.is_ambiguous = True
+                raise error
             answer += piece
-            if answer.endswith(b"\r\n"):
-                _raise_error(answer.splitlines()[-1], command)
+            while (end := answer.find(b"\r\n", unchecked)) >= 0:
+                line = answer[unchecked:end]
+                _raise_error(line, command)
+                unchecked = end + 2 + _value_len(line)
     return answer
+
+
+def _value_len(line: bytes) -> int:
+    """Returns the length of the value that follows a line, with the end of its line; 0 if no value follows."""
+    words = line.split(b" ")
+    place = {b"VALUE": 3, b"VA": 1}.get(words[0])
+    if place is None or len(words) <= place or not words[place].isdigit():
+        return 0
+    return int(words[place]) + 2
 
 
 def _raise_error(line: bytes, command: bytes) -> None:

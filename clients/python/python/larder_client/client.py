@@ -212,7 +212,7 @@ class PooledClient(_Client):
         # size of 0 is like None.
         max_pool_size = max_pool_size or (_POOL_SIZE_MAX if pool_idle_timeout else None)
         if max_pool_size is not None and (not isinstance(max_pool_size, int) or max_pool_size < 0):
-            raise ValueError('"max_pool_size" must be a positive integer')
+            raise ValueError('"max_pool_size" must be a positive integer, or 0 or None for no pool')
         self._set_up(
             server,
             serde,

@@ -5,9 +5,9 @@ A call raises `TimeoutError`, which is also `socket.timeout`, when a time limit 
 the connection fails otherwise. The attribute `is_ambiguous` of these exceptions and of every `MemcacheError` says
 whether the requested change may have happened.
 
-Administrative commands do not set `is_ambiguous`: the exceptions derived from `MemcacheError` have its default, False,
-even if the command may have been executed, and each `OSError` lacks it. These commands are `stats`, `cache_memlimit`,
-`raw_command` and `shutdown` of the clients for threads.
+Administrative commands set `is_ambiguous` only if the server has closed the connection: it is True then, and False for
+error replies. Each `OSError` of these commands lacks it. They are `stats`, `cache_memlimit`, `raw_command` and
+`shutdown` of the clients for threads.
 """
 
 from ._native import (
