@@ -125,6 +125,14 @@ pub(crate) fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenEr
     if found.is_empty() { Err(bad()) } else { Ok(found) }
 }
 
+/// The port of `*` or `*:PORT`, which stand for all addresses; `None` for other text. `port` is the default.
+pub(super) fn wildcard_port(text: &str, port: u16) -> Option<u16> {
+    match text.strip_prefix('*')? {
+        "" => Some(port),
+        rest => rest.strip_prefix(':')?.parse().ok(),
+    }
+}
+
 /// Splits an address into host and port; `port` is the default.
 pub(super) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16), ListenError> {
     let bare = without_brackets(text);
@@ -183,6 +191,16 @@ mod tests {
         for entry in ["proto[]:host", "proto[text]:host", "notls:proto[proxy]:host"] {
             let refused = Entry::parse(entry).unwrap_err().to_string();
             assert!(refused.contains("ascii, binary"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_all_addresses() {
+        for (text, port) in [("*", Some(1)), ("*:7", Some(7)), ("*:0", Some(0))] {
+            assert_eq!(wildcard_port(text, 1), port, "{text}");
+        }
+        for text in ["", "**", "*:", "*:65536", "*7", "host", "127.0.0.1:7"] {
+            assert_eq!(wildcard_port(text, 1), None, "{text}");
         }
     }
 

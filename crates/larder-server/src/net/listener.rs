@@ -1,7 +1,7 @@
 //! Listening sockets for TCP and unix clients, and their names in memcached's form.
 
 use crate::net::dialect;
-use crate::net::entry::{Service, entries, resolve};
+use crate::net::entry::{Service, entries, resolve, wildcard_port};
 use crate::net::listen_error::ListenError;
 use crate::options::Options;
 use crate::process::platform;
@@ -105,8 +105,8 @@ fn named(transport: &str, address: SocketAddr) -> String {
 /// Binds the unix socket of `-s`, or without `-s` the TCP sockets of `-p` and `-l`.
 ///
 /// # Errors
-/// [`ListenError`] for the first address that is invalid or cannot be bound, or if `-l` has none. For `*`, missing IPv6
-/// support is not an error.
+/// [`ListenError`] for the first address that is invalid or cannot be bound, or if `-l` has none. For `*` and `*:PORT`,
+/// missing IPv6 support is not an error.
 pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     let (backlog, usual) =
         (options.listen_backlog, Service::Memcached { opening: dialect::opening(options) });
@@ -127,7 +127,7 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     for entry in entries(&options.listen) {
         let entry = entry?;
         let (security, service) = (entry.security, entry.service(options)?);
-        if entry.text == "*" {
+        if let Some(port) = wildcard_port(entry.text, port) {
             listeners.extend(bind_everywhere(port, backlog, security, service)?);
             continue;
         }
@@ -147,7 +147,14 @@ fn bind_resp(options: &Options) -> Result<Vec<Listener>, ListenError> {
     for entry in entries(&options.listen) {
         let entry = entry?;
         let service = entry.service(options)?;
-        if entry.text == "*" || !matches!(service, Service::Resp { .. }) {
+        if !matches!(service, Service::Resp { .. }) {
+            continue;
+        }
+        if let Some(port) = wildcard_port(entry.text, 0) {
+            if port != 0 {
+                let (backlog, security) = (options.listen_backlog, entry.security);
+                listeners.extend(bind_everywhere(port, backlog, security, service)?);
+            }
             continue;
         }
         for address in resolve(entry.text, 0)?.into_iter().filter(|address| address.port() != 0) {

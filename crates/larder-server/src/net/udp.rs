@@ -10,7 +10,7 @@
 
 use crate::connection::{Buffers, IoBytes, NextAction};
 use crate::net::dialect;
-use crate::net::entry::{Entry, entries, resolve};
+use crate::net::entry::{Entry, entries, resolve, wildcard_port};
 use crate::net::listen_error::ListenError;
 use crate::net::listener::udp_name;
 use crate::options::Options;
@@ -53,7 +53,7 @@ pub fn bind_all(options: &Options) -> Result<Vec<UdpSocket>, ListenError> {
     let mut sockets = Vec::new();
     for entry in entries(&options.listen) {
         let Entry { text, .. } = entry?;
-        if text == "*" {
+        if let Some(port) = wildcard_port(text, port) {
             sockets.extend(bind_pair(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED, port)?);
             continue;
         }

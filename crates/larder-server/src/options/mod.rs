@@ -53,7 +53,7 @@ pub struct Options {
     )]
     pub port: i32,
 
-    /// Addresses to listen on: HOST, HOST:PORT, [V6]:PORT or *, with optional prefixes [default: *]
+    /// Addresses to listen on: HOST, HOST:PORT, [V6]:PORT, * or *:PORT, with optional prefixes [default: *]
     ///
     /// Prefixes, in this order: notls:, mtls: or btls: (with -Z: no TLS, TLS with a client certificate, TLS without
     /// one); proto[ascii]:, proto[binary]:, proto[negotiating]: (override -B) or proto[resp]: (Redis).
