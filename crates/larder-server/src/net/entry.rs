@@ -133,6 +133,14 @@ pub(super) fn wildcard_port(text: &str, port: u16) -> Option<u16> {
     }
 }
 
+/// Checks an address of `-l` without resolving its name. Returns its port; `port` is the default.
+pub(super) fn checked_port(text: &str, port: u16) -> Result<u16, ListenError> {
+    match wildcard_port(text, port) {
+        Some(port) => Ok(port),
+        None => host_and_port(text, port).map(|(_, port)| port),
+    }
+}
+
 /// Splits an address into host and port; `port` is the default.
 pub(super) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16), ListenError> {
     let bare = without_brackets(text);

@@ -1,6 +1,6 @@
 //! The sockets of metrics, HTTP, gRPC and replication, and the port file.
 
-use crate::net::entry::{addresses_of, entries, host_and_port, resolve, security_of};
+use crate::net::entry::{addresses_of, host_and_port, resolve, security_of};
 use crate::net::listen_error::ListenError;
 use crate::net::listener::Listener;
 use crate::options::Options;
@@ -91,20 +91,25 @@ pub fn bind_replication(options: &Options) -> Result<Vec<TcpListener>, ListenErr
     addresses_of(text, REPLICATION_PORT)?.into_iter().map(bind_unblocking).collect()
 }
 
-/// Checks the entries of `-l` and the addresses of the gateway, without resolving names or binding anything.
+/// Checks the addresses of the gateway and of replication, without resolving names or binding anything.
 ///
 /// # Errors
-/// [`ListenError`] for the first invalid entry.
+/// [`ListenError`] for the first invalid address.
 pub fn check(options: &Options) -> Result<(), ListenError> {
-    entries(&options.listen).try_for_each(|entry| entry?.service(options).map(drop))?;
     if let Some(text) = &options.metrics_listen {
         host_and_port(text, METRICS_PORT)?;
     }
     for text in [&options.http_listen, &options.grpc_listen].into_iter().flatten() {
         let (_, address) = security_of(options, text)?;
-        if address.parse::<u16>().is_err() {
-            host_and_port(address, 0)?;
-        }
+        check_address(address)?;
+    }
+    options.replicate_on.as_deref().map_or(Ok(()), check_address)
+}
+
+/// Checks an address that can be a bare port.
+fn check_address(text: &str) -> Result<(), ListenError> {
+    if text.parse::<u16>().is_err() {
+        host_and_port(text, 0)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Listening sockets for TCP and unix clients, and their names in memcached's form.
 
 use crate::net::dialect;
-use crate::net::entry::{Service, entries, resolve, wildcard_port};
+use crate::net::entry::{Service, checked_port, entries, resolve, wildcard_port};
 use crate::net::listen_error::ListenError;
 use crate::options::Options;
 use crate::process::platform;
@@ -139,6 +139,37 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
         return Err(ListenError::NoAddress);
     }
     Ok(listeners)
+}
+
+/// Checks the addresses that [`bind_all`] binds, without resolving names or binding anything. Returns the TLS
+/// requirements of each address.
+///
+/// # Errors
+/// [`ListenError`] for the first invalid address, or if `-l` has none.
+pub fn check(options: &Options) -> Result<Vec<Security>, ListenError> {
+    if options.unix_socket.is_some() {
+        return Ok(vec![Security::Plain]);
+    }
+    let port = port(options);
+    if port.is_some() && options.listen.is_empty() {
+        return Ok(vec![Security::Usual]);
+    }
+    let mut securities = Vec::new();
+    for entry in entries(&options.listen) {
+        let entry = entry?;
+        let service = entry.service(options)?;
+        let is_bound = match (port, service) {
+            (Some(port), _) => checked_port(entry.text, port).map(|_| true)?,
+            // See `bind_resp`.
+            (None, Service::Resp { .. }) => checked_port(entry.text, 0)? != 0,
+            (None, Service::Memcached { .. }) => false,
+        };
+        securities.extend(is_bound.then_some(entry.security));
+    }
+    if port.is_some() && securities.is_empty() {
+        return Err(ListenError::NoAddress);
+    }
+    Ok(securities)
 }
 
 /// Binds the addresses of RESP that have a port of their own: `-p 0` disables only memcached's protocols over TCP.

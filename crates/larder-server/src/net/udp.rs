@@ -10,7 +10,7 @@
 
 use crate::connection::{Buffers, IoBytes, NextAction};
 use crate::net::dialect;
-use crate::net::entry::{Entry, entries, resolve, wildcard_port};
+use crate::net::entry::{Entry, checked_port, entries, resolve, wildcard_port};
 use crate::net::listen_error::ListenError;
 use crate::net::listener::udp_name;
 use crate::options::Options;
@@ -62,6 +62,23 @@ pub fn bind_all(options: &Options) -> Result<Vec<UdpSocket>, ListenError> {
         }
     }
     Ok(sockets)
+}
+
+/// Checks the addresses that [`bind_all`] binds, without resolving names or binding anything. Returns whether there
+/// are any.
+///
+/// # Errors
+/// [`ListenError`] for the first invalid address.
+pub fn check(options: &Options) -> Result<bool, ListenError> {
+    if options.udp_port == 0 || options.unix_socket.is_some() {
+        return Ok(false);
+    }
+    let mut is_bound = options.listen.is_empty();
+    for entry in entries(&options.listen) {
+        checked_port(entry?.text, 0)?;
+        is_bound = true;
+    }
+    Ok(is_bound)
 }
 
 /// Binds both address families on one port. Omits IPv6 if its bind fails, unless the port is in use.

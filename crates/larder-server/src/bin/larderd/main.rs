@@ -10,9 +10,8 @@ mod sockets;
 
 use clap::error::ErrorKind;
 use engine::start;
-use failure::{EX_OSERR, Failure};
+use failure::Failure;
 use larder_server::log::verbosity::Verbosity;
-use larder_server::net::gateway_sockets;
 use larder_server::options::{Options, OptionsError};
 use larder_server::process::version;
 use std::fmt::Display;
@@ -32,9 +31,9 @@ fn main() -> ExitCode {
         return print(LICENCE);
     }
     if options.check_config {
-        return match gateway_sockets::check(&options) {
+        return match sockets::check(&options) {
             Ok(()) => print("The options are valid."),
-            Err(error) => fail(EX_OSERR, error),
+            Err(Failure { status, message }) => fail(status, message),
         };
     }
     let verbosity = Verbosity::start_log(options.verbosity());

@@ -2,6 +2,7 @@
 
 use super::failure::{EX_OSERR, EX_USAGE, Failure, failure};
 use larder_server::net::gateway_sockets::{self, GatewaySocket, GatewaySockets};
+use larder_server::net::listen_error::ListenError;
 use larder_server::net::listener::{self, Listener};
 use larder_server::net::{activation, udp};
 use larder_server::options::Options;
@@ -20,6 +21,22 @@ pub(crate) struct BoundSockets {
     pub(crate) followers: Vec<TcpListener>,
 }
 
+/// Refuses the options that [`bind`] and [`start_tls`] refuse without sockets that systemd passes. Resolves no names,
+/// binds nothing and reads no files.
+pub(crate) fn check(options: &Options) -> Result<(), Failure> {
+    let os = |error: ListenError| failure(EX_OSERR)(&error);
+    let securities = listener::check(options).map_err(os)?;
+    let has_udp = udp::check(options).map_err(os)?;
+    if securities.is_empty() && !has_udp {
+        return Err(no_address());
+    }
+    gateway_sockets::check(options).map_err(os)?;
+    if !options.enable_ssl && securities.into_iter().any(requires_tls) {
+        return Err(needs_tls());
+    }
+    Ok(())
+}
+
 /// Binds all sockets. Sockets that systemd passes replace the TCP and unix sockets of the options. They serve
 /// memcached's protocols, so RESP then has no address. The UDP, gateway and replication sockets always come from the
 /// options.
@@ -32,7 +49,7 @@ pub(crate) fn bind(options: &Options) -> Result<BoundSockets, Failure> {
     };
     let udp = udp::bind_all(options).map_err(|error| os(&error))?;
     if listeners.is_empty() && udp.is_empty() {
-        return Err(failure(EX_USAGE)(&"no address to listen on; give -p, -U, -l or -s"));
+        return Err(no_address());
     }
     let gateway = GatewaySockets::bind(options).map_err(|error| os(&error))?;
     let followers = gateway_sockets::bind_replication(options).map_err(|error| os(&error))?;
@@ -54,13 +71,22 @@ pub(crate) fn start_tls(
         let tls = Tls::new(options.suboptions.tls.clone(), securities);
         return tls.map(|tls| Some(Arc::new(tls))).map_err(|error| failure(EX_USAGE)(&error));
     }
-    let secure = |listener: &Listener| {
-        matches!(listener.security(), Security::Anonymous | Security::Certified)
-    };
-    if listeners.iter().any(secure) {
-        return Err(failure(EX_USAGE)(&"mtls: and btls: need -Z"));
+    if listeners.iter().map(Listener::security).any(requires_tls) {
+        return Err(needs_tls());
     }
     Ok(None)
+}
+
+fn requires_tls(security: Security) -> bool {
+    matches!(security, Security::Anonymous | Security::Certified)
+}
+
+fn no_address() -> Failure {
+    failure(EX_USAGE)(&"no address to listen on; give -p, -U, -l or -s")
+}
+
+fn needs_tls() -> Failure {
+    failure(EX_USAGE)(&"mtls: and btls: need -Z")
 }
 
 /// Whether the server serves clients on other machines without requiring a certificate.

@@ -116,6 +116,24 @@ fn a_dialect_without_logins_is_refused_when_logins_are_required() {
 }
 
 #[test]
+fn options_without_a_usable_address_are_refused() {
+    for (options, status) in [
+        (&["-p", "0"][..], 64),
+        (&["-p", "0", "-l", "127.0.0.1:1"], 64),
+        (&["-p", "0", "-l", "proto[resp]:*"], 64),
+        (&["-p", "-1", "-l", ""], 71),
+        (&["-p", "-1", "-l", "127.0.0.1:65536"], 71),
+        (&["-p", "-1", "-l", "mtls:127.0.0.1"], 64),
+    ] {
+        let output = larderd(options);
+        assert_eq!(output.status.code(), Some(status), "{options:?}: {}", stderr(&output));
+        let checked = larderd(&[&["--check-config"], options].concat());
+        assert_eq!(checked.status.code(), Some(status), "{options:?}");
+        assert_eq!(stderr(&checked), stderr(&output), "{options:?}");
+    }
+}
+
+#[test]
 fn addresses_of_the_gateway_are_checked_before_the_start() {
     for options in [
         ["--http-listen", "127.0.0.1:port"].as_slice(),
