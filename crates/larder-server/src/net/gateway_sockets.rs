@@ -7,6 +7,7 @@ use crate::options::Options;
 use crate::tls::Security;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
 
 /// The default port of metrics, which Prometheus assigns to memcached's exporter.
 const METRICS_PORT: u16 = 9150;
@@ -138,7 +139,7 @@ fn bind_unblocking(address: SocketAddr) -> Result<TcpListener, ListenError> {
 /// Does nothing without this variable, or if no socket has a port.
 ///
 /// # Errors
-/// Writing the file failed.
+/// Writing the file failed. The message names the variable and the file.
 pub fn write_port_file(
     listeners: &[Listener],
     udp: &[UdpSocket],
@@ -165,6 +166,11 @@ pub fn write_port_file(
     }
     let mut temporary = path.clone();
     temporary.push(".lck");
-    std::fs::write(&temporary, text)?;
-    std::fs::rename(&temporary, &path)
+    let written =
+        std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, &path));
+    written.map_err(|error| {
+        let path = Path::new(&path).display();
+        let message = format!("MEMCACHED_PORT_FILENAME={path}: cannot write the ports: {error}");
+        io::Error::new(error.kind(), message)
+    })
 }

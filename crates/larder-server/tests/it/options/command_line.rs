@@ -116,6 +116,16 @@ fn a_dialect_without_logins_is_refused_when_logins_are_required() {
 }
 
 #[test]
+fn an_unwritable_port_file_is_named() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
+    command.args(["-p", "-1", "-l", "127.0.0.1"]).env("MEMCACHED_PORT_FILENAME", "/nowhere/ports");
+    let output = command.output().unwrap();
+    let said = stderr(&output);
+    assert!(output.status.code() == Some(71) && said.contains("=/nowhere/ports: "), "{said}");
+    assert!(said.starts_with("MEMCACHED_PORT_FILENAME"), "{said}");
+}
+
+#[test]
 fn options_without_a_usable_address_are_refused() {
     for (options, status) in [
         (&["-p", "0"][..], 64),
