@@ -28,7 +28,7 @@ pub struct Journaled<E> {
     /// Whether a change of this batch waits for acknowledgements.
     is_waited_for: bool,
     /// The end of the journal when this handle last woke paused readers.
-    told_until: u64,
+    notified_until: u64,
     /// The journal offset that followers must have before the replies of this batch are sent, and
     /// the number of flushes that they must have applied. Each is 0 if nothing requires it; `None`
     /// if both would be.
@@ -40,14 +40,14 @@ pub struct Journaled<E> {
 #[derive(Debug)]
 pub struct Position<P> {
     engine: Option<P>,
-    copies: Option<AckPosition>,
+    replicas: Option<AckPosition>,
 }
 
 impl<E> Journaled<E> {
     pub(super) fn new(engine: E, journals: Arc<Journals>) -> Self {
         let (number, Journal { ring, batches }) = journals.take();
         let journal = Writer::continuing(ring);
-        let told_until = journal.end();
+        let notified_until = journal.end();
         Self {
             engine,
             journals,
@@ -58,7 +58,7 @@ impl<E> Journaled<E> {
             term: 0,
             has_written: false,
             is_waited_for: false,
-            told_until,
+            notified_until,
             waits_for: None,
         }
     }
@@ -163,9 +163,9 @@ impl<E: Engine> Batches for Journaled<E> {
             // Wakes paused readers after each quarter of the ring, so that the writer does not
             // overrun them.
             let end = self.journal.end();
-            let is_much = end - self.told_until >= self.journal.capacity() / 4;
+            let is_much = end - self.notified_until >= self.journal.capacity() / 4;
             if std::mem::take(&mut self.is_waited_for) || is_much {
-                self.told_until = end;
+                self.notified_until = end;
                 self.journals.notifier().notify();
             } else {
                 self.journals.notifier().notify_waiting();
@@ -240,11 +240,11 @@ impl<E: Engine> Acknowledge for Journaled<E> {
 
     fn ack_position(&mut self) -> Option<Self::Position> {
         let engine = self.engine.ack_position();
-        let copies = self.waits_for.take().map(|(offset, generation)| {
+        let replicas = self.waits_for.take().map(|(offset, generation)| {
             self.journals.acks().position(self.term, (self.number, offset), generation)
         });
-        let waits = engine.is_some() || copies.is_some();
-        waits.then_some(Position { engine, copies })
+        let waits = engine.is_some() || replicas.is_some();
+        waits.then_some(Position { engine, replicas })
     }
 
     fn ack_state(&mut self, position: &Self::Position, waker: &Waker) -> AckState {
@@ -254,8 +254,8 @@ impl<E: Engine> Acknowledge for Journaled<E> {
                 return acknowledged;
             }
         }
-        let copies = position.copies.as_ref();
-        copies.map_or(AckState::Acknowledged, |position| {
+        let replicas = position.replicas.as_ref();
+        replicas.map_or(AckState::Acknowledged, |position| {
             self.journals.acks().state_of(position, waker)
         })
     }
