@@ -493,13 +493,13 @@ impl Writer<'_> {
     /// maintenance found it.
     pub(crate) fn count_reclaimed(&self, shared: &Shared, record: &Record<'_>, crawled: bool) {
         let (class, _) = shared.class_of(record);
-        let death = if shared.is_flushed(record) {
+        let reason = if shared.is_flushed(record) {
             RemovalReason::Flushed
         } else if record.is_past(self.now) {
             RemovalReason::Expired
         } else {
             RemovalReason::Untagged
         };
-        self.member.stats.reclaim(class, death, record.header.has(State::Fetched), crawled);
+        self.member.stats.reclaim(class, reason, record.header.has(State::Fetched), crawled);
     }
 }
