@@ -359,10 +359,10 @@ impl<E: Engine> SlowStorage for Handle<E> {
         }
     }
 
-    fn deliver(&mut self, fetch: &PendingRead) -> Delivery {
-        let is_done = fetch.read.is_done.load(Ordering::Acquire);
+    fn deliver(&mut self, pending: &PendingRead) -> Delivery {
+        let is_done = pending.read.is_done.load(Ordering::Acquire);
         if is_done {
-            self.delivered.push(fetch.hash);
+            self.delivered.push(pending.hash);
         }
         if is_done { Delivery::Delivered } else { Delivery::InProgress }
     }

@@ -109,8 +109,8 @@ impl<T: DelegateSlowStorage> SlowStorage for T {
         self.inner_mut().start_read(wanted, waker, into)
     }
 
-    fn deliver(&mut self, fetch: &Self::PendingRead) -> Delivery {
-        self.inner_mut().deliver(fetch)
+    fn deliver(&mut self, read: &Self::PendingRead) -> Delivery {
+        self.inner_mut().deliver(read)
     }
 
     fn submit(&mut self) {

@@ -53,7 +53,7 @@ pub(super) trait AnyEngine: Send {
         waker: &Waker,
         into: &mut Vec<PendingRead>,
     ) -> ReadStart;
-    fn deliver(&mut self, fetch: &PendingRead) -> Delivery;
+    fn deliver(&mut self, read: &PendingRead) -> Delivery;
     fn submit(&mut self);
     #[cfg(unix)]
     fn reads_fd(&mut self) -> Option<std::os::fd::RawFd>;
@@ -225,12 +225,12 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
     ) -> ReadStart {
         let mut begun = Vec::new();
         let result = SlowStorage::start_read(self, wanted, waker, &mut begun);
-        into.extend(begun.into_iter().map(|fetch| PendingRead(Box::new(fetch))));
+        into.extend(begun.into_iter().map(|read| PendingRead(Box::new(read))));
         result
     }
 
-    fn deliver(&mut self, fetch: &PendingRead) -> Delivery {
-        SlowStorage::deliver(self, own(&*fetch.0))
+    fn deliver(&mut self, read: &PendingRead) -> Delivery {
+        SlowStorage::deliver(self, own(&*read.0))
     }
 
     fn submit(&mut self) {

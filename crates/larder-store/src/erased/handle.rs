@@ -174,8 +174,8 @@ impl SlowStorage for Handle {
         self.0.start_read(wanted, waker, into)
     }
 
-    fn deliver(&mut self, fetch: &PendingRead) -> Delivery {
-        self.0.deliver(fetch)
+    fn deliver(&mut self, read: &PendingRead) -> Delivery {
+        self.0.deliver(read)
     }
 
     fn submit(&mut self) {

@@ -40,7 +40,13 @@ impl MapStats {
         });
     }
 
-    pub(super) fn reclaim(&self, class: usize, reason: RemovalReason, fetched: bool, crawled: bool) {
+    pub(super) fn reclaim(
+        &self,
+        class: usize,
+        reason: RemovalReason,
+        fetched: bool,
+        crawled: bool,
+    ) {
         self.change(class, |class| {
             class.reclaimed += 1;
             class.reclaimed_flushed += u64::from(reason == RemovalReason::Flushed);

@@ -35,7 +35,7 @@ impl Batches for Handle {
 
     fn end_batch(&mut self) {
         self.end_writing();
-        self.fetching.end_batch();
+        self.batch_reads.end_batch();
         self.pin.end_batch();
     }
 }

@@ -110,7 +110,13 @@ impl HandleStats {
 
     /// Counts an item that was removed because it was no longer valid. `crawled` is true if
     /// maintenance found it.
-    pub(crate) fn reclaim(&self, class: usize, reason: RemovalReason, fetched: bool, crawled: bool) {
+    pub(crate) fn reclaim(
+        &self,
+        class: usize,
+        reason: RemovalReason,
+        fetched: bool,
+        crawled: bool,
+    ) {
         let class = &self.classes[class];
         class.reclaimed.add(1);
         class.reclaimed_flushed.add((reason == RemovalReason::Flushed).into());

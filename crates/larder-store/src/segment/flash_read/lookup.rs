@@ -57,7 +57,7 @@ impl Handle {
     #[cold]
     #[inline(never)]
     pub(crate) fn recache(&mut self, hash: u64, slot: Slot) {
-        let Some(read) = self.fetching.find(slot).map(Arc::clone) else { return };
+        let Some(read) = self.batch_reads.find(slot).map(Arc::clone) else { return };
         self.evacuate_before_write();
         self.copy_to_memory(hash, &*read);
         self.evacuate_after_write();

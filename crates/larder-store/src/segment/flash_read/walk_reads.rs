@@ -109,7 +109,7 @@ impl Handle {
             let asked = read.ask();
             if asked == ReadState::InProgress {
                 if let Some(flash) = &self.shared.flash {
-                    read.begin_more(self.fetching.reader(flash));
+                    read.begin_more(self.batch_reads.reader(flash));
                 }
                 at += 1;
                 continue;
@@ -193,13 +193,13 @@ impl Handle {
             }
         }
         if will_be_woken {
-            self.fetching.submit();
+            self.batch_reads.submit();
         }
         will_be_woken
     }
 
     /// Whether a walk may start another read.
     fn leaves_room(&mut self, flash: &Flash) -> bool {
-        !flash.has_waiters() && self.fetching.reader(flash).under_way() < flash.depth / 2
+        !flash.has_waiters() && self.batch_reads.reader(flash).under_way() < flash.depth / 2
     }
 }

@@ -40,7 +40,7 @@ pub struct Handle {
     /// Whether all lookups of the batch were announced: the next announcement starts another batch.
     pub(crate) hinted: bool,
     pub(crate) sampler: Sampler,
-    pub(crate) fetching: BatchReads,
+    pub(crate) batch_reads: BatchReads,
     /// Whether the handle belongs to a thread of the flash tier.
     pub(crate) is_of_flash: bool,
 }
@@ -96,7 +96,7 @@ impl Handle {
             next_hint: 0,
             hinted: false,
             sampler: Sampler::default(),
-            fetching: BatchReads::default(),
+            batch_reads: BatchReads::default(),
             is_of_flash: false,
         }
     }
@@ -115,7 +115,7 @@ impl Handle {
         f: impl FnOnce(&Arc<Shared>, Pinned<'_>, Now, &[Arc<dyn ItemRead>]) -> R,
     ) -> R {
         let reading = self.pin.read(&self.shared.epoch);
-        f(&self.shared, reading.witness(), self.now, &self.fetching.delivered)
+        f(&self.shared, reading.witness(), self.now, &self.batch_reads.delivered)
     }
 }
 
@@ -172,7 +172,7 @@ impl Drop for Handle {
             self.shared.queue_write(&open);
         }
         // Waits for the reads to end, because the device may write to their buffers until then.
-        self.fetching = BatchReads::default();
+        self.batch_reads = BatchReads::default();
         self.shared.depart(&self.member);
         if !self.is_of_flash {
             self.shared.stop_flash_if_last();

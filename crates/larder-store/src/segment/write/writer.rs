@@ -85,7 +85,7 @@ impl Handle {
         }
         let writing = self.writing.as_deref_mut().expect("`begin_writing` has taken the state");
         let (value_builder, member, now) = (&mut self.value_builder, &*self.member, self.now);
-        let (delivered, floor) = (&self.fetching.delivered[..], self.shared.flush_floor());
+        let (delivered, floor) = (&self.batch_reads.delivered[..], self.shared.flush_floor());
         (&self.shared, Writer { writing, value_builder, member, delivered, now, floor })
     }
 
