@@ -403,8 +403,8 @@ impl<E: Engine> Walks for Handle<E> {
         Walk { walk: self.engine.walk(), wait: None }
     }
 
-    fn walk_from(&self, place: u64) -> Self::Walk {
-        Walk { walk: self.engine.walk_from(place), wait: None }
+    fn walk_from(&self, position: u64) -> Self::Walk {
+        Walk { walk: self.engine.walk_from(position), wait: None }
     }
 
     fn walk_position(&self, walk: &Self::Walk) -> WalkPosition {

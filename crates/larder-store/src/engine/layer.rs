@@ -152,8 +152,8 @@ impl<T: DelegateWalks + Lookups<Lease = <T::Inner as Lookups>::Lease>> Walks for
         self.inner().walk()
     }
 
-    fn walk_from(&self, place: u64) -> Self::Walk {
-        self.inner().walk_from(place)
+    fn walk_from(&self, position: u64) -> Self::Walk {
+        self.inner().walk_from(position)
     }
 
     fn walk_position(&self, walk: &Self::Walk) -> WalkPosition {

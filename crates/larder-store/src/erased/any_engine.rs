@@ -70,7 +70,7 @@ pub(super) trait AnyEngine: Send {
     fn shrink(&mut self) -> bool;
     fn crawl_soon(&mut self);
     fn walk(&self) -> Walk;
-    fn walk_from(&self, place: u64) -> Walk;
+    fn walk_from(&self, position: u64) -> Walk;
     fn walk_position(&self, walk: &Walk) -> WalkPosition;
     fn continue_walk(
         &mut self,
@@ -295,8 +295,8 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
         Walk(Box::new(Walks::walk(self)))
     }
 
-    fn walk_from(&self, place: u64) -> Walk {
-        Walk(Box::new(Walks::walk_from(self, place)))
+    fn walk_from(&self, position: u64) -> Walk {
+        Walk(Box::new(Walks::walk_from(self, position)))
     }
 
     fn walk_position(&self, walk: &Walk) -> WalkPosition {

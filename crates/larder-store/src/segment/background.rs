@@ -52,12 +52,12 @@ impl Walks for Handle {
         Walk::new(&self.shared)
     }
 
-    fn walk_from(&self, place: u64) -> Walk {
-        Walk::from(&self.shared, place)
+    fn walk_from(&self, position: u64) -> Walk {
+        Walk::from(&self.shared, position)
     }
 
     fn walk_position(&self, walk: &Walk) -> WalkPosition {
-        walk.place()
+        walk.position()
     }
 
     fn continue_walk(

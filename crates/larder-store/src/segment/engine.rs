@@ -5,7 +5,7 @@ use super::flash::pending_read::{self, ItemRead};
 use super::flash::tier::Flash;
 use super::handle::state::{Handle, Hint, lend, liveness, value};
 use super::index::buckets::{count_hit, scan};
-use super::index::slot::{FREQ_MAX, Slot, tag};
+use super::index::slot::{FREQ_MAX, Slot, hash_prefix};
 use super::item::record::Record;
 use super::item::witness::Witness;
 use super::large_value::lease::ChainLease;
@@ -235,8 +235,8 @@ impl Updates for Handle {
 }
 
 impl Hint {
-    /// Searches one of the two buckets for an index word with the key's tag, and prefetches its
-    /// item. Returns false if there is no such word.
+    /// Searches one of the two buckets for an index word with the key's hash prefix, and prefetches
+    /// its item. Returns false if there is no such word.
     #[inline]
     fn seek(&mut self, region: &Region, choice: usize) -> bool {
         let (bucket, pattern) = (self.buckets[choice], self.patterns[choice]);
@@ -251,9 +251,9 @@ impl Hint {
 }
 
 impl Handle {
-    /// Takes the hint of this lookup: the offset of an index word with the key's tag, found when
-    /// the items of this batch were prefetched. `None` if no such word was found, or if the lookup
-    /// was not announced.
+    /// Takes the hint of this lookup: the offset of an index word with the key's hash prefix, found
+    /// when the items of this batch were prefetched. `None` if no such word was found, or if the
+    /// lookup was not announced.
     #[inline]
     fn hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
         match self.hints.get(self.next_hint) {
@@ -294,7 +294,7 @@ impl Handle {
             let hinted = hint.and_then(|word| {
                 let word = shared.table().region.word(word.get());
                 let slot = Slot(word.load(Ordering::Acquire));
-                if !slot.is_in_memory_with(tag(key.hash)) {
+                if !slot.is_in_memory_with(hash_prefix(key.hash)) {
                     return None;
                 }
                 verified(shared, key, word, slot, witness)

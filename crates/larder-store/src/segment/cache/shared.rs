@@ -196,7 +196,7 @@ impl Shared {
     pub(crate) fn record<'p>(&'p self, slot: Slot, witness: Witness<'p>) -> Record<'p> {
         let record = Record::at(self.table(), slot.offset(), self.config.cas, witness);
         strict_assert!(
-            slot::tag(self.hash(record.key())) == slot.tag(),
+            slot::hash_prefix(self.hash(record.key())) == slot.hash_prefix(),
             "the index word and the item have the same key"
         );
         record

@@ -50,8 +50,8 @@ impl Handle {
                 if slot.is_on_flash() && flash.readable(shared.table(), slot, now.secs).is_some() {
                     // Four are enough: words of other keys match only if they agree in all bits
                     // that words keep.
-                    if let Some(place) = places.next() {
-                        *place = Some(slot);
+                    if let Some(free) = places.next() {
+                        *free = Some(slot);
                     }
                 }
                 None

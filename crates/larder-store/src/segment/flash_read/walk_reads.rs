@@ -38,7 +38,7 @@ pub(crate) struct WalkReads {
 /// An item that a walk has yet to show.
 #[derive(Debug)]
 struct WalkItem {
-    /// A hash with the tag and the buckets of the item's key.
+    /// A hash with the prefix and the buckets of the item's key.
     hash: u64,
     /// The index word that was found.
     slot: Slot,

@@ -51,7 +51,8 @@ pub(crate) struct Hint {
     pub(crate) hash: u64,
     pub(crate) patterns: [Pattern; 2],
     pub(crate) buckets: [usize; 2],
-    /// An index word with the key's tag; `None` if there was none, or before the prefetch of items.
+    /// An index word with the key's hash prefix; `None` if there was none, or before the prefetch
+    /// of items.
     pub(crate) word: Option<NonZeroUsize>,
 }
 

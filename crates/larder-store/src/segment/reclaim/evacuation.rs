@@ -321,21 +321,21 @@ impl Handle {
             && flash_bucket.is_some_and(|bucket| self.prepare_demotion(bucket, len, chained));
         let (shared, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
-        let Some(place) = stripe.find(|slot| slot.offset() == at) else { return Some(len) };
+        let Some(locked_slot) = stripe.find(|slot| slot.offset() == at) else { return Some(len) };
         // Read again under the lock, because attributes may have changed.
         let record = Record::at(shared.table(), at, cas, Witness::locked(&stripe));
         if !liveness(shared, &record, writer.now).is_live() {
             writer.count_reclaimed(shared, &record, false);
-            writer.remove(shared, &stripe, &place, &record);
+            writer.remove(shared, &stripe, &locked_slot, &record);
             return Some(len);
         }
         let kept = match evacuation.reason {
-            EvacuationReason::Clean => Some(place.freq()),
-            EvacuationReason::Age(_) => flash_bucket.is_none().then(|| place.freq()),
+            EvacuationReason::Clean => Some(locked_slot.freq()),
+            EvacuationReason::Age(_) => flash_bucket.is_none().then(|| locked_slot.freq()),
             EvacuationReason::Evict(queue) => {
                 match writer.writing.keep_limit(shared.segment_len()).verdict(
                     queue,
-                    place.freq(),
+                    locked_slot.freq(),
                     len as u64,
                 ) {
                     Verdict::Promote => Some(0),
@@ -348,7 +348,7 @@ impl Handle {
             let copy = NewRecord::copy_of(&record);
             let offset = writer.write(shared, kind, &copy)?;
             shared.table().set_chain_owner(copy.chain.map(|chain| chain.first), offset);
-            stripe.replace(&place, offset, freq);
+            stripe.replace(&locked_slot, offset, freq);
             Some(offset)
         });
         if let Some(offset) = moved {
@@ -364,7 +364,7 @@ impl Handle {
             // A flush has taken effect since the first check, so the open segment can't be used
             // either.
             writer.count_reclaimed(shared, &record, false);
-            writer.remove(shared, &stripe, &place, &record);
+            writer.remove(shared, &stripe, &locked_slot, &record);
             return Some(len);
         }
         let may_evict = shared.config.evict && shared.alloc().retired_segments() == 0;
@@ -373,13 +373,13 @@ impl Handle {
         }
         let is_idle =
             flash_bucket.is_some() || !matches!(evacuation.reason, EvacuationReason::Age(_));
-        if is_idle && writer.demote_to_copy(shared, &stripe, &place, &record) {
+        if is_idle && writer.demote_to_copy(shared, &stripe, &locked_slot, &record) {
             shared.mark_dead(&record, true);
             evacuation.demoted += 1;
             return Some(len);
         }
         if let Some(bucket) = flash_bucket {
-            if can_be_demoted && writer.demote(shared, &stripe, &place, &record, bucket) {
+            if can_be_demoted && writer.demote(shared, &stripe, &locked_slot, &record, bucket) {
                 if chained > 0 {
                     shared.take_chain_off(record.segment(), chained);
                 }
@@ -395,7 +395,7 @@ impl Handle {
             // The record stays in memory until it is evicted.
             return None;
         }
-        writer.evict(shared, &stripe, &place, &record, hash);
+        writer.evict(shared, &stripe, &locked_slot, &record, hash);
         evacuation.evicted += 1;
         Some(len)
     }

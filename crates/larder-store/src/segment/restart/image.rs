@@ -59,9 +59,9 @@ impl Shared {
         write_words(to, &header)?;
         write_words(to, &[sum])?;
         let mut sums = vec![sum];
-        let mut write = |place: Range<usize>| {
-            for offset in place.clone().step_by(PIECE_LEN) {
-                let len = PIECE_LEN.min(place.end - offset);
+        let mut write = |range: Range<usize>| {
+            for offset in range.clone().step_by(PIECE_LEN) {
+                let len = PIECE_LEN.min(range.end - offset);
                 // SAFETY: no thread changes the region, by the caller's promise to this function.
                 let bytes = unsafe { table.region.bytes(offset, len) };
                 let sum = sum_of(bytes);
@@ -162,8 +162,8 @@ fn load_region(
             }
             break;
         }
-        let place = |word: u64| usize::try_from(word).map_err(|_| damaged());
-        let (offset, len) = (place(offset)?, place(len)?);
+        let to_usize = |word: u64| usize::try_from(word).map_err(|_| damaged());
+        let (offset, len) = (to_usize(offset)?, to_usize(len)?);
         if len > PIECE_LEN || offset > region_len || len > region_len - offset {
             return Err(damaged());
         }

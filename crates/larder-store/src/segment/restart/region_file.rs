@@ -275,8 +275,8 @@ fn reopen_flash(
 /// Takes the memory of the bookkeeping of all segments of a layout. Returns false if the file
 /// system is full.
 fn has_room(region: &Region, layout: &Layout) -> bool {
-    let mut places = layout.bookkeeping(layout.segments_first).into_iter();
-    places.all(|place| region.commit(place.start, place.len()).is_ok())
+    let mut ranges = layout.bookkeeping(layout.segments_first).into_iter();
+    ranges.all(|range| region.commit(range.start, range.len()).is_ok())
 }
 
 fn shape_of(made: &RegionParameters) -> Shape {

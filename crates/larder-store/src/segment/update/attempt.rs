@@ -77,10 +77,10 @@ impl Writer<'_> {
         let stripe = &shared.index.lock(key.hash);
         let witness = Witness::locked(stripe);
         let is_key = |slot| shared.record(slot, witness).has_key(key.bytes);
-        let mut found = stripe.find(is_key).map(|place| {
-            let record = shared.record(place.slot, witness);
+        let mut found = stripe.find(is_key).map(|locked_slot| {
+            let record = shared.record(locked_slot.slot, witness);
             let liveness = liveness(shared, &record, self.now);
-            FoundItem { place, record, liveness }
+            FoundItem { locked_slot, record, liveness }
         });
         let (mut is_unread, mut read) = (false, None);
         let source;
@@ -90,12 +90,12 @@ impl Writer<'_> {
                 OnFlash::Pending => return Err(Shortage::Refused(Refusal::Pending)),
                 OnFlash::NoRoom => return Err(Shortage::Refused(Refusal::OutOfMemory)),
                 OnFlash::Unread => is_unread = true,
-                OnFlash::Item(place, item) => {
+                OnFlash::Item(locked_slot, item) => {
                     source = item;
                     read = Some(&*source);
                     let record = shared.record_in_buffer(&*source);
                     let liveness = liveness_on_flash(shared, &*source, &record, self.now);
-                    found = Some(FoundItem { place, record, liveness });
+                    found = Some(FoundItem { locked_slot, record, liveness });
                 }
             }
         }

@@ -20,9 +20,9 @@ impl Update<'_, '_> {
         let (shared, hash) = (self.shared, self.key.hash);
         let unread = self.is_unread.then(|| self.stripe.on_flash().next()).flatten();
         let (queue, freq, ghosts) = match self.live() {
-            Some(found) => (found.record.entry().kind().queue, found.place.freq(), None),
-            None if let Some(place) = &unread => {
-                let was_hit = place.freq() > 0;
+            Some(found) => (found.record.entry().kind().queue, found.locked_slot.freq(), None),
+            None if let Some(locked_slot) = &unread => {
+                let was_hit = locked_slot.freq() > 0;
                 (if was_hit { Queue::Main } else { Queue::Small }, 0, None)
             }
             None => {
@@ -42,9 +42,9 @@ impl Update<'_, '_> {
         match &self.found {
             Some(found) => {
                 self.writer.member.block.note_dying(shared.table(), found.record.segment());
-                self.stripe.replace(&found.place, offset, freq);
+                self.stripe.replace(&found.locked_slot, offset, freq);
             }
-            None if let Some(place) = &unread => {
+            None if let Some(locked_slot) = &unread => {
                 // Other words match the key's pattern, too. Each belongs to another key or to no
                 // item, or is the key's own, which must not outlive this update if the process
                 // dies.
@@ -52,8 +52,8 @@ impl Update<'_, '_> {
                     self.stripe.report_to_walks();
                     self.writer.remove_from_flash(shared, self.stripe, &other);
                 }
-                self.stripe.replace(place, offset, freq);
-                self.writer.count_off_flash(shared, place.slot);
+                self.stripe.replace(locked_slot, offset, freq);
+                self.writer.count_off_flash(shared, locked_slot.slot);
             }
             None => {
                 let witness = self.witness;
@@ -97,7 +97,7 @@ impl Update<'_, '_> {
                 read.give_value_away();
             }
             member.block.add_item(table, class, footprint);
-            return self.writer.count_off_flash(shared, found.place.slot);
+            return self.writer.count_off_flash(shared, found.locked_slot.slot);
         }
         let (old_class, old_footprint) = shared.class_of(&found.record);
         if (old_class, old_footprint) != (class, footprint) {

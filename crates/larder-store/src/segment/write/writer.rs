@@ -1,7 +1,7 @@
 //! Writing items to open segments, and removing them.
 
 use crate::engine::RemovalReason;
-use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, chained_max, place};
+use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, chained_max, choose_segment};
 use crate::segment::cache::counters::EvictedItem;
 use crate::segment::cache::member::{Member, WriteState};
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
@@ -180,12 +180,12 @@ impl Writer<'_> {
 
     /// The position of the open segment for items of this kind. If the kind has no open segment of
     /// its own, that of a similar kind; `None` if the kind should get its own.
-    fn place(&self, shared: &Shared, wanted: Kind) -> Option<usize> {
+    fn open_position(&self, shared: &Shared, wanted: Kind) -> Option<usize> {
         let open = &self.writing.open;
         let own = open.iter().position(|open| open.kind == wanted);
         own.or_else(|| {
             let budget = shared.open_budget.load(Ordering::Relaxed);
-            match place(wanted, open.iter().map(|open| open.kind), budget) {
+            match choose_segment(wanted, open.iter().map(|open| open.kind), budget) {
                 Placement::Open(i) => Some(i),
                 Placement::New => None,
             }
@@ -195,7 +195,7 @@ impl Writer<'_> {
     /// The open segment for items of a kind; `None` if there is none, or if it is flushed.
     fn open_of(&mut self, shared: &Shared, kind: Kind) -> Option<&mut Open> {
         let floor = shared.flush_floor();
-        let i = self.place(shared, kind)?;
+        let i = self.open_position(shared, kind)?;
         self.writing.open.get_mut(i).filter(|open| open.sequence >= floor)
     }
 
@@ -255,7 +255,7 @@ impl Writer<'_> {
     /// Makes items of the kind of `open` use it from now on. Seals the open segment that they used
     /// before, if there is one.
     fn replace(&mut self, shared: &Shared, open: Open) {
-        match self.place(shared, open.kind) {
+        match self.open_position(shared, open.kind) {
             Some(i) => shared.seal(&std::mem::replace(&mut self.writing.open[i], open)),
             None => self.writing.open.push(open),
         }
@@ -446,7 +446,7 @@ impl Writer<'_> {
         &mut self,
         shared: &Arc<Shared>,
         stripe: &LockedStripe<'_, Table>,
-        place: &LockedSlot<'_>,
+        locked_slot: &LockedSlot<'_>,
         record: &Record<'_>,
         hash: u64,
     ) {
@@ -454,7 +454,7 @@ impl Writer<'_> {
         let ghosts = shared.ghosts(words).remember(hash, shared.ghost_epoch());
         shared.set_ghosts(words, ghosts);
         self.count_evicted(shared, record);
-        self.remove(shared, stripe, place, record);
+        self.remove(shared, stripe, locked_slot, record);
     }
 
     /// Removes an item from the index and marks it dead.
@@ -462,12 +462,12 @@ impl Writer<'_> {
         &mut self,
         shared: &Arc<Shared>,
         stripe: &LockedStripe<'_, Table>,
-        place: &LockedSlot<'_>,
+        locked_slot: &LockedSlot<'_>,
         record: &Record<'_>,
     ) {
         let whole = AbortOnUnwind;
         self.member.block.note_dying(shared.table(), record.segment());
-        stripe.remove(place);
+        stripe.remove(locked_slot);
         self.writing.slots -= 1;
         self.mark_dead(shared, record, false);
         std::mem::forget(whole);
