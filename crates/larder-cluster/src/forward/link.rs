@@ -65,11 +65,11 @@ pub(super) fn connect(
     stop: &Stop,
 ) -> Result<(Arc<Link>, Vec<u8>), PeerError> {
     let address = address.ok_or_else(|| LocalError::NoAddress)?;
-    let member = Some(HelloMember { group: &me.group, boot: me.process.boot });
+    let member = Some(HelloMember { group: &me.group, boot: me.process.incarnation });
     let target = Target { address, node: Some(&leader.node) };
     let dialed = dial(target, credentials, &me.process.node, member, Purpose::Forward, stop)?;
     let PeerConnection { stream, identity, rest } = dialed;
-    if identity.boot != leader.boot {
+    if identity.incarnation != leader.incarnation {
         return Err(LocalError::OtherProcess.into());
     }
     stream.set_read_timeout(Some(SLICE))?;

@@ -240,7 +240,7 @@ impl Importer {
         }
         let own_epoch = self.raise_epoch(epoch)?;
         tracing::info!("importing {} slots from group {}", planned.slots.len(), planned.from);
-        self.applier.start_stream(process.boot);
+        self.applier.start_stream(process.incarnation);
         let revision = self.follow(&dialed, planned, leadership, known_since)?;
         // After the barrier the stream has no more items, so a later flush removes all imported ones.
         if self.applier.engine().flush_generation() != generation {
@@ -263,12 +263,12 @@ impl Importer {
         planned: &Migration,
     ) -> Result<(PeerConnection, u32), ImportError> {
         let (me, name) = (self.group.me(), self.group.full_name());
-        let member = Some(HelloMember { group: &name, boot: me.boot });
+        let member = Some(HelloMember { group: &name, boot: me.incarnation });
         let target = Target { address, node: Some(&leader.node) };
         let purpose = Purpose::Import(planned.slots.clone());
         let dialed = dial(target, &self.node.credentials, &me.node, member, purpose, &self.stop)?;
         let identity = dialed.identity;
-        if identity.boot != leader.boot || identity.epoch == 0 {
+        if identity.incarnation != leader.incarnation || identity.epoch == 0 {
             return Err(ImportError::LeaderReplaced);
         }
         Ok((dialed, identity.epoch))

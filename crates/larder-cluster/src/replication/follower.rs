@@ -129,7 +129,7 @@ impl Follower {
                 Role::Follower { leader, .. } => {
                     if std::mem::take(&mut has_led) && group.settle() {
                         let now: Now = self.node.clock.moment().into();
-                        applier.end_leadership(group.me().boot, now);
+                        applier.end_leadership(group.me().incarnation, now);
                     }
                     let leader = FollowedLeader::Of(group, leader.clone());
                     self.follow_noting_errors(&mut applier, &leader, &mut last_error);
@@ -180,12 +180,12 @@ impl Follower {
         let PeerConnection { stream, identity, rest } = self.dial(applier, leader)?;
         stream.set_write_timeout(Some(SILENCE_MAX))?;
         *has_connected = true;
-        let boot = identity.boot;
+        let incarnation = identity.incarnation;
         tracing::info!("following the leader at {}", leader.name());
         if let Some(link) = &self.node.replication.link {
             link.note_connected();
         }
-        applier.start_stream(boot);
+        applier.start_stream(incarnation);
         // After a resume, the first frame may be a flush, so this replica answers no lookups until
         // the first heartbeat.
         leader.note_data_until(None);
@@ -262,7 +262,7 @@ impl Follower {
             FollowedLeader::Of(group, process) => {
                 let address = leader.address().ok_or(LocalError::NoAddress)?;
                 let (me, name) = (group.me(), group.full_name());
-                let member = Some(HelloMember { group: &name, boot: me.boot });
+                let member = Some(HelloMember { group: &name, boot: me.incarnation });
                 let target = Target { address: &address, node: Some(&process.node) };
                 let dialed =
                     dial(target, &self.node.credentials, &me.node, member, purpose, &self.stop);
@@ -271,8 +271,8 @@ impl Follower {
                         group.with(|member, _| member.note_refusal(process));
                     }
                     Err(_) => group.with(|member, _| member.read_soon()),
-                    Ok(PeerConnection { identity: LeaderIdentity { boot, .. }, .. })
-                        if *boot != process.boot =>
+                    Ok(PeerConnection { identity: LeaderIdentity { incarnation, .. }, .. })
+                        if *incarnation != process.incarnation =>
                     {
                         group.with(|member, _| member.note_replaced(process));
                         return Err(LocalError::OtherProcess.into());
