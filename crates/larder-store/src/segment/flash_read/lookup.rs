@@ -164,13 +164,13 @@ impl Writer<'_> {
         let Some(flash) = &shared.flash else { return };
         let bytes = flash.format.counted_len(slot);
         Page::new(shared.table(), flash.format.page_of(slot)).remove(bytes);
-        self.member.block.remove_item(shared.table(), 0, bytes);
+        self.handle_shared.block.remove_item(shared.table(), 0, bytes);
     }
 
     /// Counts an item that was copied back to memory from flash.
     pub(crate) fn count_back_in_memory(&self, shared: &Shared, slot: Slot, record: &Record<'_>) {
         let (class, footprint) = shared.class_of(record);
-        self.member.block.add_item(shared.table(), class, footprint);
+        self.handle_shared.block.add_item(shared.table(), class, footprint);
         self.count_off_flash(shared, slot);
     }
 

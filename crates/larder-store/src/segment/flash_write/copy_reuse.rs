@@ -70,7 +70,7 @@ impl Writer<'_> {
         record: &Record<'_>,
     ) {
         let Some(flash) = &shared.flash else { return };
-        let (table, block) = (shared.table(), self.member.block);
+        let (table, block) = (shared.table(), self.handle_shared.block);
         let (class, footprint) = shared.class_of(record);
         let bytes = flash.format.counted_len(slot);
         // Count first: a thread that finds the index word must find a page with items.

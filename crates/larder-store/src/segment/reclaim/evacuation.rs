@@ -6,7 +6,7 @@
 //! evacuates up to 256 records in a step.
 
 use crate::eviction::{Kind, Queue, Verdict};
-use crate::segment::cache::member::{Evacuation, EvacuationReason};
+use crate::segment::cache::handle_shared::{Evacuation, EvacuationReason};
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
 use crate::segment::flash::tier::Flash;
 use crate::segment::handle::state::{Handle, liveness};

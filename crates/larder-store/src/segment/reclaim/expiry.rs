@@ -69,7 +69,7 @@ impl Handle {
     /// that are noted from now on, including those of records that the search has passed.
     fn begin_walk(&mut self, segment: u32) {
         let (shared, writer) = self.writer();
-        writer.member.block.note_searched(shared.table(), segment);
+        writer.handle_shared.block.note_searched(shared.table(), segment);
         let entry = shared.table().entry(segment);
         entry.first_expiry().store(u32::MAX, Ordering::Relaxed);
         entry.begin_tag_search(shared.tag_drops());

@@ -41,7 +41,7 @@ impl Handle {
                     resolved.inspect_err(|refusal| {
                         self.value_builder = None;
                         if *refusal != Refusal::Pending {
-                            self.member.stats.refuse(0);
+                            self.handle_shared.stats.refuse(0);
                         }
                     })?;
                 }

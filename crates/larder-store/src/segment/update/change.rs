@@ -128,7 +128,7 @@ impl<'u> Update<'u, '_> {
                     _ => self.put(new([&[]; 3]), value, upload)?,
                 }
                 if is_new {
-                    self.writer.member.stats.store();
+                    self.writer.handle_shared.stats.store();
                 }
                 Ok(cas)
             }

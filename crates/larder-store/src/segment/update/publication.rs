@@ -41,7 +41,7 @@ impl Update<'_, '_> {
         shared.table().set_chain_owner(new.chain.map(|chain| chain.first), offset);
         match &self.found {
             Some(found) => {
-                self.writer.member.block.note_dying(shared.table(), found.record.segment());
+                self.writer.handle_shared.block.note_dying(shared.table(), found.record.segment());
                 self.stripe.replace(&found.locked_slot, offset, freq);
             }
             None if let Some(locked_slot) = &unread => {
@@ -85,9 +85,9 @@ impl Update<'_, '_> {
         let value_len = new.chain_len() + new.inline_len();
         let (class, footprint) =
             shared.class_of_parts(self.key.bytes.len(), value_len, attributes.client_flags);
-        let (table, member) = (shared.table(), self.writer.member);
+        let (table, handle_shared) = (shared.table(), self.writer.handle_shared);
         let Some(found) = &self.found else {
-            return member.block.add_item(table, class, footprint);
+            return handle_shared.block.add_item(table, class, footprint);
         };
         if !self.is_live {
             self.writer.count_reclaimed(shared, &found.record, false);
@@ -96,13 +96,13 @@ impl Update<'_, '_> {
             if let Some(read) = self.read.filter(|_| keep_chain) {
                 read.give_value_away();
             }
-            member.block.add_item(table, class, footprint);
+            handle_shared.block.add_item(table, class, footprint);
             return self.writer.count_off_flash(shared, found.locked_slot.slot);
         }
         let (old_class, old_footprint) = shared.class_of(&found.record);
         if (old_class, old_footprint) != (class, footprint) {
-            member.block.add_item(table, class, footprint);
-            member.block.remove_item(table, old_class, old_footprint);
+            handle_shared.block.add_item(table, class, footprint);
+            handle_shared.block.remove_item(table, old_class, old_footprint);
         }
         self.writer.mark_counted_dead(shared, &found.record, keep_chain);
     }

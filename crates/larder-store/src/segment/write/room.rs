@@ -8,7 +8,7 @@
 //! and only one handle at a time empties segments.
 
 use crate::Refusal;
-use crate::segment::cache::member::{Evacuation, WriteState};
+use crate::segment::cache::handle_shared::{Evacuation, WriteState};
 use crate::segment::cache::shared::Shared;
 use crate::segment::handle::state::Handle;
 use crate::segment::large_value::upload::Upload;
@@ -192,8 +192,8 @@ impl Shared {
     /// one of these handles' open segments that does not fit, and returns `None`.
     pub(crate) fn take_idle_open(&self, fits: impl Fn(&Open) -> bool) -> Option<Open> {
         let take = |wanted: &dyn Fn(&Open) -> bool| {
-            self.members().iter().find_map(|member| {
-                let open = member.with_idle(|writing| {
+            self.handle_list().iter().find_map(|handle_shared| {
+                let open = handle_shared.with_idle(|writing| {
                     let i = writing.open.iter().position(wanted)?;
                     Some(writing.open.swap_remove(i))
                 });
@@ -212,15 +212,15 @@ impl Shared {
     /// Takes over the evacuation of a handle between two batches; `None` if there is none.
     pub(crate) fn take_idle_evacuation(&self) -> Option<Evacuation> {
         let take = |writing: &mut WriteState| writing.evacuation.take();
-        self.members().iter().find_map(|member| member.with_idle(take).flatten())
+        self.handle_list().iter().find_map(|handle_shared| handle_shared.with_idle(take).flatten())
     }
 
     /// Seals the open segments of handles between two batches, and puts back the segments that they
     /// were emptying. Returns true if there were any.
     fn seal_idle(&self) -> bool {
         let mut any = false;
-        self.for_each_member(|member| {
-            let idle = member.with_idle(|writing| {
+        self.for_each_handle(|handle_shared| {
+            let idle = handle_shared.with_idle(|writing| {
                 let evacuation = writing.evacuation.take();
                 let any = evacuation.is_some() || !writing.open.is_empty();
                 evacuation.iter().for_each(|evacuation| self.put_back(evacuation));

@@ -3,7 +3,7 @@
 use crate::engine::RemovalReason;
 use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, chained_max, choose_segment};
 use crate::segment::cache::counters::EvictedItem;
-use crate::segment::cache::member::{Member, WriteState};
+use crate::segment::cache::handle_shared::{HandleShared, WriteState};
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
 use crate::segment::flash::pending_read::ItemRead;
 use crate::segment::handle::state::Handle;
@@ -49,7 +49,7 @@ const LINES_AHEAD: usize = 4;
 pub(crate) struct Writer<'h> {
     pub(crate) writing: &'h mut WriteState,
     pub(crate) value_builder: &'h mut Option<ValueBuilder>,
-    pub(crate) member: &'h Member,
+    pub(crate) handle_shared: &'h HandleShared,
     /// The reads from flash that were delivered in this batch.
     pub(crate) delivered: &'h [Arc<dyn ItemRead>],
     pub(crate) now: Now,
@@ -58,11 +58,11 @@ pub(crate) struct Writer<'h> {
 }
 
 impl Handle {
-    /// Takes the writing state from the [`Member`], where other handles can access it.
+    /// Takes the writing state from the [`HandleShared`], where other handles can access it.
     #[cold]
     #[inline(never)]
     fn begin_writing(&mut self) {
-        let mut writing = self.member.take_writing();
+        let mut writing = self.handle_shared.take_writing();
         let shared = &self.shared;
         if shared.has_free_lists() {
             writing.free.advance(&shared.pool, &shared.epoch, || shared.oldest_pin());
@@ -70,10 +70,10 @@ impl Handle {
         self.writing = Some(writing);
     }
 
-    /// Returns the writing state to the [`Member`] until the next write.
+    /// Returns the writing state to the [`HandleShared`] until the next write.
     pub(crate) fn end_writing(&mut self) {
         if let Some(writing) = self.writing.take() {
-            self.member.leave_writing(writing);
+            self.handle_shared.leave_writing(writing);
         }
     }
 
@@ -84,9 +84,10 @@ impl Handle {
             self.begin_writing();
         }
         let writing = self.writing.as_deref_mut().expect("`begin_writing` has taken the state");
-        let (value_builder, member, now) = (&mut self.value_builder, &*self.member, self.now);
+        let (value_builder, handle_shared, now) =
+            (&mut self.value_builder, &*self.handle_shared, self.now);
         let (delivered, floor) = (&self.batch_reads.delivered[..], self.shared.flush_floor());
-        (&self.shared, Writer { writing, value_builder, member, delivered, now, floor })
+        (&self.shared, Writer { writing, value_builder, handle_shared, delivered, now, floor })
     }
 
     /// Ensures that an open segment has room for an item of this kind and length. Refuses the write
@@ -352,7 +353,7 @@ impl Writer<'_> {
                 continue;
             }
             let len = u32::try_from(len).expect("an item fits a segment");
-            self.member.block.note_filled(table, segment);
+            self.handle_shared.block.note_filled(table, segment);
             if let Some(before) = entry.take_dead(block.sequence, len) {
                 shared.note_dead(segment, before - len, before);
                 return Some((block.offset, header));
@@ -403,7 +404,7 @@ impl Writer<'_> {
         keep_chain: bool,
     ) {
         let (class, footprint) = shared.class_of(record);
-        self.member.block.remove_item(shared.table(), class, footprint);
+        self.handle_shared.block.remove_item(shared.table(), class, footprint);
         self.mark_counted_dead(shared, record, keep_chain);
     }
 
@@ -466,7 +467,7 @@ impl Writer<'_> {
         record: &Record<'_>,
     ) {
         let whole = AbortOnUnwind;
-        self.member.block.note_dying(shared.table(), record.segment());
+        self.handle_shared.block.note_dying(shared.table(), record.segment());
         stripe.remove(locked_slot);
         self.writing.slots -= 1;
         self.mark_dead(shared, record, false);
@@ -480,7 +481,11 @@ impl Writer<'_> {
         let idle_secs = self.now.secs.0.saturating_sub(accessed.0);
         let mortal = attributes.expiry != Expiry::Never;
         let (class, _) = shared.class_of(record);
-        self.member.stats.evict(class, EvictedItem { fetched, mortal, idle_secs }, self.now.secs);
+        self.handle_shared.stats.evict(
+            class,
+            EvictedItem { fetched, mortal, idle_secs },
+            self.now.secs,
+        );
         if let Some(observer) = shared.observer.get() {
             let (key, value_len, now) = (record.key(), record.value_len(), self.now.secs);
             let whole = AbortOnUnwind;
@@ -500,6 +505,6 @@ impl Writer<'_> {
         } else {
             RemovalReason::Untagged
         };
-        self.member.stats.reclaim(class, reason, record.header.has(State::Fetched), crawled);
+        self.handle_shared.stats.reclaim(class, reason, record.header.has(State::Fetched), crawled);
     }
 }
