@@ -10,8 +10,8 @@ use larder_protocol::reply::resp::Replication;
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
 use larder_session::{
-    Conversation, Group, GroupMap, Host, Owner, PrefixEvent, RefreshRefusal, Route, StatsAnswer,
-    WatchRefusal,
+    Conversation, GroupIndex, GroupMap, Host, Owner, PrefixEvent, RefreshRefusal, Route,
+    StatsAnswer, WatchRefusal,
 };
 use larder_store::LimitRefused;
 use std::ops::RangeInclusive;
@@ -52,7 +52,7 @@ impl Host for Server {
         self.node.group.as_ref()?.topology.shard_map()
     }
 
-    fn open_route(&self, group: Group, conversation: Conversation) -> Box<dyn Route> {
+    fn open_route(&self, group: GroupIndex, conversation: Conversation) -> Box<dyn Route> {
         self.node.forwarders.open(group, conversation)
     }
 

@@ -119,7 +119,7 @@ impl Follower {
                         }
                         has_led = true;
                         group.note_ready(since, succession);
-                        self.node.forwarders.to(larder_session::Group::OWN).note_leading();
+                        self.node.forwarders.to(larder_session::GroupIndex::OWN).note_leading();
                         if let Some(link) = &self.node.replication.link {
                             link.note_lost("");
                         }

@@ -13,7 +13,7 @@ use larder_gateway::{
 };
 use larder_operations::{Event, EventQueue, Latencies, Limits, Observer};
 use larder_protocol::{Credentials, Password, Streams};
-use larder_session::{Conversation, Group as Number, GroupMap, Host, Owner, notify_host};
+use larder_session::{Conversation, GroupIndex, GroupMap, Host, Owner, notify_host};
 use larder_store::Now;
 use larder_store::erased;
 use std::io;
@@ -113,7 +113,7 @@ impl ServerView for Server {
 
     fn group_of(&self, key: &[u8]) -> Group {
         let group = self.node.group.as_ref().map(|group| group.topology.group_of(key));
-        group.map_or(Group::OWN, |Number(group)| Group(group))
+        group.map_or(Group::OWN, |GroupIndex(group)| Group(group))
     }
 
     fn groups(&self) -> Vec<Group> {
@@ -122,7 +122,7 @@ impl ServerView for Server {
     }
 
     fn open_route(&self, Group(group): Group) -> Box<dyn RemoteRequest> {
-        let route = self.node.forwarders.open(Number(group), Conversation::Gateway);
+        let route = self.node.forwarders.open(GroupIndex(group), Conversation::Gateway);
         Box::new(GatewayRoute::new(route))
     }
 
