@@ -34,15 +34,15 @@ pub const LEADER_LEASE: Millis = 1000;
 /// clocks may differ in pace.
 pub const PROMISE_TIME: Millis = 1250;
 /// The interval between reads of the group by a leader.
-const LEADER_READS: Millis = 300;
+const LEADER_READ_INTERVAL_MS: Millis = 300;
 /// The interval between reads of the group by other members.
-const FOLLOWER_READS: Millis = 500;
+const FOLLOWER_READ_INTERVAL_MS: Millis = 500;
 /// The pause after a failed request to the coordinator.
 const RETRY_PAUSE: Millis = 200;
 /// The maximum age of a change that a member in sync may lack.
 const LAG_MAX: Millis = 1000;
 /// The number of refused connections in a row after which the leader's process counts as ended.
-const REFUSALS: u32 = 2;
+const REFUSALS_UNTIL_DEAD: u32 = 2;
 /// How long a leadership transfer may take.
 pub const TRANSFER_TIME_MAX: Millis = 2000;
 
@@ -352,8 +352,8 @@ impl Member {
 
     fn may_stand_for_election(&self, record: &Record, now: Millis) -> bool {
         if record.in_sync.contains(&self.settings.me) && !self.lacks_items {
-            let has_ended =
-                self.refusals.0 == record.leader.incarnation && self.refusals.1 >= REFUSALS;
+            let has_ended = self.refusals.0 == record.leader.incarnation
+                && self.refusals.1 >= REFUSALS_UNTIL_DEAD;
             return has_ended
                 || self.view.is_replaced(&record.leader)
                 || !self.view.is_live(&record.leader) && now >= self.promised_until;
@@ -429,7 +429,7 @@ impl Member {
         let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else {
             self.confirmed_at = None;
             (self.leads_since, self.least_epoch) = (None, 0);
-            self.next_read = self.requested_at + FOLLOWER_READS;
+            self.next_read = self.requested_at + FOLLOWER_READ_INTERVAL_MS;
             return;
         };
         if !still_leads {
@@ -439,7 +439,7 @@ impl Member {
             self.started_empty = Some(record.epoch);
         }
         self.confirmed_at = Some(self.requested_at);
-        self.next_read = self.requested_at + LEADER_READS;
+        self.next_read = self.requested_at + LEADER_READ_INTERVAL_MS;
     }
 
     /// The request for a transfer of this leadership, if there is one.
@@ -486,7 +486,7 @@ impl Member {
 
     /// Notes that another process has the leader's port: the leader's process has ended.
     pub fn note_replaced(&mut self, leader: &Process) {
-        self.refusals = (leader.incarnation, REFUSALS);
+        self.refusals = (leader.incarnation, REFUSALS_UNTIL_DEAD);
         self.read_soon();
     }
 
