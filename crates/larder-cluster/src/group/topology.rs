@@ -11,9 +11,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The maximum age of a current map.
-const CURRENT: Duration = Duration::from_millis(1500);
+const MAP_AGE_MAX: Duration = Duration::from_millis(1500);
 /// How often waiters check whether the node shuts down.
-const SLICE: Duration = Duration::from_millis(100);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The last known state of the cluster.
 #[derive(Debug)]
@@ -100,10 +100,10 @@ impl Topology {
         slots.iter().any(|slot| self.owner(slot) == GroupIndex::OWN)
     }
 
-    /// Whether the map is at most this old, and at most [`CURRENT`].
+    /// Whether the map is at most this old, and at most [`MAP_AGE_MAX`].
     pub(crate) fn is_current(&self, within: Duration) -> bool {
         let read_at = self.known().read_at;
-        read_at.is_some_and(|read_at| read_at.elapsed() < within.min(CURRENT))
+        read_at.is_some_and(|read_at| read_at.elapsed() < within.min(MAP_AGE_MAX))
     }
 
     /// The map and its revision; `None` and 0 before the first map.
@@ -293,7 +293,7 @@ impl Topology {
             self.read_soon();
             let (mut known, _) = self
                 .changed
-                .wait_timeout_while(self.known(), SLICE, is_old)
+                .wait_timeout_while(self.known(), STOP_POLL_INTERVAL, is_old)
                 .unwrap_or_else(PoisonError::into_inner);
             if !is_old(&mut known) {
                 return true;

@@ -42,7 +42,7 @@ const EPOCHS_LEFT: u32 = 1000;
 /// connection.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks whether the migration continues.
-const SLICE: Duration = Duration::from_millis(20);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The interval of checks for a condition.
 const TICK: Duration = Duration::from_millis(2);
 const READ_LEN: usize = 256 << 10;
@@ -305,7 +305,7 @@ impl Importer {
         known_since: Instant,
     ) -> Result<Revision, ImportError> {
         let mut stream: &PeerStream = &dialed.stream;
-        stream.set_read_timeout(Some(SLICE))?;
+        stream.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
         stream.set_write_timeout(Some(SILENCE_MAX))?;
         let (mut bytes, mut heard, mut ahead) = (vec![0; READ_LEN], Instant::now(), 0);
         let mut requested: Option<(Instant, Revision)> = None;

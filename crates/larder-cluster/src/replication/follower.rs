@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// the write timeout of the connection.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks for the shutdown of the node, and for another leader.
-const SLICE: Duration = Duration::from_millis(100);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The minimum pause before another attempt to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The maximum pause before another attempt to connect.
@@ -137,7 +137,7 @@ impl Follower {
                     continue;
                 }
             }
-            group.wait_for_change(&role, SLICE);
+            group.wait_for_change(&role, STOP_POLL_INTERVAL);
         }
     }
 
@@ -191,7 +191,7 @@ impl Follower {
         leader.note_data_until(None);
         let mut heartbeats = Heartbeats::default();
         self.receive(applier, leader, &stream, &rest, &mut heartbeats)?;
-        stream.set_read_timeout(Some(SLICE))?;
+        stream.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
         let (mut bytes, mut heard) = (vec![0; READ_LEN], Instant::now());
         loop {
             match (&stream).read(&mut bytes) {
