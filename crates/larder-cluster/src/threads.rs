@@ -57,7 +57,7 @@ impl NodeThreads {
             group.set_journals(&cache.journals);
         }
         let listener = PeerListener::new(node, host, cache, &self.stop);
-        self.spawn("leader", move || listener.accept(&listeners))
+        self.spawn("peer-acceptor", move || listener.accept(&listeners))
     }
 
     /// Joins the group of the node, if it is a member of one.
