@@ -98,7 +98,7 @@ impl NodeThreads {
 
     /// Starts the thread that forwards requests to the leader of the local group.
     fn start_forwarder(&mut self, node: &Arc<Node>, group: &Arc<Group>) -> io::Result<()> {
-        let forwarder = node.forwarders.to(GroupIndex::OWN);
+        let forwarder = node.forwarders.forwarder_of(GroupIndex::OWN);
         let me = LocalMember { process: group.me(), group: group.full_name() };
         let (local, credentials) = (LocalGroup(Arc::clone(group)), node.credentials.clone());
         let stop = Arc::clone(&self.stop);

@@ -17,7 +17,7 @@ pub struct Forwarders {
 
 impl Forwarders {
     /// The forwarder to the leader of a group.
-    pub(crate) fn to(&self, group: GroupIndex) -> Forwarder {
+    pub(crate) fn forwarder_of(&self, group: GroupIndex) -> Forwarder {
         if group == GroupIndex::OWN {
             return self.local.clone();
         }
@@ -26,7 +26,7 @@ impl Forwarders {
 
     /// Opens a route for a new conversation with the leader of a group.
     pub fn open(&self, group: GroupIndex, conversation: Conversation) -> Box<dyn Route> {
-        Box::new(RemoteRoute::new(self.to(group), conversation))
+        Box::new(RemoteRoute::new(self.forwarder_of(group), conversation))
     }
 
     /// The number of forwarded batches so far.

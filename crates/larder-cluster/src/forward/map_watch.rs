@@ -62,7 +62,7 @@ impl MapWatch<'_> {
 
     /// Starts the forwarder to another group; `None` if spawning its thread failed.
     fn connect(&self, number: GroupIndex, name: String) -> Option<JoinHandle<()>> {
-        let (forwarder, local) = (self.forwarders.to(number), Arc::clone(self.group));
+        let (forwarder, local) = (self.forwarders.forwarder_of(number), Arc::clone(self.group));
         let me = LocalMember { process: local.me(), group: local.full_name() };
         let (credentials, stop) = (self.credentials.clone(), Arc::clone(self.stop));
         let thread = std::thread::Builder::new().name("forwarder".to_owned());

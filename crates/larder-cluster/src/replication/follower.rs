@@ -119,7 +119,10 @@ impl Follower {
                         }
                         has_led = true;
                         group.note_ready(since, succession);
-                        self.node.forwarders.to(larder_session::GroupIndex::OWN).note_leading();
+                        self.node
+                            .forwarders
+                            .forwarder_of(larder_session::GroupIndex::OWN)
+                            .note_leading();
                         if let Some(link) = &self.node.replication.link {
                             link.note_lost("");
                         }
