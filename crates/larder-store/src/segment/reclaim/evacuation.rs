@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// compared with 83 % at a level of 20 %; in return a set takes a tenth more time.
 const CLEAN_LEVEL: usize = 6;
 /// The dead level for cleaning in a cache that does not evict: 3 %, because any gain counts.
-const CLEAN_LEVEL_FULL: usize = 1;
+const CLEAN_LEVEL_NO_EVICTION: usize = 1;
 /// The dead level for cleaning before the cache uses new memory: 91 %, so that few items move. With
 /// random overwrites, live items then use a third of the used memory. By measurement, a level of 75
 /// % lets them use half of it, but sets with Zipf-distributed keys take a third longer.
@@ -34,9 +34,9 @@ const CLEAN_LEVEL_EARLY: usize = 32;
 const CLEAN_LEVEL_AGED: usize = 17;
 /// The number of records that each write evacuates. Few, so that each was prefetched before it is
 /// read.
-const RATE: usize = 2;
-/// [`RATE`] while free segments run short.
-const RATE_SHORT: usize = 8;
+const RECORDS_PER_WRITE: usize = 2;
+/// [`RECORDS_PER_WRITE`] while free segments run short.
+const RECORDS_PER_WRITE_LOW_MEMORY: usize = 8;
 
 /// The maximum number of records of old segments that one step of maintenance reads.
 const AGING_STEP: usize = 256;
@@ -59,7 +59,7 @@ impl Handle {
             }
         }
         let evict = self.shared.config.evict;
-        let level = if evict { CLEAN_LEVEL } else { CLEAN_LEVEL_FULL };
+        let level = if evict { CLEAN_LEVEL } else { CLEAN_LEVEL_NO_EVICTION };
         let chosen = self.choose(level);
         let Some((reason, segment)) = chosen else { return false };
         self.begin(reason, segment);
@@ -95,8 +95,16 @@ impl Handle {
         let at = table.layout.start(segment);
         let end = at + table.entry(segment).written().load(Ordering::Relaxed) as usize;
         let segment = OwnedSegment(segment);
-        let evacuation =
-            Evacuation { segment, at, hash: None, end, reason, rate: RATE, evicted: 0, demoted: 0 };
+        let evacuation = Evacuation {
+            segment,
+            at,
+            hash: None,
+            end,
+            reason,
+            rate: RECORDS_PER_WRITE,
+            evicted: 0,
+            demoted: 0,
+        };
         *self.evacuation() = Some(evacuation);
     }
 
@@ -172,7 +180,8 @@ impl Handle {
                 EvacuationReason::Clean | EvacuationReason::Age(_) => free_or_pending <= reserve,
                 EvacuationReason::Evict(_) => free_or_pending < reserve * 3 / 4,
             };
-            evacuation.rate = if is_short { RATE_SHORT } else { RATE };
+            evacuation.rate =
+                if is_short { RECORDS_PER_WRITE_LOW_MEMORY } else { RECORDS_PER_WRITE };
         }
     }
 

@@ -20,14 +20,14 @@ use std::sync::Arc;
 /// A write evicts no more while more than one segment in this many, and more segments than the
 /// reserve has, wait for readers: evictions would free nothing until those readers end their
 /// batches.
-const LIMBO_SHARE: usize = 8;
+const RETIRED_SHARE_MAX: usize = 8;
 /// The maximum number of times that a write waits for readers to end their batches: about 100 ms in
 /// all. A preempted thread usually resumes within that time, even on a virtual machine that itself
 /// waits for a core.
 const WAITS_MAX: u32 = 1000;
 /// The maximum number of times that a write waits although no retired memory waits for readers, in
 /// a cache that evicts: a few milliseconds in all.
-const WAITS_EARLY: u32 = 64;
+const WAITS_MAX_WITHOUT_RETIRED: u32 = 64;
 /// The maximum number of times that a write waits while handles alternate: about a second in all.
 const WAITS_MAX_TIGHT: u32 = 10_000;
 /// The maximum number of attempts of a write to take a segment, each of which frees memory or
@@ -66,7 +66,7 @@ impl Handle {
                 waits = 0;
             }
             // Other handles may be emptying all the segments that can be emptied.
-            let is_early = self.shared.config.evict && waits < WAITS_EARLY;
+            let is_early = self.shared.config.evict && waits < WAITS_MAX_WITHOUT_RETIRED;
             let may_come = next.is_some() || is_early || self.shared.is_tight();
             if !may_come || waits == waits_max || !self.wait_for_readers(&mut waits, waits_max) {
                 break;
@@ -123,8 +123,9 @@ impl Handle {
     /// Whether few segments are free, and few enough are retired that evicting more would help.
     fn wants_more(&self) -> bool {
         let alloc = self.shared.alloc();
-        let limbo_max = self.shared.reserve().max(self.shared.limit_segments() / LIMBO_SHARE);
-        alloc.free() <= self.shared.reserve() / 2 && alloc.retired_segments() <= limbo_max
+        let retired_max =
+            self.shared.reserve().max(self.shared.limit_segments() / RETIRED_SHARE_MAX);
+        alloc.free() <= self.shared.reserve() / 2 && alloc.retired_segments() <= retired_max
     }
 
     /// Seals the open segments of this handle, of dropped handles and of handles between two
