@@ -72,7 +72,7 @@ pub use large_value::lease::ChainLease;
 pub use large_value::upload::Upload;
 pub use miss_ratio::curve::MissRatioCurve;
 pub use restart::image::is_image;
-pub use restart::region_file::{Restart, Unusable};
+pub use restart::region_file::{ColdStartReason, Restart};
 pub use walk::Walk;
 
 use crate::{
@@ -190,7 +190,7 @@ impl Cache {
         file: Option<&File>,
         boot: u128,
         image: &mut impl Read,
-    ) -> Result<Result<(Self, u64), Unusable>, ConfigError> {
+    ) -> Result<Result<(Self, u64), ColdStartReason>, ConfigError> {
         let loaded = image::load(config, file, boot, image)?;
         Ok(loaded.map(|(shared, note)| (Self { shared: Arc::new(shared) }, note)))
     }
