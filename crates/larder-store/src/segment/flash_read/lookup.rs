@@ -22,7 +22,7 @@ use crate::{HashedKey, Now};
 use std::sync::Arc;
 
 /// The result of an update's search for a key on flash.
-pub(crate) enum OnFlash<'i> {
+pub(crate) enum UpdateSearch<'i> {
     Nothing,
     /// The update must read the item first.
     Pending,
@@ -120,25 +120,25 @@ impl Writer<'_> {
         stripe: &LockedStripe<'i, Table>,
         key: HashedKey<'_>,
         is_shown: bool,
-    ) -> OnFlash<'i> {
-        let Some(flash) = &shared.flash else { return OnFlash::Nothing };
-        let mut found = OnFlash::Nothing;
+    ) -> UpdateSearch<'i> {
+        let Some(flash) = &shared.flash else { return UpdateSearch::Nothing };
+        let mut found = UpdateSearch::Nothing;
         for locked_slot in stripe.on_flash() {
             if !is_shown {
-                return OnFlash::Unread;
+                return UpdateSearch::Unread;
             }
             match find(self.delivered, locked_slot.slot) {
                 Some(read) if shared.record_in_buffer(&**read).key() == key.bytes => {
                     let has_value = read.has_value();
-                    let item = || OnFlash::Item(locked_slot, Arc::clone(read));
-                    return if has_value { item() } else { OnFlash::NoRoom };
+                    let item = || UpdateSearch::Item(locked_slot, Arc::clone(read));
+                    return if has_value { item() } else { UpdateSearch::NoRoom };
                 }
                 Some(_) => (),
                 None if flash
                     .readable(shared.table(), locked_slot.slot, self.now.secs)
                     .is_some() =>
                 {
-                    found = OnFlash::Pending;
+                    found = UpdateSearch::Pending;
                 }
                 None => (),
             }

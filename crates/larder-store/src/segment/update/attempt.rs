@@ -5,7 +5,7 @@
 use super::change::{FoundItem, Shortage, Update};
 use crate::engine::Liveness;
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
-use crate::segment::flash_read::lookup::{OnFlash, liveness_on_flash};
+use crate::segment::flash_read::lookup::{UpdateSearch, liveness_on_flash};
 use crate::segment::handle::state::{Handle, lend, liveness};
 use crate::segment::item::witness::Witness;
 use crate::segment::large_value::lease::ChainLease;
@@ -86,11 +86,11 @@ impl Writer<'_> {
         let source;
         if found.is_none() && shared.flash.is_some() {
             match self.find_on_flash(shared, stripe, key, is_shown) {
-                OnFlash::Nothing => self.remove_unreadable(shared, stripe),
-                OnFlash::Pending => return Err(Shortage::Refused(Refusal::Pending)),
-                OnFlash::NoRoom => return Err(Shortage::Refused(Refusal::OutOfMemory)),
-                OnFlash::Unread => is_unread = true,
-                OnFlash::Item(locked_slot, item) => {
+                UpdateSearch::Nothing => self.remove_unreadable(shared, stripe),
+                UpdateSearch::Pending => return Err(Shortage::Refused(Refusal::Pending)),
+                UpdateSearch::NoRoom => return Err(Shortage::Refused(Refusal::OutOfMemory)),
+                UpdateSearch::Unread => is_unread = true,
+                UpdateSearch::Item(locked_slot, item) => {
                     source = item;
                     read = Some(&*source);
                     let record = shared.record_in_buffer(&*source);
