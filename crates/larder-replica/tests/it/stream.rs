@@ -2,7 +2,7 @@
 
 use larder_replica::{Applier, FRAME_LEN_MAX, Frame, Position, Sender, Succession};
 use larder_store::cache::Cache;
-use larder_store::journal::{Journaled, JournaledCache, Journals};
+use larder_store::journal::{JournaledCache, JournaledHandle, Journals};
 use larder_store::{
     Attributes, Batches, Change, Engine, HashedKey, NewCas, NewTags, NewValue, Now, SizeClasses,
     dashmap,
@@ -10,7 +10,7 @@ use larder_store::{
 use std::sync::Arc;
 use std::task::Waker;
 
-type Handle = Journaled<<dashmap::Cache as Cache>::Engine>;
+type Handle = JournaledHandle<<dashmap::Cache as Cache>::Engine>;
 
 struct Node {
     incarnation: u64,

@@ -11,7 +11,7 @@ use std::task::Waker;
 
 /// One thread's access to a [`super::JournaledCache`].
 #[derive(Debug)]
-pub struct Journaled<E> {
+pub struct JournaledHandle<E> {
     engine: E,
     journals: Arc<Journals>,
     /// The number of this handle's journal.
@@ -43,7 +43,7 @@ pub struct Position<P> {
     replicas: Option<AckPosition>,
 }
 
-impl<E> Journaled<E> {
+impl<E> JournaledHandle<E> {
     pub(super) fn new(engine: E, journals: Arc<Journals>) -> Self {
         let (number, Journal { ring, batches }) = journals.take();
         let journal = Writer::continuing(ring);
@@ -64,7 +64,7 @@ impl<E> Journaled<E> {
     }
 }
 
-impl<E> Drop for Journaled<E> {
+impl<E> Drop for JournaledHandle<E> {
     fn drop(&mut self) {
         // The handle may be dropped within a batch.
         let batch = self.batches.load(Ordering::Relaxed) | 1;
@@ -73,7 +73,7 @@ impl<E> Drop for Journaled<E> {
     }
 }
 
-impl<E> Journaled<E> {
+impl<E> JournaledHandle<E> {
     /// Appends a change of this kind to the journal; `None`: has no effect.
     fn note(&mut self, key: HashedKey<'_>, kind: Option<ChangeKind>) {
         if let Some(kind) = kind {
@@ -120,7 +120,7 @@ fn noted<'v, L: Lease, R>(
     }
 }
 
-impl<E: Engine> Layer for Journaled<E> {
+impl<E: Engine> Layer for JournaledHandle<E> {
     type Inner = E;
 
     fn inner(&self) -> &E {
@@ -132,13 +132,13 @@ impl<E: Engine> Layer for Journaled<E> {
     }
 }
 
-impl<E: Engine> DelegateLookups for Journaled<E> {}
-impl<E: Engine> DelegateUploads for Journaled<E> {}
-impl<E: Engine> DelegateSlowStorage for Journaled<E> {}
-impl<E: Engine> DelegateWalks for Journaled<E> {}
-impl<E: Engine> DelegateMaintenance for Journaled<E> {}
+impl<E: Engine> DelegateLookups for JournaledHandle<E> {}
+impl<E: Engine> DelegateUploads for JournaledHandle<E> {}
+impl<E: Engine> DelegateSlowStorage for JournaledHandle<E> {}
+impl<E: Engine> DelegateWalks for JournaledHandle<E> {}
+impl<E: Engine> DelegateMaintenance for JournaledHandle<E> {}
 
-impl<E: Engine> Batches for Journaled<E> {
+impl<E: Engine> Batches for JournaledHandle<E> {
     #[inline]
     fn begin_batch(&mut self, now: impl Into<Now>) {
         let now = now.into();
@@ -174,7 +174,7 @@ impl<E: Engine> Batches for Journaled<E> {
     }
 }
 
-impl<E: Engine> Updates for Journaled<E> {
+impl<E: Engine> Updates for JournaledHandle<E> {
     #[inline]
     fn update<'v, R>(
         &mut self,
@@ -235,7 +235,7 @@ impl<E: Engine> Updates for Journaled<E> {
     }
 }
 
-impl<E: Engine> Acknowledge for Journaled<E> {
+impl<E: Engine> Acknowledge for JournaledHandle<E> {
     type Position = Position<E::Position>;
 
     fn ack_position(&mut self) -> Option<Self::Position> {

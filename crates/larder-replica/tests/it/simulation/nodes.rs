@@ -4,14 +4,14 @@ use super::hooked::{Hooked, HookedCache, Role};
 use super::world::{FOLLOWERS, WRITERS};
 use larder_replica::{Applier, Sender, Succession};
 use larder_store::cache::Cache;
-use larder_store::journal::{Journaled, JournaledCache, Journals};
+use larder_store::journal::{JournaledCache, JournaledHandle, Journals};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// A client's handle to the leader's cache; `None` while it is in use.
-pub(super) type Writer<C> = Option<Journaled<Hooked<<C as Cache>::Engine>>>;
+pub(super) type Writer<C> = Option<JournaledHandle<Hooked<<C as Cache>::Engine>>>;
 
 /// A process that leads or follows.
 pub(super) struct Process<C: Cache> {
@@ -41,7 +41,7 @@ pub(super) struct Link<C: Cache> {
 
 pub(super) struct Follower<C: Cache> {
     pub(super) process: Rc<Process<C>>,
-    pub(super) applier: Applier<Journaled<Hooked<C::Engine>>>,
+    pub(super) applier: Applier<JournaledHandle<Hooked<C::Engine>>>,
     /// The handle for reads of clients.
     pub(super) reader: C::Engine,
     pub(super) is_paused: bool,
