@@ -94,7 +94,7 @@ impl Controls {
         *self.lock()
     }
 
-    pub(crate) fn set(&self, tuning: Tuning) {
+    pub(crate) fn apply_tuning(&self, tuning: Tuning) {
         let mut tuned = self.lock();
         match tuning {
             Tuning::CrawlerSleep(micros) => tuned.lru_crawler_sleep = micros,

@@ -126,12 +126,12 @@ impl Host for Server {
         refreshed.map_err(|error| RefreshRefusal::Failed(error.to_string()))
     }
 
-    fn set(&self, tuning: Tuning) {
+    fn apply_tuning(&self, tuning: Tuning) {
         match tuning {
             Tuning::Flash(tuning) => self
                 .controls
                 .tune_flash(tuning, |settings| self.control().set_flash_settings(settings)),
-            _ => self.controls.set(tuning),
+            _ => self.controls.apply_tuning(tuning),
         }
     }
 

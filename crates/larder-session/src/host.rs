@@ -141,7 +141,7 @@ pub trait Host {
     }
 
     /// Applies a setting of the flash tier. Records other settings for `stats settings`.
-    fn set(&self, _tuning: Tuning) {}
+    fn apply_tuning(&self, _tuning: Tuning) {}
 }
 
 /// The assignment of keys to groups.
