@@ -7,7 +7,7 @@ use crate::controls::Controls;
 use crate::log::Log;
 use crate::log::verbosity::Verbosity;
 use crate::memory::Memory;
-use crate::memory::memory_file::Start;
+use crate::memory::memory_file::StartState;
 use crate::memory::storage_watch::{StorageCounts, StorageWatch};
 use crate::net::gate::Gate;
 use crate::node;
@@ -39,7 +39,7 @@ pub struct Server {
     /// The server's clock.
     pub clock: Clock,
     /// The result of the restart from a memory file or image.
-    pub start: Start,
+    pub start: StartState,
     /// The open connections and their counts.
     pub connections: Connections,
     /// Counts of HTTP and gRPC.
@@ -114,7 +114,7 @@ impl Server {
         cache: erased::Cache,
         life: LifeCycle,
         verbosity: Verbosity,
-        start: Start,
+        start: StartState,
     ) -> Self {
         let classes = settings.limits.classes.count();
         let handles = options.handles() + options.answerers();

@@ -13,7 +13,7 @@ use larder_server::driver::Sockets;
 #[cfg(feature = "metrics")]
 use larder_server::gateway::Gateway;
 use larder_server::log::verbosity::Verbosity;
-use larder_server::memory::memory_file::{self, Start};
+use larder_server::memory::memory_file::{self, StartState};
 use larder_server::memory::slab_classes;
 use larder_server::net::gateway_sockets::{GatewaySocket, GatewaySockets};
 use larder_server::net::listener::Listener;
@@ -43,7 +43,7 @@ pub(crate) fn serve(
     options: Options,
     CacheParts { cache, replicated, run_workers, region }: CacheParts,
     verbosity: Verbosity,
-    start: Start,
+    start: StartState,
 ) -> Result<(), Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let database = std::env::var_os("MEMCACHED_SASL_PWDB");

@@ -6,7 +6,7 @@
 use crate::common::pages::{check_documentation, replaced, root};
 use larder_operations::{ClassCounters, Limits, ThreadCounters};
 use larder_server::log::verbosity::Verbosity;
-use larder_server::memory::memory_file::Start;
+use larder_server::memory::memory_file::StartState;
 use larder_server::memory::slab_classes;
 use larder_server::options::Options;
 use larder_server::process::life_cycle::LifeCycle;
@@ -168,7 +168,7 @@ fn server() -> Server {
     let (life, _) = LifeCycle::new().unwrap();
     let (guards, verbosity) = (Guards::default(), Verbosity::start_log(0));
     let cache = larder_store::erased::Cache::new(cache);
-    Server::new(options, settings, guards, cache, life, verbosity, Start::cold())
+    Server::new(options, settings, guards, cache, life, verbosity, StartState::cold())
 }
 
 #[test]
