@@ -36,7 +36,7 @@ impl Host for Server {
     }
 
     fn authenticate(&self, credentials: &Credentials<'_>) -> bool {
-        self.guards.passwords.as_ref().is_some_and(|passwords| passwords.authenticate(credentials))
+        self.access.passwords.as_ref().is_some_and(|passwords| passwords.authenticate(credentials))
     }
 
     fn owner(&self) -> Owner {
