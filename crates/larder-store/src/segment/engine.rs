@@ -277,12 +277,12 @@ impl Handle {
     }
 
     /// Looks a key up without a lock, and passes a live item to `read`. Copies the item from flash
-    /// to memory afterwards if [`Found::second_hit`] selects it.
+    /// to memory afterwards if [`IndexHit::second_hit`] selects it.
     #[inline]
     fn find<R>(
         &mut self,
         key: HashedKey<'_>,
-        read: impl FnOnce(&Arc<Shared>, &Found<'_>, Now) -> R,
+        read: impl FnOnce(&Arc<Shared>, &IndexHit<'_>, Now) -> R,
     ) -> Lookup<R> {
         let hint = self.hint(key.hash);
         let ahead = self.hints.get(self.next_hint + 1).and_then(|hint| hint.word);
@@ -377,9 +377,9 @@ fn verified<'p>(
     word: &'p AtomicU64,
     slot: Slot,
     witness: Witness<'p>,
-) -> Option<Found<'p>> {
+) -> Option<IndexHit<'p>> {
     let record = shared.record(slot, witness);
-    if record.has_key(key.bytes) { Some(Found { word, slot, record }) } else { None }
+    if record.has_key(key.bytes) { Some(IndexHit { word, slot, record }) } else { None }
 }
 
 /// Looks a key up in memory without a hint: the key was not announced, or its hint did not lead to
@@ -389,13 +389,13 @@ fn find_in_memory<'p>(
     shared: &'p Shared,
     key: HashedKey<'_>,
     witness: Witness<'p>,
-) -> Option<Found<'p>> {
+) -> Option<IndexHit<'p>> {
     shared.index.lookup(key.hash, |word, slot| verified(shared, key, word, slot, witness))
 }
 
 /// The result of a lookup for a key that was not found in memory.
 enum FlashLookup<'p> {
-    Found(Found<'p>),
+    Found(IndexHit<'p>),
     /// The item may be on flash, and has not been read yet.
     Pending,
     Flushed,
@@ -434,7 +434,7 @@ fn look_up_on_flash<'p>(
         if !has_value {
             flash.counts.without_buffer.add(1);
         }
-        has_value.then_some((Found { word, slot, record }, is_flushed))
+        has_value.then_some((IndexHit { word, slot, record }, is_flushed))
     });
     match found {
         Some((_, true)) => FlashLookup::Flushed,
@@ -445,13 +445,13 @@ fn look_up_on_flash<'p>(
 }
 
 /// An item that a lookup has found, and its index word.
-pub(super) struct Found<'p> {
+pub(super) struct IndexHit<'p> {
     pub(super) word: &'p AtomicU64,
     pub(super) slot: Slot,
     pub(super) record: Record<'p>,
 }
 
-impl Found<'_> {
+impl IndexHit<'_> {
     #[expect(clippy::inline_always, reason = "a call costs `get` 1 % of its instructions")]
     #[inline(always)]
     fn count_access(&self, shared: &Shared, now: Seconds) {

@@ -92,12 +92,12 @@ impl AsRef<PinSlot> for PinOwner {
 }
 
 /// Memory that a reader may find through the word until the word is cleared.
-struct Found {
+struct ReadableMemory {
     word: AtomicU64,
     content: UnsafeCell<u64>,
 }
 
-impl Found {
+impl ReadableMemory {
     fn new() -> Arc<Self> {
         Arc::new(Self { word: AtomicU64::new(1), content: UnsafeCell::new(1) })
     }
@@ -124,7 +124,7 @@ fn memory_is_reused_after_its_reader_has_left() {
     explore(5, || {
         let epoch = Arc::new(Epoch::new());
         let slot = Arc::new(PinSlot::default());
-        let found = Found::new();
+        let found = ReadableMemory::new();
         let (read, readers, own) = (found.clone(), epoch.clone(), slot.clone());
         let reader = thread::spawn(move || {
             let mut pin = Pin::new(PinOwner(own));
@@ -149,7 +149,7 @@ fn memory_that_one_thread_retires_is_reused_by_another() {
     explore(5, || {
         let epoch = Arc::new(Epoch::new());
         let slot = Arc::new(PinSlot::default());
-        let found = Found::new();
+        let found = ReadableMemory::new();
         let alloc = Arc::new(Mutex::new(Alloc::new(4, 4, 0.7)));
         let (read, readers, own) = (found.clone(), epoch.clone(), slot.clone());
         let reader = thread::spawn(move || {
