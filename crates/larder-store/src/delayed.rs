@@ -68,7 +68,9 @@ impl Storage {
         let ended: Vec<_> = (0..waits.min(under_way.len()))
             .map(|_| {
                 let chosen = self.draw() % under_way.len() as u64;
-                under_way.swap_remove(usize::try_from(chosen).expect("an index"))
+                under_way.swap_remove(
+                    usize::try_from(chosen).expect("a remainder by a length fits usize"),
+                )
             })
             .collect();
         let refused = std::mem::take(refused);

@@ -293,7 +293,7 @@ impl Flash {
 
     fn reads_of(&self, slot: Slot) -> &Mutex<HashMap<u64, Weak<dyn ItemRead>>> {
         let number = slot.flash_offset().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
-        &self.reads[usize::try_from(number).expect("four bits") % READ_MAPS]
+        &self.reads[usize::try_from(number).expect("four bits fit usize") % READ_MAPS]
     }
 
     /// The current read of the same item; `None` if there is none.

@@ -559,7 +559,11 @@ impl Table {
         if !entry.is(SegmentState::Fresh) {
             self.clear(segment);
         }
-        entry.part().store(u32::try_from(part).expect("segments"), Ordering::Relaxed);
+        entry.part().store(
+            u32::try_from(part)
+                .expect("parts are fewer than segments, which are counted in 32 bits"),
+            Ordering::Relaxed,
+        );
         entry.set_state(directory.state);
         directory.starts[part].store(self.layout.start(segment), Ordering::Release);
     }

@@ -46,7 +46,9 @@ impl Handle {
         }
         let segments = self.shared.segments_seen();
         let segments = u32::try_from(segments).expect("segments are counted in 32 bits");
-        let end = segments.min(self.crawl.segment + u32::try_from(SEGMENTS_MAX).expect("few"));
+        let end = segments.min(
+            self.crawl.segment + u32::try_from(SEGMENTS_MAX).expect("SEGMENTS_MAX fits 32 bits"),
+        );
         for segment in self.crawl.segment..end {
             if self.is_due(segment) {
                 self.crawl.segment = segment + 1;

@@ -159,7 +159,10 @@ impl Shared {
         let table = self.table();
         let entry = table.entry(open.segment);
         let written = open.at - table.layout.start(open.segment);
-        entry.written().store(u32::try_from(written).expect("short"), Ordering::Relaxed);
+        entry.written().store(
+            u32::try_from(written).expect("a segment is shorter than 4 GiB"),
+            Ordering::Relaxed,
+        );
         let chained = open.chained * self.segment_len();
         let sealed =
             Sealed { queue: open.kind.queue, bytes: (written + chained) as u64, items: open.items };
