@@ -25,7 +25,7 @@ const SPIN: Duration = Duration::from_micros(40);
 const SLOW: Duration = Duration::from_micros(80);
 /// The longest wait without the lock before a thread handles signals. A signal that arrives just before the wait, or
 /// during a wait for another thread, does not end the wait.
-const SLICE: Duration = Duration::from_millis(100);
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 thread_local! {
     /// The exception that a signal handler has raised during a wait of this thread.
@@ -99,7 +99,7 @@ impl Waiter for Gil {
                 }
             }
         }
-        let most = time.min(SLICE);
+        let most = time.min(SIGNAL_CHECK_INTERVAL);
         Python::attach(|py| {
             py.detach(|| {
                 let is_over = waiting.poll(most.saturating_sub(begun.elapsed()));

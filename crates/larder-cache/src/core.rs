@@ -8,7 +8,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 /// The time after which maintenance pauses at the end of a step.
-const SLICE: Duration = Duration::from_millis(2);
+const MAINTENANCE_TIME_MAX: Duration = Duration::from_millis(2);
 
 pub(crate) struct Core {
     /// A number that is unique in the process.
@@ -41,13 +41,13 @@ impl Core {
         let _ = self.waker.try_send(());
     }
 
-    /// Advances the clock and does a slice of maintenance. Returns true if there is more to do.
+    /// Advances the clock and runs maintenance for a short time. Returns true if there is more to do.
     pub(crate) fn maintain(&self) -> bool {
         self.clock.advance();
         let begun = Instant::now();
         while self.workers.maintain(self.clock.now()) {
             self.deliver();
-            if begun.elapsed() >= SLICE {
+            if begun.elapsed() >= MAINTENANCE_TIME_MAX {
                 return true;
             }
         }

@@ -67,11 +67,12 @@ impl PeerListener {
             let answerer = Answerer::new(node, host, group, handles.collect());
             Membership { group: Arc::clone(group), answerer }
         });
-        let boot = node.group.as_ref().map_or_else(rand::random, |group| group.me().boot);
+        let incarnation =
+            node.group.as_ref().map_or_else(rand::random, |group| group.me().incarnation);
         let (cache, of_leader) = (Arc::new(cache), Arc::clone(node));
         Self {
             node: Arc::clone(node),
-            leader: Leader { node: of_leader, cache, boot, stop: Arc::clone(stop) },
+            leader: Leader { node: of_leader, cache, incarnation, stop: Arc::clone(stop) },
             membership,
             stop: Arc::clone(stop),
             handshakes: AtomicUsize::new(0),
@@ -211,8 +212,10 @@ impl PeerListener {
             check_certificate(&frame, &stream)?;
             let leadership = group.and_then(Group::leadership);
             let epoch = group.and_then(Group::leading_epoch);
-            let identity =
-                LeaderIdentity { boot: self.leader.boot, epoch: epoch.unwrap_or_default() };
+            let identity = LeaderIdentity {
+                incarnation: self.leader.incarnation,
+                epoch: epoch.unwrap_or_default(),
+            };
             let admitted = handshake.receive(frame, identity, &mut out);
             input.drain(..len);
             let follows = matches!(

@@ -9,7 +9,7 @@ use crate::peers::Stop;
 use crate::replication::{Follower, ReplicatedCache};
 use larder_etcd::EtcdSettings;
 use larder_replica::Addresses;
-use larder_session::Group as Number;
+use larder_session::GroupIndex;
 use larder_store::cache::Cache;
 use std::io;
 use std::net::TcpListener;
@@ -57,7 +57,7 @@ impl NodeThreads {
             group.set_journals(&cache.journals);
         }
         let listener = PeerListener::new(node, host, cache, &self.stop);
-        self.spawn("leader", move || listener.accept(&listeners))
+        self.spawn("peer-acceptor", move || listener.accept(&listeners))
     }
 
     /// Joins the group of the node, if it is a member of one.
@@ -98,7 +98,7 @@ impl NodeThreads {
 
     /// Starts the thread that forwards requests to the leader of the local group.
     fn start_forwarder(&mut self, node: &Arc<Node>, group: &Arc<Group>) -> io::Result<()> {
-        let forwarder = node.forwarders.to(Number::OWN);
+        let forwarder = node.forwarders.forwarder_of(GroupIndex::OWN);
         let me = LocalMember { process: group.me(), group: group.full_name() };
         let (local, credentials) = (LocalGroup(Arc::clone(group)), node.credentials.clone());
         let stop = Arc::clone(&self.stop);

@@ -60,7 +60,7 @@ impl Ring {
         }
         // Some sandboxes allow making rings, but not using them.
         ring.submit()?;
-        let files_max = u32::try_from(FILES_MAX).expect("it is small");
+        let files_max = u32::try_from(FILES_MAX).expect("FILES_MAX fits 32 bits");
         let has_files = ring.submitter().register_files_sparse(files_max).is_ok();
         let slot = || Slot { target: None, done: 0, retries: 0 };
         Ok(Self {
@@ -173,7 +173,8 @@ impl Ring {
         let place = slot.target.as_ref().expect("a started read has a target").parameters();
         let offset = place.offset + slot.done as u64;
         let into = place.into.wrapping_add(slot.done);
-        let len = u32::try_from((place.len - slot.done).min(READ_MAX)).expect("a gibibyte");
+        let len = u32::try_from((place.len - slot.done).min(READ_MAX))
+            .expect("READ_MAX is a gibibyte, which fits 32 bits");
         let (fd, offset) = self.device.descriptor(offset).unwrap_or((-1, 0));
         let read = match self.registered(fd) {
             Some(index) => opcode::Read::new(types::Fixed(index), into, len),

@@ -2,8 +2,8 @@
 
 use crate::client::{Etcd, KeyValue, Range};
 use crate::records::{
-    read_ack, read_addresses, read_boot, read_record, read_transfer, write_record, write_settings,
-    write_transfer,
+    read_ack, read_addresses, read_incarnation, read_record, read_transfer, write_record,
+    write_settings, write_transfer,
 };
 use crate::{GroupName, cluster_key};
 use larder_replica::{
@@ -109,7 +109,7 @@ fn view<'k>(
             read_record(&record.value).ok_or_else(|| CoordinatorError::malformed(&record.key))
         })
         .transpose()?;
-    let live = live.filter_map(|one| Some((one.name().to_owned(), read_boot(&one.value)?)));
+    let live = live.filter_map(|one| Some((one.name().to_owned(), read_incarnation(&one.value)?)));
     let addresses =
         nodes.filter_map(|one| Some((one.name().to_owned(), read_addresses(&one.value)?)));
     let (live, addresses) = (live.collect(), addresses.collect());

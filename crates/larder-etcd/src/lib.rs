@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! /larder/1/CLUSTER/groups/GROUP         the record: the leader and the members in sync
-//! /larder/1/CLUSTER/live/GROUP/NODE      the boot number of a live process, under its lease
+//! /larder/1/CLUSTER/live/GROUP/NODE      the incarnation of a live process, under its lease
 //! /larder/1/CLUSTER/nodes/GROUP/NODE     the addresses of a node
 //! /larder/1/CLUSTER/settings/GROUP       settings by operators
 //! /larder/1/CLUSTER/transfer/GROUP       a request for a leadership transfer, under a lease of some seconds

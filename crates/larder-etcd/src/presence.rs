@@ -2,7 +2,7 @@
 
 use crate::GroupName;
 use crate::client::{Etcd, number};
-use crate::records::{write_addresses, write_boot};
+use crate::records::{write_addresses, write_incarnation};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use larder_replica::{Addresses, CoordinatorError, Process};
@@ -18,7 +18,7 @@ pub struct Presence {
     etcd: Etcd,
     live_key: String,
     node_key: String,
-    boot: u64,
+    incarnation: u64,
     addresses: Addresses,
     lease: Option<u64>,
 }
@@ -29,7 +29,7 @@ impl Presence {
     pub fn new(etcd: Etcd, name: &GroupName, process: &Process, addresses: Addresses) -> Self {
         let key = |kind| format!("{}/{}", name.key(kind), process.node);
         let (live_key, node_key) = (key("live"), key("nodes"));
-        Self { etcd, live_key, node_key, boot: process.boot, addresses, lease: None }
+        Self { etcd, live_key, node_key, incarnation: process.incarnation, addresses, lease: None }
     }
 
     /// Renews the lease, or requests a new one if it has expired. Writes both keys if `live` is not
@@ -48,7 +48,7 @@ impl Presence {
         };
         self.lease = Some(lease);
         // Write the keys if the lease is new, or if an operator has removed `live`.
-        let live = put(&self.live_key, write_boot(self.boot).as_bytes(), lease);
+        let live = put(&self.live_key, write_incarnation(self.incarnation).as_bytes(), lease);
         let node = put(&self.node_key, &write_addresses(&self.addresses), 0);
         let key = BASE64.encode(&self.live_key);
         let is_written = json!([{

@@ -6,12 +6,13 @@ use larder_replica::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A process. Its boot number is hexadecimal text, because many JSON parsers lose precision above
+/// A process. Its incarnation is hexadecimal text, because many JSON parsers lose precision above
 /// 2⁵³.
 #[derive(Deserialize, Serialize)]
 struct ProcessJson {
     node: String,
-    boot: String,
+    #[serde(rename = "boot")]
+    incarnation: String,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -48,19 +49,22 @@ struct MapJson {
 
 impl ProcessJson {
     fn of(process: &Process) -> Self {
-        Self { node: process.node.clone(), boot: write_boot(process.boot) }
+        Self { node: process.node.clone(), incarnation: write_incarnation(process.incarnation) }
     }
 
     fn read(self) -> Option<Process> {
-        Some(Process { node: self.node, boot: read_boot(self.boot.as_bytes())? })
+        Some(Process {
+            node: self.node,
+            incarnation: read_incarnation(self.incarnation.as_bytes())?,
+        })
     }
 }
 
-pub(crate) fn write_boot(boot: u64) -> String {
-    format!("{boot:016x}")
+pub(crate) fn write_incarnation(incarnation: u64) -> String {
+    format!("{incarnation:016x}")
 }
 
-pub(crate) fn read_boot(text: &[u8]) -> Option<u64> {
+pub(crate) fn read_incarnation(text: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
 }
 
@@ -126,7 +130,7 @@ mod tests {
 
     #[test]
     fn values_round_trip_and_malformed_ones_are_refused() {
-        let process = |node: &str, boot| Process { node: node.to_owned(), boot };
+        let process = |node: &str, incarnation| Process { node: node.to_owned(), incarnation };
         let (a, b) = (process("a", u64::MAX), process("b\"", 0));
         let record = Record { epoch: 7, leader: a.clone(), in_sync: vec![a, b] };
         assert_eq!(read_record(&write_record(&record)), Some(record));

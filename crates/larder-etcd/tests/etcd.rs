@@ -13,8 +13,8 @@ use larder_replica::{Addresses, Coordinator, Process, Record, ShardMap};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-fn process(node: &str, boot: u64) -> Process {
-    Process { node: node.to_owned(), boot }
+fn process(node: &str, incarnation: u64) -> Process {
+    Process { node: node.to_owned(), incarnation }
 }
 
 fn record(epoch: u32, leader: &Process) -> Record {

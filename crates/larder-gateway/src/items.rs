@@ -109,7 +109,7 @@ pub(crate) struct ListedItem {
 #[derive(Debug)]
 pub(crate) enum LookupOutcome {
     /// An item.
-    Found(Found),
+    Found(StoredItem),
     /// No item.
     Missing,
     /// The item is large, and too many large values are being sent already.
@@ -123,14 +123,14 @@ pub(crate) enum LookupOutcome {
 #[cfg(feature = "grpc")]
 impl LookupOutcome {
     /// The item, if there is one.
-    pub(crate) fn found(&self) -> Option<&Found> {
+    pub(crate) fn found(&self) -> Option<&StoredItem> {
         if let Self::Found(found) = self { Some(found) } else { None }
     }
 }
 
 /// An item that was looked up.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct StoredItem {
     /// The value in pieces. The pieces of a large value in this server's cache are not copied: they point into the
     /// cache.
     pub(crate) value: Vec<Bytes>,
@@ -142,7 +142,7 @@ pub(crate) struct Found {
     pub(crate) ttl: Option<u32>,
 }
 
-impl Found {
+impl StoredItem {
     /// The length of the value in bytes.
     pub(crate) fn len(&self) -> usize {
         self.value.iter().map(Bytes::len).sum()

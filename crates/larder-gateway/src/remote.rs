@@ -5,7 +5,7 @@
 //! A key in a meta request has at most 250 bytes, or 186 with blanks or control characters. Clients have to send
 //! requests with longer keys to the owner itself.
 
-use crate::items::{Found, LookupOutcome};
+use crate::items::{LookupOutcome, StoredItem};
 use bytes::Bytes;
 use larder_operations::{
     ArithmeticOutcome, Count, ExpireOutcome, Remove, RemoveOutcome, Store, StoreMode, StoreOutcome,
@@ -64,7 +64,7 @@ impl RemoteOperation for Get {
                     Flag::Ttl(ttl) => Some(ttl),
                     _ => None,
                 });
-                Some(LookupOutcome::Found(Found {
+                Some(LookupOutcome::Found(StoredItem {
                     value: vec![reply.slice_ref(value)],
                     cas: returned.cas().unwrap_or_default(),
                     client_flags: returned.client_flags().unwrap_or_default(),

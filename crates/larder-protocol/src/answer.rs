@@ -30,17 +30,17 @@ pub enum Answer<'b> {
         /// The value.
         value: &'b [u8],
         /// The other requested fields.
-        returned: Returned<'b>,
+        returned: AnswerFields<'b>,
     },
     /// A meta command was executed, without a value: `HD`.
     Done {
         /// The requested fields.
-        returned: Returned<'b>,
+        returned: AnswerFields<'b>,
     },
     /// A value was stored: `STORED`, and success of a binary store.
     Stored {
         /// In binary, the fields of the head, such as the new CAS. In text, nothing.
-        returned: Returned<'b>,
+        returned: AnswerFields<'b>,
     },
     /// An item was removed: `DELETED`, and success of a binary delete.
     Deleted,
@@ -53,14 +53,14 @@ pub enum Answer<'b> {
     NotStored {
         /// The requested fields. After `ms`, the CAS is 0, and the length is that of the sent
         /// value.
-        returned: Returned<'b>,
+        returned: AnswerFields<'b>,
     },
     /// The CAS differs: `EXISTS`, `EX`. Also a binary add that found an item; other protocols answer it with
     /// [`NotStored`](Self::NotStored).
     Exists {
         /// The requested fields. After `ms`, the CAS is 0, and the length is that of the sent
         /// value.
-        returned: Returned<'b>,
+        returned: AnswerFields<'b>,
     },
     /// There is no such item: `NOT_FOUND`, `NF`, `EN`, RESP's null. Also a binary replace that
     /// found no item; other protocols answer it with [`NotStored`](Self::NotStored). A classic
@@ -68,7 +68,7 @@ pub enum Answer<'b> {
     NotFound {
         /// The requested fields. After `ms`, the CAS is 0, and the length is that of the sent
         /// value.
-        returned: Returned<'b>,
+        returned: AnswerFields<'b>,
     },
     /// The number after a classic or binary increment or decrement, or a RESP integer.
     Number(u64),
@@ -145,7 +145,7 @@ impl RefusalReason {
 
 /// The fields of an answer in addition to its outcome and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Returned<'b> {
+pub enum AnswerFields<'b> {
     /// No fields: a line of classic text, `HD` or `EN` without flags, or RESP.
     Nothing,
     /// The fields of `VALUE`.
@@ -172,7 +172,7 @@ pub enum Returned<'b> {
     },
 }
 
-impl<'b> Returned<'b> {
+impl<'b> AnswerFields<'b> {
     /// The key, if the answer has it.
     #[must_use]
     pub fn key(&self) -> Option<Key<'b>> {
@@ -316,23 +316,23 @@ pub fn read_text(bytes: &[u8]) -> Read<Answer<'_>> {
 fn of_text(text: Text<'_>) -> Answer<'_> {
     match text {
         Text::Value { key, client_flags, cas, value } => {
-            Answer::Hit { value, returned: Returned::Classic { key, client_flags, cas } }
+            Answer::Hit { value, returned: AnswerFields::Classic { key, client_flags, cas } }
         }
         Text::MetaValue { flags, value } => {
-            Answer::Hit { value, returned: Returned::Meta(Flags(Tokens(flags))) }
+            Answer::Hit { value, returned: AnswerFields::Meta(Flags(Tokens(flags))) }
         }
         Text::End => Answer::End,
         // Fast path: the answers to most stores and misses.
-        Text::Line(b"STORED") => Answer::Stored { returned: Returned::Nothing },
-        Text::Line(b"HD") => Answer::Done { returned: Returned::Nothing },
-        Text::Line(b"EN") => Answer::NotFound { returned: Returned::Nothing },
+        Text::Line(b"STORED") => Answer::Stored { returned: AnswerFields::Nothing },
+        Text::Line(b"HD") => Answer::Done { returned: AnswerFields::Nothing },
+        Text::Line(b"EN") => Answer::NotFound { returned: AnswerFields::Nothing },
         Text::Line(line) => of_line(line),
     }
 }
 
 #[inline(never)]
 fn of_line(line: &[u8]) -> Answer<'_> {
-    let returned = Returned::Nothing;
+    let returned = AnswerFields::Nothing;
     match line {
         b"NOT_FOUND" => return Answer::NotFound { returned },
         b"NOT_STORED" => return Answer::NotStored { returned },
@@ -352,7 +352,7 @@ fn of_meta_line(line: &[u8]) -> Option<Answer<'_>> {
     if !flags.is_empty() && !flags.starts_with(b" ") {
         return None;
     }
-    let returned = Returned::Meta(Flags(Tokens(flags)));
+    let returned = AnswerFields::Meta(Flags(Tokens(flags)));
     match code {
         b"HD" => Some(Answer::Done { returned }),
         b"NS" => Some(Answer::NotStored { returned }),
@@ -399,7 +399,7 @@ fn of_binary<'b>(response: &Binary<'b>) -> Option<Answer<'b>> {
     let Binary { value, cas, opaque, .. } = *response;
     let client_flags = response.extras.first_chunk().map(|flags| u32::from_be_bytes(*flags));
     let key = if response.key.is_empty() { None } else { Some(response.key) };
-    let returned = Returned::Binary { key, client_flags, cas, opaque };
+    let returned = AnswerFields::Binary { key, client_flags, cas, opaque };
     if response.status != 0 {
         return Some(refused(response.status, value, returned));
     }
@@ -426,7 +426,7 @@ fn of_binary<'b>(response: &Binary<'b>) -> Option<Answer<'b>> {
 
 /// Interprets a binary status other than 0.
 #[inline]
-fn refused<'b>(status: u16, line: &'b [u8], returned: Returned<'b>) -> Answer<'b> {
+fn refused<'b>(status: u16, line: &'b [u8], returned: AnswerFields<'b>) -> Answer<'b> {
     /// Statuses that blame the request. 0x21: the SASL mechanism requires another step.
     const OF_CLIENT: [u16; 6] = [
         Status::InvalidArguments as u16,
@@ -461,7 +461,7 @@ pub fn read_resp(bytes: &[u8]) -> Read<Answer<'_>> {
 
 #[inline]
 fn of_resp(response: Resp<'_>) -> Option<Answer<'_>> {
-    let returned = Returned::Nothing;
+    let returned = AnswerFields::Nothing;
     Some(match response {
         Resp::Bulk(value) => Answer::Hit { value, returned },
         Resp::Null => Answer::NotFound { returned },
@@ -500,10 +500,10 @@ mod tests {
         }
     }
 
-    const NOTHING: Returned<'_> = Returned::Nothing;
+    const NOTHING: AnswerFields<'_> = AnswerFields::Nothing;
 
-    fn meta(flags: &str) -> Returned<'_> {
-        Returned::Meta(Flags(Tokens(flags.as_bytes())))
+    fn meta(flags: &str) -> AnswerFields<'_> {
+        AnswerFields::Meta(Flags(Tokens(flags.as_bytes())))
     }
 
     #[test]
@@ -600,8 +600,12 @@ mod tests {
 
     #[test]
     fn each_binary_response_is_read_as_an_answer() {
-        let of =
-            |key, client_flags| Returned::Binary { key, client_flags, cas: 9, opaque: *b"abcd" };
+        let of = |key, client_flags| AnswerFields::Binary {
+            key,
+            client_flags,
+            cas: 9,
+            opaque: *b"abcd",
+        };
         let returned = of(None, None);
         let hit = Answer::Hit { value: b"hi", returned: of(Some(b"k"), Some(7)) };
         let error = |client| Answer::Error { client, line: b"no" };

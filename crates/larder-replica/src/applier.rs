@@ -62,8 +62,8 @@ pub struct Applier<E: Engine> {
     /// The bytes of an incomplete frame.
     rest: Vec<u8>,
     incoming: Option<IncomingItem<E::Upload>>,
-    /// The boot number of the leader's process.
-    boot: u64,
+    /// The incarnation of the leader's process.
+    incarnation: u64,
     /// The number of the leader's flushes that are applied.
     generation: u64,
     /// The last watermark: offsets in the leader's journals. `None` until the first, and from the
@@ -118,7 +118,7 @@ impl<E: Engine> Applier<E> {
             engine,
             rest: Vec::new(),
             incoming: None,
-            boot: 0,
+            incarnation: 0,
             generation: 0,
             offsets: None,
             is_syncing: false,
@@ -169,7 +169,7 @@ impl<E: Engine> Applier<E> {
 
     fn current_position(&self) -> Option<Position> {
         let offsets = self.offsets.clone()?;
-        Some(Position { boot: self.boot, generation: self.generation, offsets })
+        Some(Position { boot: self.incarnation, generation: self.generation, offsets })
     }
 
     /// Ends the stream. Returns the state relative to its leader; `None` before the first
@@ -191,8 +191,9 @@ impl<E: Engine> Applier<E> {
         Some(Succession::new(lineage, self.engine.flush_generation()))
     }
 
-    /// Ends the leadership of this process, whose boot number is `boot`. All batches of clients must have ended.
-    pub fn end_leadership(&mut self, boot: u64, now: Now) {
+    /// Ends the leadership of this process, which has this incarnation. All batches of clients must
+    /// have ended.
+    pub fn end_leadership(&mut self, incarnation: u64, now: Now) {
         self.end_stream();
         // The start of a batch applies a delayed flush that is due.
         self.engine.begin_batch(now);
@@ -201,7 +202,7 @@ impl<E: Engine> Applier<E> {
         let journals = self.journals.as_ref().filter(|journals| !journals.flush_pends(now.secs));
         self.previous = journals.map(|journals| {
             let generation = self.engine.flush_generation();
-            Lineage::led(Position { boot, generation, offsets: journals.ends() })
+            Lineage::led(Position { boot: incarnation, generation, offsets: journals.ends() })
         });
     }
 
@@ -238,8 +239,8 @@ impl<E: Engine> Applier<E> {
         self.lag_ms
     }
 
-    /// Starts the stream of a new connection to the process with this boot number.
-    pub fn start_stream(&mut self, boot: u64) {
+    /// Starts the stream of a new connection to the process with this incarnation.
+    pub fn start_stream(&mut self, incarnation: u64) {
         self.rest.clear();
         self.incoming = None;
         (self.last_batch, self.last_heartbeat, self.last_watermark) = (0, 0, 0);
@@ -249,9 +250,9 @@ impl<E: Engine> Applier<E> {
         if self.is_import {
             (self.offsets, self.is_syncing, self.has_barrier) = (None, false, false);
         }
-        if self.boot != boot {
+        if self.incarnation != incarnation {
             self.previous = self.end_stream().or(self.previous.take());
-            self.boot = boot;
+            self.incarnation = incarnation;
         }
     }
 

@@ -3,13 +3,13 @@
 use larder_store::journal::AckMode;
 use std::collections::BTreeMap;
 
-/// A process of a node. A restart of the node changes `boot`.
+/// A process of a node. A restart of the node changes `incarnation`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Process {
     /// The name of the node.
     pub node: String,
-    /// The boot number: random, drawn when the process started.
-    pub boot: u64,
+    /// The incarnation: random, drawn when the process started.
+    pub incarnation: u64,
 }
 
 /// The record of a group. Each change is one compare-and-swap on its revision.
@@ -48,7 +48,7 @@ pub struct GroupView {
     pub record: Option<Record>,
     /// The revision of the record.
     pub revision: Revision,
-    /// The boot numbers of the processes with a lease, by node.
+    /// The incarnations of the processes with a lease, by node.
     pub live: BTreeMap<String, u64>,
     /// The addresses of all nodes that have ever joined, by node.
     pub addresses: BTreeMap<String, Addresses>,
@@ -80,13 +80,13 @@ impl GroupView {
     /// Whether a process has a lease.
     #[must_use]
     pub fn is_live(&self, process: &Process) -> bool {
-        self.live.get(&process.node) == Some(&process.boot)
+        self.live.get(&process.node) == Some(&process.incarnation)
     }
 
     /// Whether another process of the same node has a lease: the node has restarted.
     #[must_use]
     pub fn is_replaced(&self, process: &Process) -> bool {
-        self.live.get(&process.node).is_some_and(|boot| *boot != process.boot)
+        self.live.get(&process.node).is_some_and(|incarnation| *incarnation != process.incarnation)
     }
 }
 

@@ -58,8 +58,8 @@ pub struct AdmittedPeer {
 /// The process that has accepted a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaderIdentity {
-    /// The boot number of the process.
-    pub boot: u64,
+    /// The incarnation of the process.
+    pub incarnation: u64,
     /// The epoch of the process as the leader of a group; 0 if the process does not lead or is not
     /// ready to lead.
     pub epoch: u32,
@@ -91,12 +91,12 @@ impl LeaderHandshake {
     pub fn receive(
         &mut self,
         frame: Frame<'_>,
-        LeaderIdentity { boot, epoch }: LeaderIdentity,
+        LeaderIdentity { incarnation, epoch }: LeaderIdentity,
         out: &mut Vec<u8>,
     ) -> Result<Option<AdmittedPeer>, HandshakeError> {
         let admitted = self.authenticate(frame, out);
         match &admitted {
-            Ok(Some(_)) => Frame::Accepted { boot, epoch }.write(out),
+            Ok(Some(_)) => Frame::Accepted { boot: incarnation, epoch }.write(out),
             Ok(None) => (),
             Err(error) => {
                 let reason = match error {
@@ -158,7 +158,7 @@ impl LeaderHandshake {
             _ => (),
         }
         let group = member.map(|of| of.group.to_owned());
-        let member = member.map(|of| Process { node: name.to_owned(), boot: of.boot });
+        let member = member.map(|of| Process { node: name.to_owned(), incarnation: of.boot });
         Ok(AdmittedPeer { name: name.to_owned(), member, group, purpose })
     }
 }
@@ -213,7 +213,9 @@ impl FollowerHandshake {
             (Frame::Accepted { .. }, Some(_)) if !self.is_proven => {
                 Err(HandshakeError::SecretMissing)
             }
-            (Frame::Accepted { boot, epoch }, _) => Ok(Some(LeaderIdentity { boot, epoch })),
+            (Frame::Accepted { boot, epoch }, _) => {
+                Ok(Some(LeaderIdentity { incarnation: boot, epoch }))
+            }
             (Frame::Refused(reason), _) => Err(HandshakeError::Refused(reason.to_owned())),
             _ => Err(HandshakeError::Unexpected),
         }
@@ -226,7 +228,7 @@ mod tests {
     use crate::frame::HANDSHAKE_FRAME_LEN_MAX;
     use crate::slot_set::SlotSet;
 
-    const LEADER: LeaderIdentity = LeaderIdentity { boot: 77, epoch: 5 };
+    const LEADER: LeaderIdentity = LeaderIdentity { incarnation: 77, epoch: 5 };
     const ONE: Option<&[u8]> = Some(b"a secret of the cluster");
     const OTHER: Option<&[u8]> = Some(b"another secret of it");
 
@@ -270,7 +272,7 @@ mod tests {
 
     #[test]
     fn the_same_secret_or_none_on_both_sides_succeeds() {
-        let member = Some(Process { node: "f".to_owned(), boot: 9 });
+        let member = Some(Process { node: "f".to_owned(), incarnation: 9 });
         let (group, purpose) = (Some("demo/0".to_owned()), Purpose::Follow(None));
         let admitted = AdmittedPeer { name: "f".to_owned(), member, group, purpose };
         let success = (Ok(Some(admitted)), Ok(Some(LEADER)));

@@ -34,15 +34,15 @@ pub const LEADER_LEASE: Millis = 1000;
 /// clocks may differ in pace.
 pub const PROMISE_TIME: Millis = 1250;
 /// The interval between reads of the group by a leader.
-const LEADER_READS: Millis = 300;
+const LEADER_READ_INTERVAL_MS: Millis = 300;
 /// The interval between reads of the group by other members.
-const FOLLOWER_READS: Millis = 500;
+const FOLLOWER_READ_INTERVAL_MS: Millis = 500;
 /// The pause after a failed request to the coordinator.
 const RETRY_PAUSE: Millis = 200;
 /// The maximum age of a change that a member in sync may lack.
 const LAG_MAX: Millis = 1000;
 /// The number of refused connections in a row after which the leader's process counts as ended.
-const REFUSALS: u32 = 2;
+const REFUSALS_UNTIL_DEAD: u32 = 2;
 /// How long a leadership transfer may take.
 pub const TRANSFER_TIME_MAX: Millis = 2000;
 
@@ -146,7 +146,7 @@ pub struct Member {
     promises: BTreeMap<Process, Millis>,
     /// The end of this member's own election promise.
     promised_until: Millis,
-    /// The boot number of the leader that refuses connections, and the number of refusals in a row.
+    /// The incarnation of the leader that refuses connections, and the number of refusals in a row.
     refusals: (u64, u32),
     /// The time since when the leader has had no lease; `None` if it has one, or if there is no
     /// record.
@@ -352,7 +352,8 @@ impl Member {
 
     fn may_stand_for_election(&self, record: &Record, now: Millis) -> bool {
         if record.in_sync.contains(&self.settings.me) && !self.lacks_items {
-            let has_ended = self.refusals.0 == record.leader.boot && self.refusals.1 >= REFUSALS;
+            let has_ended = self.refusals.0 == record.leader.incarnation
+                && self.refusals.1 >= REFUSALS_UNTIL_DEAD;
             return has_ended
                 || self.view.is_replaced(&record.leader)
                 || !self.view.is_live(&record.leader) && now >= self.promised_until;
@@ -428,7 +429,7 @@ impl Member {
         let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else {
             self.confirmed_at = None;
             (self.leads_since, self.least_epoch) = (None, 0);
-            self.next_read = self.requested_at + FOLLOWER_READS;
+            self.next_read = self.requested_at + FOLLOWER_READ_INTERVAL_MS;
             return;
         };
         if !still_leads {
@@ -438,7 +439,7 @@ impl Member {
             self.started_empty = Some(record.epoch);
         }
         self.confirmed_at = Some(self.requested_at);
-        self.next_read = self.requested_at + LEADER_READS;
+        self.next_read = self.requested_at + LEADER_READ_INTERVAL_MS;
     }
 
     /// The request for a transfer of this leadership, if there is one.
@@ -478,14 +479,14 @@ impl Member {
 
     /// Notes that the leader's port has refused a connection: the machine runs, the process may have ended.
     pub fn note_refusal(&mut self, leader: &Process) {
-        let before = if self.refusals.0 == leader.boot { self.refusals.1 } else { 0 };
-        self.refusals = (leader.boot, before + 1);
+        let before = if self.refusals.0 == leader.incarnation { self.refusals.1 } else { 0 };
+        self.refusals = (leader.incarnation, before + 1);
         self.read_soon();
     }
 
     /// Notes that another process has the leader's port: the leader's process has ended.
     pub fn note_replaced(&mut self, leader: &Process) {
-        self.refusals = (leader.boot, REFUSALS);
+        self.refusals = (leader.incarnation, REFUSALS_UNTIL_DEAD);
         self.read_soon();
     }
 
@@ -548,16 +549,19 @@ impl Member {
         self.ready.remove(member);
     }
 
-    /// Whether the process with this boot number may stand for election: it is in sync by the record, by a pending swap, or
-    /// by the next swap.
+    /// Whether the process with this incarnation may stand for election: it is in sync by the
+    /// record, by a pending swap, or by the next swap.
     #[must_use]
-    pub fn may_be_in_sync(&self, boot: u64, now: Millis) -> bool {
+    pub fn may_be_in_sync(&self, incarnation: u64, now: Millis) -> bool {
         let mut ready = self.ready.iter();
-        if ready.any(|(process, time)| process.boot == boot && is_caught_up(*time, now)) {
+        if ready
+            .any(|(process, time)| process.incarnation == incarnation && is_caught_up(*time, now))
+        {
             return true;
         }
         let pending_swaps = self.pending_swaps.iter().map(|(_, record)| record);
         let mut records = self.view.record.iter().chain(pending_swaps);
-        records.any(|record| record.in_sync.iter().any(|process| process.boot == boot))
+        records
+            .any(|record| record.in_sync.iter().any(|process| process.incarnation == incarnation))
     }
 }

@@ -132,7 +132,7 @@ struct DeltaSync {
 }
 
 impl<E: Engine> Sender<E> {
-    /// Creates the stream to a follower at `position`. `boot` is the boot number of this process,
+    /// Creates the stream to a follower at `position`. `incarnation` is that of this process,
     /// and `succession` the start of its leadership.
     ///
     /// The stream resumes at a position in the journals of this process whose later keys they still
@@ -141,7 +141,7 @@ impl<E: Engine> Sender<E> {
     pub fn new(
         engine: E,
         journals: Arc<Journals>,
-        boot: u64,
+        incarnation: u64,
         position: Option<&Position>,
         succession: Option<&Succession>,
     ) -> Self {
@@ -170,7 +170,7 @@ impl<E: Engine> Sender<E> {
             counts: SenderCounts::default(),
         };
         match (position, succession) {
-            (Some(position), _) if position.boot == boot => sender.resume(position),
+            (Some(position), _) if position.boot == incarnation => sender.resume(position),
             (Some(position), Some(succession)) => sender.start_delta_sync(position, succession),
             _ => (),
         }

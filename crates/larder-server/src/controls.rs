@@ -3,7 +3,7 @@
 
 use crate::options::Options;
 use crate::options::flash::FlashShown;
-use crate::options::suboptions::Shown;
+use crate::options::suboptions::UnusedSettings;
 use larder_protocol::{FlashTuning, Tuning};
 use larder_store::FlashSettings;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -16,7 +16,7 @@ pub struct Controls {
     crawls: AtomicU64,
     dumps_running: AtomicU64,
     sizes: AtomicBool,
-    tuned: Mutex<Shown>,
+    tuned: Mutex<UnusedSettings>,
     flash: Mutex<TunedFlash>,
     /// The current memory limit, in MiB.
     pub(crate) limit_mib: AtomicUsize,
@@ -90,11 +90,11 @@ impl Controls {
         self.sizes.load(Relaxed)
     }
 
-    pub(crate) fn tuned(&self) -> Shown {
+    pub(crate) fn tuned(&self) -> UnusedSettings {
         *self.lock()
     }
 
-    pub(crate) fn set(&self, tuning: Tuning) {
+    pub(crate) fn apply_tuning(&self, tuning: Tuning) {
         let mut tuned = self.lock();
         match tuning {
             Tuning::CrawlerSleep(micros) => tuned.lru_crawler_sleep = micros,
@@ -140,7 +140,7 @@ impl Controls {
         apply(*settings);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shown> {
+    fn lock(&self) -> MutexGuard<'_, UnusedSettings> {
         lock(&self.tuned)
     }
 }

@@ -10,8 +10,8 @@ use larder_protocol::reply::resp::Replication;
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
 use larder_session::{
-    Conversation, Group, GroupMap, Host, Owner, PrefixEvent, RefreshRefusal, Route, StatsAnswer,
-    WatchRefusal,
+    Conversation, GroupIndex, GroupMap, Host, Owner, PrefixEvent, RefreshRefusal, Route,
+    StatsAnswer, WatchRefusal,
 };
 use larder_store::LimitRefused;
 use std::ops::RangeInclusive;
@@ -36,7 +36,7 @@ impl Host for Server {
     }
 
     fn authenticate(&self, credentials: &Credentials<'_>) -> bool {
-        self.guards.passwords.as_ref().is_some_and(|passwords| passwords.authenticate(credentials))
+        self.access.passwords.as_ref().is_some_and(|passwords| passwords.authenticate(credentials))
     }
 
     fn owner(&self) -> Owner {
@@ -52,7 +52,7 @@ impl Host for Server {
         self.node.group.as_ref()?.topology.shard_map()
     }
 
-    fn open_route(&self, group: Group, conversation: Conversation) -> Box<dyn Route> {
+    fn open_route(&self, group: GroupIndex, conversation: Conversation) -> Box<dyn Route> {
         self.node.forwarders.open(group, conversation)
     }
 
@@ -126,12 +126,12 @@ impl Host for Server {
         refreshed.map_err(|error| RefreshRefusal::Failed(error.to_string()))
     }
 
-    fn set(&self, tuning: Tuning) {
+    fn apply_tuning(&self, tuning: Tuning) {
         match tuning {
             Tuning::Flash(tuning) => self
                 .controls
                 .tune_flash(tuning, |settings| self.control().set_flash_settings(settings)),
-            _ => self.controls.set(tuning),
+            _ => self.controls.apply_tuning(tuning),
         }
     }
 

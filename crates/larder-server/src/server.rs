@@ -1,13 +1,13 @@
 //! The state that all threads of a server share.
 
 use crate::auth::{PasswordFile, TokenFile};
-use crate::connection::holdings::Shedding;
+use crate::connection::connection_memory::Shedding;
 use crate::connection::list::Connections;
 use crate::controls::Controls;
 use crate::log::Log;
 use crate::log::verbosity::Verbosity;
 use crate::memory::Memory;
-use crate::memory::memory_file::Start;
+use crate::memory::memory_file::StartState;
 use crate::memory::storage_watch::{StorageCounts, StorageWatch};
 use crate::net::gate::Gate;
 use crate::node;
@@ -35,11 +35,11 @@ pub struct Server {
     /// The settings of sessions.
     pub settings: Settings,
     /// Logins and TLS of clients.
-    pub(crate) guards: ClientGuards,
+    pub(crate) access: ClientAccessControl,
     /// The server's clock.
     pub clock: Clock,
     /// The result of the restart from a memory file or image.
-    pub start: Start,
+    pub start: StartState,
     /// The open connections and their counts.
     pub connections: Connections,
     /// Counts of HTTP and gRPC.
@@ -86,16 +86,16 @@ pub(crate) struct Warnings {
 
 /// The credentials required of clients and of other nodes.
 #[derive(Default)]
-pub struct Guards {
+pub struct AccessControl {
     /// Logins and TLS of clients.
-    pub clients: ClientGuards,
+    pub clients: ClientAccessControl,
     /// The secret and certificates of nodes.
     pub nodes: Credentials,
 }
 
 /// Logins and TLS of clients.
 #[derive(Default)]
-pub struct ClientGuards {
+pub struct ClientAccessControl {
     /// The password file, reloaded at SIGHUP; `None` with neither `-Y` nor `-S`.
     pub passwords: Option<PasswordFile>,
     /// The token file for HTTP and gRPC clients, reloaded at SIGHUP; `None` without `--token-file`.
@@ -110,11 +110,11 @@ impl Server {
     pub fn new(
         options: Options,
         settings: Settings,
-        Guards { clients, nodes }: Guards,
+        AccessControl { clients, nodes }: AccessControl,
         cache: erased::Cache,
         life: LifeCycle,
         verbosity: Verbosity,
-        start: Start,
+        start: StartState,
     ) -> Self {
         let classes = settings.limits.classes.count();
         let handles = options.handles() + options.answerers();
@@ -136,7 +136,7 @@ impl Server {
             prefixes: Prefixes::new(settings.limits.prefix_delimiter),
             verbosity,
             settings,
-            guards: clients,
+            access: clients,
             clock,
             start,
             connections: Connections::default(),
@@ -159,23 +159,23 @@ impl Server {
     /// TLS of clients; `None` without `-Z`.
     #[must_use]
     pub fn client_tls(&self) -> Option<&Arc<Tls>> {
-        self.guards.tls.as_ref()
+        self.access.tls.as_ref()
     }
 
     /// Whether clients of memcached's protocols and of RESP must log in. With `--token-file` alone, only clients of
     /// HTTP and gRPC must.
     #[must_use]
     pub fn requires_login(&self) -> bool {
-        self.guards.passwords.is_some()
+        self.access.passwords.is_some()
     }
 
     /// Reloads passwords, tokens and certificates (SIGHUP). Each of the three stays unchanged if one of its files is
     /// invalid.
     pub(crate) fn reload(&self) {
-        if let Some(passwords) = &self.guards.passwords {
+        if let Some(passwords) = &self.access.passwords {
             passwords.reload();
         }
-        if let Some(tokens) = &self.guards.tokens {
+        if let Some(tokens) = &self.access.tokens {
             tokens.reload();
         }
         if let Some(Err(error)) = self.refresh_certificates() {
@@ -189,7 +189,7 @@ impl Server {
     /// Reloads the certificates for clients and for nodes; `None` if there are none. An invalid file leaves the
     /// set that it belongs to unchanged.
     pub(crate) fn refresh_certificates(&self) -> Option<Result<(), LoadError>> {
-        let of_clients = self.guards.tls.as_ref().map(|tls| tls.refresh());
+        let of_clients = self.access.tls.as_ref().map(|tls| tls.refresh());
         let of_nodes = self.node.credentials.tls.as_ref().map(|tls| tls.refresh());
         match (of_clients, of_nodes) {
             (Some(of_clients), Some(of_nodes)) => Some(of_clients.and(of_nodes)),
@@ -285,7 +285,7 @@ impl Server {
         self.connections.reset();
         self.reset_shed_count();
         self.gate.reset();
-        if let Some(tls) = &self.guards.tls {
+        if let Some(tls) = &self.access.tls {
             tls.counts().reset();
         }
     }

@@ -12,7 +12,7 @@ use crate::Host;
 use crate::context::{Context, Next, PollState, Step};
 use crate::memcached::batch::{Batch, BatchEnd, BatchRequest, RequestKind, class_of};
 use crate::memcached::{read_only, servers};
-use crate::route::{Conversation, ForwardId, ForwardOutcome, Group, Owner};
+use crate::route::{Conversation, ForwardId, ForwardOutcome, GroupIndex, Owner};
 use crate::session::Session;
 use crate::session::pending::{Body, ForwardedRequests, ForwardedUpload, Pending};
 use larder_operations::CommandClass;
@@ -88,12 +88,12 @@ impl<E: Engine> Session<E> {
     }
 
     /// The group whose leader answers requests for a key; `None` if this server does.
-    pub(crate) fn remote_owner<H: Host>(cx: &Context<'_, E, H>, key: &[u8]) -> Option<Group> {
+    pub(crate) fn remote_owner<H: Host>(cx: &Context<'_, E, H>, key: &[u8]) -> Option<GroupIndex> {
         if !cx.settings.forwards {
             return None;
         }
-        let group = cx.host.shard_map().map_or(Group::OWN, |map| map.group_of(key));
-        (group != Group::OWN || Self::is_remote(cx)).then_some(group)
+        let group = cx.host.shard_map().map_or(GroupIndex::OWN, |map| map.group_of(key));
+        (group != GroupIndex::OWN || Self::is_remote(cx)).then_some(group)
     }
 
     /// Whether this server is a replica that may answer lookups itself.
@@ -238,7 +238,7 @@ impl<E: Engine> Session<E> {
         mut forwarded: ForwardedRequests,
     ) -> Step {
         let bytes = input.get(..forwarded.len).unwrap_or_default();
-        forwarded.to = (Group::OWN, self.pass(cx, Group::OWN, conversation, bytes));
+        forwarded.to = (GroupIndex::OWN, self.pass(cx, GroupIndex::OWN, conversation, bytes));
         self.pending = Pending::Forward(Box::new(forwarded));
         Step::finish(0, Next::Wait)
     }
@@ -247,7 +247,7 @@ impl<E: Engine> Session<E> {
     pub(crate) fn pass<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,
-        group: Group,
+        group: GroupIndex,
         conversation: Conversation,
         bytes: &[u8],
     ) -> ForwardId {
@@ -363,7 +363,7 @@ impl<E: Engine> Session<E> {
     pub(crate) fn forward_body<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
-        group: Group,
+        group: GroupIndex,
         body: &Body<'_>,
         input: &[u8],
     ) -> Step {

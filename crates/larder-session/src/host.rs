@@ -1,6 +1,6 @@
 //! The interface through which a session calls the server.
 
-use crate::route::{Conversation, Group, NoRoute, Owner, Route};
+use crate::route::{Conversation, GroupIndex, NoRoute, Owner, Route};
 use larder_operations::Latencies;
 use larder_protocol::reply::resp::Replication;
 use larder_protocol::reply::{PrefixCounts, Servers, StatsRefusal};
@@ -45,7 +45,7 @@ pub trait Host {
 
     /// Opens a route to the owner of a group's keys. Sessions call it only if another node is the
     /// owner.
-    fn open_route(&self, _group: Group, _conversation: Conversation) -> Box<dyn Route> {
+    fn open_route(&self, _group: GroupIndex, _conversation: Conversation) -> Box<dyn Route> {
         Box::new(NoRoute)
     }
 
@@ -141,16 +141,16 @@ pub trait Host {
     }
 
     /// Applies a setting of the flash tier. Records other settings for `stats settings`.
-    fn set(&self, _tuning: Tuning) {}
+    fn apply_tuning(&self, _tuning: Tuning) {}
 }
 
 /// The assignment of keys to groups.
 pub trait GroupMap {
     /// The group that owns a key.
-    fn group_of(&self, key: &[u8]) -> Group;
+    fn group_of(&self, key: &[u8]) -> GroupIndex;
 
     /// The groups that own keys or are about to import some, in order. A flush of all items is sent to each of them.
-    fn groups(&self) -> Vec<Group>;
+    fn groups(&self) -> Vec<GroupIndex>;
 
     /// The version of the map. It increases when keys move to other groups.
     fn version(&self) -> u64;

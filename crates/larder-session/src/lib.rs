@@ -25,5 +25,5 @@ mod time;
 pub use context::*;
 pub use events::notify_host;
 pub use host::*;
-pub use route::{Conversation, ForwardId, ForwardOutcome, Group, Owner, Route};
+pub use route::{Conversation, ForwardId, ForwardOutcome, GroupIndex, Owner, Route};
 pub use session::*;

@@ -16,9 +16,9 @@ pub enum Owner {
 
 /// A group of servers that replicate the same items. Each server has its own numbering of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Group(pub u16);
+pub struct GroupIndex(pub u16);
 
-impl Group {
+impl GroupIndex {
     /// The group of this server.
     pub const OWN: Self = Self(0);
 }
@@ -115,7 +115,7 @@ impl Route for NoRoute {
 
 /// The routes of one session, one for each group that it has forwarded requests to.
 #[derive(Default)]
-pub(crate) struct Routes(BTreeMap<Group, Box<dyn Route>>);
+pub(crate) struct Routes(BTreeMap<GroupIndex, Box<dyn Route>>);
 
 impl Routes {
     pub(crate) fn is_empty(&self) -> bool {
@@ -123,14 +123,14 @@ impl Routes {
     }
 
     /// The open route to a group; `None` if there is none.
-    pub(crate) fn get(&mut self, group: Group) -> Option<&mut Box<dyn Route>> {
+    pub(crate) fn get(&mut self, group: GroupIndex) -> Option<&mut Box<dyn Route>> {
         self.0.get_mut(&group)
     }
 
     /// The open route to a group; opens it with `open` if there is none.
     pub(crate) fn get_or(
         &mut self,
-        group: Group,
+        group: GroupIndex,
         open: impl FnOnce() -> Box<dyn Route>,
     ) -> &mut Box<dyn Route> {
         self.0.entry(group).or_insert_with(open)

@@ -4,8 +4,8 @@
 //! the session. [`TestServer`] is the server, with a clock that only the test advances.
 
 use crate::{
-    Context, Conversation, Group, GroupMap, Host, Next, Owner, Progress, Route, Session, Settings,
-    State, StatsAnswer,
+    Context, Conversation, GroupIndex, GroupMap, Host, Next, Owner, Progress, Route, Session,
+    Settings, State, StatsAnswer,
 };
 use larder_operations::{AnsweredCounts, Counters, Limits, OpContext};
 use larder_protocol::reply::resp::Replication;
@@ -20,7 +20,7 @@ use std::task::Waker;
 pub const START: Seconds = Seconds(1_700_000_000);
 
 /// Opens a route to the leader of a group.
-pub type OpenRoute = Box<dyn Fn(Group, Conversation) -> Box<dyn Route> + Send>;
+pub type OpenRoute = Box<dyn Fn(GroupIndex, Conversation) -> Box<dyn Route> + Send>;
 
 /// Completes a pending read or acknowledgement of an engine.
 pub type Complete = Arc<dyn Fn() + Send + Sync>;
@@ -116,7 +116,7 @@ impl Host for TestHost {
         self.shard_map.as_ref().map(|shard_map| &**shard_map as &dyn GroupMap)
     }
 
-    fn open_route(&self, group: Group, conversation: Conversation) -> Box<dyn Route> {
+    fn open_route(&self, group: GroupIndex, conversation: Conversation) -> Box<dyn Route> {
         let open = self.leader.as_ref().expect("sessions forward only if there is a leader");
         open(group, conversation)
     }

@@ -68,7 +68,9 @@ impl Storage {
         let ended: Vec<_> = (0..waits.min(under_way.len()))
             .map(|_| {
                 let chosen = self.draw() % under_way.len() as u64;
-                under_way.swap_remove(usize::try_from(chosen).expect("an index"))
+                under_way.swap_remove(
+                    usize::try_from(chosen).expect("a remainder by a length fits usize"),
+                )
             })
             .collect();
         let refused = std::mem::take(refused);
@@ -359,10 +361,10 @@ impl<E: Engine> SlowStorage for Handle<E> {
         }
     }
 
-    fn deliver(&mut self, fetch: &PendingRead) -> Delivery {
-        let is_done = fetch.read.is_done.load(Ordering::Acquire);
+    fn deliver(&mut self, pending: &PendingRead) -> Delivery {
+        let is_done = pending.read.is_done.load(Ordering::Acquire);
         if is_done {
-            self.delivered.push(fetch.hash);
+            self.delivered.push(pending.hash);
         }
         if is_done { Delivery::Delivered } else { Delivery::InProgress }
     }
@@ -403,8 +405,8 @@ impl<E: Engine> Walks for Handle<E> {
         Walk { walk: self.engine.walk(), wait: None }
     }
 
-    fn walk_from(&self, place: u64) -> Self::Walk {
-        Walk { walk: self.engine.walk_from(place), wait: None }
+    fn walk_from(&self, position: u64) -> Self::Walk {
+        Walk { walk: self.engine.walk_from(position), wait: None }
     }
 
     fn walk_position(&self, walk: &Self::Walk) -> WalkPosition {

@@ -69,7 +69,7 @@ pub struct Settings {
 
 /// The result of one measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Held {
+pub struct FillResult {
     /// Size of each value.
     pub value_bytes: usize,
     /// Size of each key.
@@ -99,7 +99,7 @@ pub struct Held {
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-impl Held {
+impl FillResult {
     /// Items per GiB of the memory limit.
     #[must_use]
     pub fn items_per_gib_limit(&self) -> f64 {
@@ -180,7 +180,7 @@ pub fn command(arguments: &Arguments) -> Result<(), Error> {
 struct Row {
     server: String,
     #[serde(flatten)]
-    held: Held,
+    held: FillResult,
 }
 
 impl Arguments {
@@ -204,7 +204,7 @@ fn times(text: &str) -> Result<f64, String> {
 const HEADER: &str = "server             value      items      ± items/GiB limit items/GiB RSS  RSS MiB \
                       overhead refused wrong\n";
 
-fn line(target: &Target, held: &Held) -> String {
+fn line(target: &Target, held: &FillResult) -> String {
     let rss =
         held.rss_bytes.map_or("-".to_owned(), |rss| format!("{:.1}", rss as f64 / 1_048_576.0));
     let per_rss = held.items_per_gib_rss().map_or("-".to_owned(), |items| format!("{items:.0}"));
@@ -245,7 +245,7 @@ pub fn measure(
     server: &mut OpenTarget,
     first_key: u64,
     settings: &Settings,
-) -> Result<Held, Error> {
+) -> Result<FillResult, Error> {
     let item_bytes = (settings.key_bytes + settings.value_bytes + TYPICAL_OVERHEAD) as f64;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of items")]
     let offered = (settings.fill * server.limit_bytes as f64 / item_bytes).ceil() as u64;
@@ -258,7 +258,7 @@ pub fn measure(
     let rss_bytes = server.resident_bytes();
     let probe = broke("probing", filling.probe(&mut server.connection, keys))?;
     let (items, items_error) = estimate(offered as f64, probe.found as f64, probe.asked as f64);
-    Ok(Held {
+    Ok(FillResult {
         value_bytes: settings.value_bytes,
         key_bytes: settings.key_bytes,
         offered,

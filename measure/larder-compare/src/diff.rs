@@ -262,7 +262,7 @@ fn table(old: &Side, new: &Side, differences: &[Difference], text: &mut String) 
 mod tests {
     use super::*;
     use crate::example;
-    use crate::results::Found;
+    use crate::results::CellResult;
     use tempfile::tempdir;
 
     /// Writes results in which the throughput of each run of `larder` is multiplied by `factor` and
@@ -274,10 +274,10 @@ mod tests {
         for record in records.iter_mut().filter(|record| record.cell.server == "larder") {
             let noise = 1.0 + 0.01 * record.cell.run as f64;
             match &mut record.found {
-                Found::Measured(_) if fails && record.cell.run == 1 => {
-                    record.found = Found::Failed("froze".to_owned().into());
+                CellResult::Measured(_) if fails && record.cell.run == 1 => {
+                    record.found = CellResult::Failed("froze".to_owned().into());
                 }
-                Found::Measured(outcome) => {
+                CellResult::Measured(outcome) => {
                     outcome.commands.get_mut("total").unwrap().per_second *= factor * noise;
                 }
                 other => panic!("{other:?}"),

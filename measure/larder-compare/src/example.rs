@@ -1,7 +1,7 @@
 //! An invented comparison with results, for tests of reports.
 
 use super::plan::{Cell, trials};
-use super::results::{Course, Found, Installed, Record, Setup};
+use super::results::{CellResult, Installed, LatencyProfile, Record, Setup};
 use super::suite::{Server, Suite};
 use larder_bench::{Command, Latency, Outcome, ServerCost};
 use larder_target::Machine;
@@ -88,23 +88,23 @@ pub(crate) fn records(setup: &Setup) -> Vec<Record> {
     cells.map(record).collect()
 }
 
-fn found(cell: &Cell) -> Found {
+fn found(cell: &Cell) -> CellResult {
     match (cell.server.as_str(), cell.run) {
-        ("dead", _) => Found::Failed("died <early>".to_owned().into()),
-        ("flaky", 2) => Found::Failed("died in run 2".to_owned().into()),
-        ("larder" | "flaky", _) => Found::Measured(Box::new(outcome(cell, 2.0, 1.0))),
-        (_, run) => Found::Measured(Box::new(outcome(cell, 1.0, 0.8 + 0.1 * run as f64))),
+        ("dead", _) => CellResult::Failed("died <early>".to_owned().into()),
+        ("flaky", 2) => CellResult::Failed("died in run 2".to_owned().into()),
+        ("larder" | "flaky", _) => CellResult::Measured(Box::new(outcome(cell, 2.0, 1.0))),
+        (_, run) => CellResult::Measured(Box::new(outcome(cell, 1.0, 0.8 + 0.1 * run as f64))),
     }
 }
 
 /// The course of a three-second load whose latency doubles with each next nine of the quantile; `None`
 /// if the cell failed.
-fn course(cell: &Cell) -> Option<Course> {
-    let Found::Measured(outcome) = found(cell) else { return None };
+fn course(cell: &Cell) -> Option<LatencyProfile> {
+    let CellResult::Measured(outcome) = found(cell) else { return None };
     let p50 = outcome.total().latency.p50;
     let step = |tenths: i32| (1.0 - 0.1f64.powi(tenths), p50 * 2f64.powi(tenths));
     let by_second = vec![1000, 1100, 900];
-    Some(Course { min_micros: p50 / 4.0, quantiles: (0..6).map(step).collect(), by_second })
+    Some(LatencyProfile { min_micros: p50 / 4.0, quantiles: (0..6).map(step).collect(), by_second })
 }
 
 /// Results that are better than the baseline's by a factor of `good`, with a variation of `luck` between runs.

@@ -1,6 +1,6 @@
 //! Runs a fill phase of a suite with the measurement of `larder bench fill`.
 
-use super::results::Held;
+use super::results::FillResult;
 use super::suite::Fill;
 use larder_capacity::fill::{Settings, measure};
 use larder_target::blocking::Dialect;
@@ -19,7 +19,7 @@ pub(crate) fn fill(
     protocol: Protocol,
     limit_mb: u64,
     pid: i32,
-) -> Result<Held, String> {
+) -> Result<FillResult, String> {
     let dialect = match protocol {
         Protocol::Text | Protocol::Meta => Dialect::Text,
         Protocol::Resp => Dialect::Resp,
@@ -33,7 +33,7 @@ pub(crate) fn fill(
     // Replaces the limit that the server reports by the suite's, because servers may round it.
     server.limit_bytes = limit_mb << 20;
     let held = measure(&mut server, 0, &settings(fill)).map_err(|error| error.to_string())?;
-    Ok(Held {
+    Ok(FillResult {
         items: held.items,
         items_error: held.items_error,
         limit_bytes: held.limit_bytes,

@@ -4,7 +4,7 @@ use super::file_name;
 use super::fill::fill;
 use super::plan::{Cell, Trial};
 use super::restart;
-use super::results::{Course, Failure, Found, Record, RestartResult};
+use super::results::{CellResult, Failure, LatencyProfile, Record, RestartResult};
 use super::suite::{self, Phase, Suite};
 use larder_bench::{Measured, Outcome};
 use larder_bench::{NamedServer, Settings, Stop};
@@ -134,7 +134,7 @@ impl Harness<'_> {
             let held = self.run_monitored(server, filling)?;
             let others_busy = self.others_since(before, pid);
             return Ok(Measurement {
-                found: Found::Held(held),
+                found: CellResult::Held(held),
                 others_busy,
                 course: None,
                 restart: None,
@@ -158,7 +158,7 @@ impl Harness<'_> {
         let plan = phase.restart.map(|planned| restart::Plan::of(planned, trial.server));
         settings.reconnect_on_error |= plan.is_some();
         let (measured, restart) = self.load_and_restart(server, &settings, plan)?;
-        let course = Course::of(&measured);
+        let course = LatencyProfile::of(&measured);
         let mut outcome = measured.outcome;
         outcome.faults.append(&mut fill_faults);
         // A CPU time of 0 is below the resolution of the system, so the cost is unknown.
@@ -166,10 +166,12 @@ impl Harness<'_> {
         // A restart replaces the server's process, so a difference of its CPU times has no meaning.
         let others_busy = self.others_since(before, pid).filter(|_| restart.is_none());
         let found = match restart.as_ref().and_then(restart::wrong) {
-            Some(reason) => Found::Failed(Failure { reason, outcome: Some(Box::new(outcome)) }),
+            Some(reason) => {
+                CellResult::Failed(Failure { reason, outcome: Some(Box::new(outcome)) })
+            }
             None => judge(outcome, faults_max),
         };
-        let course = course.filter(|_| matches!(found, Found::Measured(_)));
+        let course = course.filter(|_| matches!(found, CellResult::Measured(_)));
         Ok(Measurement { found, others_busy, course, restart })
     }
 
@@ -272,22 +274,27 @@ impl Harness<'_> {
 /// The result of a phase.
 #[derive(Clone, Debug)]
 struct Measurement {
-    found: Found,
+    found: CellResult,
     others_busy: Option<f64>,
-    course: Option<Course>,
+    course: Option<LatencyProfile>,
     restart: Option<RestartResult>,
 }
 
 impl Measurement {
     fn failed(reason: String) -> Self {
-        Self { found: Found::Failed(reason.into()), others_busy: None, course: None, restart: None }
+        Self {
+            found: CellResult::Failed(reason.into()),
+            others_busy: None,
+            course: None,
+            restart: None,
+        }
     }
 
     /// Returns an error if the measurement failed.
     fn succeeded(self) -> Result<(), String> {
         match self.found {
-            Found::Failed(failure) => Err(failure.reason),
-            Found::Measured(_) | Found::Held(_) => Ok(()),
+            CellResult::Failed(failure) => Err(failure.reason),
+            CellResult::Measured(_) | CellResult::Held(_) => Ok(()),
         }
     }
 }
@@ -306,11 +313,11 @@ fn log_name(trial: &Trial<'_>, attempt: usize) -> String {
 
 /// A run is a result unless it ended early, has no successful request, or has more than
 /// `faults_max` faults.
-fn judge(outcome: Outcome, faults_max: u64) -> Found {
+fn judge(outcome: Outcome, faults_max: u64) -> CellResult {
     let outcome = Box::new(outcome);
     match failure(&outcome, faults_max) {
-        Some(reason) => Found::Failed(Failure { reason, outcome: Some(outcome) }),
-        None => Found::Measured(outcome),
+        Some(reason) => CellResult::Failed(Failure { reason, outcome: Some(outcome) }),
+        None => CellResult::Measured(outcome),
     }
 }
 

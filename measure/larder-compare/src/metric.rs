@@ -1,6 +1,6 @@
 //! The figures of a comparison, with their names and units.
 
-use super::results::{Found, Record};
+use super::results::{CellResult, Record};
 use serde::Serialize;
 
 /// A figure that reports show.
@@ -190,8 +190,8 @@ impl Metric {
             }
         }
         match &record.found {
-            Found::Measured(outcome) => self.of_outcome(outcome, load_cores),
-            Found::Held(held) => {
+            CellResult::Measured(outcome) => self.of_outcome(outcome, load_cores),
+            CellResult::Held(held) => {
                 let per_gib = |bytes: u64| held.items * GIB / bytes as f64;
                 match self {
                     Self::HeldByLimit => Some(per_gib(held.limit_bytes)),
@@ -199,7 +199,7 @@ impl Metric {
                     _ => None,
                 }
             }
-            Found::Failed(_) => None,
+            CellResult::Failed(_) => None,
         }
     }
 
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn a_cost_that_was_not_seen_is_unknown() {
         let mut record = example::records(&example::setup()).remove(0);
-        let Found::Measured(outcome) = &mut record.found else { panic!("{record:?}") };
+        let CellResult::Measured(outcome) = &mut record.found else { panic!("{record:?}") };
         assert!(Metric::UserCpu.of_outcome(outcome, 1).is_some());
         for server in [None, Some(ServerCost::default())] {
             outcome.server = server;

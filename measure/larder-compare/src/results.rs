@@ -52,11 +52,11 @@ pub struct Installed {
 /// The result of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Found {
+pub enum CellResult {
     /// The results of a load.
     Measured(Box<Outcome>),
     /// The result of a fill.
-    Held(Held),
+    Held(FillResult),
     /// The measurement failed.
     Failed(Failure),
 }
@@ -79,7 +79,7 @@ impl From<String> for Failure {
 
 /// The number of items in a server after a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Held {
+pub struct FillResult {
     /// Number of items: exact if all keys were looked up, otherwise estimated from a sample.
     pub items: f64,
     /// Half the width of the 95 % confidence interval of `items`; 0 if all keys were looked up.
@@ -96,14 +96,14 @@ pub struct Record {
     /// The measurement.
     pub cell: Cell,
     /// Its result.
-    pub found: Found,
+    pub found: CellResult,
     /// CPU time of other programs during the measurement, in percent of all cores of the machine.
     /// `None` for less than half a second, around a restart, and where the system does not report
     /// it.
     pub others_busy: Option<f64>,
     /// Latencies and rates of a successful load; `None` for a failed one and for a fill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub course: Option<Course>,
+    pub course: Option<LatencyProfile>,
     /// The result of a restart during the load; `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<RestartResult>,
@@ -136,7 +136,7 @@ pub struct RestartResult {
 
 /// The latency distribution of a load, and its rate over time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Course {
+pub struct LatencyProfile {
     /// Minimum latency in microseconds.
     pub min_micros: f64,
     /// Quantiles and their latencies in microseconds: the steps of HdrHistogram's percentile
@@ -146,7 +146,7 @@ pub struct Course {
     pub by_second: Vec<u64>,
 }
 
-impl Course {
+impl LatencyProfile {
     /// The course of a run; `None` if no request was due.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "latencies far below 2^53 ns")]
@@ -197,8 +197,8 @@ impl Record {
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         match &self.found {
-            Found::Failed(failure) => Some(&failure.reason),
-            Found::Measured(_) | Found::Held(_) => None,
+            CellResult::Failed(failure) => Some(&failure.reason),
+            CellResult::Measured(_) | CellResult::Held(_) => None,
         }
     }
 }
@@ -409,7 +409,7 @@ mod tests {
     fn a_failure_is_not_replaced_by_another_attempt() {
         let (folder, setup) = (tempdir().unwrap(), example::setup());
         let good = Record { others_busy: Some(50.0), ..example::records(&setup).remove(0) };
-        let failed = Record { found: Found::Failed("died".to_owned().into()), ..good.clone() };
+        let failed = Record { found: CellResult::Failed("died".to_owned().into()), ..good.clone() };
         let mut results = Results::open(folder.path(), &setup).unwrap();
         results.add(vec![good.clone(), failed.clone()]).unwrap();
         assert_eq!(results.records(), std::slice::from_ref(&failed));

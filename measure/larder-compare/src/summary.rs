@@ -1,7 +1,7 @@
 //! Summarizes records as tables: one for each combination of workload, phase, threads and pipeline.
 
 use super::metric::Metric;
-use super::results::{Course, Found, Record, Setup};
+use super::results::{CellResult, LatencyProfile, Record, Setup};
 use super::statistics::{Interval, Spread};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -41,13 +41,13 @@ pub struct Row {
     /// Name of the server.
     pub server: String,
     /// Its result.
-    pub standing: Standing,
+    pub standing: ServerResult,
 }
 
 /// The result of a server for a combination.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum ServerResult {
     /// The server is not installed.
     Absent,
     /// All runs failed, or there was none; the reason of the last failure, or `not run`.
@@ -71,7 +71,7 @@ pub struct Figures {
     pub values: BTreeMap<Metric, Vec<f64>>,
     /// Latencies and rates of the runs.
     #[serde(skip)]
-    pub courses: Vec<Course>,
+    pub courses: Vec<LatencyProfile>,
     /// Number of successful runs that other programs disturbed.
     pub disturbed: usize,
     /// Number of successful runs.
@@ -98,8 +98,8 @@ impl Row {
     #[must_use]
     pub fn figures(&self) -> Option<&Figures> {
         match &self.standing {
-            Standing::Figures(figures) => Some(figures),
-            Standing::Absent | Standing::Failed(_) => None,
+            ServerResult::Figures(figures) => Some(figures),
+            ServerResult::Absent | ServerResult::Failed(_) => None,
         }
     }
 
@@ -107,9 +107,9 @@ impl Row {
     #[must_use]
     pub fn has_failed(&self) -> bool {
         match &self.standing {
-            Standing::Absent => false,
-            Standing::Failed(_) => true,
-            Standing::Figures(figures) => !figures.failures.is_empty(),
+            ServerResult::Absent => false,
+            ServerResult::Failed(_) => true,
+            ServerResult::Figures(figures) => !figures.failures.is_empty(),
         }
     }
 
@@ -168,7 +168,7 @@ impl Summary {
     #[must_use]
     pub fn absent(&self) -> Vec<&str> {
         let rows = self.tables.first().map_or(&[][..], |table| &table.rows);
-        let absent = rows.iter().filter(|row| matches!(row.standing, Standing::Absent));
+        let absent = rows.iter().filter(|row| matches!(row.standing, ServerResult::Absent));
         absent.map(|row| row.server.as_str()).collect()
     }
 }
@@ -179,7 +179,7 @@ fn table(setup: &Setup, records: &[Record], place: Combination) -> Table {
         .iter()
         .map(|server| {
             let standing = match &server.program {
-                None => Standing::Absent,
+                None => ServerResult::Absent,
                 Some(_) => standing(setup, &at(records, &place, &server.name)),
             };
             Row { server: server.name.clone(), standing }
@@ -204,23 +204,23 @@ fn at<'r>(records: &'r [Record], place: &Combination, server: &str) -> Vec<&'r R
     records.iter().filter(here).collect()
 }
 
-fn standing(setup: &Setup, records: &[&Record]) -> Standing {
+fn standing(setup: &Setup, records: &[&Record]) -> ServerResult {
     let mut failures = Vec::new();
     let mut faults = BTreeMap::new();
     for record in records {
         match &record.found {
-            Found::Failed(failure) => failures.push(failure.reason.clone()),
-            Found::Measured(outcome) => {
+            CellResult::Failed(failure) => failures.push(failure.reason.clone()),
+            CellResult::Measured(outcome) => {
                 for (fault, times) in &outcome.faults {
                     *faults.entry(fault.clone()).or_default() += times;
                 }
             }
-            Found::Held(_) => {}
+            CellResult::Held(_) => {}
         }
     }
     let runs = records.len() - failures.len();
     if runs == 0 {
-        return Standing::Failed(failures.pop().unwrap_or_else(|| "not run".to_owned()));
+        return ServerResult::Failed(failures.pop().unwrap_or_else(|| "not run".to_owned()));
     }
     let load_cores = setup.load_cores.count();
     let values = |metric: Metric| {
@@ -232,7 +232,7 @@ fn standing(setup: &Setup, records: &[&Record]) -> Standing {
     let spread =
         |(metric, values): (&Metric, &Vec<f64>)| Some((*metric, Spread::of(values.clone())?));
     let counts = |record: &&&Record| record.is_disturbed() && record.failure().is_none();
-    Standing::Figures(Figures {
+    ServerResult::Figures(Figures {
         spreads: values.iter().filter_map(spread).collect(),
         ratios: BTreeMap::new(),
         intervals: BTreeMap::new(),
@@ -246,7 +246,7 @@ fn standing(setup: &Setup, records: &[&Record]) -> Standing {
 }
 
 fn relate(row: &mut Row, baseline: &Figures) {
-    let Standing::Figures(figures) = &mut row.standing else { return };
+    let ServerResult::Figures(figures) = &mut row.standing else { return };
     if !figures.failures.is_empty() {
         return;
     }
@@ -295,7 +295,7 @@ mod tests {
         let figures = flaky.figures().unwrap();
         assert_eq!((figures.runs, figures.failures.len()), (2, 1));
         assert!(figures.ratios.is_empty(), "the successful runs are a biased selection");
-        assert!(matches!(&dead.standing, Standing::Failed(why) if why == "died <early>"));
-        assert!(matches!(absent.standing, Standing::Absent));
+        assert!(matches!(&dead.standing, ServerResult::Failed(why) if why == "died <early>"));
+        assert!(matches!(absent.standing, ServerResult::Absent));
     }
 }

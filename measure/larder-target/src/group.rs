@@ -36,12 +36,12 @@ kill -KILL 0
 
 /// The process group of a server under measurement.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct ProcessGroup {
     watchdog: Child,
     mark: String,
 }
 
-impl Group {
+impl ProcessGroup {
     /// Starts the watchdog of a group without further processes. The watchdog removes `folders` if this
     /// process is killed. `id` is unique in this process.
     ///
@@ -99,7 +99,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.signal(Signal::SIGKILL);
         let _ = self.watchdog.kill();

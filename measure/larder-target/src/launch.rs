@@ -1,6 +1,6 @@
 //! Starts a server for a measurement, and stops it with all of its processes.
 
-use crate::group::Group;
+use crate::group::ProcessGroup;
 use crate::template::{self, Values};
 use crate::{CoreSet, Protocol, ServerAddress, process};
 use larder_protocol::encode::{binary, classic, resp};
@@ -110,7 +110,7 @@ pub enum LaunchError {
 #[derive(Debug)]
 pub struct Launched {
     child: Child,
-    group: Group,
+    group: ProcessGroup,
     address: ServerAddress,
     /// The process that is measured with its descendants.
     pid: i32,
@@ -204,8 +204,9 @@ impl Launch<'_> {
         {
             std::fs::create_dir_all(folder).map_err(|error| prepare(folder, error))?;
         }
-        let spawned =
-            Group::new(folders.all(), id).map_err(|error| error.to_string()).and_then(|group| {
+        let spawned = ProcessGroup::new(folders.all(), id)
+            .map_err(|error| error.to_string())
+            .and_then(|group| {
                 group.add(&mut command);
                 Ok((spawn_on(self.cores, &mut command)?, group))
             });

@@ -31,9 +31,11 @@ impl GroupSnapshot {
     /// # Errors
     /// A message if etcd has no live record of the node.
     pub(super) fn live(&self, node: &str) -> Result<Process, String> {
-        let boot = self.view.live.get(node);
+        let incarnation = self.view.live.get(node);
         let not_alive = || format!("{node} is not alive according to etcd");
-        boot.map(|boot| Process { node: node.to_owned(), boot: *boot }).ok_or_else(not_alive)
+        incarnation
+            .map(|incarnation| Process { node: node.to_owned(), incarnation: *incarnation })
+            .ok_or_else(not_alive)
     }
 
     /// Waits until another process than `leader` leads, and prints the new leader. Returns false after

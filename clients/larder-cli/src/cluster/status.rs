@@ -50,7 +50,10 @@ fn show(
         view.addresses.keys().chain(in_sync.iter().map(|process| &process.node)).collect();
     let width = nodes.iter().map(|node| node.len()).max().unwrap_or_default();
     for node in nodes {
-        let process = view.live.get(node).map(|boot| Process { node: node.clone(), boot: *boot });
+        let process = view
+            .live
+            .get(node)
+            .map(|incarnation| Process { node: node.clone(), incarnation: *incarnation });
         let state = match process {
             None => "not alive",
             Some(process) if record.is_some_and(|record| record.leader == process) => "leader",

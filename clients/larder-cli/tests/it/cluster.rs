@@ -107,15 +107,15 @@ impl FakeNodes for Server {
     /// Writes the record without an etcd lease, which might expire while the machine is busy.
     fn show_alive(&self, group: &str, process: &Process) {
         let key = BASE64.encode(format!("/larder/1/demo/live/{group}/{}", process.node));
-        let value = BASE64.encode(format!("{:016x}", process.boot));
+        let value = BASE64.encode(format!("{:016x}", process.incarnation));
         let body = serde_json::json!({"key": key, "value": value}).to_string();
         ureq::post(format!("{}/v3/kv/put", self.url)).send(body).unwrap();
         assert!(self.group(group).read().unwrap().is_live(process));
     }
 }
 
-fn process(node: &str, boot: u64) -> Process {
-    Process { node: node.to_owned(), boot }
+fn process(node: &str, incarnation: u64) -> Process {
+    Process { node: node.to_owned(), incarnation }
 }
 
 /// Starts etcd with a cluster in which each group has a live leader and an even share of the slots. The leader's name

@@ -9,7 +9,7 @@
 //! The server replies in the order of the requests, so a reply belongs to the oldest request without one.
 
 use bytes::{Buf, Bytes};
-use larder_protocol::answer::{Answer, Flag, Returned, read_text};
+use larder_protocol::answer::{Answer, AnswerFields, Flag, read_text};
 use larder_protocol::response::Read;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -249,15 +249,15 @@ impl Connection {
 
 /// Returns the hash of the key of a hit: of the key in a classic reply, or the opaque of a meta reply. `None` if it has
 /// neither.
-fn key_hash(returned: &Returned<'_>) -> Option<u64> {
+fn key_hash(returned: &AnswerFields<'_>) -> Option<u64> {
     match returned {
-        Returned::Classic { key, .. } => Some(hash(key)),
+        AnswerFields::Classic { key, .. } => Some(hash(key)),
         // The server repeats the hash that was sent as opaque.
-        Returned::Meta(_) => returned.flags().find_map(|flag| match flag {
+        AnswerFields::Meta(_) => returned.flags().find_map(|flag| match flag {
             Flag::Opaque(digits) => std::str::from_utf8(digits).ok()?.parse().ok(),
             _ => None,
         }),
-        Returned::Nothing | Returned::Binary { .. } => None,
+        AnswerFields::Nothing | AnswerFields::Binary { .. } => None,
     }
 }
 

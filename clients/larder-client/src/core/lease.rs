@@ -15,7 +15,7 @@ use crate::item::{Item, Ttl};
 use crate::metrics::Command;
 use bytes::Bytes;
 use larder_protocol::Exptime;
-use larder_protocol::answer::{Answer, Flag, Returned};
+use larder_protocol::answer::{Answer, AnswerFields, Flag};
 use larder_protocol::encode::meta;
 use std::time::Duration;
 
@@ -160,7 +160,7 @@ impl Operation for LeaseGet<'_> {
 
 /// Returns whether a hit belongs to this key. For base64 keys only the opaque is checked, because some versions of
 /// memcached repeat such keys as raw bytes.
-fn is_of(key: Key<'_>, returned: &Returned<'_>) -> bool {
+fn is_of(key: Key<'_>, returned: &AnswerFields<'_>) -> bool {
     let expected = opaque(key);
     let has_opaque = returned.flags().any(|flag| {
         matches!(flag, Flag::Opaque(digits) if digits == itoa::Buffer::new().format(expected).as_bytes())
@@ -174,7 +174,7 @@ fn is_of(key: Key<'_>, returned: &Returned<'_>) -> bool {
 
 /// Interprets a hit. An item created for the lease is empty. An empty value looks the same, and is computed again while
 /// there is a lease.
-fn found(item: Item, returned: &Returned<'_>) -> LeaseAnswer {
+fn found(item: Item, returned: &AnswerFields<'_>) -> LeaseAnswer {
     let has = |wanted| returned.flags().any(|flag| flag == wanted);
     let (is_won, is_taken) = (has(Flag::Won), has(Flag::WinTaken));
     let is_created = (item.flags == 0 && item.value.is_empty()) && (is_won || is_taken);

@@ -3,7 +3,7 @@
 use super::forwarder::{Forwarder, ForwarderShared};
 use super::pending::lock;
 use super::route::RemoteRoute;
-use larder_session::{Conversation, Group as Number, Route};
+use larder_session::{Conversation, GroupIndex, Route};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,21 +12,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub struct Forwarders {
     local: Forwarder,
-    others: Mutex<BTreeMap<Number, Forwarder>>,
+    others: Mutex<BTreeMap<GroupIndex, Forwarder>>,
 }
 
 impl Forwarders {
     /// The forwarder to the leader of a group.
-    pub(crate) fn to(&self, group: Number) -> Forwarder {
-        if group == Number::OWN {
+    pub(crate) fn forwarder_of(&self, group: GroupIndex) -> Forwarder {
+        if group == GroupIndex::OWN {
             return self.local.clone();
         }
         lock(&self.others).entry(group).or_default().clone()
     }
 
     /// Opens a route for a new conversation with the leader of a group.
-    pub fn open(&self, group: Number, conversation: Conversation) -> Box<dyn Route> {
-        Box::new(RemoteRoute::new(self.to(group), conversation))
+    pub fn open(&self, group: GroupIndex, conversation: Conversation) -> Box<dyn Route> {
+        Box::new(RemoteRoute::new(self.forwarder_of(group), conversation))
     }
 
     /// The number of forwarded batches so far.

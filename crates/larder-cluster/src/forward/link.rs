@@ -18,7 +18,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 /// How long a connection to a former leader may wait for the results of its requests.
 const RETIRED_MAX: Duration = Duration::from_secs(10);
 /// The interval at which a waiting read checks whether the connection must end.
-const SLICE: Duration = Duration::from_millis(100);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The writer shrinks longer buffers to this, in bytes.
 const BUFFER_LEN_MAX: usize = 1 << 20;
 /// The maximum number of bytes of requests in one frame.
@@ -65,14 +65,14 @@ pub(super) fn connect(
     stop: &Stop,
 ) -> Result<(Arc<Link>, Vec<u8>), PeerError> {
     let address = address.ok_or_else(|| LocalError::NoAddress)?;
-    let member = Some(HelloMember { group: &me.group, boot: me.process.boot });
+    let member = Some(HelloMember { group: &me.group, boot: me.process.incarnation });
     let target = Target { address, node: Some(&leader.node) };
     let dialed = dial(target, credentials, &me.process.node, member, Purpose::Forward, stop)?;
     let PeerConnection { stream, identity, rest } = dialed;
-    if identity.boot != leader.boot {
+    if identity.incarnation != leader.incarnation {
         return Err(LocalError::OtherProcess.into());
     }
-    stream.set_read_timeout(Some(SLICE))?;
+    stream.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
     stream.set_write_timeout(Some(SILENCE_MAX))?;
     Ok((Arc::new(Link::new(stream)), rest))
 }

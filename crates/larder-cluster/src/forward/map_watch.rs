@@ -6,7 +6,7 @@ use super::link::LocalMember;
 use super::owner::RemoteGroup;
 use crate::group::{Group, ShardMapKeeper};
 use crate::peers::{Credentials, Stop};
-use larder_session::Group as Number;
+use larder_session::GroupIndex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -35,7 +35,7 @@ impl MapWatch<'_> {
     /// Runs until the node shuts down.
     pub(crate) fn run(&self) {
         let topology = &self.group.topology;
-        let mut connected: BTreeMap<Number, JoinHandle<()>> = BTreeMap::new();
+        let mut connected: BTreeMap<GroupIndex, JoinHandle<()>> = BTreeMap::new();
         while !self.stop.is_set() {
             let is_known = self.keeper.read().is_ok() && self.keeper.revoke_release().is_ok();
             let is_known = is_known && topology.map().0.is_some();
@@ -61,8 +61,8 @@ impl MapWatch<'_> {
     }
 
     /// Starts the forwarder to another group; `None` if spawning its thread failed.
-    fn connect(&self, number: Number, name: String) -> Option<JoinHandle<()>> {
-        let (forwarder, local) = (self.forwarders.to(number), Arc::clone(self.group));
+    fn connect(&self, number: GroupIndex, name: String) -> Option<JoinHandle<()>> {
+        let (forwarder, local) = (self.forwarders.forwarder_of(number), Arc::clone(self.group));
         let me = LocalMember { process: local.me(), group: local.full_name() };
         let (credentials, stop) = (self.credentials.clone(), Arc::clone(self.stop));
         let thread = std::thread::Builder::new().name("forwarder".to_owned());

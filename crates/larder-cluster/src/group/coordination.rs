@@ -11,9 +11,9 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often a process renews its lease.
-const RENEWAL: Duration = Duration::from_millis(LEASE_SECS * 1000 / 5);
+const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(LEASE_SECS * 1000 / 5);
 /// How often a leader updates the list for clients, and another member reads it.
-const DISCOVERY: Duration = Duration::from_secs(1);
+const DISCOVERY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of the threads.
 pub(crate) struct Coordination {
@@ -83,7 +83,7 @@ impl Coordination {
             let start = Instant::now();
             // The thread of elections logs that etcd is unreachable.
             let _ = presence.renew();
-            stop.wait(RENEWAL.saturating_sub(start.elapsed()));
+            stop.wait(LEASE_RENEWAL_INTERVAL.saturating_sub(start.elapsed()));
         }
         let _ = presence.revoke();
     }
@@ -98,7 +98,7 @@ impl Coordination {
             if let Ok(list) = list {
                 *self.group.discovery.lock().unwrap_or_else(PoisonError::into_inner) = list;
             }
-            stop.wait(DISCOVERY);
+            stop.wait(DISCOVERY_INTERVAL);
         }
     }
 }

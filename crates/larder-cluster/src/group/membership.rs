@@ -87,8 +87,8 @@ pub struct Group {
     pub elections: AtomicU64,
     /// The journals of this server's changes; unset until the server accepts peers.
     journals: OnceLock<Arc<Journals>>,
-    /// The members that answers wait for before they are in sync: boot number, and the time up to which they have all
-    /// changes.
+    /// The members that answers wait for before they are in sync: the incarnation, and the time up
+    /// to which they have all changes.
     joining: Mutex<HashMap<u64, Millis>>,
     /// The list of servers for clients.
     pub discovery: Mutex<Discovery>,
@@ -98,7 +98,7 @@ impl Group {
     /// Creates the state of a member that has not read the group yet.
     pub(crate) fn new(config: GroupConfig) -> Self {
         let GroupConfig { name, node, doubt, unclean_after, ack, read_lag } = config;
-        let me = Process { node, boot: rand::random() };
+        let me = Process { node, incarnation: rand::random() };
         let member = Member::new(MemberSettings { me, doubt, unclean_after });
         Self {
             topology: Topology::new(&name.group),
@@ -162,10 +162,12 @@ impl Group {
             let now = boot_millis();
             let mut joining = self.joining.lock().unwrap_or_else(PoisonError::into_inner);
             // A member in `joining` leaves it when it may be in sync, or is too slow.
-            joining.retain(|boot, time| {
-                !member.may_be_in_sync(*boot, now) && is_caught_up(*time, now)
+            joining.retain(|incarnation, time| {
+                !member.may_be_in_sync(*incarnation, now) && is_caught_up(*time, now)
             });
-            acks.retain(|boot| member.may_be_in_sync(boot, now) || joining.contains_key(&boot));
+            acks.retain(|incarnation| {
+                member.may_be_in_sync(incarnation, now) || joining.contains_key(&incarnation)
+            });
         } else if ready != 0 {
             // Another node has replaced this leader.
             self.ready_epoch.store(0, Ordering::Release);
@@ -243,7 +245,8 @@ impl Group {
             // When a batch has ended, the journals have all its changes.
             if journals.settle(&mut under_way) {
                 let ends = journals.ends();
-                let has_all = |process: &&Process| journals.acks().has_passed(process.boot, &ends);
+                let has_all =
+                    |process: &&Process| journals.acks().has_passed(process.incarnation, &ends);
                 if let Some(next) = candidates.iter().find(has_all) {
                     self.with(|member, _| member.transfer_to(next.clone()));
                 }
@@ -262,13 +265,16 @@ impl Group {
     }
 
     /// Notes that answers will wait for a process, which has all changes up to this time.
-    pub(crate) fn note_joining(&self, boot: u64, synced_until: Millis) {
-        self.joining.lock().unwrap_or_else(PoisonError::into_inner).insert(boot, synced_until);
+    pub(crate) fn note_joining(&self, incarnation: u64, synced_until: Millis) {
+        self.joining
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(incarnation, synced_until);
     }
 
     /// Undoes [`Self::note_joining`]: answers wait for the process only if it is in sync.
-    pub(crate) fn end_joining(&self, boot: u64) {
-        self.joining.lock().unwrap_or_else(PoisonError::into_inner).remove(&boot);
+    pub(crate) fn end_joining(&self, incarnation: u64) {
+        self.joining.lock().unwrap_or_else(PoisonError::into_inner).remove(&incarnation);
         self.with(|_, _| ());
     }
 
@@ -287,10 +293,14 @@ impl Group {
         let in_sync: Vec<u64> = self.see(|member| {
             let record = member.view().record.iter();
             let others = record.flat_map(|record| &record.in_sync);
-            others.filter(|process| *process != member.me()).map(|process| process.boot).collect()
+            others
+                .filter(|process| *process != member.me())
+                .map(|process| process.incarnation)
+                .collect()
         });
         let acks = journals.acks();
-        in_sync.into_iter().all(|boot| acks.has_passed(boot, ends)) && acks.all_have_passed(ends)
+        in_sync.into_iter().all(|incarnation| acks.has_passed(incarnation, ends))
+            && acks.all_have_passed(ends)
     }
 
     /// Whether this node is in the same leadership, and may answer requests: neither its lease has expired nor a transfer is

@@ -4,16 +4,16 @@ use crate::peers::Stop;
 use larder_etcd::{LeaderView, ShardMapView};
 use larder_protocol::{SLOTS, slot};
 use larder_replica::{Migration, Ownership, Revision, ShardMap, SlotSet};
-use larder_session::{Group as Number, GroupMap};
+use larder_session::{GroupIndex, GroupMap};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The maximum age of a current map.
-const CURRENT: Duration = Duration::from_millis(1500);
+const MAP_AGE_MAX: Duration = Duration::from_millis(1500);
 /// How often waiters check whether the node shuts down.
-const SLICE: Duration = Duration::from_millis(100);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The last known state of the cluster.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ struct TopologyState {
     ownership: Ownership,
     leaders: BTreeMap<String, LeaderView>,
     /// The groups that own slots, or will import some.
-    groups: Vec<Number>,
+    groups: Vec<GroupIndex>,
     /// The send time of the last read that has returned a map; `None` before the first.
     read_at: Option<Instant>,
     is_due: bool,
@@ -62,7 +62,7 @@ impl Topology {
     /// Creates the topology of a member of the group `own`.
     pub(crate) fn new(own: &str) -> Self {
         Self {
-            owners: (0..SLOTS).map(|_| AtomicU16::new(Number::OWN.0)).collect(),
+            owners: (0..SLOTS).map(|_| AtomicU16::new(GroupIndex::OWN.0)).collect(),
             is_divided: AtomicBool::new(false),
             version: AtomicU64::new(0),
             imported: AtomicU64::new(0),
@@ -71,7 +71,7 @@ impl Topology {
                 names: vec![own.to_owned()],
                 ownership: Ownership::new(own),
                 leaders: BTreeMap::new(),
-                groups: vec![Number::OWN],
+                groups: vec![GroupIndex::OWN],
                 read_at: None,
                 is_due: true,
             }),
@@ -90,20 +90,20 @@ impl Topology {
         self.is_divided.load(Ordering::Acquire).then_some(self)
     }
 
-    fn owner(&self, slot: u16) -> Number {
+    fn owner(&self, slot: u16) -> GroupIndex {
         let owner = self.owners.get(usize::from(slot));
-        owner.map_or(Number::OWN, |owner| Number(owner.load(Ordering::Acquire)))
+        owner.map_or(GroupIndex::OWN, |owner| GroupIndex(owner.load(Ordering::Acquire)))
     }
 
     /// Whether this node's group owns one of these slots, and this node has not released it.
     pub(crate) fn has_one_of(&self, slots: &SlotSet) -> bool {
-        slots.iter().any(|slot| self.owner(slot) == Number::OWN)
+        slots.iter().any(|slot| self.owner(slot) == GroupIndex::OWN)
     }
 
-    /// Whether the map is at most this old, and at most [`CURRENT`].
+    /// Whether the map is at most this old, and at most [`MAP_AGE_MAX`].
     pub(crate) fn is_current(&self, within: Duration) -> bool {
         let read_at = self.known().read_at;
-        read_at.is_some_and(|read_at| read_at.elapsed() < within.min(CURRENT))
+        read_at.is_some_and(|read_at| read_at.elapsed() < within.min(MAP_AGE_MAX))
     }
 
     /// The map and its revision; `None` and 0 before the first map.
@@ -153,7 +153,7 @@ impl Topology {
     }
 
     /// All other groups that the map has had so far, with their local numbers.
-    pub(crate) fn others(&self) -> Vec<(Number, String)> {
+    pub(crate) fn others(&self) -> Vec<(GroupIndex, String)> {
         let numbers = 0..self.known().names.len();
         numbers
             .zip(&self.known().names)
@@ -245,12 +245,12 @@ impl Topology {
             }))
         };
         *groups = map.owners().map(|(name, _)| number_of(name)).collect();
-        let owner_of = |slot| ownership.owner_of(slot).map_or(Number::OWN, &mut number_of);
-        let owners: Vec<Number> = (0..SLOTS).map(owner_of).collect();
+        let owner_of = |slot| ownership.owner_of(slot).map_or(GroupIndex::OWN, &mut number_of);
+        let owners: Vec<GroupIndex> = (0..SLOTS).map(owner_of).collect();
         groups.extend(map.targets().map(|(name, _)| number_of(name)));
         groups.sort_unstable();
         groups.dedup();
-        let is_divided = *groups != [Number::OWN];
+        let is_divided = *groups != [GroupIndex::OWN];
         let mut both = self.owners.iter().zip(&owners);
         let has_changed = both.any(|(was, is)| was.load(Ordering::Relaxed) != is.0);
         if has_changed || self.is_divided.load(Ordering::Relaxed) != is_divided {
@@ -293,7 +293,7 @@ impl Topology {
             self.read_soon();
             let (mut known, _) = self
                 .changed
-                .wait_timeout_while(self.known(), SLICE, is_old)
+                .wait_timeout_while(self.known(), STOP_POLL_INTERVAL, is_old)
                 .unwrap_or_else(PoisonError::into_inner);
             if !is_old(&mut known) {
                 return true;
@@ -309,16 +309,16 @@ impl Topology {
 }
 
 /// The number of the group at this index of `names`; `u16::MAX` for larger indexes.
-fn number(position: usize) -> Number {
-    Number(u16::try_from(position).unwrap_or(u16::MAX))
+fn number(position: usize) -> GroupIndex {
+    GroupIndex(u16::try_from(position).unwrap_or(u16::MAX))
 }
 
 impl GroupMap for Topology {
-    fn group_of(&self, key: &[u8]) -> Number {
+    fn group_of(&self, key: &[u8]) -> GroupIndex {
         self.owner(slot(key))
     }
 
-    fn groups(&self) -> Vec<Number> {
+    fn groups(&self) -> Vec<GroupIndex> {
         self.known().groups.clone()
     }
 
@@ -351,7 +351,7 @@ mod tests {
         map.plan_migration("1", Some(100)).unwrap();
         topology.note(Instant::now(), view(&map, 2));
         let division = topology.shard_map().expect("another group will import slots");
-        assert_eq!(division.groups(), [Number(0), Number(1)]);
+        assert_eq!(division.groups(), [GroupIndex(0), GroupIndex(1)]);
         let next = topology.next_migration().unwrap();
         let before = division.version();
         assert!(topology.release(&next.slots, "1", 7));

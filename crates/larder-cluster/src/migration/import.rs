@@ -42,7 +42,7 @@ const EPOCHS_LEFT: u32 = 1000;
 /// connection.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks whether the migration continues.
-const SLICE: Duration = Duration::from_millis(20);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The interval of checks for a condition.
 const TICK: Duration = Duration::from_millis(2);
 const READ_LEN: usize = 256 << 10;
@@ -240,7 +240,7 @@ impl Importer {
         }
         let own_epoch = self.raise_epoch(epoch)?;
         tracing::info!("importing {} slots from group {}", planned.slots.len(), planned.from);
-        self.applier.start_stream(process.boot);
+        self.applier.start_stream(process.incarnation);
         let revision = self.follow(&dialed, planned, leadership, known_since)?;
         // After the barrier the stream has no more items, so a later flush removes all imported ones.
         if self.applier.engine().flush_generation() != generation {
@@ -263,12 +263,12 @@ impl Importer {
         planned: &Migration,
     ) -> Result<(PeerConnection, u32), ImportError> {
         let (me, name) = (self.group.me(), self.group.full_name());
-        let member = Some(HelloMember { group: &name, boot: me.boot });
+        let member = Some(HelloMember { group: &name, boot: me.incarnation });
         let target = Target { address, node: Some(&leader.node) };
         let purpose = Purpose::Import(planned.slots.clone());
         let dialed = dial(target, &self.node.credentials, &me.node, member, purpose, &self.stop)?;
         let identity = dialed.identity;
-        if identity.boot != leader.boot || identity.epoch == 0 {
+        if identity.incarnation != leader.incarnation || identity.epoch == 0 {
             return Err(ImportError::LeaderReplaced);
         }
         Ok((dialed, identity.epoch))
@@ -305,7 +305,7 @@ impl Importer {
         known_since: Instant,
     ) -> Result<Revision, ImportError> {
         let mut stream: &PeerStream = &dialed.stream;
-        stream.set_read_timeout(Some(SLICE))?;
+        stream.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
         stream.set_write_timeout(Some(SILENCE_MAX))?;
         let (mut bytes, mut heard, mut ahead) = (vec![0; READ_LEN], Instant::now(), 0);
         let mut requested: Option<(Instant, Revision)> = None;

@@ -15,9 +15,9 @@ use std::time::Duration;
 /// The time limit for a member of a group: of the connect to each address of the peer, and then of
 /// both handshakes together (TLS, nodes). It is short because the nodes of a cluster are close to
 /// each other, and because another leader may replace the peer soon.
-const GROUP_TIME: Duration = Duration::from_millis(300);
+const MEMBER_CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 /// The same time limit for a follower outside of groups.
-const OTHERS_TIME: Duration = Duration::from_secs(2);
+const FOLLOWER_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The peer to connect to.
 #[derive(Clone, Copy)]
@@ -44,7 +44,7 @@ pub(crate) fn dial(
     purpose: Purpose,
     stop: &Stop,
 ) -> Result<PeerConnection, PeerError> {
-    let time = if member.is_some() { GROUP_TIME } else { OTHERS_TIME };
+    let time = if member.is_some() { MEMBER_CONNECT_TIMEOUT } else { FOLLOWER_CONNECT_TIMEOUT };
     let socket = connect(target.address, time)?;
     socket.set_nodelay(true)?;
     socket.set_write_timeout(Some(time))?;

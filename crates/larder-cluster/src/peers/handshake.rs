@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// The interval at which a waiting read checks for the shutdown of the node.
-const SLICE: Duration = Duration::from_millis(200);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The first bytes of TLS records: handshake or alert, and the major version.
 const TLS_RECORDS: [[u8; 2]; 2] = [[22, 3], [21, 3]];
 
@@ -43,7 +43,7 @@ impl<'a> HandshakeLimit<'a> {
             if self.stop.is_set() {
                 return Err(LocalError::Stopped.into());
             }
-            socket.set_read_timeout(Some(left.min(SLICE)))?;
+            socket.set_read_timeout(Some(left.min(STOP_POLL_INTERVAL)))?;
             match stream.read(bytes) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(len) => return Ok(len),

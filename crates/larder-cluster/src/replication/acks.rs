@@ -85,7 +85,7 @@ pub(super) fn read_acks(
                     let has_joined = is_synced && joining.has_joined;
                     group.with(|member, _| {
                         // Answers may have stopped waiting for the member since.
-                        let is_synced = has_joined && journals.acks().requires(process.boot);
+                        let is_synced = has_joined && journals.acks().requires(process.incarnation);
                         let promised = sent.filter(|_| promises);
                         member.note_ack(process, synced_until.filter(|_| is_synced), promised);
                     });
@@ -133,27 +133,27 @@ impl JoinProgress {
         self.synced_until = synced_until.unwrap_or(self.synced_until);
         // Answers stop waiting for a follower that was too slow, and when an earlier connection of
         // it ends late.
-        let starts = self.ends.is_none() || !acks.requires(process.boot);
+        let starts = self.ends.is_none() || !acks.requires(process.incarnation);
         if starts && !is_caught_up(self.synced_until, boot_millis()) {
             (self.ends, self.has_joined) = (None, false);
             return;
         }
         if !self.has_joined || starts {
-            group.note_joining(process.boot, self.synced_until);
+            group.note_joining(process.incarnation, self.synced_until);
         }
         if starts {
-            acks.require(process.boot);
+            acks.require(process.incarnation);
             (self.ends, self.has_joined) = (Some(journals.ends()), false);
         }
         if let Some(SentWatermark { offsets, generation, .. }) = &self.watermark
             && (starts || is_new)
         {
-            acks.note(process.boot, offsets, *generation);
+            acks.note(process.incarnation, offsets, *generation);
         }
         if !self.has_joined
             && let Some(ends) = &self.ends
         {
-            self.has_joined = acks.has_passed(process.boot, ends);
+            self.has_joined = acks.has_passed(process.incarnation, ends);
         }
     }
 }

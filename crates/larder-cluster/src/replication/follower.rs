@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// the write timeout of the connection.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks for the shutdown of the node, and for another leader.
-const SLICE: Duration = Duration::from_millis(100);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The minimum pause before another attempt to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The maximum pause before another attempt to connect.
@@ -119,7 +119,10 @@ impl Follower {
                         }
                         has_led = true;
                         group.note_ready(since, succession);
-                        self.node.forwarders.to(larder_session::Group::OWN).note_leading();
+                        self.node
+                            .forwarders
+                            .forwarder_of(larder_session::GroupIndex::OWN)
+                            .note_leading();
                         if let Some(link) = &self.node.replication.link {
                             link.note_lost("");
                         }
@@ -129,7 +132,7 @@ impl Follower {
                 Role::Follower { leader, .. } => {
                     if std::mem::take(&mut has_led) && group.settle() {
                         let now: Now = self.node.clock.moment().into();
-                        applier.end_leadership(group.me().boot, now);
+                        applier.end_leadership(group.me().incarnation, now);
                     }
                     let leader = FollowedLeader::Of(group, leader.clone());
                     self.follow_noting_errors(&mut applier, &leader, &mut last_error);
@@ -137,7 +140,7 @@ impl Follower {
                     continue;
                 }
             }
-            group.wait_for_change(&role, SLICE);
+            group.wait_for_change(&role, STOP_POLL_INTERVAL);
         }
     }
 
@@ -180,18 +183,18 @@ impl Follower {
         let PeerConnection { stream, identity, rest } = self.dial(applier, leader)?;
         stream.set_write_timeout(Some(SILENCE_MAX))?;
         *has_connected = true;
-        let boot = identity.boot;
+        let incarnation = identity.incarnation;
         tracing::info!("following the leader at {}", leader.name());
         if let Some(link) = &self.node.replication.link {
             link.note_connected();
         }
-        applier.start_stream(boot);
+        applier.start_stream(incarnation);
         // After a resume, the first frame may be a flush, so this replica answers no lookups until
         // the first heartbeat.
         leader.note_data_until(None);
         let mut heartbeats = Heartbeats::default();
         self.receive(applier, leader, &stream, &rest, &mut heartbeats)?;
-        stream.set_read_timeout(Some(SLICE))?;
+        stream.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
         let (mut bytes, mut heard) = (vec![0; READ_LEN], Instant::now());
         loop {
             match (&stream).read(&mut bytes) {
@@ -262,7 +265,7 @@ impl Follower {
             FollowedLeader::Of(group, process) => {
                 let address = leader.address().ok_or(LocalError::NoAddress)?;
                 let (me, name) = (group.me(), group.full_name());
-                let member = Some(HelloMember { group: &name, boot: me.boot });
+                let member = Some(HelloMember { group: &name, boot: me.incarnation });
                 let target = Target { address: &address, node: Some(&process.node) };
                 let dialed =
                     dial(target, &self.node.credentials, &me.node, member, purpose, &self.stop);
@@ -271,8 +274,8 @@ impl Follower {
                         group.with(|member, _| member.note_refusal(process));
                     }
                     Err(_) => group.with(|member, _| member.read_soon()),
-                    Ok(PeerConnection { identity: LeaderIdentity { boot, .. }, .. })
-                        if *boot != process.boot =>
+                    Ok(PeerConnection { identity: LeaderIdentity { incarnation, .. }, .. })
+                        if *incarnation != process.incarnation =>
                     {
                         group.with(|member, _| member.note_replaced(process));
                         return Err(LocalError::OtherProcess.into());

@@ -36,8 +36,8 @@ pub struct ReplicatedCache {
 pub(crate) struct Leader {
     pub(crate) node: Arc<Node>,
     pub(crate) cache: Arc<ReplicatedCache>,
-    /// The boot number of this process.
-    pub(crate) boot: u64,
+    /// The incarnation of this process.
+    pub(crate) incarnation: u64,
     pub(crate) stop: Arc<Stop>,
 }
 
@@ -63,7 +63,7 @@ impl Leader {
         let succession = member.as_ref().and_then(|member| member.group.succession());
         let succession = succession.as_deref();
         let journals_read = Arc::clone(journals);
-        let sender = Sender::new(engine, journals_read, self.boot, position, succession);
+        let sender = Sender::new(engine, journals_read, self.incarnation, position, succession);
         let how = match (sender.starts_with_full_sync(), sender.is_delta_syncing()) {
             (true, _) => "starts with a full sync",
             (_, true) => "starts with a delta sync",
@@ -74,7 +74,7 @@ impl Leader {
         self.node.replication.remove(&status);
         if let Some(FollowingMember { process, group, .. }) = &member {
             group.with(|member, _| member.note_disconnected(process));
-            group.end_joining(process.boot);
+            group.end_joining(process.incarnation);
         }
         if let Err(error) = ended
             && !self.stop.is_set()

@@ -8,7 +8,7 @@ use super::pb;
 use super::pb::Outcome;
 use super::pb::cache_server::Cache;
 use super::{value, watch};
-use crate::items::{Found, LookupOutcome, is_binary};
+use crate::items::{LookupOutcome, StoredItem, is_binary};
 use crate::web::app::App;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -182,7 +182,7 @@ impl Cache for CacheService {
 
 /// Looks an item up; `None` if there is none. While too many large values are being sent, closes slow connections one
 /// by one and retries.
-async fn look(app: &App, key: &[u8]) -> Result<Option<Found>, Status> {
+async fn look(app: &App, key: &[u8]) -> Result<Option<StoredItem>, Status> {
     loop {
         match app.items.get(key, true).await {
             LookupOutcome::Found(found) => return Ok(Some(found)),
@@ -199,15 +199,15 @@ async fn look(app: &App, key: &[u8]) -> Result<Option<Found>, Status> {
 }
 
 /// Builds the answer with the value in one piece. Reserves memory for the value and its encoded copy, in addition to
-/// `beside` bytes of keys and other values.
+/// `overhead_bytes` bytes of keys and other values.
 ///
 /// # Errors
 /// The value is too long for one message, or there is no memory for it.
 async fn whole(
     app: &App,
     memory: &RequestMemory,
-    found: Option<Found>,
-    beside: usize,
+    found: Option<StoredItem>,
+    overhead_bytes: usize,
 ) -> Result<pb::GetResponse, Status> {
     let Some(mut found) = found else { return Ok(pb::GetResponse::default()) };
     let len = found.len();
@@ -216,7 +216,7 @@ async fn whole(
         return Err(Status::resource_exhausted(text));
     }
     // The encoder copies the value into the message.
-    memory.require(app, beside + 2 * len).await?;
+    memory.require(app, overhead_bytes + 2 * len).await?;
     let value = match &mut *found.value {
         [] => Bytes::new(),
         [piece] => std::mem::take(piece),
@@ -232,9 +232,9 @@ async fn whole(
 
 /// The total length in bytes of the values of `found` that are shorter than `upload_len_min`, which are copies. `Items`
 /// limits the memory of longer values.
-fn copied_len<'f>(app: &App, found: impl IntoIterator<Item = &'f Found>) -> usize {
+fn copied_len<'f>(app: &App, found: impl IntoIterator<Item = &'f StoredItem>) -> usize {
     let large = app.items.upload_len_min();
-    found.into_iter().map(Found::len).filter(|len| *len < large).sum()
+    found.into_iter().map(StoredItem::len).filter(|len| *len < large).sum()
 }
 
 /// The memory of a list of keys in bytes. Excludes the bytes of the keys, which are part of the received message.

@@ -2,7 +2,7 @@
 
 use super::pb::set_request::Condition;
 use super::pb::{Outcome, SetRequest, SetResponse};
-use crate::items::{Found, Upload, is_binary};
+use crate::items::{StoredItem, Upload, is_binary};
 use crate::web::app::App;
 use bytes::Bytes;
 use larder_operations::{Store, StoreMode, StoreOutcome, TAG_LEN_MAX, Tags, expiry_at};
@@ -59,7 +59,7 @@ pub(super) fn expiry(ttl: Option<Duration>, now: Now) -> Result<Expiry, Status> 
 }
 
 /// The time until an item expires; `None` if it never does.
-pub(super) fn ttl(found: &Found) -> Option<Duration> {
+pub(super) fn ttl(found: &StoredItem) -> Option<Duration> {
     found.ttl.map(|secs| Duration { seconds: secs.into(), nanos: 0 })
 }
 

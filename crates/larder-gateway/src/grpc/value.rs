@@ -4,7 +4,7 @@ use super::fields::{NewItem, key, out_of_memory, too_large, ttl};
 use super::memory::RequestMemory;
 use super::pb;
 use super::pb::{read_response, write_request};
-use crate::items::Found;
+use crate::items::StoredItem;
 use crate::web::app::App;
 use crate::web::memory::Busy;
 use crate::web::upload::{UploadError, receive};
@@ -18,7 +18,7 @@ const PIECE_LEN: usize = 64 << 10;
 /// The messages of a lookup's answer: a head, then the pieces of the value if there is an item. A piece holds its
 /// memory until it is sent.
 pub(super) fn parts(
-    found: Option<Found>,
+    found: Option<StoredItem>,
 ) -> impl Iterator<Item = Result<pb::ReadResponse, Status>> + Send {
     let head = match &found {
         Some(found) => pb::ReadHead {

@@ -6,7 +6,7 @@ use super::keys::{NewItem, remove, store};
 use super::parameters::{Key, expiry, tags};
 use super::problem::{Problem, ProblemBody};
 use crate::abort;
-use crate::items::{Found, LookupOutcome};
+use crate::items::{LookupOutcome, StoredItem};
 use crate::web::app::App;
 use crate::web::memory::{share, with_guard};
 use axum::body::Body;
@@ -332,7 +332,7 @@ fn refused(problem: Problem) -> OperationResult {
 }
 
 impl OperationResult {
-    fn found(found: &Found) -> Self {
+    fn found(found: &StoredItem) -> Self {
         let mut whole = Vec::with_capacity(found.len());
         found.value.iter().for_each(|piece| whole.extend_from_slice(piece));
         // JSON escapes a control character other than a tab or line end with six bytes, which exceeds the reserved
@@ -376,7 +376,7 @@ impl OperationResult {
 /// The outcome of an operation.
 enum Outcome {
     /// A found item. Its value is not yet copied into the answer.
-    Found(Found),
+    Found(StoredItem),
     Done(OperationResult),
 }
 

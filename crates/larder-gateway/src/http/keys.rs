@@ -7,7 +7,7 @@ use super::content_types::{flags_of, type_of};
 use super::parameters::{self, Key, LARDER_FLAGS, QueryFields, TouchQuery, expiry, tags};
 use super::problem::{Problem, ProblemBody};
 use super::range::{cut, part};
-use crate::items::{Found, Items, LookupOutcome, is_binary};
+use crate::items::{Items, LookupOutcome, StoredItem, is_binary};
 use crate::web::app::App;
 use crate::web::memory::with_reservation;
 use axum::Json;
@@ -73,7 +73,7 @@ pub(super) async fn get(
         // A small value is a copy, so count its memory. The memory of a large value is counted
         // already.
         let pieces = found.value.into_iter().map(|piece| with_reservation(&app, piece));
-        Found { value: try_join_all(pieces).await?, ..found }
+        StoredItem { value: try_join_all(pieces).await?, ..found }
     } else {
         found
     };
@@ -85,7 +85,7 @@ pub(super) async fn get(
 ///
 /// # Errors
 /// A [`Problem`]: `If-Match` does not hold, or no byte of the value is in the range.
-fn show(found: Found, headers: &HeaderMap, is_private: bool) -> Result<Response, Problem> {
+fn show(found: StoredItem, headers: &HeaderMap, is_private: bool) -> Result<Response, Problem> {
     let (tag, len) = (etag(found.cas), found.len() as u64);
     if let Some(condition) = headers.typed_get::<IfMatch>() {
         let passes = tag.as_ref().is_some_and(|tag| condition.precondition_passes(tag));

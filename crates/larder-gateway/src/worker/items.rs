@@ -151,8 +151,8 @@ impl Items for CacheItems {
         })
     }
 
-    fn page<'a>(&'a self, place: u64, items: usize) -> ItemFuture<'a, Option<Page>> {
-        Box::pin(self.walk(place, items))
+    fn page<'a>(&'a self, position: u64, items: usize) -> ItemFuture<'a, Option<Page>> {
+        Box::pin(self.walk(position, items))
     }
 
     fn tags(&self, names: &[Vec<u8>]) -> Result<Tags, Refusal> {

@@ -10,7 +10,7 @@ mod items;
 mod memory;
 mod walk;
 
-use crate::items::Found;
+use crate::items::StoredItem;
 use crate::server_view::{Group, ServerView};
 use bytes::Bytes;
 pub(crate) use handle::drop_handle;
@@ -107,7 +107,7 @@ impl CacheItems {
 
     /// Converts an item for the handlers. Returns `None` if the item is large, and too many large values are being sent
     /// or leased already.
-    fn found(&self, item: &ItemView<'_, erased::Lease>) -> Option<Found> {
+    fn found(&self, item: &ItemView<'_, erased::Lease>) -> Option<StoredItem> {
         let value = match item.value {
             Value::Whole(bytes) => vec![Bytes::copy_from_slice(bytes)],
             Value::Large(lease) => {
@@ -116,6 +116,6 @@ impl CacheItems {
             }
         };
         let ttl = item.expiry.left(self.view.now());
-        Some(Found { value, cas: item.cas, client_flags: item.attributes.client_flags, ttl })
+        Some(StoredItem { value, cas: item.cas, client_flags: item.attributes.client_flags, ttl })
     }
 }

@@ -4,7 +4,7 @@
     reason = "the compiler evaluates it, except one index with the number of a command"
 )]
 
-use super::table::{Argument, Command, FLAGS, Flag, Shows};
+use super::table::{Argument, Command, FLAGS, Flag, ReplyEffect};
 use crate::text::letters::{LETTERS, Letters, index};
 
 /// The parsing rule of a flag.
@@ -27,8 +27,8 @@ impl Entry {
 
 /// The effect of a flag on a reply to `command`.
 #[inline]
-pub(super) fn shows(command: Command, letter: u8) -> Shows {
-    static SHOWN: [[Shows; LETTERS]; 5] = [
+pub(super) fn shows(command: Command, letter: u8) -> ReplyEffect {
+    static SHOWN: [[ReplyEffect; LETTERS]; 5] = [
         shown_by(Command::Mg),
         shown_by(Command::Ms),
         shown_by(Command::Md),
@@ -36,7 +36,7 @@ pub(super) fn shows(command: Command, letter: u8) -> Shows {
         shown_by(Command::Me),
     ];
     let shown = &SHOWN[command as usize];
-    shown.get(index(letter)).copied().unwrap_or(Shows::Nothing)
+    shown.get(index(letter)).copied().unwrap_or(ReplyEffect::Nothing)
 }
 
 /// The number of flags with a numeric argument.
@@ -68,8 +68,8 @@ const fn slots(flags: usize) -> usize {
     slots
 }
 
-const fn shown_by(command: Command) -> [Shows; LETTERS] {
-    let mut shown = [Shows::Nothing; LETTERS];
+const fn shown_by(command: Command) -> [ReplyEffect; LETTERS] {
+    let mut shown = [ReplyEffect::Nothing; LETTERS];
     let mut at = 0;
     while at < FLAGS.len() {
         let Flag { letter, shows, .. } = FLAGS[at];

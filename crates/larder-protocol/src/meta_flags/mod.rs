@@ -14,7 +14,7 @@ use crate::text::number::{i32_of, push, u32_of, u64_of};
 use crate::text::tokens::Tokens;
 use lookup::shows;
 pub(crate) use lookup::{Entry, FAST, SLOTS};
-use table::Shows;
+use table::ReplyEffect;
 pub(crate) use table::{Argument, Command};
 
 /// The properties of an item that flags can show.
@@ -60,24 +60,24 @@ pub(crate) fn show<'b>(
         let Some(&letter) = flag.first() else { continue };
         let mark = [b' ', letter];
         match shows(command, letter) {
-            Shows::Nothing | Shows::Value => (),
+            ReplyEffect::Nothing | ReplyEffect::Value => (),
             // Fast path: most items have no client flags.
-            Shows::ClientFlags if item.client_flags == 0 => {
+            ReplyEffect::ClientFlags if item.client_flags == 0 => {
                 out.extend_from_slice(&[b' ', letter, b'0']);
             }
-            Shows::ClientFlags => number(&mark, item.client_flags.into(), out),
-            Shows::Cas => number(&mark, item.cas, out),
-            Shows::ValueLen => number(&mark, item.value_len as u64, out),
-            Shows::HitBefore => number(&mark, item.hit_before.into(), out),
-            Shows::Idle => number(&mark, item.idle_secs.into(), out),
-            Shows::Ttl => match ttl {
+            ReplyEffect::ClientFlags => number(&mark, item.client_flags.into(), out),
+            ReplyEffect::Cas => number(&mark, item.cas, out),
+            ReplyEffect::ValueLen => number(&mark, item.value_len as u64, out),
+            ReplyEffect::HitBefore => number(&mark, item.hit_before.into(), out),
+            ReplyEffect::Idle => number(&mark, item.idle_secs.into(), out),
+            ReplyEffect::Ttl => match ttl {
                 Some(secs) => number(&mark, secs.into(), out),
                 None => out.extend_from_slice(&[b' ', letter, b'-', b'1']),
             },
-            Shows::TtlTouched => ttl = item.ttl.touched,
-            Shows::TtlVivified => ttl = item.ttl.vivified.unwrap_or(ttl),
-            Shows::Key => key(out),
-            Shows::Opaque => opaque(flag, out),
+            ReplyEffect::TtlTouched => ttl = item.ttl.touched,
+            ReplyEffect::TtlVivified => ttl = item.ttl.vivified.unwrap_or(ttl),
+            ReplyEffect::Key => key(out),
+            ReplyEffect::Opaque => opaque(flag, out),
         }
     }
 }
@@ -92,8 +92,8 @@ pub(crate) fn show_request<'b>(
     for flag in flags {
         let Some(&letter) = flag.first() else { continue };
         match shows(command, letter) {
-            Shows::Key => key(out),
-            Shows::Opaque => opaque(flag, out),
+            ReplyEffect::Key => key(out),
+            ReplyEffect::Opaque => opaque(flag, out),
             _ => (),
         }
     }
@@ -179,7 +179,7 @@ mod tests {
     use crate::{FastGet, Get, Parsed, Parser, ReplyFormat, Request};
     use Argument::{ClientFlags, Delta, Initial, KeyEncoding, Mode, Number, Opaque, Tags, Time};
     use Command::{Ma, Md, Me, Mg, Ms};
-    use Shows::Nothing;
+    use ReplyEffect::Nothing;
     use std::path::Path;
 
     const BEGIN: &str = "<!-- flags -->\n";
@@ -200,10 +200,10 @@ mod tests {
         let commands = flag.commands.iter().map(|command| format!("`{}`", verb(*command)));
         let commands = commands.collect::<Vec<_>>().join(" ");
         let shows = match flag.shows {
-            Nothing | Shows::TtlTouched | Shows::TtlVivified => String::new(),
-            Shows::Value => "the value, behind `VA <length>`".to_owned(),
-            Shows::Key => "`k<key>`, and `b` behind it if the key is base64".to_owned(),
-            Shows::Opaque => format!("`{letter}<bytes>`"),
+            Nothing | ReplyEffect::TtlTouched | ReplyEffect::TtlVivified => String::new(),
+            ReplyEffect::Value => "the value, behind `VA <length>`".to_owned(),
+            ReplyEffect::Key => "`k<key>`, and `b` behind it if the key is base64".to_owned(),
+            ReplyEffect::Opaque => format!("`{letter}<bytes>`"),
             _ => format!("`{letter}<number>`"),
         };
         let cells = [&format!("`{letter}`"), argument, &commands, &shows, flag.doc];

@@ -2,7 +2,7 @@
 
 use Argument::{ClientFlags, Delta, Initial, KeyEncoding, Mode, Number, Opaque, Tags, Time};
 use Command::{Ma, Md, Me, Mg, Ms};
-use Shows::Nothing;
+use ReplyEffect::Nothing;
 
 /// A row of the table. The letter is one of `A` to `z`.
 pub(super) struct Flag {
@@ -11,7 +11,7 @@ pub(super) struct Flag {
     /// The commands that support the flag. Other commands accept and ignore it, with two
     /// exceptions: `md` refuses `G`, and `mt` refuses all flags except `b`, `k`, `O` and `q`.
     pub(super) commands: &'static [Command],
-    pub(super) shows: Shows,
+    pub(super) shows: ReplyEffect,
     /// The effect of the flag, for `docs/meta-flags.md`.
     #[cfg_attr(not(test), expect(dead_code, reason = "only the generated documentation uses it"))]
     pub(super) doc: &'static str,
@@ -23,16 +23,34 @@ const ALL: &[Command] = &[Mg, Ms, Md, Ma];
 /// All flags: first the lower-case letters, then the upper-case ones.
 pub(super) const FLAGS: &[Flag] = &[
     flag(b'b', KeyEncoding, &[Mg, Ms, Md, Ma, Me], Nothing, "the key is base64"),
-    flag(b'c', Argument::None, &[Mg, Ms, Ma], Shows::Cas, "show the CAS"),
-    flag(b'f', Argument::None, &[Mg], Shows::ClientFlags, "show the client flags"),
-    flag(b'h', Argument::None, &[Mg], Shows::HitBefore, "show whether it was read before: 0 or 1"),
-    flag(b'k', Argument::None, ALL, Shows::Key, "show the key"),
-    flag(b'l', Argument::None, &[Mg], Shows::Idle, "show the seconds since the last access"),
+    flag(b'c', Argument::None, &[Mg, Ms, Ma], ReplyEffect::Cas, "show the CAS"),
+    flag(b'f', Argument::None, &[Mg], ReplyEffect::ClientFlags, "show the client flags"),
+    flag(
+        b'h',
+        Argument::None,
+        &[Mg],
+        ReplyEffect::HitBefore,
+        "show whether it was read before: 0 or 1",
+    ),
+    flag(b'k', Argument::None, ALL, ReplyEffect::Key, "show the key"),
+    flag(b'l', Argument::None, &[Mg], ReplyEffect::Idle, "show the seconds since the last access"),
     flag(b'q', Argument::None, ALL, Nothing, "suppress the answer of the ordinary outcome"),
-    flag(b's', Argument::None, &[Mg, Ms], Shows::ValueLen, "show the value's length in bytes"),
-    flag(b't', Argument::None, &[Mg, Ma], Shows::Ttl, "show the seconds until expiry; -1: never"),
+    flag(
+        b's',
+        Argument::None,
+        &[Mg, Ms],
+        ReplyEffect::ValueLen,
+        "show the value's length in bytes",
+    ),
+    flag(
+        b't',
+        Argument::None,
+        &[Mg, Ma],
+        ReplyEffect::Ttl,
+        "show the seconds until expiry; -1: never",
+    ),
     flag(b'u', Argument::None, &[Mg], Nothing, "do not record the access"),
-    flag(b'v', Argument::None, &[Mg, Ma], Shows::Value, "send the value"),
+    flag(b'v', Argument::None, &[Mg, Ma], ReplyEffect::Value, "send the value"),
     flag(b'x', Argument::None, &[Md], Nothing, "remove the value, keep the item"),
     flag(
         b'C',
@@ -49,8 +67,8 @@ pub(super) const FLAGS: &[Flag] = &[
     flag(b'J', Initial, &[Ma], Nothing, "create the number with this value"),
     flag(b'L', Argument::None, &[], Nothing, "reserved for proxies"),
     flag(b'M', Mode, &[Ms, Ma], Nothing, "mode: E A P R S of `ms`, I D + - of `ma`"),
-    flag(b'N', Time, &[Mg, Ms, Ma], Shows::TtlVivified, "create on a miss, with this expiry"),
-    flag(b'O', Opaque, ALL, Shows::Opaque, "opaque: repeated in the reply"),
+    flag(b'N', Time, &[Mg, Ms, Ma], ReplyEffect::TtlVivified, "create on a miss, with this expiry"),
+    flag(b'O', Opaque, ALL, ReplyEffect::Opaque, "opaque: repeated in the reply"),
     flag(b'P', Argument::None, &[], Nothing, "reserved for proxies"),
     flag(
         b'R',
@@ -59,14 +77,14 @@ pub(super) const FLAGS: &[Flag] = &[
         Nothing,
         "win the right to recache when the item expires in fewer seconds",
     ),
-    flag(b'T', Time, ALL, Shows::TtlTouched, "set the expiry"),
+    flag(b'T', Time, ALL, ReplyEffect::TtlTouched, "set the expiry"),
 ];
 
 const fn flag(
     letter: u8,
     argument: Argument,
     commands: &'static [Command],
-    shows: Shows,
+    shows: ReplyEffect,
     doc: &'static str,
 ) -> Flag {
     Flag { letter, argument, commands, shows, doc }
@@ -109,7 +127,7 @@ pub(crate) enum Command {
 
 /// The effect of a flag on the reply of a command that supports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shows {
+pub(crate) enum ReplyEffect {
     /// Nothing.
     Nothing,
     /// The value: its length before the other flags, its bytes after them.
@@ -137,7 +155,7 @@ pub(crate) enum Shows {
     Opaque,
 }
 
-impl Shows {
+impl ReplyEffect {
     /// Whether the fast path can write this effect. The fast path has an item's content, but no
     /// access history.
     pub(super) const fn is_fast(self) -> bool {

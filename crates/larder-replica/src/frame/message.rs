@@ -50,7 +50,7 @@ pub enum Frame<'b> {
     Refused(&'b str),
     /// The leader accepts the peer: the handshake is complete.
     Accepted {
-        /// The boot number of the leader's process.
+        /// The incarnation of the leader's process.
         boot: u64,
         /// The epoch of the leader of a group; 0 if the process does not lead or is not ready to
         /// lead.
@@ -170,7 +170,7 @@ pub enum Frame<'b> {
 pub struct HelloMember<'b> {
     /// The peer's cluster and group: `CLUSTER/GROUP`.
     pub group: &'b str,
-    /// The boot number of the peer's process.
+    /// The incarnation of the peer's process.
     pub boot: u64,
 }
 

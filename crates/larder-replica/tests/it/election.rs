@@ -193,9 +193,9 @@ impl World {
     }
 
     fn start(&mut self, number: usize) {
-        let boot = self.random.below(u64::MAX);
+        let incarnation = self.random.below(u64::MAX);
         let node = &mut self.nodes[number];
-        let me = Process { node: node.name.clone(), boot };
+        let me = Process { node: node.name.clone(), incarnation };
         node.member =
             Some(Member::new(MemberSettings { me, doubt: DoubtPolicy::Stop, unclean_after: None }));
         (node.request, node.connected, node.next_lease) = (None, None, 0);
@@ -290,7 +290,11 @@ impl World {
             Command::Read => Answer::Read(GroupView {
                 record: self.record.clone(),
                 revision: self.revision,
-                live: self.leases.iter().map(|(node, (boot, _))| (node.clone(), *boot)).collect(),
+                live: self
+                    .leases
+                    .iter()
+                    .map(|(node, (incarnation, _))| (node.clone(), *incarnation))
+                    .collect(),
                 ..GroupView::default()
             }),
             Command::Swap(revision, _) if revision != self.revision => Answer::Swapped(None),
@@ -371,7 +375,7 @@ impl World {
         }
         node.next_lease = self.time + 500;
         if let Some(process) = node.process() {
-            self.leases.insert(process.node, (process.boot, self.time + LEASE));
+            self.leases.insert(process.node, (process.incarnation, self.time + LEASE));
         }
     }
 
@@ -516,7 +520,7 @@ fn at_most_one_leader_answers_and_a_leader_exists_after_faults() {
 /// A transfer to a process whose predecessor on the same node has the lease in the leader's view.
 #[test]
 fn a_leader_reads_the_group_again_after_a_transfer() {
-    let process = |node: &str, boot| Process { node: node.to_owned(), boot };
+    let process = |node: &str, incarnation| Process { node: node.to_owned(), incarnation };
     let (me, next) = (process("a", 1), process("b", 3));
     let settings = MemberSettings { me: me.clone(), doubt: DoubtPolicy::Stop, unclean_after: None };
     let mut member = Member::new(settings);

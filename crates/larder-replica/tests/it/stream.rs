@@ -2,7 +2,7 @@
 
 use larder_replica::{Applier, FRAME_LEN_MAX, Frame, Position, Sender, Succession};
 use larder_store::cache::Cache;
-use larder_store::journal::{Journaled, JournaledCache, Journals};
+use larder_store::journal::{JournaledCache, JournaledHandle, Journals};
 use larder_store::{
     Attributes, Batches, Change, Engine, HashedKey, NewCas, NewTags, NewValue, Now, SizeClasses,
     dashmap,
@@ -10,27 +10,27 @@ use larder_store::{
 use std::sync::Arc;
 use std::task::Waker;
 
-type Handle = Journaled<<dashmap::Cache as Cache>::Engine>;
+type Handle = JournaledHandle<<dashmap::Cache as Cache>::Engine>;
 
 struct Node {
-    boot: u64,
+    incarnation: u64,
     cache: JournaledCache<dashmap::Cache>,
     journals: Arc<Journals>,
     applier: Applier<Handle>,
 }
 
 impl Node {
-    fn new(boot: u64) -> Self {
+    fn new(incarnation: u64) -> Self {
         let cache = dashmap::Cache::new(dashmap::Config {
             limit_bytes: 16 << 20,
             cas: true,
             classes: SizeClasses::new(vec![1 << 10], 56),
-            seed: boot,
+            seed: incarnation,
         });
         let journals = Journals::new(1 << 20, 2);
         let cache = JournaledCache::new(cache, Arc::clone(&journals));
         let applier = Applier::for_member(cache.engine(), Arc::clone(&journals));
-        Self { boot, cache, journals, applier }
+        Self { incarnation, cache, journals, applier }
     }
 
     fn sender(
@@ -39,12 +39,12 @@ impl Node {
         succession: Option<&Succession>,
     ) -> Sender<<dashmap::Cache as Cache>::Engine> {
         let engine = self.cache.inner().engine();
-        Sender::new(engine, Arc::clone(&self.journals), self.boot, position, succession)
+        Sender::new(engine, Arc::clone(&self.journals), self.incarnation, position, succession)
     }
 
     /// Runs a full sync from a leader.
     fn full_sync(&mut self, leader: &Self) {
-        self.applier.start_stream(leader.boot);
+        self.applier.start_stream(leader.incarnation);
         let mut sender = leader.sender(None, None);
         for _ in 0..20 {
             let mut sent = Vec::new();
@@ -133,7 +133,7 @@ fn an_interrupted_delta_sync_ends_in_a_full_sync() {
     let succession = a.applier.become_leader().unwrap();
     let position = b.applier.position();
     let mut sender = a.sender(position.as_ref(), Some(&succession));
-    b.applier.start_stream(a.boot);
+    b.applier.start_stream(a.incarnation);
     assert_eq!(b.applier.position(), position, "no frame has arrived");
     let mut sent = Vec::new();
     sender.step(Now::default(), Waker::noop(), &mut sent);
@@ -150,7 +150,7 @@ fn an_interrupted_full_sync_starts_again() {
     (0..5000_u32).for_each(|number| set(&mut writer, &number.to_le_bytes()));
     writer.end_batch();
     let mut sender = leader.sender(None, None);
-    follower.applier.start_stream(leader.boot);
+    follower.applier.start_stream(leader.incarnation);
     let mut sent = Vec::new();
     sender.step(Now::default(), Waker::noop(), &mut sent);
     follower.applier.receive(&sent, Now::default()).unwrap();

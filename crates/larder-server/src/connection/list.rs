@@ -1,6 +1,6 @@
 //! The list of open connections, their counts, and the state that each publishes to other threads.
 
-use crate::connection::holdings::Holdings;
+use crate::connection::connection_memory::ConnectionMemory;
 use larder_session::State;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -84,7 +84,7 @@ pub struct ConnectionInfo {
     /// and after any other end, such as `quit` or a shutdown.
     ended: OnceLock<&'static str>,
     /// The memory that the connection holds, from which load shedding chooses connections.
-    pub(crate) holdings: Holdings,
+    pub(crate) memory: ConnectionMemory,
 }
 
 impl ConnectionInfo {
@@ -92,8 +92,8 @@ impl ConnectionInfo {
     #[must_use]
     pub fn new(id: u64, peer: String, listener: String, now: u32) -> Self {
         let (state, last_command) = (AtomicU8::new(NEW), AtomicU32::new(now));
-        let (ended, holdings) = (OnceLock::new(), Holdings::default());
-        Self { id, peer, listener, state, last_command, ended, holdings }
+        let (ended, memory) = (OnceLock::new(), ConnectionMemory::default());
+        Self { id, peer, listener, state, last_command, ended, memory }
     }
 
     /// memcached's name of the state.

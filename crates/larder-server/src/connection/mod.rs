@@ -4,16 +4,16 @@
 
 mod admission;
 mod buffers;
+pub(crate) mod connection_memory;
 pub mod conversation;
-pub(crate) mod holdings;
 pub mod list;
 mod shedding;
 
 pub use buffers::{Buffers, IoBytes};
 
 use crate::connection::buffers::write;
+use crate::connection::connection_memory::{HeldBytes, PROGRESS_MIN};
 use crate::connection::conversation::Conversation;
-use crate::connection::holdings::{HeldBytes, PROGRESS_MIN};
 use crate::connection::list::ConnectionInfo;
 use crate::timing::{RequestTimer, Timing};
 use crate::tls::channel::Channel;
@@ -230,7 +230,7 @@ impl<C: Conversation> Connection<C> {
         if advances {
             self.moved = 0;
         }
-        self.info.holdings.publish(held, advances.then(clock));
+        self.info.memory.publish(held, advances.then(clock));
         let change = held.buffers.cast_signed() - self.held.buffers.cast_signed();
         self.held = held;
         change
@@ -248,7 +248,7 @@ impl<C: Conversation> Connection<C> {
 
     /// Whether load shedding has marked the connection for closing.
     pub(crate) fn is_shed(&self) -> bool {
-        self.info.holdings.is_shed()
+        self.info.memory.is_shed()
     }
 
     /// The buffer bytes that were last published to the server.

@@ -12,7 +12,7 @@
 //!
 //! [`Memory::connections`]: crate::memory::Memory::connections
 
-use crate::connection::holdings::Kind;
+use crate::connection::connection_memory::Kind;
 use crate::connection::list::ConnectionInfo;
 use crate::server::Server;
 use larder_store::ExcessMemory;
@@ -104,12 +104,12 @@ impl Server {
                 break;
             }
             info.note_failure();
-            info.holdings.shed.store(true, SeqCst);
-            info.holdings.leaving.add(&info.holdings.held);
-            self.shedding.leaving.add(&info.holdings.leaving);
+            info.memory.shed.store(true, SeqCst);
+            info.memory.leaving.add(&info.memory.held);
+            self.shedding.leaving.add(&info.memory.leaving);
             self.shedding.count.fetch_add(1, Relaxed);
             self.shedding.marks.fetch_add(1, SeqCst);
-            info.holdings.wake();
+            info.memory.wake();
             any = true;
         }
         drop(conns);
@@ -125,7 +125,7 @@ impl Server {
     /// Subtracts the memory of a closed connection from the memory that is being freed. Call this after removing the
     /// connection from the list, so that it cannot be marked afterwards.
     pub(crate) fn note_shed_end(&self, info: &ConnectionInfo) {
-        self.shedding.leaving.subtract(&info.holdings.leaving);
+        self.shedding.leaving.subtract(&info.memory.leaving);
     }
 }
 
@@ -138,9 +138,9 @@ fn longest_stalled<'c>(
     sparing: u64,
 ) -> impl Iterator<Item = &'c ConnectionInfo> {
     let mut stalled: Vec<(u64, u64, &ConnectionInfo)> = conns
-        .filter(|info| info.id != sparing && !info.holdings.is_shed())
-        .filter(|info| info.holdings.held.of(kind) > 0)
-        .map(|info| (info.holdings.moved_at.load(Relaxed), info.id, &**info))
+        .filter(|info| info.id != sparing && !info.memory.is_shed())
+        .filter(|info| info.memory.held.of(kind) > 0)
+        .map(|info| (info.memory.moved_at.load(Relaxed), info.id, &**info))
         .filter(|(moved_at, ..)| *moved_at <= since)
         .collect();
     stalled.sort_unstable_by_key(|(moved_at, id, _)| (*moved_at, *id));

@@ -164,6 +164,6 @@ fn is_peers(error: &io::Error) -> bool {
 impl Server {
     /// The TLS configuration of a new connection at `listener`; `None` for plaintext.
     fn tls_at(&self, listener: &Listener) -> Option<Arc<ServerConfig>> {
-        self.guards.tls.as_ref()?.configuration(listener.security())
+        self.access.tls.as_ref()?.configuration(listener.security())
     }
 }

@@ -261,7 +261,7 @@ impl Server {
             Service::Memcached { opening } => Session::opening(opening, info.id),
             Service::Resp { login_required } => Session::resp(info.id, login_required),
         };
-        let (Some(config), Some(tls)) = (tls, &self.guards.tls) else {
+        let (Some(config), Some(tls)) = (tls, &self.access.tls) else {
             return Ok((Connection::new(info, session, None), stream, None));
         };
         let by = Instant::now() + tls.handshake_timeout();

@@ -13,7 +13,7 @@ use larder_gateway::{
 };
 use larder_operations::{Event, EventQueue, Latencies, Limits, Observer};
 use larder_protocol::{Credentials, Password, Streams};
-use larder_session::{Conversation, Group as Number, GroupMap, Host, Owner, notify_host};
+use larder_session::{Conversation, GroupIndex, GroupMap, Host, Owner, notify_host};
 use larder_store::Now;
 use larder_store::erased;
 use std::io;
@@ -70,7 +70,7 @@ impl ServerView for Server {
     }
 
     fn login_required(&self) -> bool {
-        self.guards.passwords.is_some() || self.guards.tokens.is_some()
+        self.access.passwords.is_some() || self.access.tokens.is_some()
     }
 
     fn log_in(&self, login: &Login<'_>) -> Option<Rights> {
@@ -80,7 +80,7 @@ impl ServerView for Server {
                 self.authenticate(&credentials).then_some(Rights::All)
             }
             Login::Token(token) => {
-                let rights = self.guards.tokens.as_ref().and_then(|tokens| tokens.rights(token));
+                let rights = self.access.tokens.as_ref().and_then(|tokens| tokens.rights(token));
                 rights.map(|rights| match rights {
                     TokenRights::All => Rights::All,
                     TokenRights::Read => Rights::Read,
@@ -113,7 +113,7 @@ impl ServerView for Server {
 
     fn group_of(&self, key: &[u8]) -> Group {
         let group = self.node.group.as_ref().map(|group| group.topology.group_of(key));
-        group.map_or(Group::OWN, |Number(group)| Group(group))
+        group.map_or(Group::OWN, |GroupIndex(group)| Group(group))
     }
 
     fn groups(&self) -> Vec<Group> {
@@ -122,7 +122,7 @@ impl ServerView for Server {
     }
 
     fn open_route(&self, Group(group): Group) -> Box<dyn RemoteRequest> {
-        let route = self.node.forwarders.open(Number(group), Conversation::Gateway);
+        let route = self.node.forwarders.open(GroupIndex(group), Conversation::Gateway);
         Box::new(GatewayRoute::new(route))
     }
 
@@ -230,7 +230,7 @@ mod web {
         GatewaySocket { socket, security }: GatewaySocket,
         interfaces: Interfaces,
     ) -> WebListener {
-        let tls = server.guards.tls.as_ref().filter(|tls| tls.configuration(security).is_some());
+        let tls = server.access.tls.as_ref().filter(|tls| tls.configuration(security).is_some());
         let tls = tls.map(|tls| {
             let (handshake_time, tls) = (tls.handshake_timeout(), Arc::clone(tls));
             let configuration = Arc::new(move || tls.configuration_of_http(security));

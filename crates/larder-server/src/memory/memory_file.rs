@@ -22,14 +22,14 @@ const PANIC_SOON: Duration = Duration::from_secs(60);
 
 /// The clock and the result of a start.
 #[derive(Clone, Copy, Debug)]
-pub struct Start {
+pub struct StartState {
     /// The server's clock.
     pub clock: Clock,
     /// The result of the restart and its duration; `None` with neither `-e` nor `-o memory_image`.
     pub restart: Option<(Restart, Duration)>,
 }
 
-impl Start {
+impl StartState {
     /// The start of a server with neither a memory file nor an image.
     #[must_use]
     pub fn cold() -> Self {
@@ -111,7 +111,7 @@ pub fn open(
     files: Files<'_>,
     config: Config,
     items_max: usize,
-) -> Result<(Cache, Start), FileError> {
+) -> Result<(Cache, StartState), FileError> {
     let begun = Instant::now();
     let Files { memory, image, user } = files;
     if let (Some(memory), true) = (memory, memory == image) {
@@ -169,7 +169,7 @@ pub fn open(
         tracing::info!("restored {items} items in {:.1} ms", took.as_secs_f64() * 1e3);
     }
     let _ = WATCHED.set((cache.clone(), clock));
-    Ok((cache, Start { clock, restart: Some((restart, took)) }))
+    Ok((cache, StartState { clock, restart: Some((restart, took)) }))
 }
 
 /// Opens the memory file and locks it. Waits up to [`LOCK_PATIENCE`] for another process to release it.

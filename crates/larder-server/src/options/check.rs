@@ -1,7 +1,7 @@
 //! Checks of options that depend on each other or on the build.
 
 use super::address::is_loopback;
-use super::misuse::{Misuse, USAGE};
+use super::refusal::{OptionsRefusal, USAGE};
 use super::{EngineKind, Options};
 use larder_support::address::host_of;
 use rustls::pki_types::{DnsName, ServerName};
@@ -24,9 +24,10 @@ impl Options {
     /// Refuses invalid and conflicting options.
     ///
     /// # Errors
-    /// [`Misuse`], with memcached's message where it has one.
-    pub fn check(&self) -> Result<(), Misuse> {
-        let refuse = |status, message: &str| Err(Misuse { message: message.to_owned(), status });
+    /// [`OptionsRefusal`], with memcached's message where it has one.
+    pub fn check(&self) -> Result<(), OptionsRefusal> {
+        let refuse =
+            |status, message: &str| Err(OptionsRefusal { message: message.to_owned(), status });
         if self.conn_limit == 0 {
             return refuse(1, "Maximum connections must be greater than 0");
         }
@@ -34,7 +35,7 @@ impl Options {
             return refuse(1, "Number of threads must be greater than 0");
         }
         if self.threads > THREADS_MAX {
-            return Err(Misuse {
+            return Err(OptionsRefusal {
                 message: format!("Number of threads must be at most {THREADS_MAX}"),
                 status: 1,
             });
@@ -90,8 +91,8 @@ impl Options {
         self.check_engine()
     }
 
-    fn check_sizes(&self) -> Result<(), Misuse> {
-        let refuse = |message: String| Err(Misuse { message, status: USAGE });
+    fn check_sizes(&self) -> Result<(), OptionsRefusal> {
+        let refuse = |message: String| Err(OptionsRefusal { message, status: USAGE });
         if self.max_item_size < ITEM_SIZE_MIN {
             return refuse("Item max size cannot be less than 1024 bytes.".to_owned());
         }
@@ -109,10 +110,10 @@ impl Options {
         Ok(())
     }
 
-    fn check_protocol(&self) -> Result<(), Misuse> {
+    fn check_protocol(&self) -> Result<(), OptionsRefusal> {
         match self.protocol.as_deref() {
             None | Some("auto" | "ascii" | "binary") => Ok(()),
-            Some(other) => Err(Misuse {
+            Some(other) => Err(OptionsRefusal {
                 message: format!(
                     "Invalid value for binding protocol: {other}\n -- should be one of auto, \
                      binary, or ascii"
@@ -123,7 +124,7 @@ impl Options {
     }
 
     /// Refuses options that conflict with logins. An explicit `auto` requests both dialects, unlike the default.
-    fn check_logins(&self) -> Result<(), Misuse> {
+    fn check_logins(&self) -> Result<(), OptionsRefusal> {
         let (sasl, text) = (self.enable_sasl, self.auth_file.is_some());
         let (protocol, udp) = (self.protocol.as_deref(), self.udp_port != 0);
         let refused = [
@@ -144,14 +145,16 @@ impl Options {
             (text && udp, "Cannot use UDP with ascii authentication enabled (-U 0 to disable)"),
         ];
         match refused.into_iter().find(|refused| refused.0) {
-            Some((_, message)) => Err(Misuse { message: message.to_owned(), status: USAGE }),
+            Some((_, message)) => {
+                Err(OptionsRefusal { message: message.to_owned(), status: USAGE })
+            }
             None => Ok(()),
         }
     }
 
     /// Refuses options that conflict with replication, and replication beyond the loopback without authentication.
-    fn check_replication(&self) -> Result<(), Misuse> {
-        let refuse = |message: String| Err(Misuse { message, status: USAGE });
+    fn check_replication(&self) -> Result<(), OptionsRefusal> {
+        let refuse = |message: String| Err(OptionsRefusal { message, status: USAGE });
         let replicates = self.replicate_on.is_some() || self.follow.is_some();
         if replicates && !self.suboptions.flash.files.is_empty() {
             return refuse(
@@ -199,8 +202,8 @@ impl Options {
     }
 
     /// Refuses names and options that a member of a cluster cannot have.
-    fn check_cluster(&self) -> Result<(), Misuse> {
-        let refuse = |message: String| Err(Misuse { message, status: USAGE });
+    fn check_cluster(&self) -> Result<(), OptionsRefusal> {
+        let refuse = |message: String| Err(OptionsRefusal { message, status: USAGE });
         if self.cluster.is_none() {
             return Ok(());
         }
@@ -241,8 +244,8 @@ impl Options {
     }
 
     /// Refuses names that a certificate cannot contain, with `--cluster-tls`.
-    fn check_certified_names(&self) -> Result<(), Misuse> {
-        let refuse = |message: String| Err(Misuse { message, status: USAGE });
+    fn check_certified_names(&self) -> Result<(), OptionsRefusal> {
+        let refuse = |message: String| Err(OptionsRefusal { message, status: USAGE });
         if self.cluster_tls.is_none() {
             return Ok(());
         }
@@ -265,7 +268,7 @@ impl Options {
     }
 
     /// Refuses options that conflict with a flash tier.
-    fn check_flash(&self) -> Result<(), Misuse> {
+    fn check_flash(&self) -> Result<(), OptionsRefusal> {
         if self.suboptions.flash.files.is_empty() {
             return Ok(());
         }
@@ -287,13 +290,14 @@ impl Options {
             ),
         ];
         match refused.into_iter().find(|refused| refused.0) {
-            Some((_, message)) => Err(Misuse { message, status: USAGE }),
+            Some((_, message)) => Err(OptionsRefusal { message, status: USAGE }),
             None => Ok(()),
         }
     }
 
-    fn check_engine(&self) -> Result<(), Misuse> {
-        let refuse = |message: &str| Err(Misuse { message: message.to_owned(), status: USAGE });
+    fn check_engine(&self) -> Result<(), OptionsRefusal> {
+        let refuse =
+            |message: &str| Err(OptionsRefusal { message: message.to_owned(), status: USAGE });
         match self.engine {
             EngineKind::Dashmap if !cfg!(feature = "dashmap") => {
                 refuse("--engine dashmap: larderd was built without the feature dashmap")

@@ -1,6 +1,6 @@
 //! The options of the flash tier: memcached's `ext_*` extended options.
 
-use super::misuse::{Misuse, USAGE};
+use super::refusal::{OptionsRefusal, USAGE};
 use larder_store::FlashSettings;
 use std::path::PathBuf;
 
@@ -113,8 +113,9 @@ impl FlashOptions {
     }
 
     /// Refuses files that are smaller than a page, and invalid page lengths.
-    pub(super) fn check(&self) -> Result<(), Misuse> {
-        let refuse = |message: &str| Err(Misuse { message: message.to_owned(), status: USAGE });
+    pub(super) fn check(&self) -> Result<(), OptionsRefusal> {
+        let refuse =
+            |message: &str| Err(OptionsRefusal { message: message.to_owned(), status: USAGE });
         if self.files.is_empty() {
             return Ok(());
         }
@@ -222,7 +223,7 @@ mod tests {
     }
 
     fn refused(list: &str) -> (u8, String) {
-        let Misuse { message, status } = Suboptions::parse([list]).unwrap_err();
+        let OptionsRefusal { message, status } = Suboptions::parse([list]).unwrap_err();
         (status, message)
     }
 

@@ -2,7 +2,7 @@
 //! environment and the file become words of a command line, so that one parser handles all sources.
 
 use super::file::{self, Fault, RawValue};
-use super::{Misuse, Options, OptionsError, Suboptions, words};
+use super::{Options, OptionsError, OptionsRefusal, Suboptions, words};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, Parser};
 use std::ffi::{OsStr, OsString};
@@ -83,13 +83,13 @@ fn blame(
     settings: &[Setting],
     parse_without: impl Fn(usize) -> Result<Options, OptionsError>,
 ) -> OptionsError {
-    let OptionsError::Misuse(misuse) = &error else { return error };
+    let OptionsError::Refused(refusal) = &error else { return error };
     let guilty = settings.iter().enumerate().find(|(index, _)| match parse_without(*index) {
-        Err(OptionsError::Misuse(other)) => other != *misuse,
+        Err(OptionsError::Refused(other)) => other != *refusal,
         _ => true,
     });
     match guilty {
-        Some((_, setting)) => refuse(misuse.status, &setting.origin, &misuse.message),
+        Some((_, setting)) => refuse(refusal.status, &setting.origin, &refusal.message),
         None => error,
     }
 }
@@ -100,12 +100,12 @@ fn check_alone(setting: &Setting) -> Result<(), OptionsError> {
     let options = Options::try_parse_from(words)
         .map_err(|error| refuse(1, &setting.origin, &first_line(&error)))?;
     Suboptions::parse(options.extended.iter().map(String::as_str))
-        .map_err(|misuse| refuse(misuse.status, &setting.origin, &misuse.message))?;
+        .map_err(|refusal| refuse(refusal.status, &setting.origin, &refusal.message))?;
     Ok(())
 }
 
 fn refuse(status: u8, origin: &str, message: &str) -> OptionsError {
-    OptionsError::Misuse(Misuse { message: format!("{origin}: {message}"), status })
+    OptionsError::Refused(OptionsRefusal { message: format!("{origin}: {message}"), status })
 }
 
 fn first_line(error: &clap::Error) -> String {
@@ -228,8 +228,8 @@ mod tests {
             found.map(|(_, value)| OsString::from(value))
         };
         let options = read(words, look_up).map_err(|error| match error {
-            OptionsError::Misuse(misuse) => {
-                misuse.message.replace(&path.display().to_string(), "larder.toml")
+            OptionsError::Refused(refusal) => {
+                refusal.message.replace(&path.display().to_string(), "larder.toml")
             }
             OptionsError::Clap(error) => error.to_string(),
         });

@@ -7,7 +7,7 @@ mod file;
 pub mod flash;
 mod help;
 mod layers;
-mod misuse;
+mod refusal;
 mod suboption_list;
 mod suboption_table;
 pub mod suboptions;
@@ -16,7 +16,7 @@ mod words;
 
 pub use choices::{Ack, EngineKind, EvictionPolicy, InDoubt, Runtime};
 pub use larder_support::tls::Tls;
-pub use misuse::Misuse;
+pub use refusal::OptionsRefusal;
 pub use suboptions::Suboptions;
 
 use crate::process::version;
@@ -576,8 +576,8 @@ impl Options {
             options.port = options.udp_port;
         }
         let lists = options.extended.iter().map(String::as_str);
-        options.suboptions = Suboptions::parse(lists).map_err(OptionsError::Misuse)?;
-        options.check().map_err(OptionsError::Misuse)?;
+        options.suboptions = Suboptions::parse(lists).map_err(OptionsError::Refused)?;
+        options.check().map_err(OptionsError::Refused)?;
         Ok(options)
     }
 
@@ -648,12 +648,12 @@ pub enum OptionsError {
     /// Help, the version, or a syntax error.
     Clap(clap::Error),
     /// A refusal of the options.
-    Misuse(Misuse),
+    Refused(OptionsRefusal),
 }
 
 #[cfg(test)]
 mod tests {
-    use super::misuse::USAGE;
+    use super::refusal::USAGE;
     use super::*;
 
     fn parse(line: &str) -> Options {
@@ -661,8 +661,8 @@ mod tests {
         Options::try_parse_from(words).unwrap()
     }
 
-    fn misuse(line: &str) -> (u8, String) {
-        let Misuse { message, status } = parse(line).check().unwrap_err();
+    fn refusal(line: &str) -> (u8, String) {
+        let OptionsRefusal { message, status } = parse(line).check().unwrap_err();
         (status, message)
     }
 
@@ -684,23 +684,23 @@ mod tests {
 
     #[test]
     fn invalid_values_are_refused_with_the_status_of_memcached() {
-        assert_eq!(misuse("-c 0"), (1, "Maximum connections must be greater than 0".to_owned()));
-        assert_eq!(misuse("-t 0").0, 1);
-        assert_eq!(misuse("-f 1").0, 1);
-        assert_eq!(misuse("-I 1000").0, 64);
-        assert_eq!(misuse("-I 40m").0, 64);
-        assert_eq!(misuse("-I 2g -m 8192").0, 64);
-        assert_eq!(misuse("-U 70000").0, 64);
-        assert!(misuse("--eviction-policy lru").1.contains("moka"));
+        assert_eq!(refusal("-c 0"), (1, "Maximum connections must be greater than 0".to_owned()));
+        assert_eq!(refusal("-t 0").0, 1);
+        assert_eq!(refusal("-f 1").0, 1);
+        assert_eq!(refusal("-I 1000").0, 64);
+        assert_eq!(refusal("-I 40m").0, 64);
+        assert_eq!(refusal("-I 2g -m 8192").0, 64);
+        assert_eq!(refusal("-U 70000").0, 64);
+        assert!(refusal("--eviction-policy lru").1.contains("moka"));
     }
 
     #[test]
     #[cfg(all(feature = "dashmap", feature = "moka"))]
     fn options_that_an_engine_does_not_have_are_refused() {
-        assert!(misuse("--engine dashmap").1.contains("-M"));
-        assert!(misuse("--engine moka -M").1.contains("-M"));
+        assert!(refusal("--engine dashmap").1.contains("-M"));
+        assert!(refusal("--engine moka -M").1.contains("-M"));
         for engine in ["moka", "dashmap -M"] {
-            let (status, message) = misuse(&format!("--size-exponent 0.5 --engine {engine}"));
+            let (status, message) = refusal(&format!("--size-exponent 0.5 --engine {engine}"));
             assert_eq!(status, USAGE, "{engine}");
             assert!(message.contains("requires --engine segment"), "{engine}: {message}");
         }
@@ -716,7 +716,7 @@ mod tests {
             let checked = parse(&format!("--engine {engine} {options}")).check();
             let message =
                 format!("--engine {engine}: larderd was built without the feature {engine}");
-            let refused = Err(Misuse { message, status: USAGE });
+            let refused = Err(OptionsRefusal { message, status: USAGE });
             assert_eq!(checked, if is_built { Ok(()) } else { refused });
         }
     }
@@ -731,7 +731,7 @@ mod tests {
             assert!((options.size_exponent() - exponent).abs() < f64::EPSILON, "{given}");
         }
         for given in ["-0.1", "1.01", "NaN", "inf"] {
-            let (status, message) = misuse(&format!("--size-exponent {given}"));
+            let (status, message) = refusal(&format!("--size-exponent {given}"));
             assert_eq!((status, &*message), (1, "The size exponent must be 0 to 1"), "{given}");
         }
         let without_effect = parse("--size-exponent 0.5 -M").without_effect();

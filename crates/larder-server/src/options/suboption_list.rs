@@ -2,7 +2,7 @@
 //! and effects.
 
 use super::flash::FlashFile;
-use super::misuse::{Misuse, USAGE};
+use super::refusal::{OptionsRefusal, USAGE};
 use super::suboption_table::{Effect, Row, TABLE, Value, ValueSyntax};
 use super::suboptions::Suboptions;
 use std::fmt::Write;
@@ -11,8 +11,9 @@ impl Suboptions {
     /// Parses the values of all `-o`, each a list separated by commas.
     ///
     /// # Errors
-    /// [`Misuse`] for the first suboption that is refused, with memcached's message where it has one.
-    pub fn parse<'t>(lists: impl IntoIterator<Item = &'t str>) -> Result<Self, Misuse> {
+    /// [`OptionsRefusal`] for the first suboption that is refused, with memcached's message where
+    /// it has one.
+    pub fn parse<'t>(lists: impl IntoIterator<Item = &'t str>) -> Result<Self, OptionsRefusal> {
         let mut options = Self::default();
         for text in lists.into_iter().flat_map(|list| list.split(',')).map(str::trim) {
             if !text.is_empty() {
@@ -24,7 +25,7 @@ impl Suboptions {
         Ok(options)
     }
 
-    fn take(&mut self, text: &str) -> Result<(), Misuse> {
+    fn take(&mut self, text: &str) -> Result<(), OptionsRefusal> {
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (text, None),
@@ -43,7 +44,7 @@ impl Suboptions {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), Misuse> {
+    fn check(&self) -> Result<(), OptionsRefusal> {
         if self.shown.hot_lru_pct + self.shown.warm_lru_pct > 80 {
             let message = "hot_lru_pct + warm_lru_pct cannot be more than 80% combined";
             return refuse(USAGE, message.to_owned());
@@ -52,8 +53,8 @@ impl Suboptions {
     }
 }
 
-fn refuse<T>(status: u8, message: String) -> Result<T, Misuse> {
-    Err(Misuse { message, status })
+fn refuse<T>(status: u8, message: String) -> Result<T, OptionsRefusal> {
+    Err(OptionsRefusal { message, status })
 }
 
 impl Row {
@@ -147,7 +148,7 @@ mod tests {
     }
 
     fn refused(list: &str) -> (u8, String) {
-        let Misuse { message, status } = Suboptions::parse([list]).unwrap_err();
+        let OptionsRefusal { message, status } = Suboptions::parse([list]).unwrap_err();
         (status, message)
     }
 

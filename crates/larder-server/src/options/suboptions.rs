@@ -30,7 +30,7 @@ pub struct Suboptions {
     /// TLS.
     pub tls: Tls,
     /// Settings that only appear in `stats settings`.
-    pub shown: Shown,
+    pub shown: UnusedSettings,
     /// The given suboptions without effect: the name and the reason.
     pub without_effect: Vec<(&'static str, &'static str)>,
 }
@@ -38,7 +38,7 @@ pub struct Suboptions {
 /// Settings of memcached's mechanisms that Larder does not have, for `stats settings`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are memcached's own, from `stats settings`")]
-pub struct Shown {
+pub struct UnusedSettings {
     pub lru_crawler_sleep: u32,
     pub lru_crawler_tocrawl: u32,
     pub hot_lru_pct: u32,
@@ -64,13 +64,13 @@ impl Default for Suboptions {
             read_buf_mem_limit: 0,
             watcher_logbuf_size: 256 * KIB,
             tls: Tls::default(),
-            shown: Shown::default(),
+            shown: UnusedSettings::default(),
             without_effect: Vec::new(),
         }
     }
 }
 
-impl Default for Shown {
+impl Default for UnusedSettings {
     fn default() -> Self {
         Self {
             lru_crawler_sleep: 100,

@@ -2,7 +2,7 @@
 //! so that the rows that show them are consistent.
 
 use crate::controls::TunedFlash;
-use crate::options::suboptions::{Shown, Suboptions};
+use crate::options::suboptions::{Suboptions, UnusedSettings};
 use crate::process::platform;
 use crate::server::Server;
 use larder_operations::{ClassCounters, Counter, Counters, HotKeyReport, HotKeys};
@@ -20,7 +20,7 @@ pub(super) struct Snapshot<'s> {
     gauges: OnceCell<Gauges>,
     cpu_times: OnceCell<[Duration; 2]>,
     curve: OnceCell<Option<MissRatioCurve>>,
-    tuned: OnceCell<Shown>,
+    tuned: OnceCell<UnusedSettings>,
     flash: OnceCell<Option<FlashGauges>>,
     tuned_flash: OnceCell<TunedFlash>,
     hottest: OnceCell<HotKeyReport>,
@@ -87,7 +87,7 @@ impl<'s> Snapshot<'s> {
     }
 
     /// The settings that commands can change and that have no effect.
-    pub(super) fn tuned(&self) -> &Shown {
+    pub(super) fn tuned(&self) -> &UnusedSettings {
         self.tuned.get_or_init(|| self.server.controls.tuned())
     }
 

@@ -207,24 +207,22 @@ impl<E: Engine> Session<E> {
     ) -> Next {
         let (engine, mut next) = (&mut *cx.operations.engine, Next::Yield);
         let hashes: ArrayVec<u64, BATCH_MAX> = hashes.collect();
-        let mut fetches = std::mem::take(&mut self.rare().storage_wait);
-        fetches.reads.retain(|fetching| {
-            fetching.delivery != Delivery::Gone && hashes.contains(&fetching.hash)
-        });
+        let mut wait = std::mem::take(&mut self.rare().storage_wait);
+        wait.reads.retain(|read| read.delivery != Delivery::Gone && hashes.contains(&read.hash));
         let (waker, mut begun) = ((cx.waker)(), Vec::new());
         for (i, hash) in hashes.into_iter().enumerate() {
-            let is_waited_for = |fetching: &PendingRead<E::PendingRead>| {
-                fetching.hash == hash && fetching.delivery == Delivery::InProgress
+            let is_waited_for = |read: &PendingRead<E::PendingRead>| {
+                read.hash == hash && read.delivery == Delivery::InProgress
             };
             let wanted = ReadRequest { hash, is_read_ahead: i > 0 };
-            let answer = match fetches.reads.iter().any(is_waited_for) {
+            let answer = match wait.reads.iter().any(is_waited_for) {
                 true => ReadStart::Started,
                 false => engine.start_read(wanted, &waker, &mut begun),
             };
             let begun = begun.drain(..);
-            fetches.reads.extend(begun.map(|fetch| {
+            wait.reads.extend(begun.map(|engine_read| {
                 let delivery = Delivery::InProgress;
-                PendingRead { hash, fetch, delivery }
+                PendingRead { hash, engine_read, delivery }
             }));
             if i == 0 && answer != ReadStart::NotNeeded {
                 next = Next::Wait;
@@ -235,7 +233,7 @@ impl<E: Engine> Session<E> {
             }
         }
         engine.submit();
-        self.rare().storage_wait = fetches;
+        self.rare().storage_wait = wait;
         next
     }
 

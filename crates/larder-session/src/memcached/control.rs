@@ -36,7 +36,7 @@ impl<E: Engine> Session<E> {
                 Err(AdminRefusal::Unsupported)
             }
             Admin::Set(tuning) => {
-                cx.host.set(tuning);
+                cx.host.apply_tuning(tuning);
                 Ok(())
             }
             Admin::MemoryLimit(mib) => {

@@ -8,7 +8,7 @@
 mod memcached;
 
 use crate::context::{Context, Next, PollState, Step};
-use crate::route::{Conversation, ForwardOutcome, Group, Owner};
+use crate::route::{Conversation, ForwardOutcome, GroupIndex, Owner};
 use crate::session::Session;
 use crate::session::pending::{Part, PartBytes, PartState, Pending, ScatterGather};
 use crate::{GroupMap, Host};
@@ -25,7 +25,7 @@ pub(crate) enum Destination {
     /// This server.
     Local,
     /// The leader of a group.
-    Group(Group),
+    Group(GroupIndex),
     /// All groups.
     AllGroups,
     /// The owners of its keys: the session splits the request into one for each key.
@@ -74,15 +74,15 @@ impl<'h> Destinations<'h> {
 
     /// The destination of the next request, which has this key.
     pub(crate) fn next(&mut self, key: &[u8], looks_up: bool) -> Destination {
-        let group = self.shard_map.map_or(Group::OWN, |map| map.group_of(key));
-        if group != Group::OWN {
+        let group = self.shard_map.map_or(GroupIndex::OWN, |map| map.group_of(key));
+        if group != GroupIndex::OWN {
             return Destination::Group(group);
         }
         self.reads_locally &= looks_up;
         if self.owner == Owner::Local || self.reads_locally {
             return Destination::Local;
         }
-        Destination::Group(Group::OWN)
+        Destination::Group(GroupIndex::OWN)
     }
 }
 
@@ -344,7 +344,7 @@ impl<E: Engine> Session<E> {
         &mut self,
         cx: &mut Context<'_, E, H>,
         scattered: &mut ScatterGather<E>,
-        (group, is_lost): (Group, bool),
+        (group, is_lost): (GroupIndex, bool),
         input: &[u8],
         poll: &mut PollState,
     ) {
@@ -372,7 +372,7 @@ impl<E: Engine> Session<E> {
     ) {
         let destination = match (&part.state, self.part_destination(cx, bytes)) {
             (PartState::Remote(group, _), Destination::AllGroups) => {
-                let is_local = *group == Group::OWN && cx.host.owner() == Owner::Local;
+                let is_local = *group == GroupIndex::OWN && cx.host.owner() == Owner::Local;
                 if is_local { Destination::Local } else { Destination::Group(*group) }
             }
             (_, destination) => destination,
@@ -407,8 +407,8 @@ impl<E: Engine> Session<E> {
         scattered: &mut ScatterGather<E>,
     ) {
         let groups = cx.host.shard_map().map(|map| map.groups()).unwrap_or_default();
-        let is_remote = |group: &Group| local.is_none() || *group != Group::OWN;
-        let remote: Vec<Group> = groups.into_iter().filter(is_remote).collect();
+        let is_remote = |group: &GroupIndex| local.is_none() || *group != GroupIndex::OWN;
+        let remote: Vec<GroupIndex> = groups.into_iter().filter(is_remote).collect();
         let request = || match scattered.is_script {
             true => PartBytes::Own(input.get(at.clone()).unwrap_or_default().to_vec()),
             false => PartBytes::Input(at.clone()),

@@ -76,30 +76,30 @@ impl<E: Engine> Default for RareState<E> {
 }
 
 /// The state of requests that wait for slower storage.
-pub(crate) struct StorageWait<F> {
+pub(crate) struct StorageWait<R> {
     /// The reads that these requests have started.
-    pub(crate) reads: Vec<PendingRead<F>>,
+    pub(crate) reads: Vec<PendingRead<R>>,
     /// The tags of the first request, as of its first execution.
     pub(crate) tags: Option<Tags>,
 }
 
-impl<F> Default for StorageWait<F> {
+impl<R> Default for StorageWait<R> {
     fn default() -> Self {
         Self { reads: Vec::new(), tags: None }
     }
 }
 
-impl<F> StorageWait<F> {
+impl<R> StorageWait<R> {
     pub(crate) fn is_empty(&self) -> bool {
         self.reads.is_empty() && self.tags.is_none()
     }
 }
 
 /// A read of slower storage.
-pub(crate) struct PendingRead<F> {
+pub(crate) struct PendingRead<R> {
     /// The hash of the key whose item is read.
     pub(crate) hash: u64,
-    pub(crate) fetch: F,
+    pub(crate) engine_read: R,
     /// The state of the read as of this poll.
     pub(crate) delivery: Delivery,
 }
@@ -275,7 +275,7 @@ impl<E: Engine> Session<E> {
         self.observed = cx.host.observed();
         if let Some(rare) = &mut self.rare {
             rare.storage_wait.reads.iter_mut().for_each(|read| {
-                read.delivery = cx.operations.engine.deliver(&read.fetch);
+                read.delivery = cx.operations.engine.deliver(&read.engine_read);
             });
         }
         let mut scratch = [0; KEY_LEN_MAX];

@@ -1,7 +1,7 @@
 //! Work that a session finishes before it parses the next request: a large value to receive or send, a dump, forwarded
 //! requests, or input to discard.
 
-use crate::route::{ForwardId, Group};
+use crate::route::{ForwardId, GroupIndex};
 use crate::session::dump::Dump;
 use crate::session::key_scan::KeyScan;
 use crate::session::resp_state::KeyProgress;
@@ -199,7 +199,7 @@ pub(crate) struct ForwardedRequests {
     /// The number of requests.
     pub(crate) requests: usize,
     /// The group that the requests were sent to, and the result of `Route::pass`.
-    pub(crate) to: (Group, ForwardId),
+    pub(crate) to: (GroupIndex, ForwardId),
     /// The state of the parser after the requests.
     pub(crate) parser: Parser,
     /// No request changes items, so all can be sent again after a lost connection.
@@ -217,7 +217,7 @@ pub(crate) struct ForwardedRequests {
 
 /// A store whose value the session forwards as it arrives.
 pub(crate) struct ForwardedUpload {
-    pub(crate) to: (Group, ForwardId),
+    pub(crate) to: (GroupIndex, ForwardId),
     /// The number of bytes of the value and its CRLF that have not arrived.
     pub(crate) left: u64,
     pub(crate) parser: Parser,
@@ -308,7 +308,7 @@ pub(crate) enum PartState<E: Engine> {
     /// The connection to the owner failed after it may have executed the part.
     ConnectionLost,
     /// The leader of this group answers.
-    Remote(Group, ForwardId),
+    Remote(GroupIndex, ForwardId),
 }
 
 impl ForwardedRequests {
@@ -316,7 +316,7 @@ impl ForwardedRequests {
         Self {
             len: 0,
             requests: 0,
-            to: (Group::OWN, ForwardId::default()),
+            to: (GroupIndex::OWN, ForwardId::default()),
             parser,
             is_repeatable: true,
             has_output: false,

@@ -109,8 +109,8 @@ impl<T: DelegateSlowStorage> SlowStorage for T {
         self.inner_mut().start_read(wanted, waker, into)
     }
 
-    fn deliver(&mut self, fetch: &Self::PendingRead) -> Delivery {
-        self.inner_mut().deliver(fetch)
+    fn deliver(&mut self, read: &Self::PendingRead) -> Delivery {
+        self.inner_mut().deliver(read)
     }
 
     fn submit(&mut self) {
@@ -152,8 +152,8 @@ impl<T: DelegateWalks + Lookups<Lease = <T::Inner as Lookups>::Lease>> Walks for
         self.inner().walk()
     }
 
-    fn walk_from(&self, place: u64) -> Self::Walk {
-        self.inner().walk_from(place)
+    fn walk_from(&self, position: u64) -> Self::Walk {
+        self.inner().walk_from(position)
     }
 
     fn walk_position(&self, walk: &Self::Walk) -> WalkPosition {

@@ -58,7 +58,7 @@ pub trait SlowStorage {
 
     /// Makes the result of a finished read visible: lookups find the item until the batch ends. A
     /// request that needs several reads delivers all of them again in each batch that repeats it.
-    fn deliver(&mut self, _fetch: &Self::PendingRead) -> Delivery {
+    fn deliver(&mut self, _read: &Self::PendingRead) -> Delivery {
         Delivery::Gone
     }
 

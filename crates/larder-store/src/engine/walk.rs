@@ -35,12 +35,12 @@ pub trait Walks: Lookups {
     /// Starts a walk over all items. Dropping it ends the walk.
     fn walk(&self) -> Self::Walk;
 
-    /// Starts a walk at the position of an earlier walk, or at the start if `place` is 0. Any
+    /// Starts a walk at the position of an earlier walk, or at the start if `position` is 0. Any
     /// number is valid. Nothing tracks items that move between the two walks: if a write moves an
     /// item, the walks together may miss it.
     ///
     /// Engines without positions start at the beginning.
-    fn walk_from(&self, _place: u64) -> Self::Walk {
+    fn walk_from(&self, _position: u64) -> Self::Walk {
         self.walk()
     }
 

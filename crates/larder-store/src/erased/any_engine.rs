@@ -53,7 +53,7 @@ pub(super) trait AnyEngine: Send {
         waker: &Waker,
         into: &mut Vec<PendingRead>,
     ) -> ReadStart;
-    fn deliver(&mut self, fetch: &PendingRead) -> Delivery;
+    fn deliver(&mut self, read: &PendingRead) -> Delivery;
     fn submit(&mut self);
     #[cfg(unix)]
     fn reads_fd(&mut self) -> Option<std::os::fd::RawFd>;
@@ -70,7 +70,7 @@ pub(super) trait AnyEngine: Send {
     fn shrink(&mut self) -> bool;
     fn crawl_soon(&mut self);
     fn walk(&self) -> Walk;
-    fn walk_from(&self, place: u64) -> Walk;
+    fn walk_from(&self, position: u64) -> Walk;
     fn walk_position(&self, walk: &Walk) -> WalkPosition;
     fn continue_walk(
         &mut self,
@@ -225,12 +225,12 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
     ) -> ReadStart {
         let mut begun = Vec::new();
         let result = SlowStorage::start_read(self, wanted, waker, &mut begun);
-        into.extend(begun.into_iter().map(|fetch| PendingRead(Box::new(fetch))));
+        into.extend(begun.into_iter().map(|read| PendingRead(Box::new(read))));
         result
     }
 
-    fn deliver(&mut self, fetch: &PendingRead) -> Delivery {
-        SlowStorage::deliver(self, own(&*fetch.0))
+    fn deliver(&mut self, read: &PendingRead) -> Delivery {
+        SlowStorage::deliver(self, own(&*read.0))
     }
 
     fn submit(&mut self) {
@@ -295,8 +295,8 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
         Walk(Box::new(Walks::walk(self)))
     }
 
-    fn walk_from(&self, place: u64) -> Walk {
-        Walk(Box::new(Walks::walk_from(self, place)))
+    fn walk_from(&self, position: u64) -> Walk {
+        Walk(Box::new(Walks::walk_from(self, position)))
     }
 
     fn walk_position(&self, walk: &Walk) -> WalkPosition {

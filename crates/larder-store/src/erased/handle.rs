@@ -174,8 +174,8 @@ impl SlowStorage for Handle {
         self.0.start_read(wanted, waker, into)
     }
 
-    fn deliver(&mut self, fetch: &PendingRead) -> Delivery {
-        self.0.deliver(fetch)
+    fn deliver(&mut self, read: &PendingRead) -> Delivery {
+        self.0.deliver(read)
     }
 
     fn submit(&mut self) {
@@ -211,8 +211,8 @@ impl Walks for Handle {
         self.0.walk()
     }
 
-    fn walk_from(&self, place: u64) -> Walk {
-        self.0.walk_from(place)
+    fn walk_from(&self, position: u64) -> Walk {
+        self.0.walk_from(position)
     }
 
     fn walk_position(&self, walk: &Walk) -> WalkPosition {

@@ -29,7 +29,7 @@ mod verdict;
 mod victim_queues;
 
 pub use ghosts::{GHOSTS, GhostClock, GhostEpoch, Ghosts, Sweep};
-pub use open::{Kind, Placement, chained_max, open_budget, place};
+pub use open::{Kind, Placement, chained_max, choose_segment, open_budget};
 pub use queue_kind::Queue;
 pub use size_class::SizeClass;
 pub use verdict::{KeepLimit, Verdict};

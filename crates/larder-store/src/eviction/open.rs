@@ -43,7 +43,7 @@ pub fn chained_max(segments: usize, threads: usize) -> usize {
 /// The segment that receives an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// The open segment at this position in the argument `open` of [`place`].
+    /// The open segment at this position in the argument `open` of [`choose_segment`].
     Open(usize),
     /// A new segment of the wanted kind.
     New,
@@ -57,7 +57,11 @@ pub enum Placement {
 /// room for it in the budget.
 ///
 /// If the segment has no room for the item, the caller seals it and opens one of the wanted kind.
-pub fn place(wanted: Kind, open: impl Iterator<Item = Kind> + Clone, budget: usize) -> Placement {
+pub fn choose_segment(
+    wanted: Kind,
+    open: impl Iterator<Item = Kind> + Clone,
+    budget: usize,
+) -> Placement {
     let of_queue = |queue| open.clone().filter(move |kind: &Kind| kind.queue == queue).count();
     let [own, other] = [wanted.queue, wanted.queue.other()].map(of_queue);
     let own_max = if wanted.queue == Queue::Small { budget / 2 } else { budget };
@@ -111,7 +115,7 @@ mod tests {
         ];
         for (i, (wanted, open, budget, placement)) in cases.into_iter().enumerate() {
             let open = open.iter().copied().map(kind);
-            assert_eq!(place(kind(wanted), open, budget), placement, "case {i}");
+            assert_eq!(choose_segment(kind(wanted), open, budget), placement, "case {i}");
         }
     }
 

@@ -10,10 +10,10 @@ pub const SIZE_EXPONENT: f64 = 0.7;
 
 /// The share of the small queue in all segments, in percent, above which the small queue is evicted
 /// first unless the main queue yields.
-const SMALL_PERCENT: u64 = 10;
+const SMALL_SHARE_TARGET_PERCENT: u64 = 10;
 /// The share of the small queue in all segments, in percent, above which the small queue is evicted
 /// first even if the main queue yields.
-const SMALL_PERCENT_MAX: u64 = 90;
+const SMALL_SHARE_FORCED_PERCENT: u64 = 90;
 /// The main queue yields, which means that it is evicted first, if less than this share of its next
 /// victim's bytes was hit.
 const YIELD_SHARE_MIN: f64 = 0.01;
@@ -194,7 +194,8 @@ impl Queues {
             };
             hit_share(main) < (YIELD_RATIO * hit_share(small)).max(YIELD_SHARE_MIN)
         };
-        let small_goes = is_above(SMALL_PERCENT) && (is_above(SMALL_PERCENT_MAX) || !main_yields());
+        let small_goes = is_above(SMALL_SHARE_TARGET_PERCENT)
+            && (is_above(SMALL_SHARE_FORCED_PERCENT) || !main_yields());
         Some(if small_goes { small } else { main })
     }
 

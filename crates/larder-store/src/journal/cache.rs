@@ -1,6 +1,6 @@
 //! A cache whose handles write journals.
 
-use super::handle::Journaled;
+use super::handle::JournaledHandle;
 use super::journals::Journals;
 use crate::cache::{Cache, CacheControl};
 use std::sync::Arc;
@@ -30,10 +30,10 @@ impl<C: Cache> JournaledCache<C> {
 }
 
 impl<C: Cache> Cache for JournaledCache<C> {
-    type Engine = Journaled<C::Engine>;
+    type Engine = JournaledHandle<C::Engine>;
 
     fn engine(&self) -> Self::Engine {
-        Journaled::new(self.cache.engine(), Arc::clone(&self.journals))
+        JournaledHandle::new(self.cache.engine(), Arc::clone(&self.journals))
     }
 
     fn control(&self) -> &dyn CacheControl {

@@ -11,7 +11,7 @@ use std::task::Waker;
 
 /// One thread's access to a [`super::JournaledCache`].
 #[derive(Debug)]
-pub struct Journaled<E> {
+pub struct JournaledHandle<E> {
     engine: E,
     journals: Arc<Journals>,
     /// The number of this handle's journal.
@@ -28,7 +28,7 @@ pub struct Journaled<E> {
     /// Whether a change of this batch waits for acknowledgements.
     is_waited_for: bool,
     /// The end of the journal when this handle last woke paused readers.
-    told_until: u64,
+    notified_until: u64,
     /// The journal offset that followers must have before the replies of this batch are sent, and
     /// the number of flushes that they must have applied. Each is 0 if nothing requires it; `None`
     /// if both would be.
@@ -40,14 +40,14 @@ pub struct Journaled<E> {
 #[derive(Debug)]
 pub struct Position<P> {
     engine: Option<P>,
-    copies: Option<AckPosition>,
+    replicas: Option<AckPosition>,
 }
 
-impl<E> Journaled<E> {
+impl<E> JournaledHandle<E> {
     pub(super) fn new(engine: E, journals: Arc<Journals>) -> Self {
         let (number, Journal { ring, batches }) = journals.take();
         let journal = Writer::continuing(ring);
-        let told_until = journal.end();
+        let notified_until = journal.end();
         Self {
             engine,
             journals,
@@ -58,13 +58,13 @@ impl<E> Journaled<E> {
             term: 0,
             has_written: false,
             is_waited_for: false,
-            told_until,
+            notified_until,
             waits_for: None,
         }
     }
 }
 
-impl<E> Drop for Journaled<E> {
+impl<E> Drop for JournaledHandle<E> {
     fn drop(&mut self) {
         // The handle may be dropped within a batch.
         let batch = self.batches.load(Ordering::Relaxed) | 1;
@@ -73,7 +73,7 @@ impl<E> Drop for Journaled<E> {
     }
 }
 
-impl<E> Journaled<E> {
+impl<E> JournaledHandle<E> {
     /// Appends a change of this kind to the journal; `None`: has no effect.
     fn note(&mut self, key: HashedKey<'_>, kind: Option<ChangeKind>) {
         if let Some(kind) = kind {
@@ -120,7 +120,7 @@ fn noted<'v, L: Lease, R>(
     }
 }
 
-impl<E: Engine> Layer for Journaled<E> {
+impl<E: Engine> Layer for JournaledHandle<E> {
     type Inner = E;
 
     fn inner(&self) -> &E {
@@ -132,13 +132,13 @@ impl<E: Engine> Layer for Journaled<E> {
     }
 }
 
-impl<E: Engine> DelegateLookups for Journaled<E> {}
-impl<E: Engine> DelegateUploads for Journaled<E> {}
-impl<E: Engine> DelegateSlowStorage for Journaled<E> {}
-impl<E: Engine> DelegateWalks for Journaled<E> {}
-impl<E: Engine> DelegateMaintenance for Journaled<E> {}
+impl<E: Engine> DelegateLookups for JournaledHandle<E> {}
+impl<E: Engine> DelegateUploads for JournaledHandle<E> {}
+impl<E: Engine> DelegateSlowStorage for JournaledHandle<E> {}
+impl<E: Engine> DelegateWalks for JournaledHandle<E> {}
+impl<E: Engine> DelegateMaintenance for JournaledHandle<E> {}
 
-impl<E: Engine> Batches for Journaled<E> {
+impl<E: Engine> Batches for JournaledHandle<E> {
     #[inline]
     fn begin_batch(&mut self, now: impl Into<Now>) {
         let now = now.into();
@@ -163,9 +163,9 @@ impl<E: Engine> Batches for Journaled<E> {
             // Wakes paused readers after each quarter of the ring, so that the writer does not
             // overrun them.
             let end = self.journal.end();
-            let is_much = end - self.told_until >= self.journal.capacity() / 4;
+            let is_much = end - self.notified_until >= self.journal.capacity() / 4;
             if std::mem::take(&mut self.is_waited_for) || is_much {
-                self.told_until = end;
+                self.notified_until = end;
                 self.journals.notifier().notify();
             } else {
                 self.journals.notifier().notify_waiting();
@@ -174,7 +174,7 @@ impl<E: Engine> Batches for Journaled<E> {
     }
 }
 
-impl<E: Engine> Updates for Journaled<E> {
+impl<E: Engine> Updates for JournaledHandle<E> {
     #[inline]
     fn update<'v, R>(
         &mut self,
@@ -235,16 +235,16 @@ impl<E: Engine> Updates for Journaled<E> {
     }
 }
 
-impl<E: Engine> Acknowledge for Journaled<E> {
+impl<E: Engine> Acknowledge for JournaledHandle<E> {
     type Position = Position<E::Position>;
 
     fn ack_position(&mut self) -> Option<Self::Position> {
         let engine = self.engine.ack_position();
-        let copies = self.waits_for.take().map(|(offset, generation)| {
+        let replicas = self.waits_for.take().map(|(offset, generation)| {
             self.journals.acks().position(self.term, (self.number, offset), generation)
         });
-        let waits = engine.is_some() || copies.is_some();
-        waits.then_some(Position { engine, copies })
+        let waits = engine.is_some() || replicas.is_some();
+        waits.then_some(Position { engine, replicas })
     }
 
     fn ack_state(&mut self, position: &Self::Position, waker: &Waker) -> AckState {
@@ -254,8 +254,8 @@ impl<E: Engine> Acknowledge for Journaled<E> {
                 return acknowledged;
             }
         }
-        let copies = position.copies.as_ref();
-        copies.map_or(AckState::Acknowledged, |position| {
+        let replicas = position.replicas.as_ref();
+        replicas.map_or(AckState::Acknowledged, |position| {
             self.journals.acks().state_of(position, waker)
         })
     }

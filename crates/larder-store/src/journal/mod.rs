@@ -1,6 +1,6 @@
 //! Journals: the keys of changed items, for replicas of a cache.
 //!
-//! [`JournaledCache`] wraps any cache. Its handles, [`Journaled`], behave like those of the cache,
+//! [`JournaledCache`] wraps any cache. Its handles, [`JournaledHandle`], behave like those of the cache,
 //! except that they refuse tags. In addition, each appends the key of an item to its own journal
 //! after it has changed the item and before its caller can reply. So a reader that takes a key from
 //! a journal and then looks the item up finds the change or a later one. Journals do not contain
@@ -20,7 +20,7 @@ mod ring;
 
 pub use acks::{AckMode, AckPosition, Acknowledgements};
 pub use cache::JournaledCache;
-pub use handle::{Journaled, Position};
+pub use handle::{JournaledHandle, Position};
 pub use journals::Journals;
 pub use notifier::Notifier;
 pub use ring::{ChangeKind, Entry, Overrun, Reader, Ring, Writer};

@@ -40,10 +40,16 @@ impl MapStats {
         });
     }
 
-    pub(super) fn reclaim(&self, class: usize, death: RemovalReason, fetched: bool, crawled: bool) {
+    pub(super) fn reclaim(
+        &self,
+        class: usize,
+        reason: RemovalReason,
+        fetched: bool,
+        crawled: bool,
+    ) {
         self.change(class, |class| {
             class.reclaimed += 1;
-            class.reclaimed_flushed += u64::from(death == RemovalReason::Flushed);
+            class.reclaimed_flushed += u64::from(reason == RemovalReason::Flushed);
             class.expired_unfetched += u64::from(!fetched);
             class.crawler_reclaimed += u64::from(crawled);
         });

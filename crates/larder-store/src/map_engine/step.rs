@@ -142,11 +142,11 @@ impl Core {
     /// before. `crawled`: maintenance found it.
     pub(crate) fn count_reclaimed(&self, key_len: usize, record: &Record, crawled: bool) {
         if record.count_once() {
-            let death = match self.liveness(record, self.now()) {
+            let reason = match self.liveness(record, self.now()) {
                 Liveness::Flushed => RemovalReason::Flushed,
                 Liveness::Expired | Liveness::Live => RemovalReason::Expired,
             };
-            self.stats.reclaim(self.class_of(key_len, record).0, death, record.fetched(), crawled);
+            self.stats.reclaim(self.class_of(key_len, record).0, reason, record.fetched(), crawled);
         }
     }
 

@@ -22,22 +22,22 @@ impl SlowStorage for Handle {
         self.fetch_item(wanted, waker, into)
     }
 
-    fn deliver(&mut self, fetch: &PendingRead) -> Delivery {
-        self.deliver_item(fetch)
+    fn deliver(&mut self, read: &PendingRead) -> Delivery {
+        self.deliver_item(read)
     }
 
     fn submit(&mut self) {
-        self.fetching.submit();
+        self.batch_reads.submit();
     }
 
     #[cfg(unix)]
     fn reads_fd(&mut self) -> Option<RawFd> {
         let flash = self.shared.flash.as_ref()?;
-        self.fetching.poll(flash)
+        self.batch_reads.poll(flash)
     }
 
     fn drive_reads(&mut self) {
-        self.fetching.drive();
+        self.batch_reads.drive();
     }
 }
 
@@ -52,12 +52,12 @@ impl Walks for Handle {
         Walk::new(&self.shared)
     }
 
-    fn walk_from(&self, place: u64) -> Walk {
-        Walk::from(&self.shared, place)
+    fn walk_from(&self, position: u64) -> Walk {
+        Walk::from(&self.shared, position)
     }
 
     fn walk_position(&self, walk: &Walk) -> WalkPosition {
-        walk.place()
+        walk.position()
     }
 
     fn continue_walk(

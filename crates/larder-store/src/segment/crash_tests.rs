@@ -401,5 +401,5 @@ fn a_foreign_header_page_is_refused() {
     let len = cache.shared.table().layout.region_len();
     let copy = Region::new(len).unwrap();
     let refused = region_file::reuse(config, copy, len, 0, RestoredUse::Free);
-    assert_eq!(refused.err(), Some(Unusable::NoRegion));
+    assert_eq!(refused.err(), Some(ColdStartReason::NoRegion));
 }

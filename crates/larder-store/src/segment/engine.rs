@@ -5,7 +5,7 @@ use super::flash::pending_read::{self, ItemRead};
 use super::flash::tier::Flash;
 use super::handle::state::{Handle, Hint, lend, liveness, value};
 use super::index::buckets::{count_hit, scan};
-use super::index::slot::{FREQ_MAX, Slot, tag};
+use super::index::slot::{FREQ_MAX, Slot, hash_prefix};
 use super::item::record::Record;
 use super::item::witness::Witness;
 use super::large_value::lease::ChainLease;
@@ -35,7 +35,7 @@ impl Batches for Handle {
 
     fn end_batch(&mut self) {
         self.end_writing();
-        self.fetching.end_batch();
+        self.batch_reads.end_batch();
         self.pin.end_batch();
     }
 }
@@ -235,8 +235,8 @@ impl Updates for Handle {
 }
 
 impl Hint {
-    /// Searches one of the two buckets for an index word with the key's tag, and prefetches its
-    /// item. Returns false if there is no such word.
+    /// Searches one of the two buckets for an index word with the key's hash prefix, and prefetches
+    /// its item. Returns false if there is no such word.
     #[inline]
     fn seek(&mut self, region: &Region, choice: usize) -> bool {
         let (bucket, pattern) = (self.buckets[choice], self.patterns[choice]);
@@ -251,9 +251,9 @@ impl Hint {
 }
 
 impl Handle {
-    /// Takes the hint of this lookup: the offset of an index word with the key's tag, found when
-    /// the items of this batch were prefetched. `None` if no such word was found, or if the lookup
-    /// was not announced.
+    /// Takes the hint of this lookup: the offset of an index word with the key's hash prefix, found
+    /// when the items of this batch were prefetched. `None` if no such word was found, or if the
+    /// lookup was not announced.
     #[inline]
     fn hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
         match self.hints.get(self.next_hint) {
@@ -277,12 +277,12 @@ impl Handle {
     }
 
     /// Looks a key up without a lock, and passes a live item to `read`. Copies the item from flash
-    /// to memory afterwards if [`Found::second_hit`] selects it.
+    /// to memory afterwards if [`IndexHit::second_hit`] selects it.
     #[inline]
     fn find<R>(
         &mut self,
         key: HashedKey<'_>,
-        read: impl FnOnce(&Arc<Shared>, &Found<'_>, Now) -> R,
+        read: impl FnOnce(&Arc<Shared>, &IndexHit<'_>, Now) -> R,
     ) -> Lookup<R> {
         let hint = self.hint(key.hash);
         let ahead = self.hints.get(self.next_hint + 1).and_then(|hint| hint.word);
@@ -294,7 +294,7 @@ impl Handle {
             let hinted = hint.and_then(|word| {
                 let word = shared.table().region.word(word.get());
                 let slot = Slot(word.load(Ordering::Acquire));
-                if !slot.is_in_memory_with(tag(key.hash)) {
+                if !slot.is_in_memory_with(hash_prefix(key.hash)) {
                     return None;
                 }
                 verified(shared, key, word, slot, witness)
@@ -377,9 +377,9 @@ fn verified<'p>(
     word: &'p AtomicU64,
     slot: Slot,
     witness: Witness<'p>,
-) -> Option<Found<'p>> {
+) -> Option<IndexHit<'p>> {
     let record = shared.record(slot, witness);
-    if record.has_key(key.bytes) { Some(Found { word, slot, record }) } else { None }
+    if record.has_key(key.bytes) { Some(IndexHit { word, slot, record }) } else { None }
 }
 
 /// Looks a key up in memory without a hint: the key was not announced, or its hint did not lead to
@@ -389,13 +389,13 @@ fn find_in_memory<'p>(
     shared: &'p Shared,
     key: HashedKey<'_>,
     witness: Witness<'p>,
-) -> Option<Found<'p>> {
+) -> Option<IndexHit<'p>> {
     shared.index.lookup(key.hash, |word, slot| verified(shared, key, word, slot, witness))
 }
 
 /// The result of a lookup for a key that was not found in memory.
 enum FlashLookup<'p> {
-    Found(Found<'p>),
+    Found(IndexHit<'p>),
     /// The item may be on flash, and has not been read yet.
     Pending,
     Flushed,
@@ -434,7 +434,7 @@ fn look_up_on_flash<'p>(
         if !has_value {
             flash.counts.without_buffer.add(1);
         }
-        has_value.then_some((Found { word, slot, record }, is_flushed))
+        has_value.then_some((IndexHit { word, slot, record }, is_flushed))
     });
     match found {
         Some((_, true)) => FlashLookup::Flushed,
@@ -445,13 +445,13 @@ fn look_up_on_flash<'p>(
 }
 
 /// An item that a lookup has found, and its index word.
-pub(super) struct Found<'p> {
+pub(super) struct IndexHit<'p> {
     pub(super) word: &'p AtomicU64,
     pub(super) slot: Slot,
     pub(super) record: Record<'p>,
 }
 
-impl Found<'_> {
+impl IndexHit<'_> {
     #[expect(clippy::inline_always, reason = "a call costs `get` 1 % of its instructions")]
     #[inline(always)]
     fn count_access(&self, shared: &Shared, now: Seconds) {

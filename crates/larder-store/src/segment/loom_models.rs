@@ -92,12 +92,12 @@ impl AsRef<PinSlot> for PinOwner {
 }
 
 /// Memory that a reader may find through the word until the word is cleared.
-struct Found {
+struct ReadableMemory {
     word: AtomicU64,
     content: UnsafeCell<u64>,
 }
 
-impl Found {
+impl ReadableMemory {
     fn new() -> Arc<Self> {
         Arc::new(Self { word: AtomicU64::new(1), content: UnsafeCell::new(1) })
     }
@@ -124,7 +124,7 @@ fn memory_is_reused_after_its_reader_has_left() {
     explore(5, || {
         let epoch = Arc::new(Epoch::new());
         let slot = Arc::new(PinSlot::default());
-        let found = Found::new();
+        let found = ReadableMemory::new();
         let (read, readers, own) = (found.clone(), epoch.clone(), slot.clone());
         let reader = thread::spawn(move || {
             let mut pin = Pin::new(PinOwner(own));
@@ -149,7 +149,7 @@ fn memory_that_one_thread_retires_is_reused_by_another() {
     explore(5, || {
         let epoch = Arc::new(Epoch::new());
         let slot = Arc::new(PinSlot::default());
-        let found = Found::new();
+        let found = ReadableMemory::new();
         let alloc = Arc::new(Mutex::new(Alloc::new(4, 4, 0.7)));
         let (read, readers, own) = (found.clone(), epoch.clone(), slot.clone());
         let reader = thread::spawn(move || {
@@ -315,11 +315,11 @@ fn kind() -> Kind {
 }
 
 /// The length of the longest item in bytes, and the distance between two items.
-const PLACE_LEN: usize = 64;
+const ITEM_DISTANCE: usize = 64;
 
 impl Items {
-    /// A region with `segments` segments, each with room for `places` items.
-    fn new(segments: u32, places: usize) -> Self {
+    /// A region with `segments` segments, each with room for `items` items.
+    fn new(segments: u32, items: usize) -> Self {
         let limit = limit_min(1);
         let layout = Layout::new(Shape::new(limit, 0, 1, 1).unwrap(), limit, 64);
         let table = Table::new(Region::new(layout.region_len()).unwrap(), layout);
@@ -327,7 +327,7 @@ impl Items {
         table.header_page().order.sequence.store(1, Ordering::Relaxed);
         for segment in 0..segments {
             let start = layout.start(segment);
-            for at in (start..start + places * PLACE_LEN).step_by(8) {
+            for at in (start..start + items * ITEM_DISTANCE).step_by(8) {
                 let _ = (table.region.word(at), table.region.half(at), table.region.half(at + 4));
                 // SAFETY: no other thread knows this region.
                 unsafe { table.region.write(at, &[0; 8]) };
@@ -355,8 +355,8 @@ impl Items {
         sequence
     }
 
-    fn place(&self, segment: u32, i: usize) -> usize {
-        self.table().layout.start(segment) + i * PLACE_LEN
+    fn offset_of(&self, segment: u32, i: usize) -> usize {
+        self.table().layout.start(segment) + i * ITEM_DISTANCE
     }
 
     /// Stores a value under the only key, at an offset that no thread reads.
@@ -370,7 +370,7 @@ impl Items {
         // SAFETY: the region checks that no thread reads there.
         unsafe { new.write(self.table(), offset, new.header(base), true) };
         match stripe.find(|_| true) {
-            Some(place) => stripe.replace(&place, offset, 0),
+            Some(locked_slot) => stripe.replace(&locked_slot, offset, 0),
             None => stripe.insert(offset, 0, |_| HASH).unwrap(),
         }
     }
@@ -433,8 +433,8 @@ fn a_reader_that_finds_an_item_sees_its_bytes() {
             let value = reading.read(&Arc::default(), whole);
             assert!(matches!(value, None | Some(1 | 2)));
         });
-        items.put(items.place(0, 0), &item(&[1]));
-        items.put(items.place(0, 1), &item(&[2]));
+        items.put(items.offset_of(0, 0), &item(&[1]));
+        items.put(items.offset_of(0, 1), &item(&[2]));
         reader.join().unwrap();
     });
 }
@@ -453,7 +453,7 @@ fn a_reader_that_finds_an_item_by_a_changed_word_sees_its_bytes() {
                 assert!(matches!(value, None | Some(1)));
             })
         });
-        items.put(items.place(0, 0), &item(&[1]));
+        items.put(items.offset_of(0, 0), &item(&[1]));
         readers.into_iter().for_each(|reader| reader.join().unwrap());
     });
 }
@@ -462,17 +462,17 @@ fn a_reader_that_finds_an_item_by_a_changed_word_sees_its_bytes() {
 fn bytes_are_overwritten_after_their_readers_have_left() {
     explore(5, || {
         let items = Arc::new(Items::new(1, 2));
-        items.put(items.place(0, 0), &item(&[1]));
+        items.put(items.offset_of(0, 0), &item(&[1]));
         let slot = Arc::new(PinSlot::default());
         let (reading, own) = (items.clone(), slot.clone());
         let reader = thread::spawn(move || {
             let value = reading.read(&own, whole);
             assert!(matches!(value, Some(1..=3)), "the item is never missed");
         });
-        items.put(items.place(0, 1), &item(&[2]));
+        items.put(items.offset_of(0, 1), &item(&[2]));
         let ended = items.epoch.advance();
         if items.epoch.oldest([&*slot].into_iter()) > ended {
-            items.put(items.place(0, 0), &item(&[3]));
+            items.put(items.offset_of(0, 0), &item(&[3]));
         }
         reader.join().unwrap();
     });
@@ -482,7 +482,7 @@ fn bytes_are_overwritten_after_their_readers_have_left() {
 fn a_thread_that_sees_a_dead_mark_sees_the_index_without_the_item() {
     explore(5, || {
         let items = Arc::new(Items::new(1, 1));
-        let offset = items.place(0, 0);
+        let offset = items.offset_of(0, 0);
         items.put(offset, &item(&[1]));
         let moving = items.clone();
         let mover = thread::spawn(move || {
@@ -493,9 +493,9 @@ fn a_thread_that_sees_a_dead_mark_sees_the_index_without_the_item() {
             }
         });
         let stripe = items.index.lock(HASH);
-        let place = stripe.find(|_| true).unwrap();
+        let locked_slot = stripe.find(|_| true).unwrap();
         let record = Record::at(items.table(), offset, true, Witness::locked(&stripe));
-        stripe.remove(&place);
+        stripe.remove(&locked_slot);
         record.mark_dead();
         drop(stripe);
         mover.join().unwrap();
@@ -512,7 +512,7 @@ fn a_reader_sees_changed_attributes_whole() {
     };
     explore(5, move || {
         let items = Arc::new(Items::new(1, 1));
-        let offset = items.place(0, 0);
+        let offset = items.offset_of(0, 0);
         items.put(offset, &NewRecord { attributes: attributes(false), ..item(&[1]) });
         let reading = items.clone();
         let reader = thread::spawn(move || {
@@ -547,7 +547,7 @@ fn store(items: &Items, segments: std::ops::Range<u32>, value: &[u8; 1]) {
         let sequence = items.open(segment);
         let stripe = items.index.lock(HASH);
         if sequence >= items.table().header_page().flush_floor() {
-            return items.put_locked(&stripe, items.place(segment, 0), &item(value));
+            return items.put_locked(&stripe, items.offset_of(segment, 0), &item(value));
         }
     }
     panic!("one flush invalidates one segment");
@@ -586,7 +586,7 @@ fn a_mover_does_not_restore_a_flushed_item() {
             let stripe = moving.index.lock(HASH);
             let is_flushed = page.is_flushed(moving.table().entry(0));
             if !is_flushed && sequence >= page.flush_floor() {
-                moving.put_locked(&stripe, moving.place(1, 0), &item(&[1]));
+                moving.put_locked(&stripe, moving.offset_of(1, 0), &item(&[1]));
             }
         });
         let page = items.table().header_page();
@@ -601,12 +601,12 @@ fn a_mover_does_not_restore_a_flushed_item() {
 /// segment and the length of the item in bytes.
 fn dead_item(items: &Items) -> (Sequence, u32) {
     let sequence = items.open(0);
-    let offset = items.place(0, 0);
+    let offset = items.offset_of(0, 0);
     items.put(offset, &item(&[1]));
     let stripe = items.index.lock(HASH);
-    let place = stripe.find(|_| true).unwrap();
+    let locked_slot = stripe.find(|_| true).unwrap();
     let record = Record::at(items.table(), offset, true, Witness::locked(&stripe));
-    stripe.remove(&place);
+    stripe.remove(&locked_slot);
     record.mark_dead();
     let len = u32::try_from(record.len()).unwrap();
     items.table().entry(0).written().store(len, Ordering::Relaxed);
@@ -619,7 +619,7 @@ fn replace_dead(items: &Items, sequence: Sequence, len: u32, value: &[u8; 1]) ->
     let stripe = items.index.lock(HASH);
     let taken = items.table().entry(0).take_dead(sequence, len).is_some();
     if taken {
-        items.put_locked(&stripe, items.place(0, 0), &item(value));
+        items.put_locked(&stripe, items.offset_of(0, 0), &item(value));
     }
     taken
 }
@@ -627,10 +627,10 @@ fn replace_dead(items: &Items, sequence: Sequence, len: u32, value: &[u8; 1]) ->
 /// Marks the only item dead and removes its word from the index.
 fn delete(items: &Items) {
     let stripe = items.index.lock(HASH);
-    let place = stripe.find(|_| true).expect("the item exists");
+    let locked_slot = stripe.find(|_| true).expect("the item exists");
     let witness = Witness::locked(&stripe);
-    let record = Record::at(items.table(), place.slot.offset(), true, witness);
-    stripe.remove(&place);
+    let record = Record::at(items.table(), locked_slot.slot.offset(), true, witness);
+    stripe.remove(&locked_slot);
     record.mark_dead();
 }
 
@@ -646,7 +646,7 @@ fn a_segment_scan_skips_a_dead_record_until_it_is_replaced() {
             let mut pin = Pin::new(PinOwner(slot));
             let guard = pin.read(&reading.epoch);
             let witness = Witness::pinned(guard.witness());
-            let record = Record::at(reading.table(), reading.place(0, 0), true, witness);
+            let record = Record::at(reading.table(), reading.offset_of(0, 0), true, witness);
             assert_eq!(record.len(), len as usize, "the next record is found");
             if !record.header.has(State::Dead) {
                 assert_eq!((record.key(), whole(record)), (&b"k"[..], 2));
@@ -677,17 +677,17 @@ fn evacuate(items: &Items, to: usize) -> bool {
     let entry = items.table().entry(0);
     entry.close();
     let owned = OwnedSegment(0);
-    let at = items.place(0, 0);
+    let at = items.offset_of(0, 0);
     let record = Record::at(items.table(), at, true, Witness::owner(&owned));
     if !record.header.has(State::Dead) {
         let value = whole(record);
         let stripe = items.index.lock(HASH);
-        if let Some(place) = stripe.find(|slot| slot.offset() == at) {
+        if let Some(locked_slot) = stripe.find(|slot| slot.offset() == at) {
             let base = items.table().entry(1).base();
             let new = item(std::slice::from_ref(&value).try_into().unwrap());
             // SAFETY: the region checks that no thread reads there.
             unsafe { new.write(items.table(), to, new.header(base), true) };
-            stripe.replace(&place, to, 0);
+            stripe.replace(&locked_slot, to, 0);
             record.mark_dead();
         }
     }
@@ -710,7 +710,7 @@ fn an_item_that_replaces_a_dead_record_outlives_an_evacuation() {
         let (sequence, len) = dead_item(&items);
         let emptying = items.clone();
         let mover = thread::spawn(move || {
-            let to = emptying.place(1, 0);
+            let to = emptying.offset_of(1, 0);
             evacuate(&emptying, to)
         });
         let was_taken = replace_dead(&items, sequence, len, &[2]);
@@ -731,7 +731,7 @@ fn marking_an_item_dead_does_not_change_a_later_use_of_its_segment() {
         let (sequence, len) = dead_item(&items);
         let emptying = items.clone();
         let mover = thread::spawn(move || {
-            let to = emptying.place(1, 0);
+            let to = emptying.offset_of(1, 0);
             evacuate(&emptying, to)
         });
         // This thread has no pin, like a writer while handles alternate.
@@ -739,7 +739,7 @@ fn marking_an_item_dead_does_not_change_a_later_use_of_its_segment() {
             delete(&items);
         }
         let was_retired = mover.join().unwrap();
-        let first = items.table().region.word(items.place(0, 0)).load(Ordering::Relaxed);
+        let first = items.table().region.word(items.offset_of(0, 0)).load(Ordering::Relaxed);
         assert!(!was_retired || first == 0, "a later use of the segment was changed");
     });
 }
@@ -751,15 +751,15 @@ fn a_dead_record_of_an_earlier_use_is_not_replaced() {
         let (sequence, len) = dead_item(&items);
         let emptying = items.clone();
         let mover = thread::spawn(move || {
-            if !evacuate(&emptying, emptying.place(1, 0)) {
+            if !evacuate(&emptying, emptying.offset_of(1, 0)) {
                 return;
             }
             // Fill the segment with another item, which dies, too.
-            emptying.put(emptying.place(0, 0), &item(&[3]));
+            emptying.put(emptying.offset_of(0, 0), &item(&[3]));
             emptying.table().entry(0).written().store(len, Ordering::Relaxed);
             assert_eq!(emptying.read(&Arc::default(), whole), Some(3));
             delete(&emptying);
-            evacuate(&emptying, emptying.place(1, 0));
+            evacuate(&emptying, emptying.offset_of(1, 0));
         });
         // This thread has no pin, like a writer while handles alternate.
         let taken = items.table().entry(0).take_dead(sequence, len);
@@ -795,13 +795,13 @@ fn a_mover_does_not_restore_a_flushed_item_over_a_dead_record() {
                 && page.flush_floor() == floor
                 && moving.table().entry(0).take_dead(sequence, len).is_some()
             {
-                moving.put_locked(&stripe, moving.place(0, 0), &item(&[1]));
+                moving.put_locked(&stripe, moving.offset_of(0, 0), &item(&[1]));
             }
         });
         items.table().header_page().flush(&mut items.alloc.lock().unwrap());
         let sequence = items.open(0);
         // Another item, in another stripe.
-        let (at, other) = (items.place(0, 0), item(&[3]));
+        let (at, other) = (items.offset_of(0, 0), item(&[3]));
         let base = items.table().entry(0).base();
         // SAFETY: the segment was just opened, and no index word refers to it.
         unsafe { other.write(items.table(), at, other.header(base), true) };

@@ -37,8 +37,8 @@
 //!    once all readers of the epoch in which the record died have ended; the segment's count of
 //!    dead bytes decides which thread may do so.
 //! 5. Lock order: growth, then a stripe, then the allocator, the list of walks or the pool of free
-//!    blocks. No thread holds two stripes. The list of members is locked before the idle state of a
-//!    member, and that before the allocator; a thread that holds the allocator, the list of walks
+//!    blocks. No thread holds two stripes. The list of handles is locked before the idle state of a
+//!    handle, and that before the allocator; a thread that holds the allocator, the list of walks
 //!    or the pool takes no other lock.
 //! 6. All items that were stored before a flush are in segments or pages whose sequence is below
 //!    the floor, and no thread appends to these or copies items out of them afterwards. To ensure
@@ -72,7 +72,7 @@ pub use large_value::lease::ChainLease;
 pub use large_value::upload::Upload;
 pub use miss_ratio::curve::MissRatioCurve;
 pub use restart::image::is_image;
-pub use restart::region_file::{Restart, Unusable};
+pub use restart::region_file::{ColdStartReason, Restart};
 pub use walk::Walk;
 
 use crate::{
@@ -190,7 +190,7 @@ impl Cache {
         file: Option<&File>,
         boot: u128,
         image: &mut impl Read,
-    ) -> Result<Result<(Self, u64), Unusable>, ConfigError> {
+    ) -> Result<Result<(Self, u64), ColdStartReason>, ConfigError> {
         let loaded = image::load(config, file, boot, image)?;
         Ok(loaded.map(|(shared, note)| (Self { shared: Arc::new(shared) }, note)))
     }

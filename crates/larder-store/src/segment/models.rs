@@ -551,7 +551,9 @@ fn a_flush_that_becomes_due_takes_effect_once() {
 
 /// Attributes that depend on the CAS, and do not change the length of the item.
 fn attributes_of(cas: u64) -> Attributes {
-    let at = NOW.0 + 100 + u32::try_from(cas).expect("few");
+    let at = NOW.0
+        + 100
+        + u32::try_from(cas).expect("the models store few items, so a CAS fits 32 bits");
     let (stale, won) = (cas % 2 == 1, cas % 2 == 0);
     Attributes { expiry: Expiry::At(Seconds(at)), stale, won, ..Attributes::default() }
 }
@@ -671,7 +673,7 @@ fn a_walk_misses_nothing_while_others_insert() {
 /// The number of dead records that were replaced in all segments.
 fn replaced(cache: &Cache) -> u64 {
     let table = cache.shared.table();
-    let segments = u32::try_from(table.layout.segments).expect("few");
+    let segments = u32::try_from(table.layout.segments).expect("segments are counted in 32 bits");
     (0..segments).map(|segment| table.entry(segment).taken_dead()).sum()
 }
 

@@ -1,15 +1,15 @@
 //! Tags: names by which items are invalidated together.
 //!
 //! An item has a word for each of its tags, before its key. The word contains the tag's position in
-//! a table (its *place*), and the tag's generation when the item was stored. If the table has
-//! another generation now, the item is flushed. So dropping a tag takes one addition, however many
-//! items have it. Their memory is reused when they are evicted or found by maintenance.
+//! a table, and the tag's generation when the item was stored. If the table has another generation
+//! now, the item is flushed. So dropping a tag takes one addition, however many items have it.
+//! Their memory is reused when they are evicted or found by maintenance.
 //!
 //! ```text
 //! a word of the table                                 a word of an item
 //! 63          42 41  40 39           0                63      40 39           0
 //! ┌─────────────┬──────┬──────────────┐               ┌─────────┬──────────────┐
-//! │ fingerprint │ used │ generation   │               │ place   │ generation   │
+//! │ fingerprint │ used │ generation   │               │ position│ generation   │
 //! └─────────────┴──────┴──────────────┘               └─────────┴──────────────┘
 //! ```
 //! The table is made for the first tag, in segments of its own. Their number is a power of two, at
@@ -77,11 +77,11 @@ impl Entry {
 }
 
 impl Tag {
-    fn new(place: usize, generation: u64) -> Self {
-        Self((place as u64) << GENERATION_BITS | generation)
+    fn new(position: usize, generation: u64) -> Self {
+        Self((position as u64) << GENERATION_BITS | generation)
     }
 
-    fn place(self) -> usize {
+    fn position(self) -> usize {
         (self.0 >> GENERATION_BITS) as usize
     }
 
@@ -110,8 +110,8 @@ impl Candidates {
     }
 }
 
-fn loaded((place, word): (usize, &AtomicU64)) -> (usize, Entry) {
-    (place, Entry(word.load(Ordering::Acquire)))
+fn loaded((position, word): (usize, &AtomicU64)) -> (usize, Entry) {
+    (position, Entry(word.load(Ordering::Acquire)))
 }
 
 impl Table {
@@ -125,9 +125,9 @@ impl Table {
         self.tag_buckets() * TAG_BUCKET_LEN
     }
 
-    /// The current generation in the word at this place; 0 if the table has no such place.
-    fn tag_generation(&self, place: usize) -> u64 {
-        let (bucket, word) = (place / BUCKET_WORDS, place % BUCKET_WORDS);
+    /// The current generation in the word at this position; 0 if the table has no such position.
+    fn tag_generation(&self, position: usize) -> u64 {
+        let (bucket, word) = (position / BUCKET_WORDS, position % BUCKET_WORDS);
         if bucket >= self.tag_buckets() {
             return 0;
         }
@@ -138,12 +138,12 @@ impl Table {
     pub(crate) fn has_dropped(&self, tags: &[u8]) -> bool {
         let (tags, _) = tags.as_chunks();
         let tags = tags.iter().map(|word| Tag(u64::from_ne_bytes(*word)));
-        tags.into_iter().any(|tag| self.tag_generation(tag.place()) != tag.generation())
+        tags.into_iter().any(|tag| self.tag_generation(tag.position()) != tag.generation())
     }
 
-    /// The words that may contain the tag, with their places.
-    fn tag_words(&self, home: &Candidates) -> impl Iterator<Item = (usize, &AtomicU64)> {
-        home.buckets.into_iter().flat_map(|bucket| {
+    /// The words that may contain the tag, with their positions.
+    fn tag_words(&self, candidates: &Candidates) -> impl Iterator<Item = (usize, &AtomicU64)> {
+        candidates.buckets.into_iter().flat_map(|bucket| {
             let words = self.tag_bucket(bucket).iter().enumerate();
             words.map(move |(i, word)| (bucket * BUCKET_WORDS + i, word))
         })
@@ -151,69 +151,75 @@ impl Table {
 
     /// Finds or adds a tag, and counts a use of it. Returns the tag, and whether it displaced
     /// another.
-    fn enter_tag(&self, home: &Candidates) -> (Tag, bool) {
+    fn enter_tag(&self, candidates: &Candidates) -> (Tag, bool) {
         loop {
-            let mut entries = self.tag_words(home).map(loaded);
-            if let Some((place, entry)) = entries.find(|(_, entry)| home.has(*entry)) {
+            let mut entries = self.tag_words(candidates).map(loaded);
+            if let Some((position, entry)) = entries.find(|(_, entry)| candidates.has(*entry)) {
                 // If another thread changes the word first, this use is not counted.
                 if entry.used() < USED_MAX {
-                    self.replace_tag(place, entry, entry.with_used(entry.used() + 1));
+                    self.replace_tag(position, entry, entry.with_used(entry.used() + 1));
                 }
-                return (Tag::new(place, entry.generation()), false);
+                return (Tag::new(position, entry.generation()), false);
             }
-            let entries: Vec<_> = self.tag_words(home).map(loaded).collect();
-            if entries.iter().any(|(_, entry)| home.has(*entry)) {
+            let entries: Vec<_> = self.tag_words(candidates).map(loaded).collect();
+            if entries.iter().any(|(_, entry)| candidates.has(*entry)) {
                 continue;
             }
-            // The number of used words in the bucket that contains a place.
-            let in_use = |place: usize| {
+            // The number of used words in the bucket that contains a position.
+            let in_use = |position: usize| {
                 let bucket = entries
                     .iter()
-                    .filter(|(other, _)| other / BUCKET_WORDS == place / BUCKET_WORDS);
+                    .filter(|(other, _)| other / BUCKET_WORDS == position / BUCKET_WORDS);
                 bucket.filter(|(_, entry)| entry.0 != 0).count()
             };
             // The fingerprint decides among words that are used equally.
-            let order = |place: usize| (place ^ home.fingerprint as usize) % BUCKET_WORDS;
-            let least = entries.iter().min_by_key(|(place, entry)| {
+            let order =
+                |position: usize| (position ^ candidates.fingerprint as usize) % BUCKET_WORDS;
+            let least = entries.iter().min_by_key(|(position, entry)| {
                 let is_free = entry.0 == 0;
-                (!is_free, if is_free { in_use(*place) } else { 0 }, entry.used(), order(*place))
+                (
+                    !is_free,
+                    if is_free { in_use(*position) } else { 0 },
+                    entry.used(),
+                    order(*position),
+                )
             });
-            let Some(&(place, old)) = least else { unreachable!("buckets have words") };
-            let new = Entry::new(home.fingerprint, 1, old.generation() + 1);
-            if !self.replace_tag(place, old, new) {
+            let Some(&(position, old)) = least else { unreachable!("buckets have words") };
+            let new = Entry::new(candidates.fingerprint, 1, old.generation() + 1);
+            if !self.replace_tag(position, old, new) {
                 continue;
             }
             if old.0 != 0 {
                 // Ages the other words: a tag that is not used again is displaced before the new
                 // one.
-                for (other, entry) in entries.iter().filter(|(other, _)| *other != place) {
+                for (other, entry) in entries.iter().filter(|(other, _)| *other != position) {
                     if entry.used() > 0 {
                         self.replace_tag(*other, *entry, entry.with_used(entry.used() - 1));
                     }
                 }
             }
-            return (Tag::new(place, new.generation()), old.0 != 0);
+            return (Tag::new(position, new.generation()), old.0 != 0);
         }
     }
 
-    fn replace_tag(&self, place: usize, old: Entry, new: Entry) -> bool {
-        let word = &self.tag_bucket(place / BUCKET_WORDS)[place % BUCKET_WORDS];
+    fn replace_tag(&self, position: usize, old: Entry, new: Entry) -> bool {
+        let word = &self.tag_bucket(position / BUCKET_WORDS)[position % BUCKET_WORDS];
         word.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Raises the generation of every word of a tag. Returns false if the tag is not in the table,
     /// so that no live item has it.
-    fn drop_tag(&self, home: &Candidates) -> bool {
+    fn drop_tag(&self, candidates: &Candidates) -> bool {
         let mut is_found = false;
-        for (place, word) in self.tag_words(home) {
+        for (position, word) in self.tag_words(candidates) {
             loop {
                 let entry = Entry(word.load(Ordering::Acquire));
-                if !home.has(entry) {
+                if !candidates.has(entry) {
                     break;
                 }
                 is_found = true;
                 let next = Entry::new(entry.fingerprint(), entry.used(), entry.generation() + 1);
-                if self.replace_tag(place, entry, next) {
+                if self.replace_tag(position, entry, next) {
                     break;
                 }
             }
@@ -262,8 +268,8 @@ impl Handle {
             self.make_tag_table()?;
         }
         let table = self.shared.table();
-        let home = Candidates::of(self.shared.hash(name), table.tag_buckets());
-        let (tag, has_displaced) = table.enter_tag(&home);
+        let candidates = Candidates::of(self.shared.hash(name), table.tag_buckets());
+        let (tag, has_displaced) = table.enter_tag(&candidates);
         if has_displaced {
             let words = &table.header_page().tags;
             words.displaced.fetch_add(1, Ordering::Relaxed);
@@ -331,9 +337,12 @@ mod tests {
         let mut handle = cache.handle();
         let first = handle.tag(b"a").unwrap();
         let table = handle.shared.table();
-        let home = Candidates::of(handle.shared.hash(b"a"), table.tag_buckets());
-        let word = table.tag_words(&home).find(|(place, _)| *place != first.place()).unwrap();
-        word.1.store(Entry::new(home.fingerprint, 1, 7).0, Ordering::Release);
+        let candidates = Candidates::of(handle.shared.hash(b"a"), table.tag_buckets());
+        let word = table
+            .tag_words(&candidates)
+            .find(|(position, _)| *position != first.position())
+            .unwrap();
+        word.1.store(Entry::new(candidates.fingerprint, 1, 7).0, Ordering::Release);
         let second = Tag::new(word.0, 7);
         let words = |tag: Tag| tag.0.to_ne_bytes();
         assert!(!table.has_dropped(&words(first)) && !table.has_dropped(&words(second)));

@@ -34,7 +34,7 @@ pub struct Walk {
 }
 
 /// The position after all buckets, whose numbers have 32 bits.
-const PLACE_END: u64 = 1 << 32;
+const POSITION_END: u64 = 1 << 32;
 /// The maximum number of buckets in one step, for an index that is nearly empty.
 const BUCKETS_MAX: usize = 2048;
 /// The number of buckets whose items are prefetched together.
@@ -47,13 +47,13 @@ impl Walk {
         Self { shared, id, bucket: None, stripe: 0, moved: Vec::new(), seeking }
     }
 
-    /// A walk that continues at a position that [`Walk::place`] returned. With 0, it starts at the
-    /// first bucket.
-    pub(crate) fn from(shared: &Arc<Shared>, place: u64) -> Self {
+    /// A walk that continues at a position that [`Walk::position`] returned. With 0, it starts at
+    /// the first bucket.
+    pub(crate) fn from(shared: &Arc<Shared>, position: u64) -> Self {
         let mut walk = Self::new(shared);
         let stripes = shared.index.stripes();
-        let bucket = usize::try_from(place).unwrap_or(usize::MAX).checked_sub(1);
-        if place >= PLACE_END {
+        let bucket = usize::try_from(position).unwrap_or(usize::MAX).checked_sub(1);
+        if position >= POSITION_END {
             walk.stripe = stripes;
         } else if let Some(bucket) = bucket {
             walk.stripe = bucket % stripes;
@@ -64,16 +64,16 @@ impl Walk {
     }
 
     /// The position from which another walk can continue: the number of the next bucket plus one,
-    /// which also determines the stripe, or [`PLACE_END`]. `Unsettled` while moved items or items
-    /// on flash have yet to be shown.
-    pub(crate) fn place(&self) -> WalkPosition {
+    /// which also determines the stripe, or [`POSITION_END`]. `Unsettled` while moved items or
+    /// items on flash have yet to be shown.
+    pub(crate) fn position(&self) -> WalkPosition {
         if !self.moved.is_empty() || self.seeking.len() > 0 {
             return WalkPosition::Unsettled;
         }
         let is_over = self.bucket.is_none() && self.stripe == self.shared.index.stripes();
         // A stripe's first bucket has the number of the stripe.
         let next = self.bucket.unwrap_or(self.stripe) as u64 + 1;
-        WalkPosition::At(if is_over { PLACE_END } else { next })
+        WalkPosition::At(if is_over { POSITION_END } else { next })
     }
 
     /// Enters the next stripe. Returns false if there is none.

@@ -72,8 +72,10 @@ fn play(policy: &mut dyn Policy, stream: &Stream, charged: &[Request]) -> HitSta
 }
 
 fn bound(stream: &Stream, charged: &[Request], capacity: u64, overhead: u32) -> Bound {
-    let beside = |request: &Request| stream.key_bytes(request.key) as u64 + u64::from(overhead);
-    let value_bytes = |request: &Request| u64::from(request.size).saturating_sub(beside(request));
+    let key_and_overhead =
+        |request: &Request| stream.key_bytes(request.key) as u64 + u64::from(overhead);
+    let value_bytes =
+        |request: &Request| u64::from(request.size).saturating_sub(key_and_overhead(request));
     let counted = &charged[stream.counted.first()..];
     let all_bytes: f64 = counted.iter().map(|request| value_bytes(request) as f64).sum();
     let hits = hits_at_most(charged, capacity, |_| 1);

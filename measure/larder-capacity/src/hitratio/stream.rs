@@ -78,8 +78,8 @@ impl Stream {
     #[must_use]
     pub fn charged(&self, overhead: u32) -> Vec<Request> {
         let charge = |request: &Request| {
-            let beside = u32::try_from(self.key_bytes(request.key)).unwrap_or(u32::MAX);
-            let size = request.size.saturating_add(beside).saturating_add(overhead);
+            let key_len = u32::try_from(self.key_bytes(request.key)).unwrap_or(u32::MAX);
+            let size = request.size.saturating_add(key_len).saturating_add(overhead);
             Request { size, ..*request }
         };
         self.requests.iter().map(charge).collect()

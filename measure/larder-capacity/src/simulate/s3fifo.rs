@@ -6,7 +6,7 @@ use super::policy::Policy;
 use super::request::{NEVER, Request};
 use larder_store::eviction::{
     KeepLimit, Kind, Placement, Queue, Queues, SIZE_EXPONENT, Sealed, SizeClass, Verdict,
-    chained_max, open_budget, place,
+    chained_max, choose_segment, open_budget,
 };
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -227,7 +227,7 @@ impl S3Fifo {
     fn open_segment(&mut self, kind: Kind, inline: u64) -> Option<u32> {
         let open = &mut self.handles[self.turn].open;
         let kinds = open.iter().map(|(kind, _)| *kind);
-        if let Placement::Open(i) = place(kind, kinds, self.budget) {
+        if let Placement::Open(i) = choose_segment(kind, kinds, self.budget) {
             let (_, segment) = open[i];
             if self.segments[segment as usize].inline + inline <= self.segment_len {
                 return Some(segment);

@@ -1,6 +1,6 @@
 //! `larder bench fill` against memcached servers that the measurement starts.
 
-use larder_capacity::fill::{Held, Settings, measure};
+use larder_capacity::fill::{FillResult, Settings, measure};
 use larder_target::blocking::Dialect;
 use larder_target::target::Target;
 use std::time::Duration;
@@ -12,7 +12,7 @@ fn settings(value_bytes: usize, probes_max: u32) -> Settings {
     Settings { value_bytes, key_bytes: 13, fill: 2.0, probes_max, pipeline: 64, settle }
 }
 
-fn fill(memory_mb: u64, settings: &Settings) -> Held {
+fn fill(memory_mb: u64, settings: &Settings) -> FillResult {
     let target = Target::from_command(MEMCACHED);
     let mut server = target.open(Dialect::Text, Some(memory_mb)).unwrap();
     measure(&mut server, 0, settings).unwrap()

@@ -4,9 +4,9 @@ use super::axis::{Axis, Scale};
 use super::view::{View, heading};
 use crate::file_name;
 use crate::metric::{Metric, Unit};
-use crate::results::Course;
+use crate::results::LatencyProfile;
 use crate::statistics::{Interval, Spread};
-use crate::summary::{Row, Standing, Summary, Table};
+use crate::summary::{Row, ServerResult, Summary, Table};
 
 /// A plot.
 #[derive(Clone, Debug)]
@@ -81,7 +81,7 @@ impl Figure {
     /// The latencies at a place by percentile, as in HdrHistogram's plots: with each step to the right,
     /// the share of slower requests falls to between a half and a tenth. `None` without loads.
     pub(crate) fn percentiles(table: &Table) -> Option<Self> {
-        let figure = |courses: &[Course]| {
+        let figure = |courses: &[LatencyProfile]| {
             let spread = |quantile: f64| {
                 Spread::of(courses.iter().map(|course| course.latency(quantile)).collect())
             };
@@ -98,7 +98,8 @@ impl Figure {
         let seconds = courses.map(|course| course.by_second.len()).max().filter(|s| *s >= 3)?;
         let step = seconds.div_ceil(TICKS_MAX);
         let steps = || (0..seconds).step_by(step);
-        let figure = |courses: &[Course]| steps().map(|from| rate(courses, from, step)).collect();
+        let figure =
+            |courses: &[LatencyProfile]| steps().map(|from| rate(courses, from, step)).collect();
         let ticks = steps().map(|from| (from + step).to_string()).collect();
         let (title, varies) = ("Rate over time", "Seconds since the start");
         Self::of_courses(table, title, varies, Scale::Linear, Metric::Throughput, ticks, figure)
@@ -113,7 +114,7 @@ impl Figure {
         scale: Scale,
         metric: Metric,
         ticks: Vec<String>,
-        spreads: impl Fn(&[Course]) -> Vec<Option<Spread>>,
+        spreads: impl Fn(&[LatencyProfile]) -> Vec<Option<Spread>>,
     ) -> Option<Self> {
         let mut series = Vec::new();
         for (place, row) in table.rows.iter().enumerate() {
@@ -164,8 +165,8 @@ fn percent(quantile: f64) -> String {
 
 /// The mean rate of `step` seconds from second `from`; `None` if no run lasted so long.
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no last digit")]
-fn rate(courses: &[Course], from: usize, step: usize) -> Option<Spread> {
-    let of_run = |course: &Course| {
+fn rate(courses: &[LatencyProfile], from: usize, step: usize) -> Option<Spread> {
+    let of_run = |course: &LatencyProfile| {
         let seconds = course.by_second.get(from..(from + step).min(course.by_second.len()))?;
         (!seconds.is_empty()).then(|| seconds.iter().sum::<u64>() as f64 / seconds.len() as f64)
     };
@@ -185,7 +186,7 @@ fn places(summary: &Summary, view: &View, metric: Metric) -> (Vec<String>, Vec<u
 fn series(summary: &Summary, tables: &[usize], metric: Metric) -> Vec<Series> {
     let rows = |table: usize| &summary.tables[table].rows;
     let servers = tables.first().map_or(&[][..], |table| rows(*table)).iter().enumerate();
-    let installed = servers.filter(|(_, row)| !matches!(row.standing, Standing::Absent));
+    let installed = servers.filter(|(_, row)| !matches!(row.standing, ServerResult::Absent));
     installed
         .map(|(place, row)| Series {
             name: row.server.clone(),
@@ -198,7 +199,7 @@ fn series(summary: &Summary, tables: &[usize], metric: Metric) -> Vec<Series> {
 fn point(row: &Row, metric: Metric) -> Point {
     let spread = row.spread(metric);
     let tip = match (&row.standing, spread) {
-        (Standing::Figures(figures), Some(spread)) => {
+        (ServerResult::Figures(figures), Some(spread)) => {
             let ratio = figures.ratios.get(&metric);
             let ratio = ratio.map_or(String::new(), |ratio| format!(", {ratio:.2} × baseline"));
             let same = figures.intervals.get(&metric).is_some_and(Interval::contains_one);
@@ -210,7 +211,7 @@ fn point(row: &Row, metric: Metric) -> Point {
             let median = unit.quantity(spread.median);
             format!("{}: {median} ({least} to {most}){ratio}{same}{marks}", row.server)
         }
-        (Standing::Failed(reason), _) => format!("{} failed: {reason}", row.server),
+        (ServerResult::Failed(reason), _) => format!("{} failed: {reason}", row.server),
         _ => format!("{}: no result", row.server),
     };
     let disturbed = row.disturbed_runs().is_some();

@@ -8,7 +8,7 @@ use super::markdown::{crowd, facts, head, marks, notes};
 use super::style;
 use super::view::{View, heading};
 use crate::metric::Metric;
-use crate::summary::{Figures, Row, Standing, Table};
+use crate::summary::{Figures, Row, ServerResult, Table};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// The text of the HTML file.
@@ -150,7 +150,7 @@ fn numbers(report: &Report<'_>, number: usize, table: &Table) -> Markup {
         div.wide { table {
             tr { th { "server" } @for metric in &metrics { th.number { (head(*metric)) } } }
             @for (place, row) in table.rows.iter().enumerate() {
-                @if !matches!(row.standing, Standing::Absent) {
+                @if !matches!(row.standing, ServerResult::Absent) {
                     tr {
                         td.name { (swatch(place)) (row.server)
                             @if !marks(row).is_empty() { br; small { (marks(row)) } } }
@@ -166,9 +166,9 @@ fn numbers(report: &Report<'_>, number: usize, table: &Table) -> Markup {
 fn cells(row: &Row, metrics: &[Metric]) -> Markup {
     html! {
         @match &row.standing {
-            Standing::Absent => {},
-            Standing::Failed(why) => td.failed colspan=(metrics.len().max(1)) { "failed: " (why) },
-            Standing::Figures(figures) => {
+            ServerResult::Absent => {},
+            ServerResult::Failed(why) => td.failed colspan=(metrics.len().max(1)) { "failed: " (why) },
+            ServerResult::Figures(figures) => {
                 @for metric in metrics { td.number { (number(figures, *metric)) } }
             }
         }

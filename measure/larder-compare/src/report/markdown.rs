@@ -4,7 +4,7 @@ use super::conclusions::conclusions;
 use super::contents::Report;
 use super::view::heading;
 use crate::metric::Metric;
-use crate::summary::{Figures, Row, Standing, Table};
+use crate::summary::{Figures, Row, ServerResult, Table};
 use std::fmt::Write;
 
 /// The text of the Markdown file: title, summary, setup, servers and tables.
@@ -74,7 +74,7 @@ fn rows(table: &Table) -> String {
     let heads = metrics.iter().map(|metric| format!(" {} |", head(*metric)));
     let mut text = format!("| server |{}\n", heads.collect::<String>());
     let _ = writeln!(text, "|---|{}", "---:|".repeat(metrics.len()));
-    for row in table.rows.iter().filter(|row| !matches!(row.standing, Standing::Absent)) {
+    for row in table.rows.iter().filter(|row| !matches!(row.standing, ServerResult::Absent)) {
         let marks = marks(row);
         let marks = if marks.is_empty() { marks } else { format!(" ({marks})") };
         let _ = writeln!(text, "| {}{marks} |{}", cell(&row.server), cells(row, &metrics));
@@ -91,7 +91,7 @@ pub(crate) fn marks(row: &Row) -> String {
 /// The missing servers and, for each server with figures, the reason of its first failed run and
 /// the faults of its successful runs.
 pub(crate) fn notes(table: &Table) -> Vec<String> {
-    let absent = table.rows.iter().filter(|row| matches!(row.standing, Standing::Absent));
+    let absent = table.rows.iter().filter(|row| matches!(row.standing, ServerResult::Absent));
     let absent: Vec<&str> = absent.map(|row| row.server.as_str()).collect();
     let absent = (!absent.is_empty()).then(|| format!("not installed: {}", absent.join(", ")));
     absent.into_iter().chain(table.rows.iter().flat_map(notes_of)).collect()
@@ -115,11 +115,11 @@ pub(crate) fn head(metric: Metric) -> String {
 
 fn cells(row: &Row, metrics: &[Metric]) -> String {
     match &row.standing {
-        Standing::Absent => String::new(),
-        Standing::Failed(why) => {
+        ServerResult::Absent => String::new(),
+        ServerResult::Failed(why) => {
             format!(" failed: {} |{}", cell(why), " |".repeat(metrics.len().max(1) - 1))
         }
-        Standing::Figures(figures) => {
+        ServerResult::Figures(figures) => {
             metrics.iter().map(|metric| format!(" {} |", figure(figures, *metric))).collect()
         }
     }

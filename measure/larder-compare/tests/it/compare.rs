@@ -3,7 +3,7 @@
 use crate::common::{self, Bench, MEMCACHED, suite_entry, suite_text};
 use larder_compare::Error;
 use larder_compare::metric::Metric;
-use larder_compare::results::{Found, Record, Results};
+use larder_compare::results::{CellResult, Record, Results};
 use larder_compare::suite::Suite;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
@@ -125,11 +125,11 @@ fn servers_that_work_fail_or_are_not_installed() {
     assert_eq!(records.len(), 12);
     for record in &records {
         match (&record.found, record.cell.server.as_str()) {
-            (Found::Measured(outcome), "it" | "redis") => {
+            (CellResult::Measured(outcome), "it" | "redis") => {
                 assert_eq!(outcome.total().requests, 200);
                 assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
             }
-            (Found::Failed(failure), "dies") => {
+            (CellResult::Failed(failure), "dies") => {
                 assert!(failure.reason.contains("exit status: 1"), "{failure:?}")
             }
             other => panic!("{other:?}"),
@@ -260,7 +260,7 @@ fn a_warm_up_phase_gives_no_result() {
     let records = bench.records();
     assert_eq!(records.len(), 2, "one for each pipeline");
     for record in records {
-        let Found::Measured(outcome) = record.found else { panic!("{record:?}") };
+        let CellResult::Measured(outcome) = record.found else { panic!("{record:?}") };
         assert_eq!(outcome.total().misses, 0, "the warm-up set all keys");
         let course = record.course.unwrap();
         assert!(course.min_micros > 0.0 && course.latency(0.99) >= course.min_micros);
@@ -277,7 +277,7 @@ fn a_fill_counts_the_items_in_the_cache() {
     let bench = Bench::of(&suite.replace("runs = 2", "runs = 1"));
     let (progress, tables) = bench.go();
     // On a busy machine, the results contain further attempts. `records` returns the first one.
-    let Some(Record { found: Found::Held(held), .. }) = bench.records().pop() else {
+    let Some(Record { found: CellResult::Held(held), .. }) = bench.records().pop() else {
         panic!("{tables}")
     };
     // 8 MiB hold fewer than 8389 values of 1000 bytes.

@@ -7,7 +7,7 @@ use crate::item::CountOutcome;
 use crate::metrics::Command;
 use bytes::Bytes;
 use larder_protocol::Exptime;
-use larder_protocol::answer::{Answer, RefusalReason, Returned};
+use larder_protocol::answer::{Answer, AnswerFields, RefusalReason};
 use larder_protocol::encode::{classic, meta};
 
 /// A delete. The output is whether an item was deleted or marked as stale.
@@ -132,7 +132,7 @@ impl Count<'_> {
     pub(crate) fn known(answer: &Answer<'_>) -> Option<CountOutcome> {
         match answer {
             Answer::Number(number) => Some(CountOutcome::Number(*number)),
-            Answer::Hit { value, returned: Returned::Meta(_) } => {
+            Answer::Hit { value, returned: AnswerFields::Meta(_) } => {
                 let digits = std::str::from_utf8(value).ok()?;
                 digits.parse().ok().map(CountOutcome::Number)
             }

@@ -7,7 +7,7 @@ use crate::item::Item;
 use crate::metrics::Command;
 use bytes::Bytes;
 use larder_protocol::Exptime;
-use larder_protocol::answer::{Answer, Flag, Returned};
+use larder_protocol::answer::{Answer, AnswerFields, Flag};
 use larder_protocol::encode::{classic, meta};
 
 /// The largest number of keys per request line.
@@ -15,10 +15,10 @@ const KEYS_PER_LINE: usize = 100;
 
 /// Returns the item of a hit, or `None` if the hit has another key than `key`. The value shares the memory of the
 /// reply.
-fn item(reply: &Bytes, key: Key<'_>, value: &[u8], returned: &Returned<'_>) -> Option<Item> {
+fn item(reply: &Bytes, key: Key<'_>, value: &[u8], returned: &AnswerFields<'_>) -> Option<Item> {
     let is_right = match (returned, key) {
-        (Returned::Classic { key: name, .. }, Key::Plain(key)) => *name == key.bytes(),
-        (Returned::Meta(_), Key::Base64(_)) => {
+        (AnswerFields::Classic { key: name, .. }, Key::Plain(key)) => *name == key.bytes(),
+        (AnswerFields::Meta(_), Key::Base64(_)) => {
             let expected = opaque(key);
             let is_mine = |digits: &[u8]| digits == itoa::Buffer::new().format(expected).as_bytes();
             returned.flags().any(|flag| matches!(flag, Flag::Opaque(digits) if is_mine(digits)))

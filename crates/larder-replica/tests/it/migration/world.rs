@@ -31,7 +31,7 @@ impl World {
         let mut nodes = Vec::new();
         for group in 0..GROUPS {
             for node in 0..NODES {
-                let process = Process { node: format!("{group}-{node}"), boot: 1 };
+                let process = Process { node: format!("{group}-{node}"), incarnation: 1 };
                 let items = if group == 0 { [Some(0); WATCHED.len()] } else { Default::default() };
                 nodes.push(Node {
                     group,

@@ -180,8 +180,8 @@ impl<E: Engine> Walks for Hooked<E> {
         self.engine.walk()
     }
 
-    fn walk_from(&self, place: u64) -> Self::Walk {
-        self.engine.walk_from(place)
+    fn walk_from(&self, position: u64) -> Self::Walk {
+        self.engine.walk_from(position)
     }
 
     fn walk_position(&self, walk: &Self::Walk) -> WalkPosition {

@@ -20,7 +20,7 @@
 //! | mutation | failing seeds of 2,000 |
 //! |---|---|
 //! | the journal is written before the change | 266 |
-//! | a position ignores the leader's boot number | 19 |
+//! | a position ignores the leader's incarnation | 19 |
 //! | a resumed stream ignores the flushes of the position | 35 |
 //! | overruns go unnoticed | 846 |
 //! | a watermark is sent while keys are unsent | 1 |

@@ -4,18 +4,18 @@ use super::hooked::{Hooked, HookedCache, Role};
 use super::world::{FOLLOWERS, WRITERS};
 use larder_replica::{Applier, Sender, Succession};
 use larder_store::cache::Cache;
-use larder_store::journal::{Journaled, JournaledCache, Journals};
+use larder_store::journal::{JournaledCache, JournaledHandle, Journals};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// A client's handle to the leader's cache; `None` while it is in use.
-pub(super) type Writer<C> = Option<Journaled<Hooked<<C as Cache>::Engine>>>;
+pub(super) type Writer<C> = Option<JournaledHandle<Hooked<<C as Cache>::Engine>>>;
 
 /// A process that leads or follows.
 pub(super) struct Process<C: Cache> {
-    pub(super) boot: u64,
+    pub(super) incarnation: u64,
     /// The index of its clock.
     pub(super) clock: usize,
     pub(super) cache: JournaledCache<HookedCache<C>>,
@@ -41,7 +41,7 @@ pub(super) struct Link<C: Cache> {
 
 pub(super) struct Follower<C: Cache> {
     pub(super) process: Rc<Process<C>>,
-    pub(super) applier: Applier<Journaled<Hooked<C::Engine>>>,
+    pub(super) applier: Applier<JournaledHandle<Hooked<C::Engine>>>,
     /// The handle for reads of clients.
     pub(super) reader: C::Engine,
     pub(super) is_paused: bool,
@@ -56,14 +56,14 @@ pub(super) struct Follower<C: Cache> {
 }
 
 impl<C: Cache> Process<C> {
-    pub(super) fn new(cache: C, boot: u64, clock: usize, journals_len: usize) -> Self {
+    pub(super) fn new(cache: C, incarnation: u64, clock: usize, journals_len: usize) -> Self {
         let journals = Journals::new(journals_len, WRITERS);
         let hooked = HookedCache { cache, role: Role::Writer };
         let cache = JournaledCache::new(hooked, Arc::clone(&journals));
         let writers = (0..WRITERS).map(|_| Some(cache.engine())).collect();
         let links = (0..FOLLOWERS).map(|_| None).collect();
         let (writers, links) = (RefCell::new(writers), RefCell::new(links));
-        Self { boot, clock, cache, journals, succession: RefCell::default(), writers, links }
+        Self { incarnation, clock, cache, journals, succession: RefCell::default(), writers, links }
     }
 
     /// The cache, without its journals.

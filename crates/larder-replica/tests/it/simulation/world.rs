@@ -182,8 +182,8 @@ impl<C: Cache> World<C> {
 
     /// Creates a process without items.
     fn process(&self, clock: usize) -> Rc<Process<C>> {
-        let (cache, boot) = ((self.make)(2), self.random.next());
-        Rc::new(Process::new(cache, boot, clock, self.journals_len))
+        let (cache, incarnation) = ((self.make)(2), self.random.next());
+        Rc::new(Process::new(cache, incarnation, clock, self.journals_len))
     }
 
     /// Makes a follower the leader, if it is synced (bytes may still be in transit to it). The process of the old
@@ -196,14 +196,14 @@ impl<C: Cache> World<C> {
         (0..FOLLOWERS).for_each(|number| self.disconnect(number));
         let mut before = if one_in(&self.random, 2) {
             let mut before = Follower::new(Rc::clone(&old));
-            before.applier.end_leadership(old.boot, self.now(&old));
+            before.applier.end_leadership(old.incarnation, self.now(&old));
             before
         } else {
             self.new_follower(old.clock)
         };
         std::mem::swap(&mut self.followers.borrow_mut()[number], &mut before);
         *before.process.succession.borrow_mut() = before.applier.become_leader();
-        self.note(before.process.boot);
+        self.note(before.process.incarnation);
         *self.leader.borrow_mut() = before.process;
         self.leaders.set(self.leaders.get() + 1);
         if one_in(&self.random, 2) {
@@ -262,11 +262,12 @@ impl<C: Cache> World<C> {
         let journals = Arc::clone(&leader.journals);
         let succession = leader.succession.borrow();
         let (position, succession) = (position.as_ref(), succession.as_ref());
-        let sender = Sender::new(engine.engine(), journals, leader.boot, position, succession);
+        let sender =
+            Sender::new(engine.engine(), journals, leader.incarnation, position, succession);
         self.note(
             u64::from(sender.starts_with_full_sync()) << 1 | u64::from(sender.is_delta_syncing()),
         );
-        applier.start_stream(leader.boot);
+        applier.start_stream(leader.incarnation);
         let link = Link {
             sender,
             is_idle: false,

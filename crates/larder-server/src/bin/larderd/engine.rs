@@ -4,7 +4,7 @@ use super::cache_parts::CacheParts;
 use super::failure::{EX_OSERR, EX_USAGE, Failure, failure};
 use super::serve::serve;
 use larder_server::log::verbosity::Verbosity;
-use larder_server::memory::memory_file::{self, Files, Start};
+use larder_server::memory::memory_file::{self, Files, StartState};
 use larder_server::memory::{Memory, flash, slab_classes};
 use larder_server::options::{EngineKind, Options};
 use larder_server::process::platform;
@@ -33,7 +33,7 @@ pub(crate) fn start(options: Options, verbosity: Verbosity) -> Result<(), Failur
             let (file, image) = (&options.memory_file, &options.suboptions.memory_image);
             let (cache, start) = if file.is_none() && image.is_none() {
                 let cache = segment::Cache::growable(config, max);
-                (cache.map_err(|error| failure(EX_USAGE)(&error))?, Start::cold())
+                (cache.map_err(|error| failure(EX_USAGE)(&error))?, StartState::cold())
             } else {
                 let files = Files {
                     memory: file.as_deref(),
@@ -69,7 +69,7 @@ pub(crate) fn start(options: Options, verbosity: Verbosity) -> Result<(), Failur
             use larder_store::dashmap;
             let config = dashmap::Config { limit_bytes, cas, classes, seed };
             let served = CacheParts::other(&dashmap::Cache::new(config), &options);
-            serve(options, served, verbosity, Start::cold())
+            serve(options, served, verbosity, StartState::cold())
         }
         #[cfg(feature = "moka")]
         EngineKind::Moka => {
@@ -81,7 +81,7 @@ pub(crate) fn start(options: Options, verbosity: Verbosity) -> Result<(), Failur
             };
             let config = moka::Config { limit_bytes, cas, classes, seed, policy };
             let served = CacheParts::other(&moka::Cache::new(config), &options);
-            serve(options, served, verbosity, Start::cold())
+            serve(options, served, verbosity, StartState::cold())
         }
         #[cfg(not(all(feature = "dashmap", feature = "moka")))]
         EngineKind::Dashmap | EngineKind::Moka => {

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     let options = match Options::read(std::env::args_os()) {
         Ok(options) => options,
         Err(OptionsError::Clap(error)) => return print_usage(&error),
-        Err(OptionsError::Misuse(misuse)) => return fail(misuse.status, misuse.message),
+        Err(OptionsError::Refused(refusal)) => return fail(refusal.status, refusal.message),
     };
     if options.license {
         return print(LICENCE);

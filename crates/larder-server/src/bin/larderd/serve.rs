@@ -13,7 +13,7 @@ use larder_server::driver::Sockets;
 #[cfg(feature = "metrics")]
 use larder_server::gateway::Gateway;
 use larder_server::log::verbosity::Verbosity;
-use larder_server::memory::memory_file::{self, Start};
+use larder_server::memory::memory_file::{self, StartState};
 use larder_server::memory::slab_classes;
 use larder_server::net::gateway_sockets::{GatewaySocket, GatewaySockets};
 use larder_server::net::listener::Listener;
@@ -22,7 +22,7 @@ use larder_server::options::Options;
 use larder_server::process::life_cycle::{LifeCycle, Phase};
 use larder_server::process::pid_file::PidFile;
 use larder_server::process::{platform, version};
-use larder_server::server::{ClientGuards, Guards, Server};
+use larder_server::server::{AccessControl, ClientAccessControl, Server};
 use larder_server::tls::Security;
 use larder_session::Settings;
 use std::fmt::Display;
@@ -43,7 +43,7 @@ pub(crate) fn serve(
     options: Options,
     CacheParts { cache, replicated, run_workers, region }: CacheParts,
     verbosity: Verbosity,
-    start: Start,
+    start: StartState,
 ) -> Result<(), Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let database = std::env::var_os("MEMCACHED_SASL_PWDB");
@@ -64,9 +64,9 @@ pub(crate) fn serve(
     let _pid_file = options.pidfile.as_deref().map(PidFile::write);
     log_options(&options);
     let settings = session_settings(&options);
-    let clients = ClientGuards { passwords, tokens, tls };
-    let guards = Guards { clients, nodes: credentials };
-    let server = Server::new(options, settings, guards, cache.clone(), life, verbosity, start);
+    let clients = ClientAccessControl { passwords, tokens, tls };
+    let access = AccessControl { clients, nodes: credentials };
+    let server = Server::new(options, settings, access, cache.clone(), life, verbosity, start);
     let server = Arc::new(server);
     server.note_listeners(&listeners, &udp);
     let listening = listeners.iter().find_map(Listener::tcp_address);

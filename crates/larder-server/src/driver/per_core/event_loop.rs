@@ -352,7 +352,7 @@ impl<E: Engine + 'static> EventLoop<E> {
             self.watching.push(index);
         }
         if client.connection.is_holding() {
-            client.connection.info.holdings.set_waker(&self.waker);
+            client.connection.info.memory.set_waker(&self.waker);
             if client.connection.is_shed() {
                 return self.close(index);
             }

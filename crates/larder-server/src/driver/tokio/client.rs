@@ -135,7 +135,7 @@ impl Client {
             return Poll::Ready(self.handle_alarm());
         }
         if self.connection.is_holding() {
-            self.connection.info.holdings.set_waker(cx.waker());
+            self.connection.info.memory.set_waker(cx.waker());
             if self.connection.is_shed() {
                 return Poll::Ready(false);
             }

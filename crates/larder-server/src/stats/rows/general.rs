@@ -139,7 +139,7 @@ pub(in crate::stats) const CONNECTIONS: &[Row] = &[
     Row::gauge(
         "read_buf_bytes",
         Server(|s| {
-            let tls = s.server.guards.tls.as_ref().map_or(0, |tls| tls.fixed());
+            let tls = s.server.access.tls.as_ref().map_or(0, |tls| tls.fixed());
             (s.server.connections.held() + tls).into()
         }),
         "Memory of all connections: incomplete requests, unsent output, reads of large values, and 3.5 KiB for each TLS \

@@ -10,10 +10,10 @@ use larder_support::tls::{KeyFormat, VerifyMode, Version};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-const TLS: Condition = Condition::new("under `-Z`", |s, _| s.server.guards.tls.is_some());
+const TLS: Condition = Condition::new("under `-Z`", |s, _| s.server.access.tls.is_some());
 const SESSION_CACHE: Condition =
     Condition::new("under `-Z` with `-o ssl_session_cache`", |s, _| {
-        s.server.guards.tls.is_some() && options(s).session_cache
+        s.server.access.tls.is_some() && options(s).session_cache
     });
 
 pub(in crate::stats) const GENERAL: &[Row] = &[
@@ -109,7 +109,7 @@ fn options<'s>(snapshot: &Snapshot<'s>) -> &'s options::Tls {
 
 /// Reads a value of TLS; 0 without `-Z`.
 fn tls(snapshot: &Snapshot<'_>, read: impl FnOnce(&Tls) -> Value) -> Value {
-    snapshot.server.guards.tls.as_deref().map_or(Value::Whole(0), read)
+    snapshot.server.access.tls.as_deref().map_or(Value::Whole(0), read)
 }
 
 fn load(count: &AtomicU64) -> Value {

@@ -6,11 +6,11 @@
 use crate::common::pages::{check_documentation, replaced, root};
 use larder_operations::{ClassCounters, Limits, ThreadCounters};
 use larder_server::log::verbosity::Verbosity;
-use larder_server::memory::memory_file::Start;
+use larder_server::memory::memory_file::StartState;
 use larder_server::memory::slab_classes;
 use larder_server::options::Options;
 use larder_server::process::life_cycle::LifeCycle;
-use larder_server::server::{Guards, Server};
+use larder_server::server::{AccessControl, Server};
 use larder_server::stats::{Kind, Metric, PAGES, Page, Row, metric_help, visit_metrics};
 use larder_session::Settings;
 use larder_store::segment;
@@ -166,9 +166,9 @@ fn server() -> Server {
         resp_databases: 1,
     };
     let (life, _) = LifeCycle::new().unwrap();
-    let (guards, verbosity) = (Guards::default(), Verbosity::start_log(0));
+    let (access, verbosity) = (AccessControl::default(), Verbosity::start_log(0));
     let cache = larder_store::erased::Cache::new(cache);
-    Server::new(options, settings, guards, cache, life, verbosity, Start::cold())
+    Server::new(options, settings, access, cache, life, verbosity, StartState::cold())
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use super::leader::{holds, member};
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
 use crate::splits::{Delivery, SAMPLER, any_delivery, any_stream, check, garbled_stream};
-use larder_session::{ForwardOutcome, Group, GroupMap, Session};
+use larder_session::{ForwardOutcome, GroupIndex, GroupMap, Session};
 use proptest::prelude::*;
 use std::cell::Cell;
 
@@ -21,12 +21,12 @@ struct ByLastByte {
 }
 
 impl GroupMap for ByLastByte {
-    fn group_of(&self, key: &[u8]) -> Group {
-        Group(u16::from(key.last().copied().unwrap_or_default()) % self.groups)
+    fn group_of(&self, key: &[u8]) -> GroupIndex {
+        GroupIndex(u16::from(key.last().copied().unwrap_or_default()) % self.groups)
     }
 
-    fn groups(&self) -> Vec<Group> {
-        (0..self.groups).map(Group).collect()
+    fn groups(&self) -> Vec<GroupIndex> {
+        (0..self.groups).map(GroupIndex).collect()
     }
 
     fn version(&self) -> u64 {

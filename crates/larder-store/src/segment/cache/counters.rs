@@ -110,11 +110,17 @@ impl HandleStats {
 
     /// Counts an item that was removed because it was no longer valid. `crawled` is true if
     /// maintenance found it.
-    pub(crate) fn reclaim(&self, class: usize, death: RemovalReason, fetched: bool, crawled: bool) {
+    pub(crate) fn reclaim(
+        &self,
+        class: usize,
+        reason: RemovalReason,
+        fetched: bool,
+        crawled: bool,
+    ) {
         let class = &self.classes[class];
         class.reclaimed.add(1);
-        class.reclaimed_flushed.add((death == RemovalReason::Flushed).into());
-        class.reclaimed_untagged.add((death == RemovalReason::Untagged).into());
+        class.reclaimed_flushed.add((reason == RemovalReason::Flushed).into());
+        class.reclaimed_untagged.add((reason == RemovalReason::Untagged).into());
         class.expired_unfetched.add((!fetched).into());
         class.crawler_reclaimed.add(crawled.into());
     }

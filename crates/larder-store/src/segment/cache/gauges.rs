@@ -10,7 +10,7 @@ use crate::{ClassGauges, Gauges};
 
 impl Shared {
     pub(crate) fn reset_counters(&self) {
-        self.members().iter().for_each(|member| member.stats.reset());
+        self.handle_list().iter().for_each(|handle_shared| handle_shared.stats.reset());
         self.departed.reset();
         self.mrc.reset();
         if let Some(flash) = &self.flash {
@@ -22,8 +22,8 @@ impl Shared {
         let (table, layout) = (self.table(), &self.table().layout);
         let slots = self.index.len() * buckets::BUCKET_SLOTS;
         let mut gauges = {
-            let members = self.members();
-            let present = members.iter().map(|member| &member.stats);
+            let handle_list = self.handle_list();
+            let present = handle_list.iter().map(|handle_shared| &handle_shared.stats);
             HandleStats::total(self.config.classes.count(), present.chain([&self.departed]))
         };
         for block in (0..layout.blocks).map(|number| Block::new(table, number)) {

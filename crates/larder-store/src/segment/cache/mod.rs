@@ -8,12 +8,12 @@
 //! | `retirement` | records that die, retired memory and its reuse, leases |
 //! | `memory_limit` | the limit, the budgets derived from it, and taking segments within it |
 //! | `shared` | the shared state: its parts, the list of handles, access to records and ghosts |
-//! | `member` | the part of a handle that others can access, and its writing state |
+//! | `handle_shared` | the part of a handle that others can access, and its writing state |
 //! | `counters` | the counters of a handle |
 //! | `config` | the configuration of a cache |
 //!
 //! # Invariants
-//! - The list of members is locked before the writing state of a member, and that before the
+//! - The list of handles is locked before the writing state of a handle, and that before the
 //!   allocator.
 //! - When a sealed segment is retired, all its bytes are counted as dead. A retired segment that
 //!   has leases is reused after the last one has ended.
@@ -22,7 +22,7 @@ pub(crate) mod config;
 pub(crate) mod counters;
 mod flush;
 mod gauges;
-pub(crate) mod member;
+pub(crate) mod handle_shared;
 mod memory_limit;
 mod retirement;
 mod setup;

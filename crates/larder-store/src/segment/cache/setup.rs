@@ -148,7 +148,7 @@ impl Shared {
             index,
             alloc: Mutex::new(alloc),
             growth: Mutex::new(()),
-            members: Mutex::default(),
+            handle_list: Mutex::default(),
             departed: HandleStats::new(config.classes.count()),
             epoch: Epoch::new(),
             handles: AtomicUsize::new(0),

@@ -2,7 +2,7 @@
 
 use super::config::Config;
 use super::counters::HandleStats;
-use super::member::Member;
+use super::handle_shared::HandleShared;
 use crate::eviction::{GhostEpoch, Ghosts};
 use crate::segment::flash::tier::Flash;
 use crate::segment::index::buckets::Index;
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) alloc: Mutex<Alloc>,
     /// Locked by the handle that grows the index or makes the table of tags.
     pub(crate) growth: Mutex<()>,
-    pub(crate) members: Mutex<Vec<Arc<Member>>>,
+    pub(crate) handle_list: Mutex<Vec<Arc<HandleShared>>>,
     /// The counters of dropped handles.
     pub(crate) departed: HandleStats,
     pub(crate) epoch: Epoch,
@@ -118,23 +118,23 @@ pub(crate) fn class_fingerprint(classes: &SizeClasses) -> u64 {
 }
 
 impl Shared {
-    /// Adds the member of a new handle, with a handle block of its own if one is free.
-    pub(crate) fn join(&self) -> Arc<Member> {
-        let (table, mut members) = (self.table(), self.members());
+    /// Adds the shared part of a new handle, with a handle block of its own if one is free.
+    pub(crate) fn join(&self) -> Arc<HandleShared> {
+        let (table, mut handle_list) = (self.table(), self.handle_list());
         let own = (0..table.layout.blocks - 1).find(|number| {
             let block = Block::new(table, *number);
-            members.iter().all(|member| member.block != block)
+            handle_list.iter().all(|handle_shared| handle_shared.block != block)
         });
         let number = own.unwrap_or(table.layout.blocks - 1);
         let block = Block::new(table, number);
         if block.is_shared() {
             table.header_page().uses.has_shared_block.store(1, Ordering::Relaxed);
         }
-        let member = Arc::new(Member::new(self.config.classes.count(), block));
-        members.push(Arc::clone(&member));
+        let handle_shared = Arc::new(HandleShared::new(self.config.classes.count(), block));
+        handle_list.push(Arc::clone(&handle_shared));
         self.handles.fetch_add(1, Ordering::Relaxed);
         table.header_page().uses.running.store(1, Ordering::Relaxed);
-        member
+        handle_shared
     }
 
     pub(crate) fn table(&self) -> &Table {
@@ -165,26 +165,26 @@ impl Shared {
         self.alloc.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn members(&self) -> MutexGuard<'_, Vec<Arc<Member>>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn handle_list(&self) -> MutexGuard<'_, Vec<Arc<HandleShared>>> {
+        self.handle_list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the member of a dropped handle, and adds its counters to `departed`.
-    pub(crate) fn depart(&self, member: &Arc<Member>) {
-        let mut members = self.members();
-        members.retain(|other| !Arc::ptr_eq(other, member));
+    /// Removes the shared part of a dropped handle, and adds its counters to `departed`.
+    pub(crate) fn depart(&self, handle_shared: &Arc<HandleShared>) {
+        let mut handle_list = self.handle_list();
+        handle_list.retain(|other| !Arc::ptr_eq(other, handle_shared));
         self.handles.fetch_sub(1, Ordering::Relaxed);
-        if members.is_empty() {
+        if handle_list.is_empty() {
             // The last handle was dropped, so the next process finds no unfinished change.
             self.table().header_page().uses.running.store(0, Ordering::Release);
         }
         // Under the lock of the list, so that totals count these counters exactly once.
-        self.departed.absorb(&member.stats);
+        self.departed.absorb(&handle_shared.stats);
     }
 
     /// The oldest epoch in which a handle may still be reading; see [`Epoch::oldest`].
     pub(crate) fn oldest_pin(&self) -> u64 {
-        self.epoch.oldest(self.members().iter().map(|member| &member.pin))
+        self.epoch.oldest(self.handle_list().iter().map(|handle_shared| &handle_shared.pin))
     }
 
     #[inline]
@@ -196,7 +196,7 @@ impl Shared {
     pub(crate) fn record<'p>(&'p self, slot: Slot, witness: Witness<'p>) -> Record<'p> {
         let record = Record::at(self.table(), slot.offset(), self.config.cas, witness);
         strict_assert!(
-            slot::tag(self.hash(record.key())) == slot.tag(),
+            slot::hash_prefix(self.hash(record.key())) == slot.hash_prefix(),
             "the index word and the item have the same key"
         );
         record
@@ -232,7 +232,7 @@ impl Shared {
     }
 
     /// Calls `f` for each handle.
-    pub(crate) fn for_each_member(&self, mut f: impl FnMut(&Member)) {
-        self.members().iter().for_each(|member| f(member));
+    pub(crate) fn for_each_handle(&self, mut f: impl FnMut(&HandleShared)) {
+        self.handle_list().iter().for_each(|handle_shared| f(handle_shared));
     }
 }

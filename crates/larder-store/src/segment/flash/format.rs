@@ -4,8 +4,9 @@
 //! by a checksum of one word and by padding to a multiple of the unit. It was part of a *write
 //! buffer* in memory, which was written as one *block*. Blocks follow each other in a page.
 //!
-//! The *place* of an item is its offset on the device in units; a unit is 8 bytes on devices of up
-//! to a TiB. Its *span* is a class of lengths: a read of the item reads the length of its span.
+//! The *flash offset* of an item is its offset on the device in units; a unit is 8 bytes on devices
+//! of up to a TiB. Its *span* is a class of lengths: a read of the item reads the length of its
+//! span.
 //!
 //! A large value, whose front is in segments of its own in memory, is written to separate blocks:
 //!
@@ -16,12 +17,12 @@
 //! └─────────────────────────────────────────┴──────────────────┴────────┘
 //!  1536 bytes, or a sector if that is longer
 //! ```
-//! A large item starts a block, so the lower bits of its place are not needed for its offset: they
-//! contain its length.
+//! A large item starts a block, so the lower bits of its flash offset are not needed for its
+//! offset: they contain its length.
 #![expect(clippy::cast_possible_truncation, reason = "offsets on flash have 64 bits")]
 
 use crate::FlashConfig;
-use crate::segment::index::slot::{LARGE_SPAN, PLACE_BITS, Slot};
+use crate::segment::index::slot::{FLASH_OFFSET_BITS, LARGE_SPAN, Slot};
 use crate::segment::item::header::{Header, State};
 use crate::segment::memory::header_page::FlashContent;
 use crate::segment::memory::layout::ITEM_HEAD_MAX;
@@ -97,8 +98,9 @@ impl Format {
     pub(crate) fn new(config: &FlashConfig, block_len: usize, cas: bool, id: u128) -> Self {
         let len = config.device.len();
         let page_shift = config.page_len.ilog2();
-        // The smallest unit, at least 8 bytes, with which places can address the whole device.
-        let unit_shift = len.div_ceil(1 << PLACE_BITS).next_power_of_two().ilog2().max(3);
+        // The smallest unit, at least 8 bytes, with which flash offsets can address the whole
+        // device.
+        let unit_shift = len.div_ceil(1 << FLASH_OFFSET_BITS).next_power_of_two().ilog2().max(3);
         let pages = (len >> page_shift) as usize;
         let head_len = HEAD_LEN_MIN.next_multiple_of(config.device.align());
         Self { unit_shift, page_shift, head_len, block_len, pages, cas, id }
@@ -127,27 +129,28 @@ impl Format {
         (u64::from(page) << self.page_shift) + u64::from(block) * self.block_len as u64
     }
 
-    pub(crate) fn place_of(&self, offset: u64) -> u64 {
+    /// The flash offset of an item at `offset` on the device.
+    pub(crate) fn flash_offset_of(&self, offset: u64) -> u64 {
         offset >> self.unit_shift
     }
 
     pub(crate) fn offset_of(&self, slot: Slot) -> u64 {
         let len_mask = if slot.span() == LARGE_SPAN { (1 << self.large_bits()) - 1 } else { 0 };
-        (slot.place() & !len_mask) << self.unit_shift
+        (slot.flash_offset() & !len_mask) << self.unit_shift
     }
 
-    /// The number of low bits of a place that are 0 at the start of a block.
+    /// The number of low bits of a flash offset that are 0 at the start of a block.
     fn large_bits(&self) -> u32 {
         self.block_len.ilog2().saturating_sub(self.unit_shift)
     }
 
-    /// log2 of the unit, in bytes, in which the place of a large item contains its length.
+    /// log2 of the unit, in bytes, in which the flash offset of a large item contains its length.
     fn large_shift(&self) -> u32 {
         self.page_shift.saturating_sub(self.large_bits()).max(self.head_len.ilog2())
     }
 
     /// The length in bytes that a large item with a value of `value_len` bytes takes on flash;
-    /// `None` if it does not fit a page or its length does not fit the place.
+    /// `None` if it does not fit a page or its length does not fit the flash offset.
     pub(crate) fn large_len(&self, value_len: usize) -> Option<usize> {
         let len = (self.head_len + value_len).next_multiple_of(1 << self.large_shift());
         let is_possible =
@@ -155,9 +158,9 @@ impl Format {
         is_possible.then_some(len)
     }
 
-    /// The place of a large item of `len` bytes that starts a block.
-    pub(crate) fn large_place(&self, offset: u64, len: usize) -> u64 {
-        self.place_of(offset) | (len >> self.large_shift()) as u64
+    /// The flash offset of a large item of `len` bytes that starts a block.
+    pub(crate) fn large_flash_offset(&self, offset: u64, len: usize) -> u64 {
+        self.flash_offset_of(offset) | (len >> self.large_shift()) as u64
     }
 
     /// The offset on the device of a large item's value, and its maximum length in bytes.
@@ -167,7 +170,7 @@ impl Format {
     }
 
     fn large_len_of(&self, slot: Slot) -> usize {
-        let steps = slot.place() & ((1 << self.large_bits()) - 1);
+        let steps = slot.flash_offset() & ((1 << self.large_bits()) - 1);
         (steps as usize) << self.large_shift()
     }
 
@@ -229,7 +232,7 @@ fn mix(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::index::slot::{Pattern, tag};
+    use crate::segment::index::slot::{Pattern, hash_prefix};
 
     #[test]
     fn a_span_contains_its_length() {
@@ -240,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_a_large_item_contains_its_offset_and_length() {
+    fn the_flash_offset_of_a_large_item_contains_its_offset_and_length() {
         for (unit_shift, page_shift, block_shift) in
             [(3, 24, 16), (3, 26, 20), (7, 26, 16), (3, 20, 14)]
         {
@@ -259,9 +262,9 @@ mod tests {
                     continue;
                 };
                 let offset = 3 << block_shift;
-                let pattern = Pattern::new(tag(u64::MAX), 0);
-                let place = format.large_place(offset, len);
-                let slot = Slot::new(pattern, 8, 0).on_flash(place, LARGE_SPAN);
+                let pattern = Pattern::new(hash_prefix(u64::MAX), 0);
+                let flash_offset = format.large_flash_offset(offset, len);
+                let slot = Slot::new(pattern, 8, 0).on_flash(flash_offset, LARGE_SPAN);
                 assert_eq!((format.offset_of(slot), format.counted_len(slot)), (offset, len));
                 let head = HEAD_LEN_MIN as u64;
                 assert_eq!(format.value_extent(slot), (offset + head, len - HEAD_LEN_MIN));

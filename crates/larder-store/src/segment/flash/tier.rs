@@ -47,7 +47,7 @@ pub(crate) struct Flash {
     /// The number of times that a read ended or a buffer was returned, each of which may make room
     /// for another read.
     openings: AtomicU64,
-    /// The current reads, by the places of their items.
+    /// The current reads, by the flash offsets of their items.
     reads: [Mutex<HashMap<u64, Weak<dyn ItemRead>>>; READ_MAPS],
     /// The number of pages that had been opened when a page was last chosen for rewriting.
     rewritten_at: AtomicU64,
@@ -283,19 +283,22 @@ impl Flash {
     /// Removes a read that ends from the reads that other requests may join.
     pub(crate) fn forget(&self, slot: Slot, read: *const ()) {
         let mut reads = lock(self.reads_of(slot));
-        if reads.get(&slot.place()).is_some_and(|other| std::ptr::addr_eq(other.as_ptr(), read)) {
-            reads.remove(&slot.place());
+        if reads
+            .get(&slot.flash_offset())
+            .is_some_and(|other| std::ptr::addr_eq(other.as_ptr(), read))
+        {
+            reads.remove(&slot.flash_offset());
         }
     }
 
     fn reads_of(&self, slot: Slot) -> &Mutex<HashMap<u64, Weak<dyn ItemRead>>> {
-        let number = slot.place().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
-        &self.reads[usize::try_from(number).expect("four bits") % READ_MAPS]
+        let number = slot.flash_offset().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
+        &self.reads[usize::try_from(number).expect("four bits fit usize") % READ_MAPS]
     }
 
     /// The current read of the same item; `None` if there is none.
     pub(crate) fn known_read(&self, slot: Slot) -> Option<Arc<dyn ItemRead>> {
-        lock(self.reads_of(slot)).get(&slot.place()).and_then(Weak::upgrade)
+        lock(self.reads_of(slot)).get(&slot.flash_offset()).and_then(Weak::upgrade)
     }
 
     /// Lets other requests join a read, and returns `None`. If they can already join another read
@@ -303,9 +306,9 @@ impl Flash {
     pub(crate) fn note_read(&self, read: &Arc<dyn ItemRead>) -> Option<Arc<dyn ItemRead>> {
         let slot = read.slot();
         let mut reads = lock(self.reads_of(slot));
-        let other = reads.get(&slot.place()).and_then(Weak::upgrade);
+        let other = reads.get(&slot.flash_offset()).and_then(Weak::upgrade);
         if other.as_ref().is_none_or(|other| !other.can_be_joined()) {
-            reads.insert(slot.place(), Arc::downgrade(read));
+            reads.insert(slot.flash_offset(), Arc::downgrade(read));
             drop(reads);
             return None;
         }

@@ -277,10 +277,10 @@ impl ItemRead for Read {
         let (Some(flash), Some(large)) = (&self.shared.flash, &self.large) else { return };
         let openings = flash.openings();
         while reader.under_way() < flash.depth
-            && let Some(place) = large.begin_next(self.shared.table())
+            && let Some(extent) = large.begin_next(self.shared.table())
         {
             flash.counts.reading.add(1);
-            let begun = reader.begin(Arc::new(Piece { read: Arc::clone(&self), place }));
+            let begun = reader.begin(Arc::new(Piece { read: Arc::clone(&self), extent }));
             assert!(begun.is_ok(), "`has_room` was checked before");
         }
         if large.is_stalled()
@@ -371,7 +371,7 @@ impl ItemRead for Read {
 // which the reader prevents until it has called `finish`.
 unsafe impl Target for Read {
     fn parameters(&self) -> ReadParameters {
-        let into = self.shared.table().region.place(self.buffer.offset, self.len);
+        let into = self.shared.table().region.pointer_to(self.buffer.offset, self.len);
         ReadParameters { offset: self.start, into, len: self.len }
     }
 
@@ -384,19 +384,19 @@ unsafe impl Target for Read {
 /// is read to, and its length, all in bytes.
 struct Piece {
     read: Arc<Read>,
-    place: (u64, usize, usize),
+    extent: (u64, usize, usize),
 }
 
 // SAFETY: the segment belongs to the value of the read, which keeps it until all of its reads have
 // ended. This piece keeps the read.
 unsafe impl Target for Piece {
     fn parameters(&self) -> ReadParameters {
-        let (offset, at, len) = self.place;
-        ReadParameters { offset, into: self.read.shared.table().region.place(at, len), len }
+        let (offset, at, len) = self.extent;
+        ReadParameters { offset, into: self.read.shared.table().region.pointer_to(at, len), len }
     }
 
     fn finish(self: Arc<Self>, result: io::Result<()>) {
-        self.read.end_part(result, self.place.2);
+        self.read.end_part(result, self.extent.2);
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{HashedKey, Now};
 use std::sync::Arc;
 
 /// The result of an update's search for a key on flash.
-pub(crate) enum OnFlash<'i> {
+pub(crate) enum UpdateSearch<'i> {
     Nothing,
     /// The update must read the item first.
     Pending,
@@ -57,7 +57,7 @@ impl Handle {
     #[cold]
     #[inline(never)]
     pub(crate) fn recache(&mut self, hash: u64, slot: Slot) {
-        let Some(read) = self.fetching.find(slot).map(Arc::clone) else { return };
+        let Some(read) = self.batch_reads.find(slot).map(Arc::clone) else { return };
         self.evacuate_before_write();
         self.copy_to_memory(hash, &*read);
         self.evacuate_after_write();
@@ -82,7 +82,8 @@ impl Handle {
         }
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
-        let Some(place) = stripe.on_flash().find(|place| place.slot.is_same_item(read.slot()))
+        let Some(locked_slot) =
+            stripe.on_flash().find(|locked_slot| locked_slot.slot.is_same_item(read.slot()))
         else {
             return;
         };
@@ -94,10 +95,10 @@ impl Handle {
         if let Some(offset) = writer.write(&shared, kind, &copy) {
             shared.table().set_chain_owner(copy.chain.map(|chain| chain.first), offset);
             if let Some(flash) = shared.flash.as_ref().filter(|_| copy.flash_copy.is_some()) {
-                let page = Page::new(shared.table(), flash.format.page_of(place.slot));
+                let page = Page::new(shared.table(), flash.format.page_of(locked_slot.slot));
                 page.copies().fetch_add(1, Ordering::Relaxed);
             }
-            stripe.replace(&place, offset, 0);
+            stripe.replace(&locked_slot, offset, 0);
             if copy.chain.is_some() {
                 writer.count_chain(&shared, offset, shared.chain_segments_of(&record));
                 read.give_value_away();
@@ -105,7 +106,7 @@ impl Handle {
             if let Some(flash) = &shared.flash {
                 flash.counts.recached.add(1);
             }
-            writer.count_back_in_memory(&shared, place.slot, &record);
+            writer.count_back_in_memory(&shared, locked_slot.slot, &record);
         }
     }
 }
@@ -119,22 +120,25 @@ impl Writer<'_> {
         stripe: &LockedStripe<'i, Table>,
         key: HashedKey<'_>,
         is_shown: bool,
-    ) -> OnFlash<'i> {
-        let Some(flash) = &shared.flash else { return OnFlash::Nothing };
-        let mut found = OnFlash::Nothing;
-        for place in stripe.on_flash() {
+    ) -> UpdateSearch<'i> {
+        let Some(flash) = &shared.flash else { return UpdateSearch::Nothing };
+        let mut found = UpdateSearch::Nothing;
+        for locked_slot in stripe.on_flash() {
             if !is_shown {
-                return OnFlash::Unread;
+                return UpdateSearch::Unread;
             }
-            match find(self.delivered, place.slot) {
+            match find(self.delivered, locked_slot.slot) {
                 Some(read) if shared.record_in_buffer(&**read).key() == key.bytes => {
                     let has_value = read.has_value();
-                    let item = || OnFlash::Item(place, Arc::clone(read));
-                    return if has_value { item() } else { OnFlash::NoRoom };
+                    let item = || UpdateSearch::Item(locked_slot, Arc::clone(read));
+                    return if has_value { item() } else { UpdateSearch::NoRoom };
                 }
                 Some(_) => (),
-                None if flash.readable(shared.table(), place.slot, self.now.secs).is_some() => {
-                    found = OnFlash::Pending;
+                None if flash
+                    .readable(shared.table(), locked_slot.slot, self.now.secs)
+                    .is_some() =>
+                {
+                    found = UpdateSearch::Pending;
                 }
                 None => (),
             }
@@ -147,9 +151,9 @@ impl Writer<'_> {
     /// full, an item with a later expiry may be written there.
     pub(crate) fn remove_unreadable(&mut self, shared: &Shared, stripe: &LockedStripe<'_, Table>) {
         let Some(flash) = shared.flash.as_ref().filter(|flash| !flash.is_off()) else { return };
-        for place in stripe.on_flash() {
-            if flash.readable(shared.table(), place.slot, self.now.secs).is_none() {
-                self.remove_from_flash(shared, stripe, &place);
+        for locked_slot in stripe.on_flash() {
+            if flash.readable(shared.table(), locked_slot.slot, self.now.secs).is_none() {
+                self.remove_from_flash(shared, stripe, &locked_slot);
             }
         }
     }
@@ -160,13 +164,13 @@ impl Writer<'_> {
         let Some(flash) = &shared.flash else { return };
         let bytes = flash.format.counted_len(slot);
         Page::new(shared.table(), flash.format.page_of(slot)).remove(bytes);
-        self.member.block.remove_item(shared.table(), 0, bytes);
+        self.handle_shared.block.remove_item(shared.table(), 0, bytes);
     }
 
     /// Counts an item that was copied back to memory from flash.
     pub(crate) fn count_back_in_memory(&self, shared: &Shared, slot: Slot, record: &Record<'_>) {
         let (class, footprint) = shared.class_of(record);
-        self.member.block.add_item(shared.table(), class, footprint);
+        self.handle_shared.block.add_item(shared.table(), class, footprint);
         self.count_off_flash(shared, slot);
     }
 
@@ -175,20 +179,20 @@ impl Writer<'_> {
         &mut self,
         shared: &Shared,
         stripe: &LockedStripe<'_, Table>,
-        place: &LockedSlot<'_>,
+        locked_slot: &LockedSlot<'_>,
     ) {
-        stripe.remove(place);
+        stripe.remove(locked_slot);
         self.writing.slots -= 1;
-        self.count_off_flash(shared, place.slot);
+        self.count_off_flash(shared, locked_slot.slot);
     }
 
     /// Removes the index word of an item on flash. Returns false if it does not exist any more.
     pub(crate) fn remove_word(&mut self, shared: &Shared, hash: u64, slot: Slot) -> bool {
         let stripe = shared.index.lock(hash);
-        let place = stripe.on_flash().find(|place| place.slot.is_same_item(slot));
-        let is_there = place.is_some();
-        if let Some(place) = place {
-            self.remove_from_flash(shared, &stripe, &place);
+        let locked_slot = stripe.on_flash().find(|locked_slot| locked_slot.slot.is_same_item(slot));
+        let is_there = locked_slot.is_some();
+        if let Some(locked_slot) = locked_slot {
+            self.remove_from_flash(shared, &stripe, &locked_slot);
         }
         is_there
     }

@@ -50,8 +50,8 @@ impl Handle {
                 if slot.is_on_flash() && flash.readable(shared.table(), slot, now.secs).is_some() {
                     // Four are enough: words of other keys match only if they agree in all bits
                     // that words keep.
-                    if let Some(place) = places.next() {
-                        *place = Some(slot);
+                    if let Some(free) = places.next() {
+                        *free = Some(slot);
                     }
                 }
                 None
@@ -59,7 +59,7 @@ impl Handle {
         });
         let mut begun = ReadStart::NotNeeded;
         for slot in wanted.into_iter().flatten() {
-            if self.fetching.find(slot).is_some() {
+            if self.batch_reads.find(slot).is_some() {
                 continue;
             }
             match self.begin_read((hash, slot), Purpose { is_read_ahead, is_walk: false }, waker) {
@@ -93,7 +93,7 @@ impl Handle {
         };
         let openings = flash.openings();
         // A read-ahead must not take resources that waiting requests need first.
-        let is_refused = is_read_ahead && flash.has_waiters() || !self.fetching.has_room(flash);
+        let is_refused = is_read_ahead && flash.has_waiters() || !self.batch_reads.has_room(flash);
         let extent = flash.format.extent(slot, flash.device.align());
         let len = usize::try_from(extent.1 - extent.0).expect("an item fits a segment");
         let large = (slot.span() == LARGE_SPAN && !is_refused)
@@ -139,7 +139,7 @@ impl Handle {
         flash.counts.reading.add(1);
         flash.counts.reads.add(1);
         flash.counts.reads_before.add(is_walk.into());
-        let reader = self.fetching.reader(flash);
+        let reader = self.batch_reads.reader(flash);
         let begun = reader.begin(read);
         assert!(begun.is_ok(), "`has_room` was checked before");
         Arc::clone(&own).begin_more(reader);
@@ -182,17 +182,17 @@ impl Handle {
     /// Makes lookups find the item of a finished read until the batch ends. Removes the index word
     /// of an item that could not be read. If the read is in progress, starts further reads of its
     /// large value.
-    pub(crate) fn deliver_item(&mut self, fetch: &PendingRead) -> Delivery {
-        let read = &fetch.0;
+    pub(crate) fn deliver_item(&mut self, read: &PendingRead) -> Delivery {
+        let read = &read.0;
         match read.ask() {
             ReadState::InProgress => {
                 if let Some(flash) = &self.shared.flash {
-                    Arc::clone(read).begin_more(self.fetching.reader(flash));
+                    Arc::clone(read).begin_more(self.batch_reads.reader(flash));
                 }
                 return Delivery::InProgress;
             }
-            ReadState::Whole if self.fetching.find(read.slot()).is_some() => read.leave(),
-            ReadState::Whole => self.fetching.delivered.push(Arc::clone(read)),
+            ReadState::Whole if self.batch_reads.find(read.slot()).is_some() => read.leave(),
+            ReadState::Whole => self.batch_reads.delivered.push(Arc::clone(read)),
             // The caller repeats the request, which reads the item again.
             ReadState::Aborted => return Delivery::Gone,
             ReadState::Failed => {

@@ -38,7 +38,7 @@ pub(crate) struct WalkReads {
 /// An item that a walk has yet to show.
 #[derive(Debug)]
 struct WalkItem {
-    /// A hash with the tag and the buckets of the item's key.
+    /// A hash with the prefix and the buckets of the item's key.
     hash: u64,
     /// The index word that was found.
     slot: Slot,
@@ -109,7 +109,7 @@ impl Handle {
             let asked = read.ask();
             if asked == ReadState::InProgress {
                 if let Some(flash) = &self.shared.flash {
-                    read.begin_more(self.fetching.reader(flash));
+                    read.begin_more(self.batch_reads.reader(flash));
                 }
                 at += 1;
                 continue;
@@ -193,13 +193,13 @@ impl Handle {
             }
         }
         if will_be_woken {
-            self.fetching.submit();
+            self.batch_reads.submit();
         }
         will_be_woken
     }
 
     /// Whether a walk may start another read.
     fn leaves_room(&mut self, flash: &Flash) -> bool {
-        !flash.has_waiters() && self.fetching.reader(flash).under_way() < flash.depth / 2
+        !flash.has_waiters() && self.batch_reads.reader(flash).under_way() < flash.depth / 2
     }
 }

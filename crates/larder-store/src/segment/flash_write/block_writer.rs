@@ -222,7 +222,7 @@ impl Handle {
             // A zero word, at which a later read of the block ends.
             table.region.word(end).store(0, Ordering::Relaxed);
         }
-        let from = table.region.place(start, len);
+        let from = table.region.pointer_to(start, len);
         // SAFETY: the range is in the region, all of which is initialised. Other threads change
         // only headers in it, through atomics.
         let result = unsafe { flash.device.write(offset, from, len) };
@@ -296,28 +296,30 @@ impl Handle {
             }
             let (_, mut writer) = self.writer();
             let stripe = shared.index.lock(hash);
-            let Some(place) = stripe.find(|slot| slot.offset() == at) else { continue };
+            let Some(locked_slot) = stripe.find(|slot| slot.offset() == at) else { continue };
             let record = Record::at(table, at, cas, Witness::locked(&stripe));
             let whole = AbortOnUnwind;
             if !liveness(shared, &record, writer.now).is_live() {
                 writer.count_reclaimed(shared, &record, false);
-                writer.remove(shared, &stripe, &place, &record);
+                writer.remove(shared, &stripe, &locked_slot, &record);
             } else if let Some(written) = written {
                 let offset = written.offset + (at - start) as u64;
                 let large_len =
                     record.chain().and_then(|_| flash.format.large_len(record.value_len()));
                 let (on_flash, span) = match large_len {
-                    Some(len) => (flash.format.large_place(offset, len), LARGE_SPAN),
-                    None => (flash.format.place_of(offset), span_of(flash.format.len_of(header))),
+                    Some(len) => (flash.format.large_flash_offset(offset, len), LARGE_SPAN),
+                    None => {
+                        (flash.format.flash_offset_of(offset), span_of(flash.format.len_of(header)))
+                    }
                 };
-                let slot = place.slot.on_flash(on_flash, span);
-                writer.move_to_flash(shared, &stripe, &place, slot, &record);
+                let slot = locked_slot.slot.on_flash(on_flash, span);
+                writer.move_to_flash(shared, &stripe, &locked_slot, slot, &record);
                 if large_len.is_some() {
                     shared.mark_dead(&record, false);
                 }
                 flash.counts.objects_written.add(1);
             } else {
-                writer.evict(shared, &stripe, &place, &record, hash);
+                writer.evict(shared, &stripe, &locked_slot, &record, hash);
                 evicted += 1;
             }
             std::mem::forget(whole);

@@ -37,17 +37,19 @@ impl Writer<'_> {
         &mut self,
         shared: &Shared,
         stripe: &LockedStripe<'_, Table>,
-        place: &LockedSlot<'_>,
+        locked_slot: &LockedSlot<'_>,
         record: &Record<'_>,
     ) -> bool {
-        let Some((slot, page)) = shared.copy_on_flash(place.slot, record) else { return false };
+        let Some((slot, page)) = shared.copy_on_flash(locked_slot.slot, record) else {
+            return false;
+        };
         // As for a read: either this thread sees that the page is being emptied, or the thread that
         // empties the page waits for this thread, and then removes the index word, too.
         page.reads().fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
-        let is_there = shared.has_copy_on_flash(place.slot, record);
+        let is_there = shared.has_copy_on_flash(locked_slot.slot, record);
         if is_there {
-            self.move_to_flash(shared, stripe, place, slot, record);
+            self.move_to_flash(shared, stripe, locked_slot, slot, record);
             page.copies().fetch_sub(1, Ordering::Relaxed);
             if let Some(flash) = &shared.flash {
                 flash.counts.returned.add(1);
@@ -63,17 +65,17 @@ impl Writer<'_> {
         &self,
         shared: &Shared,
         stripe: &LockedStripe<'_, Table>,
-        place: &LockedSlot<'_>,
+        locked_slot: &LockedSlot<'_>,
         slot: Slot,
         record: &Record<'_>,
     ) {
         let Some(flash) = &shared.flash else { return };
-        let (table, block) = (shared.table(), self.member.block);
+        let (table, block) = (shared.table(), self.handle_shared.block);
         let (class, footprint) = shared.class_of(record);
         let bytes = flash.format.counted_len(slot);
         // Count first: a thread that finds the index word must find a page with items.
         Page::new(table, flash.format.page_of(slot)).add(bytes, record.expiry());
-        stripe.move_to_flash(place, slot);
+        stripe.move_to_flash(locked_slot, slot);
         block.remove_item(table, class, footprint);
         block.add_item(table, 0, bytes);
     }

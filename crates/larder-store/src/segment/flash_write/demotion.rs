@@ -160,22 +160,22 @@ impl Handle {
 }
 
 impl Writer<'_> {
-    /// Demotes the item whose index word is `place`: copies it to the write buffer of its bucket. A
-    /// large item keeps its chain, and its buffer is queued. Returns false if there is no room, or
-    /// if a flush has taken effect since the buffer was opened.
+    /// Demotes the item whose index word is `locked_slot`: copies it to the write buffer of its
+    /// bucket. A large item keeps its chain, and its buffer is queued. Returns false if there is no
+    /// room, or if a flush has taken effect since the buffer was opened.
     pub(crate) fn demote(
         &mut self,
         shared: &Arc<Shared>,
         stripe: &LockedStripe<'_, Table>,
-        place: &LockedSlot<'_>,
+        locked_slot: &LockedSlot<'_>,
         record: &Record<'_>,
         bucket: usize,
     ) -> bool {
         let copy = NewRecord { flash_copy: None, ..NewRecord::copy_of(record) };
         let Some(offset) = self.copy_to_write_buffer(shared, &copy, bucket) else { return false };
         shared.table().set_chain_owner(copy.chain.map(|chain| chain.first), offset);
-        let freq = if place.slot.is_on_flash() { 0 } else { place.freq() };
-        stripe.replace(place, offset, freq);
+        let freq = if locked_slot.slot.is_on_flash() { 0 } else { locked_slot.freq() };
+        stripe.replace(locked_slot, offset, freq);
         if copy.chain.is_some()
             && let Some(mut open) = self.writing.write_buffers[LARGE_BUCKET].take()
         {

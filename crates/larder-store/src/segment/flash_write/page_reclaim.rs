@@ -239,7 +239,7 @@ impl Handle {
         let start = table.layout.start(segment);
         let len = flash.format.block_len;
         let offset = flash.format.block_offset(emptying.page, block);
-        let into = table.region.place(start, len);
+        let into = table.region.pointer_to(start, len);
         // SAFETY: the range is the block segment, which belongs only to this thread.
         if unsafe { flash.device.read(offset, into, len) }.is_err() {
             flash.note_error(table, None);
@@ -268,8 +268,8 @@ impl Handle {
             if is_large {
                 return self.keep_large(shared, flash, emptying, item, origin);
             }
-            let place = flash.format.place_of(origin.offset);
-            self.keep_item(shared, flash, emptying, item, (place, 0));
+            let flash_offset = flash.format.flash_offset_of(origin.offset);
+            self.keep_item(shared, flash, emptying, item, (flash_offset, 0));
             at += flash.format.len_of(header);
         }
         1
@@ -290,8 +290,8 @@ impl Handle {
         let value_len = record.value_len();
         let Some(len) = flash.format.large_len(value_len) else { return 1 };
         let blocks = u32::try_from(len.div_ceil(flash.format.block_len)).unwrap_or(1);
-        let place = flash.format.large_place(origin.offset, len);
-        if !self.is_kept(shared, flash, emptying, &record, place) {
+        let flash_offset = flash.format.large_flash_offset(origin.offset, len);
+        if !self.is_kept(shared, flash, emptying, &record, flash_offset) {
             return blocks;
         }
         let sum = table.region.word(at + record.len()).load(Ordering::Relaxed);
@@ -300,7 +300,13 @@ impl Handle {
         let Some(upload) = read else { return blocks };
         let Some(first) = upload.link_all() else { return blocks };
         record.set_chain(first);
-        if self.keep_item(shared, flash, emptying, (segment, at), (place, upload.segments.len())) {
+        if self.keep_item(
+            shared,
+            flash,
+            emptying,
+            (segment, at),
+            (flash_offset, upload.segments.len()),
+        ) {
             upload.release_all();
         }
         blocks
@@ -322,7 +328,7 @@ impl Handle {
         for (i, segment) in upload.segments.iter().enumerate() {
             let at = i * table.layout.segment_len;
             let len = (len - at).min(table.layout.segment_len).next_multiple_of(align);
-            let into = table.region.place(table.layout.start(*segment), len);
+            let into = table.region.pointer_to(table.layout.start(*segment), len);
             // SAFETY: the segment belongs to the upload, which no other thread knows.
             if unsafe { flash.device.read(offset + at as u64, into, len) }.is_err() {
                 flash.note_error(table, None);
@@ -333,19 +339,20 @@ impl Handle {
         (pieces.fold(0, add_piece) == sum).then_some(upload)
     }
 
-    /// Whether to keep the item at `place`: its index word still exists, the reason for emptying
-    /// the page and the budget allow it, and it is neither expired nor invalidated by a tag.
+    /// Whether to keep the item at `flash_offset`: its index word still exists, the reason for
+    /// emptying the page and the budget allow it, and it is neither expired nor invalidated by a
+    /// tag.
     fn is_kept(
         &self,
         shared: &Shared,
         flash: &Flash,
         emptying: &PageReclaim,
         record: &Record<'_>,
-        place: u64,
+        flash_offset: u64,
     ) -> bool {
         let hash = shared.hash(record.key());
         let known = shared.index.lookup_in_any_tier(hash, |_, slot| {
-            (slot.is_on_flash() && slot.place() == place).then_some(slot)
+            (slot.is_on_flash() && slot.flash_offset() == flash_offset).then_some(slot)
         });
         known.is_some_and(|slot| {
             let is_unread_kept = matches!(emptying.reason, Reason::Compact { unread: true });
@@ -363,11 +370,11 @@ impl Handle {
         flash: &Flash,
         emptying: &mut PageReclaim,
         (segment, at): (&OwnedSegment, usize),
-        (place, chained): (u64, usize),
+        (flash_offset, chained): (u64, usize),
     ) -> bool {
         let (table, cas) = (shared.table(), shared.config.cas);
         let record = Record::at(table, at, cas, Witness::owner(segment));
-        if !self.is_kept(shared, flash, emptying, &record, place) {
+        if !self.is_kept(shared, flash, emptying, &record, flash_offset) {
             return false;
         }
         let left = record.expiry().left(self.now);
@@ -384,7 +391,7 @@ impl Handle {
         let hash = shared.hash(record.key());
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
-        let is_its = |slot: Slot| slot.is_on_flash() && slot.place() == place;
+        let is_its = |slot: Slot| slot.is_on_flash() && slot.flash_offset() == flash_offset;
         let Some(found) = stripe.on_flash().find(|found| is_its(found.slot)) else { return false };
         if emptying.sequence < shared.flush_floor() {
             return false;
@@ -438,9 +445,9 @@ impl Handle {
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(bucket as u64);
         let mut removed = 0;
-        for place in stripe.words_of(bucket).filter(|place| is_wanted(place.slot)) {
-            let bytes = flash.format.counted_len(place.slot) as u64;
-            writer.remove_from_flash(shared, &stripe, &place);
+        for found in stripe.words_of(bucket).filter(|found| is_wanted(found.slot)) {
+            let bytes = flash.format.counted_len(found.slot) as u64;
+            writer.remove_from_flash(shared, &stripe, &found);
             flash.counts.objects_evicted.add(1);
             flash.counts.bytes_evicted.add(bytes);
             removed += 1;

@@ -2,7 +2,7 @@
 
 use super::batch_reads::BatchReads;
 use crate::engine::Liveness;
-use crate::segment::cache::member::{Member, PinOwner, WriteState};
+use crate::segment::cache::handle_shared::{HandleShared, PinOwner, WriteState};
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::pending_read::ItemRead;
 use crate::segment::index::slot::Pattern;
@@ -21,10 +21,10 @@ use std::sync::Arc;
 pub struct Handle {
     pub(crate) shared: Arc<Shared>,
     pub(crate) pin: Pin<PinOwner>,
-    pub(crate) member: Arc<Member>,
+    pub(crate) handle_shared: Arc<HandleShared>,
     pub(crate) now: Now,
     /// The writing state during writes, at most from the first write of a batch to the batch's end;
-    /// `None` while the [`Member`] has it.
+    /// `None` while the [`HandleShared`] has it.
     pub(crate) writing: Option<Box<WriteState>>,
     /// The progress of the search for expired items.
     pub(crate) crawl: Crawl,
@@ -40,7 +40,7 @@ pub struct Handle {
     /// Whether all lookups of the batch were announced: the next announcement starts another batch.
     pub(crate) hinted: bool,
     pub(crate) sampler: Sampler,
-    pub(crate) fetching: BatchReads,
+    pub(crate) batch_reads: BatchReads,
     /// Whether the handle belongs to a thread of the flash tier.
     pub(crate) is_of_flash: bool,
 }
@@ -51,7 +51,8 @@ pub(crate) struct Hint {
     pub(crate) hash: u64,
     pub(crate) patterns: [Pattern; 2],
     pub(crate) buckets: [usize; 2],
-    /// An index word with the key's tag; `None` if there was none, or before the prefetch of items.
+    /// An index word with the key's hash prefix; `None` if there was none, or before the prefetch
+    /// of items.
     pub(crate) word: Option<NonZeroUsize>,
 }
 
@@ -82,11 +83,11 @@ pub(crate) struct SegmentWalk {
 
 impl Handle {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let member = shared.join();
+        let handle_shared = shared.join();
         Self {
             shared,
-            pin: Pin::new(PinOwner(Arc::clone(&member))),
-            member,
+            pin: Pin::new(PinOwner(Arc::clone(&handle_shared))),
+            handle_shared,
             now: Now::default(),
             writing: None,
             crawl: Crawl::default(),
@@ -96,7 +97,7 @@ impl Handle {
             next_hint: 0,
             hinted: false,
             sampler: Sampler::default(),
-            fetching: BatchReads::default(),
+            batch_reads: BatchReads::default(),
             is_of_flash: false,
         }
     }
@@ -115,7 +116,7 @@ impl Handle {
         f: impl FnOnce(&Arc<Shared>, Pinned<'_>, Now, &[Arc<dyn ItemRead>]) -> R,
     ) -> R {
         let reading = self.pin.read(&self.shared.epoch);
-        f(&self.shared, reading.witness(), self.now, &self.fetching.delivered)
+        f(&self.shared, reading.witness(), self.now, &self.batch_reads.delivered)
     }
 }
 
@@ -161,7 +162,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.value_builder = None;
         self.abandon_walk();
-        let mut writing = self.writing.take().unwrap_or_else(|| self.member.take_writing());
+        let mut writing = self.writing.take().unwrap_or_else(|| self.handle_shared.take_writing());
         if let Some(evacuation) = writing.evacuation.take() {
             self.shared.put_back(&evacuation);
         }
@@ -172,8 +173,8 @@ impl Drop for Handle {
             self.shared.queue_write(&open);
         }
         // Waits for the reads to end, because the device may write to their buffers until then.
-        self.fetching = BatchReads::default();
-        self.shared.depart(&self.member);
+        self.batch_reads = BatchReads::default();
+        self.shared.depart(&self.handle_shared);
         if !self.is_of_flash {
             self.shared.stop_flash_if_last();
         }

@@ -5,24 +5,27 @@
 //! the key, and `rehash`, which reads and hashes an item's key again. The index calls `rehash` only
 //! after it has grown more than 64-fold, and to report the move of an item in memory to a walk.
 //!
-//! **Homes.** A home is a number of 32 bits. Its lowest bits, as many as the number of buckets
-//! requires, choose the bucket. A key's first home is the low half of its hash. Its second home is
-//! the first with bits flipped that depend only on its tag, so that either home and the tag
-//! determine the other home. A word keeps six bits of its bucket's home; the bucket's number gives
-//! the bits below them.
+//! **Bucket hashes.** A bucket hash is a number of 32 bits. Its lowest bits, as many as the number
+//! of buckets requires, choose the bucket. A key's first bucket hash is the low half of its hash.
+//! Its second bucket hash is the first with bits flipped that depend only on its hash prefix, so
+//! that either bucket hash and the hash prefix determine the other bucket hash. A word keeps six
+//! bits of the bucket hash of its bucket; the bucket's number gives the bits below them.
 //!
-//! **Stripes.** The low bits of a home choose its stripe, and both homes of a key share these bits.
-//! So one lock covers all buckets that a writer of the key can change, at every size of the index,
-//! and a split locks only the stripe of the bucket that it splits.
+//! **Stripes.** The low bits of a bucket hash choose its stripe, and both bucket hashes of a key
+//! share these bits. So one lock covers all buckets that a writer of the key can change, at every
+//! size of the index, and a split locks only the stripe of the bucket that it splits.
 //!
 //! **Readers** take no lock. A word is published with one store. A move stores the word in its new
 //! slot, raises the stripe's version, and then clears the old slot. A reader that found the word in
 //! neither slot sees that the version changed and looks again. A walk reads each bucket once;
 //! `moved_items` reports the items that move behind it.
-#![expect(clippy::cast_possible_truncation, reason = "homes and bucket numbers have 32 bits")]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "bucket hashes and bucket numbers have 32 bits"
+)]
 
 use super::moved_items::{WalkId, Walks};
-use super::slot::{FREQ_MAX, GROWTH_BITS, Pattern, Slot, tag};
+use super::slot::{FREQ_MAX, GROWTH_BITS, Pattern, Slot, hash_prefix};
 use crate::segment::sync::{AtomicU32, AtomicU64, Ordering, fence, wait_a_little};
 use std::collections::HashSet;
 
@@ -57,9 +60,9 @@ pub(crate) struct Index<B> {
     pub(crate) buckets: B,
     /// The walks to which moves are reported.
     pub(crate) walks: Walks,
-    /// The bits of a home that choose its stripe.
+    /// The bits of a bucket hash that choose its stripe.
     stripe_mask: u32,
-    /// log2 of the first number of buckets: the lowest bit of a home that words keep.
+    /// log2 of the first number of buckets: the lowest bit of a bucket hash that words keep.
     growth_shift: u32,
 }
 
@@ -116,13 +119,16 @@ impl<B: Buckets> Index<B> {
 
     /// Like [`Index::retain`], but also clears words that are in a wrong bucket, if the index has
     /// few enough buckets to tell this without keys.
-    pub(crate) fn retain_at_home<'i>(&'i self, mut f: impl FnMut(&'i AtomicU64, Slot) -> bool) {
+    pub(crate) fn retain_in_own_bucket<'i>(
+        &'i self,
+        mut f: impl FnMut(&'i AtomicU64, Slot) -> bool,
+    ) {
         let len = self.len();
         let is_known = len as u64 <= 1 << (self.growth_shift + GROWTH_BITS);
         for bucket in 0..len {
             self.retain_in(bucket, &mut |word, slot| {
-                let home = || self.home_of(bucket, slot, [len; 2], &|_| 0);
-                (!is_known || fold(home(), len) == bucket) && f(word, slot)
+                let bucket_hash = || self.bucket_hash_of(bucket, slot, [len; 2], &|_| 0);
+                (!is_known || fold(bucket_hash(), len) == bucket) && f(word, slot)
             });
         }
     }
@@ -157,7 +163,7 @@ impl<B: Buckets> Index<B> {
             for bucket in (number..len).step_by(self.stripes()) {
                 self.retain_in(bucket, &mut |_, slot| {
                     is_valid(slot)
-                        && fold(self.home_of(bucket, slot, [len; 2], &rehash), len) == bucket
+                        && fold(self.bucket_hash_of(bucket, slot, [len; 2], &rehash), len) == bucket
                         && found.insert((slot.is_on_flash(), slot.offset()))
                 });
             }
@@ -198,27 +204,28 @@ impl<B: Buckets> Index<B> {
     }
 
     #[inline]
-    fn other_home(&self, home: u32, tag: u16) -> u32 {
-        home ^ flip(tag, self.stripe_mask)
+    fn other_bucket_hash(&self, bucket_hash: u32, hash_prefix: u16) -> u32 {
+        bucket_hash ^ flip(hash_prefix, self.stripe_mask)
     }
 
     #[inline]
-    fn homes(&self, hash: u64) -> [u32; 2] {
-        [hash as u32, self.other_home(hash as u32, tag(hash))]
+    fn bucket_hashes(&self, hash: u64) -> [u32; 2] {
+        [hash as u32, self.other_bucket_hash(hash as u32, hash_prefix(hash))]
     }
 
     #[inline]
-    fn growth(&self, home: u32) -> u8 {
-        (u64::from(home) >> self.growth_shift) as u8 & ((1 << GROWTH_BITS) - 1)
+    fn growth(&self, bucket_hash: u32) -> u8 {
+        (u64::from(bucket_hash) >> self.growth_shift) as u8 & ((1 << GROWTH_BITS) - 1)
     }
 
     /// The patterns of the words of a hash in its first and in its second bucket.
     #[inline]
     pub(crate) fn patterns(&self, hash: u64) -> [Pattern; 2] {
-        self.homes(hash).map(|home| Pattern::new(tag(hash), self.growth(home)))
+        self.bucket_hashes(hash)
+            .map(|bucket_hash| Pattern::new(hash_prefix(hash), self.growth(bucket_hash)))
     }
 
-    /// The number of the stripe that a hash, a home or a bucket number belongs to.
+    /// The number of the stripe that a hash, a bucket hash or a bucket number belongs to.
     fn stripe_number(&self, hash: u64) -> usize {
         (hash as u32 & self.stripe_mask) as usize
     }
@@ -231,7 +238,7 @@ impl<B: Buckets> Index<B> {
     #[inline]
     pub(crate) fn candidates_of(&self, hash: u64) -> [usize; 2] {
         let len = self.len();
-        self.homes(hash).map(|home| fold(home, len))
+        self.bucket_hashes(hash).map(|bucket_hash| fold(bucket_hash, len))
     }
 
     #[inline]
@@ -306,15 +313,16 @@ impl<B: Buckets> Index<B> {
         drop(self.lock(stripe as u64));
     }
 
-    /// A hash with the tag and the two buckets of the key of a word in `bucket`. Valid at any
+    /// A hash with the prefix and the two buckets of the key of a word in `bucket`. Valid at any
     /// length of the index at which it can grow without keys.
     pub(crate) fn hash_like(&self, bucket: usize, slot: Slot) -> u64 {
-        slot.hash_with(self.home_of(bucket, slot, [self.len(); 2], &|_| 0))
+        slot.hash_with(self.bucket_hash_of(bucket, slot, [self.len(); 2], &|_| 0))
     }
 
-    /// The home of a word in `bucket`, in an index of `len` buckets, with enough bits to choose
-    /// among `wanted_len` buckets. Calls `rehash` if bucket and word do not contain these bits.
-    fn home_of(
+    /// The bucket hash of a word in `bucket`, in an index of `len` buckets, with enough bits to
+    /// choose among `wanted_len` buckets. Calls `rehash` if bucket and word do not contain these
+    /// bits.
+    fn bucket_hash_of(
         &self,
         bucket: usize,
         slot: Slot,
@@ -325,7 +333,7 @@ impl<B: Buckets> Index<B> {
             let low = bucket as u64 & ((1 << self.growth_shift) - 1);
             return (u64::from(slot.growth()) << self.growth_shift | low) as u32;
         }
-        let [first, second] = self.homes(rehash(slot));
+        let [first, second] = self.bucket_hashes(rehash(slot));
         let is_first = self.growth(first) == slot.growth() && fold(first, len) == bucket;
         if is_first { first } else { second }
     }
@@ -346,8 +354,8 @@ impl<B: Buckets> Index<B> {
             if slot.is_empty() {
                 continue;
             }
-            let home = self.home_of(source, slot, [new, new + 1], &rehash);
-            if fold(home, new + 1) != source {
+            let bucket_hash = self.bucket_hash_of(source, slot, [new, new + 1], &rehash);
+            if fold(bucket_hash, new + 1) != source {
                 to.store(slot.0, Ordering::Relaxed);
                 *mover = Some(from);
             }
@@ -377,21 +385,21 @@ pub(crate) fn scan<'i, R>(
     None
 }
 
-/// The bits in which the two homes of a tag differ. They include the lowest bit above those of the
-/// stripe, and none of the stripe's bits.
+/// The bits in which the two bucket hashes of a key with this hash prefix differ. They include the
+/// lowest bit above those of the stripe, and none of the stripe's bits.
 #[inline]
-fn flip(tag: u16, stripe_mask: u32) -> u32 {
-    let mixed = (u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
+fn flip(hash_prefix: u16, stripe_mask: u32) -> u32 {
+    let mixed = (u64::from(hash_prefix).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
     mixed & !stripe_mask | (stripe_mask + 1)
 }
 
-/// The bucket of a home in an index of `len` buckets, by linear hashing: the low bits of the home,
-/// as many as bucket numbers have, without the highest if that bucket does not exist yet. `len` is
-/// not 0.
+/// The bucket of a bucket hash in an index of `len` buckets, by linear hashing: the low bits of the
+/// bucket hash, as many as bucket numbers have, without the highest if that bucket does not exist
+/// yet. `len` is not 0.
 #[inline]
-fn fold(home: u32, len: usize) -> usize {
+fn fold(bucket_hash: u32, len: usize) -> usize {
     let mask = u64::MAX >> ((len as u64 - 1) | 1).leading_zeros();
-    let bucket = u64::from(home) & mask;
+    let bucket = u64::from(bucket_hash) & mask;
     let bucket = if bucket < len as u64 { bucket } else { bucket & (mask >> 1) };
     bucket as usize
 }
@@ -434,11 +442,12 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
     /// `None` if there is none.
     #[inline]
     pub(crate) fn find(&self, mut verify: impl FnMut(Slot) -> bool) -> Option<LockedSlot<'i>> {
-        let mut place =
+        let mut to_locked =
             |word, slot| if verify(slot) { Some(LockedSlot { word, slot }) } else { None };
         let [first, second] = self.index.buckets_of(self.hash);
         let patterns = self.index.patterns(self.hash);
-        scan(first, patterns[0], &mut place).or_else(|| scan(second, patterns[1], &mut place))
+        scan(first, patterns[0], &mut to_locked)
+            .or_else(|| scan(second, patterns[1], &mut to_locked))
     }
 
     /// The words of this hash whose items are on flash. Nearly always at most one. It may belong to
@@ -479,8 +488,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
 
     /// Makes a found word refer to another location in memory of the same key's item, with this
     /// frequency.
-    pub(crate) fn replace(&self, place: &LockedSlot<'i>, offset: usize, freq: u8) {
-        place.word.store(place.slot.with_place(offset, freq).0, Ordering::Release);
+    pub(crate) fn replace(&self, locked_slot: &LockedSlot<'i>, offset: usize, freq: u8) {
+        locked_slot.word.store(locked_slot.slot.with_offset(offset, freq).0, Ordering::Release);
     }
 
     /// Reports to walks that the key may have moved to an earlier bucket.
@@ -489,13 +498,13 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
     }
 
     /// Counts a hit of a found item. Returns true for the first counted hit.
-    pub(crate) fn count_hit(&self, place: &LockedSlot<'i>) -> bool {
-        count_hit(place.word, Slot(place.word.load(Ordering::Relaxed)))
+    pub(crate) fn count_hit(&self, locked_slot: &LockedSlot<'i>) -> bool {
+        count_hit(locked_slot.word, Slot(locked_slot.word.load(Ordering::Relaxed)))
     }
 
     /// Clears a found word.
-    pub(crate) fn remove(&self, place: &LockedSlot<'i>) {
-        place.word.store(Slot::EMPTY.0, Ordering::Release);
+    pub(crate) fn remove(&self, locked_slot: &LockedSlot<'i>) {
+        locked_slot.word.store(Slot::EMPTY.0, Ordering::Release);
     }
 
     /// Publishes a word for a key that has none. It goes to the first bucket if that has at least
@@ -525,8 +534,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
     pub(crate) fn coldest(&self) -> Option<LockedSlot<'i>> {
         self.words()
             .map(|word| LockedSlot { word, slot: Slot(word.load(Ordering::Acquire)) })
-            .filter(|place| !place.slot.is_empty())
-            .min_by_key(|place| place.slot.freq())
+            .filter(|locked_slot| !locked_slot.slot.is_empty())
+            .min_by_key(|locked_slot| locked_slot.slot.freq())
     }
 
     /// Frees a word in one of two full buckets by moving words within the stripe. Returns the
@@ -551,8 +560,9 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
             let bucket = visits[at].bucket as usize;
             for (i, word) in self.index.buckets.bucket(bucket).iter().enumerate() {
                 let slot = Slot(word.load(Ordering::Acquire));
-                let home = self.index.home_of(bucket, slot, [len; 2], rehash);
-                let other = fold(self.index.other_home(home, slot.tag()), len);
+                let bucket_hash = self.index.bucket_hash_of(bucket, slot, [len; 2], rehash);
+                let other =
+                    fold(self.index.other_bucket_hash(bucket_hash, slot.hash_prefix()), len);
                 let visit = Visit { bucket: other as u32, from: at as u16, word: i as u8 };
                 if let Some(room) = free(self.index.buckets.bucket(other)).0 {
                     return Some(self.shift(&visits, visit, room, rehash));
@@ -584,15 +594,16 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
             let bucket = from.bucket as usize;
             let word = &self.index.buckets.bucket(bucket)[usize::from(visit.word)];
             let slot = Slot(word.load(Ordering::Acquire));
-            let home = self.index.home_of(bucket, slot, [len; 2], rehash);
-            let growth = self.index.growth(self.index.other_home(home, slot.tag()));
+            let bucket_hash = self.index.bucket_hash_of(bucket, slot, [len; 2], rehash);
+            let growth =
+                self.index.growth(self.index.other_bucket_hash(bucket_hash, slot.hash_prefix()));
             room.store(slot.with_growth(growth).0, Ordering::Release);
             self.stripe.count_move();
             if visit.bucket < from.bucket {
                 // Report before the caller or the next move overwrites the old slot.
                 let stripe = self.index.stripe_number(self.hash);
                 self.index.walks.report(stripe, || match slot.is_on_flash() {
-                    true => slot.hash_with(home),
+                    true => slot.hash_with(bucket_hash),
                     false => rehash(slot),
                 });
             }
@@ -755,11 +766,11 @@ mod tests {
     }
 
     #[test]
-    fn either_home_and_the_tag_determine_the_other_home() {
+    fn either_bucket_hash_and_the_prefix_determine_the_other_bucket_hash() {
         let index = Index::new(Plain::new(64), 64, 8);
         for id in 1..1000 {
-            let [first, second] = index.homes(hash(id));
-            assert_eq!(index.other_home(second, tag(hash(id))), first);
+            let [first, second] = index.bucket_hashes(hash(id));
+            assert_eq!(index.other_bucket_hash(second, hash_prefix(hash(id))), first);
             assert_eq!(first & 7, second & 7, "they share the stripe");
             assert_ne!(fold(first, 64), fold(second, 64));
         }
@@ -803,7 +814,7 @@ mod tests {
             let mut words = HashMap::new();
             for bucket in 0..index.len() {
                 index.for_each_in(bucket, |slot| {
-                    words.insert((slot.is_on_flash(), slot.place()), bucket);
+                    words.insert((slot.is_on_flash(), slot.flash_offset()), bucket);
                 });
             }
             words
@@ -819,16 +830,16 @@ mod tests {
             let before = words();
             let locked = index.lock(hash(id));
             locked.insert(usize::try_from(id).unwrap() * 8, 0, rehash).unwrap();
-            let place = locked.find(|slot| slot.offset() as u64 == id * 8).unwrap();
+            let locked_slot = locked.find(|slot| slot.offset() as u64 == id * 8).unwrap();
             if id % 4 > 0 {
-                locked.move_to_flash(&place, place.slot.on_flash(id, 0));
+                locked.move_to_flash(&locked_slot, locked_slot.slot.on_flash(id, 0));
             }
             drop(locked);
             let mut hashes = Vec::new();
             index.walks.take(walk, &mut hashes).unwrap();
             for (word, bucket) in words() {
                 if before.get(&word).is_some_and(|before| *before > bucket) {
-                    let is_it = |slot: Slot| (slot.is_on_flash(), slot.place()) == word;
+                    let is_it = |slot: Slot| (slot.is_on_flash(), slot.flash_offset()) == word;
                     let finds = |hash: &u64| {
                         index.lookup_in_any_tier(*hash, |_, slot| is_it(slot).then_some(()))
                     };

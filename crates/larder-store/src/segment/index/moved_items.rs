@@ -8,8 +8,8 @@
 //! finds the old slot empty, the report exists.
 //!
 //! Reports are hashes, because the location and the key may be gone when the walk reads the report.
-//! For an item on flash, whose key is not in memory, the report is another hash with the same tag
-//! and the same buckets.
+//! For an item on flash, whose key is not in memory, the report is another hash with the same
+//! prefix and the same buckets.
 //!
 //! An update that does not read the old item removes all but one of the index words on flash that
 //! match its key. It also reports the key for each, because the new item may be in the bucket of a

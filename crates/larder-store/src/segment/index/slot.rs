@@ -3,31 +3,32 @@
 //! ```text
 //! 63        50 49  48 47   46    41 40                    0
 //! ┌───────────┬──────┬────┬────────┬───────────────────────┐
-//! │ tag       │ freq │  0 │ growth │ location, 8-byte units│   in memory; 0 is an empty slot
+//! │ prefix    │ freq │  0 │ growth │ location, 8-byte units│   in memory; 0 is an empty slot
 //! ├───────────┼──────┼────┼────────┼────────┬──────────────┤
-//! │ tag       │ freq │  1 │ growth │ span   │ place        │   on flash: see `flash::format`
+//! │ prefix    │ freq │  1 │ growth │ span   │ flash offset │   on flash: see `flash::format`
 //! └───────────┴──────┴────┴────────┴────────┴──────────────┘
 //!                                   40    37 36           0
 //! ```
-//! The tag is the top of the key's hash. Growth is six bits of the home (see `buckets`) of the
-//! word's bucket: those above the bits that choose among the first buckets. With them the index can
-//! move a word without its key, when it grows and to the word's other bucket. Bit 47 is the tier.
+//! The hash prefix is the top of the key's hash. Growth is six bits of the bucket hash (see
+//! `buckets`) of the word's bucket: those above the bits that choose among the first buckets. With
+//! them the index can move a word without its key, when it grows and to the word's other bucket.
+//! Bit 47 is the tier.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 pub(crate) const LOCATION_BITS: u32 = 41;
 const GROWTH_SHIFT: u32 = 41;
 const TIER_SHIFT: u32 = 47;
 const FREQ_SHIFT: u32 = 48;
-const TAG_SHIFT: u32 = 50;
+const HASH_PREFIX_SHIFT: u32 = 50;
 const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
 const TIER: u64 = 1 << TIER_SHIFT;
-/// The number of bits of a place: an item's location on flash (see `flash::format`).
-pub(crate) const PLACE_BITS: u32 = 37;
-const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
-/// The span that marks large items on flash. The place of such an item contains its length.
+/// The number of bits of a flash offset: an item's location on flash (see `flash::format`).
+pub(crate) const FLASH_OFFSET_BITS: u32 = 37;
+const FLASH_OFFSET_MASK: u64 = (1 << FLASH_OFFSET_BITS) - 1;
+/// The span that marks large items on flash. The flash offset of such an item contains its length.
 pub(crate) const LARGE_SPAN: u8 = 15;
-/// The bits of a word that must match a key: tag, tier and growth.
-const PATTERN_MASK: u64 = u64::MAX << TAG_SHIFT | TIER | GROWTH_MASK << GROWTH_SHIFT;
+/// The bits of a word that must match a key: hash prefix, tier and growth.
+const PATTERN_MASK: u64 = u64::MAX << HASH_PREFIX_SHIFT | TIER | GROWTH_MASK << GROWTH_SHIFT;
 /// The number of growth bits.
 pub(crate) const GROWTH_BITS: u32 = 6;
 const GROWTH_MASK: u64 = (1 << GROWTH_BITS) - 1;
@@ -47,10 +48,10 @@ pub(crate) struct Slot(pub(crate) u64);
 pub(crate) struct Pattern(u64);
 
 impl Pattern {
-    /// The pattern for a key with this tag, in a bucket whose home has these growth bits.
+    /// The pattern for a key with this hash prefix, in a bucket whose hash has these growth bits.
     #[inline]
-    pub(crate) fn new(tag: u16, growth: u8) -> Self {
-        Self(u64::from(tag) << TAG_SHIFT | u64::from(growth) << GROWTH_SHIFT)
+    pub(crate) fn new(hash_prefix: u16, growth: u8) -> Self {
+        Self(u64::from(hash_prefix) << HASH_PREFIX_SHIFT | u64::from(growth) << GROWTH_SHIFT)
     }
 }
 
@@ -67,9 +68,9 @@ impl Slot {
 
     /// The word of the same key for its item on flash, with frequency 0.
     #[must_use]
-    pub(crate) fn on_flash(self, place: u64, span: u8) -> Self {
-        strict_assert!(place <= PLACE_MASK && span < 16);
-        Self(self.0 & PATTERN_MASK | TIER | u64::from(span) << PLACE_BITS | place)
+    pub(crate) fn on_flash(self, flash_offset: u64, span: u8) -> Self {
+        strict_assert!(flash_offset <= FLASH_OFFSET_MASK && span < 16);
+        Self(self.0 & PATTERN_MASK | TIER | u64::from(span) << FLASH_OFFSET_BITS | flash_offset)
     }
 
     /// Like [`Slot::on_flash`], for a location in the form of [`Slot::location`].
@@ -83,24 +84,24 @@ impl Slot {
         self.0 & TIER != 0
     }
 
-    /// The location of the item: its offset divided by 8, or on flash its span and place.
+    /// The location of the item: its offset divided by 8, or on flash its span and flash offset.
     pub(crate) fn location(self) -> u64 {
         self.0 & LOCATION_MASK
     }
 
-    /// The place of the item on flash; see `flash::format`.
-    pub(crate) fn place(self) -> u64 {
-        self.0 & PLACE_MASK
+    /// The flash offset of the item on flash; see `flash::format`.
+    pub(crate) fn flash_offset(self) -> u64 {
+        self.0 & FLASH_OFFSET_MASK
     }
 
     /// The class of the item's length on flash; see `flash::format`.
     pub(crate) fn span(self) -> u8 {
-        (self.0 >> PLACE_BITS) as u8 & 15
+        (self.0 >> FLASH_OFFSET_BITS) as u8 & 15
     }
 
     /// Whether both words refer to the same item, in any bucket and with any frequency.
     pub(crate) fn is_same_item(self, other: Self) -> bool {
-        let mask = u64::MAX << TAG_SHIFT | TIER | LOCATION_MASK;
+        let mask = u64::MAX << HASH_PREFIX_SHIFT | TIER | LOCATION_MASK;
         self.0 & mask == other.0 & mask
     }
 
@@ -111,7 +112,7 @@ impl Slot {
     /// Whether the word refers to an item in memory that may have the key of this pattern.
     #[inline]
     pub(crate) fn matches(self, pattern: Pattern) -> bool {
-        // No tag is 0, so an empty word matches nothing.
+        // No hash prefix is 0, so an empty word matches nothing.
         self.0 & PATTERN_MASK == pattern.0
     }
 
@@ -122,21 +123,21 @@ impl Slot {
         self.0 & PATTERN_MASK & !TIER == pattern.0
     }
 
-    /// Whether the word refers to an item in memory whose key has this tag.
+    /// Whether the word refers to an item in memory whose key has this hash prefix.
     #[inline]
-    pub(crate) fn is_in_memory_with(self, tag: u16) -> bool {
-        let mask = u64::MAX << TAG_SHIFT | TIER;
-        self.0 & mask == u64::from(tag) << TAG_SHIFT
+    pub(crate) fn is_in_memory_with(self, hash_prefix: u16) -> bool {
+        let mask = u64::MAX << HASH_PREFIX_SHIFT | TIER;
+        self.0 & mask == u64::from(hash_prefix) << HASH_PREFIX_SHIFT
     }
 
-    /// A hash with the tag of the word and these low bits, which choose its buckets.
-    pub(crate) fn hash_with(self, home: u32) -> u64 {
-        self.0 & (u64::MAX << TAG_SHIFT) | u64::from(home)
+    /// A hash with the prefix of the word and these low bits, which choose its buckets.
+    pub(crate) fn hash_with(self, bucket_hash: u32) -> u64 {
+        self.0 & (u64::MAX << HASH_PREFIX_SHIFT) | u64::from(bucket_hash)
     }
 
     #[inline]
-    pub(crate) fn tag(self) -> u16 {
-        (self.0 >> TAG_SHIFT) as u16
+    pub(crate) fn hash_prefix(self) -> u16 {
+        (self.0 >> HASH_PREFIX_SHIFT) as u16
     }
 
     #[inline]
@@ -144,7 +145,7 @@ impl Slot {
         (self.0 >> GROWTH_SHIFT & GROWTH_MASK) as u8
     }
 
-    /// The same word for a bucket whose home has these growth bits.
+    /// The same word for a bucket whose hash has these growth bits.
     #[must_use]
     pub(crate) fn with_growth(self, growth: u8) -> Self {
         let others = self.0 & !(GROWTH_MASK << GROWTH_SHIFT);
@@ -153,7 +154,7 @@ impl Slot {
 
     /// The word for another location of the same key's item, in memory.
     #[must_use]
-    pub(crate) fn with_place(self, offset: usize, freq: u8) -> Self {
+    pub(crate) fn with_offset(self, offset: usize, freq: u8) -> Self {
         Self::new(Pattern(self.0 & PATTERN_MASK & !TIER), offset, freq)
     }
 
@@ -174,11 +175,11 @@ impl Slot {
     }
 }
 
-/// The tag of a hash: its highest 14 bits, but at least 1, so that no empty word has a tag. The
+/// The prefix of a hash: its highest 14 bits, but at least 1, so that no empty word has one. The
 /// lowest bits of a hash choose the buckets.
 #[inline]
-pub(crate) fn tag(hash: u64) -> u16 {
-    ((hash >> TAG_SHIFT) as u16).max(1)
+pub(crate) fn hash_prefix(hash: u64) -> u16 {
+    ((hash >> HASH_PREFIX_SHIFT) as u16).max(1)
 }
 
 #[cfg(test)]
@@ -187,36 +188,41 @@ mod tests {
 
     #[test]
     fn a_slot_returns_its_fields() {
-        let pattern = Pattern::new(tag(u64::MAX), 63);
+        let pattern = Pattern::new(hash_prefix(u64::MAX), 63);
         let slot = Slot::new(pattern, 8 * 12345, 2);
         assert_eq!((slot.offset(), slot.freq()), (8 * 12345, 2));
-        assert_eq!((slot.tag(), slot.growth()), (tag(u64::MAX), 63));
+        assert_eq!((slot.hash_prefix(), slot.growth()), (hash_prefix(u64::MAX), 63));
         assert!(slot.matches(pattern) && !slot.matches(Pattern::new(0, 63)));
-        assert!(!slot.matches(Pattern::new(tag(u64::MAX), 62)));
+        assert!(!slot.matches(Pattern::new(hash_prefix(u64::MAX), 62)));
         assert_eq!(slot.with_freq(0).freq(), 0);
         assert_eq!(slot.with_freq(3).offset(), slot.offset());
-        let moved = slot.with_growth(5).with_place(80, 1);
-        assert_eq!(moved, Slot::new(Pattern::new(tag(u64::MAX), 5), 80, 1));
+        let moved = slot.with_growth(5).with_offset(80, 1);
+        assert_eq!(moved, Slot::new(Pattern::new(hash_prefix(u64::MAX), 5), 80, 1));
     }
 
     #[test]
     fn a_slot_on_flash_returns_its_fields() {
-        let pattern = Pattern::new(tag(u64::MAX), 41);
-        let slot = Slot::new(pattern, 80, 3).on_flash(PLACE_MASK, 15);
-        assert_eq!((slot.place(), slot.span(), slot.freq()), (PLACE_MASK, 15, 0));
-        assert_eq!((slot.tag(), slot.growth()), (tag(u64::MAX), 41));
+        let pattern = Pattern::new(hash_prefix(u64::MAX), 41);
+        let slot = Slot::new(pattern, 80, 3).on_flash(FLASH_OFFSET_MASK, 15);
+        assert_eq!((slot.flash_offset(), slot.span(), slot.freq()), (FLASH_OFFSET_MASK, 15, 0));
+        assert_eq!((slot.hash_prefix(), slot.growth()), (hash_prefix(u64::MAX), 41));
         assert!(slot.is_on_flash() && !slot.matches(pattern));
-        assert!(slot.matches_in_any_tier(pattern) && !slot.is_in_memory_with(tag(u64::MAX)));
+        assert!(
+            slot.matches_in_any_tier(pattern) && !slot.is_in_memory_with(hash_prefix(u64::MAX))
+        );
         assert!(slot.is_same_item(slot.with_freq(2).with_growth(0)));
-        assert!(!slot.is_same_item(slot.on_flash(PLACE_MASK - 1, 15)));
-        assert_eq!(slot.with_place(80, 1), Slot::new(pattern, 80, 1), "and back to memory");
+        assert!(!slot.is_same_item(slot.on_flash(FLASH_OFFSET_MASK - 1, 15)));
+        assert_eq!(slot.with_offset(80, 1), Slot::new(pattern, 80, 1), "and back to memory");
     }
 
     #[test]
     fn an_empty_slot_matches_no_hash() {
         for hash in [0, u64::MAX >> 14, u64::MAX] {
-            assert!(!Slot::EMPTY.matches_in_any_tier(Pattern::new(tag(hash), 0)), "{hash:x}");
-            assert!(!Slot::EMPTY.matches(Pattern::new(tag(hash), 0)), "{hash:x}");
+            assert!(
+                !Slot::EMPTY.matches_in_any_tier(Pattern::new(hash_prefix(hash), 0)),
+                "{hash:x}"
+            );
+            assert!(!Slot::EMPTY.matches(Pattern::new(hash_prefix(hash), 0)), "{hash:x}");
         }
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //! 63  62               41 40    37 36           0
 //! ┌───┬──────────────────┬────────┬──────────────┐
-//! │ 1 │ sequence of page │ span   │ place        │   the link; 0 in bit 63: the link is a chain
+//! │ 1 │ sequence of page │ span   │ flash offset │   the link; 0 in bit 63: the link is a chain
 //! └───┴──────────────────┴────────┴──────────────┘
 //! ```
 //! The link holds the lowest bits of the page's sequence. If a later content of the page has the
@@ -67,13 +67,13 @@ impl FlashCopy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::index::slot::{Pattern, tag};
+    use crate::segment::index::slot::{Pattern, hash_prefix};
 
     #[test]
     fn a_link_returns_its_copy() {
-        let in_memory = Slot::new(Pattern::new(tag(u64::MAX), 63), 80, 3);
-        for (place, span) in [(0, 0), ((1 << 37) - 1, 14), (77, 3)] {
-            let slot = in_memory.on_flash(place, span);
+        let in_memory = Slot::new(Pattern::new(hash_prefix(u64::MAX), 63), 80, 3);
+        for (flash_offset, span) in [(0, 0), ((1 << 37) - 1, 14), (77, 3)] {
+            let slot = in_memory.on_flash(flash_offset, span);
             for sequence in [1, SEQUENCE_MASK, SEQUENCE_MASK + 1, u64::MAX] {
                 let copy = FlashCopy::of(slot, sequence).unwrap();
                 let link = copy.link();

@@ -124,7 +124,7 @@ pub(crate) fn for_added(
 ) {
     let mut at = 0;
     let mut piece = |bytes: &[u8]| {
-        let clip = |place: usize| place.clamp(at, at + bytes.len()) - at;
+        let clip = |offset: usize| offset.clamp(at, at + bytes.len()) - at;
         let part = clip(range.start)..clip(range.end);
         at += bytes.len();
         if !part.is_empty() {

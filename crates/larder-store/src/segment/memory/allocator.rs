@@ -96,8 +96,9 @@ pub(crate) struct Alloc {
     /// The last expiry of each segment in `expiries`; 0 if the segment is not there.
     expiry: Vec<u32>,
     /// Retired memory that readers may still see, in the order of its epochs.
-    retired_segments: VecDeque<RetiredMemory>,
-    limbo_segments: usize,
+    retired: VecDeque<RetiredMemory>,
+    /// The number of segments in `retired`.
+    retired_segments: usize,
     /// Open segments of dropped handles.
     pub(crate) orphans: Vec<Open>,
     /// The number of open segments.
@@ -140,8 +141,8 @@ impl Alloc {
             dead_level: vec![0; present],
             expiries: BTreeSet::new(),
             expiry: vec![0; present],
-            retired_segments: VecDeque::new(),
-            limbo_segments: 0,
+            retired: VecDeque::new(),
+            retired_segments: 0,
             orphans: Vec::new(),
             open: 0,
             uploading: 0,
@@ -234,7 +235,7 @@ impl Alloc {
     /// segments are free or retired.
     pub(crate) fn is_about_to_use_more_memory(&self) -> bool {
         let used = self.free.len() - self.untouched;
-        used + self.limbo_segments < 2 && self.untouched > 0
+        used + self.retired_segments < 2 && self.untouched > 0
     }
 
     /// The number of free segments whose memory was never touched, or was returned to the system.
@@ -260,33 +261,33 @@ impl Alloc {
 
     /// The number of retired segments that readers may still see.
     pub(crate) fn retired_segments(&self) -> usize {
-        self.limbo_segments
+        self.retired_segments
     }
 
     /// The number of segments that are free, or retired and free once all current readers have
     /// ended.
     pub(crate) fn free_or_pending(&self) -> usize {
-        self.free.len() + self.limbo_segments
+        self.free.len() + self.retired_segments
     }
 
     /// Keeps retired memory until its epoch ends.
     pub(crate) fn retire(&mut self, retired: RetiredMemory) {
-        strict_assert!(self.retired_segments.back().is_none_or(|last| last.epoch <= retired.epoch));
-        self.limbo_segments += retired.segments;
-        self.retired_segments.push_back(retired);
+        strict_assert!(self.retired.back().is_none_or(|last| last.epoch <= retired.epoch));
+        self.retired_segments += retired.segments;
+        self.retired.push_back(retired);
     }
 
     /// The epoch that has to end before more memory is free; `None` if no memory is retired.
     pub(crate) fn next_epoch(&self) -> Option<u64> {
-        self.retired_segments.front().map(|retired| retired.epoch)
+        self.retired.front().map(|retired| retired.epoch)
     }
 
     /// Takes the retired memory of the oldest epoch, if that is before `oldest`, the oldest epoch
     /// of a reader.
     pub(crate) fn take_retired(&mut self, oldest: u64) -> Option<RetiredMemory> {
         self.next_epoch().filter(|&epoch| epoch < oldest)?;
-        let retired = self.retired_segments.pop_front()?;
-        self.limbo_segments -= retired.segments;
+        let retired = self.retired.pop_front()?;
+        self.retired_segments -= retired.segments;
         Some(retired)
     }
 

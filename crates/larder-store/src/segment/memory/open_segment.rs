@@ -40,7 +40,7 @@ const LIFETIMES_MAX: usize = 8;
 /// The number of lifetime classes. It is low if few segments may be open.
 pub(crate) fn lifetime_count(segments: usize, threads: usize) -> u32 {
     let each = open_budget(segments, threads) / Queue::ALL.len();
-    u32::try_from(each.clamp(1, LIFETIMES_MAX)).expect("at most 8")
+    u32::try_from(each.clamp(1, LIFETIMES_MAX)).expect("LIFETIMES_MAX fits 32 bits")
 }
 
 /// The lifetime class of an item. Items that expire at about the same time share segments, so that

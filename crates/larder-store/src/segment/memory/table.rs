@@ -497,7 +497,7 @@ impl Directory {
     }
 
     #[inline]
-    fn place(&self, index: usize) -> usize {
+    fn offset_of(&self, index: usize) -> usize {
         let start = self.starts[index >> self.shift].load(Ordering::Relaxed);
         start + ((index & self.mask) << self.len_shift)
     }
@@ -550,7 +550,7 @@ impl Table {
     /// A bucket of the table of tags.
     #[inline]
     pub(crate) fn tag_bucket(&self, bucket: usize) -> &[AtomicU64; BUCKET_SLOTS] {
-        self.region.bucket(self.tag_segments.place(bucket))
+        self.region.bucket(self.tag_segments.offset_of(bucket))
     }
 
     /// Adds a segment to a growing array. Zeroes it if it was used before.
@@ -559,7 +559,11 @@ impl Table {
         if !entry.is(SegmentState::Fresh) {
             self.clear(segment);
         }
-        entry.part().store(u32::try_from(part).expect("segments"), Ordering::Relaxed);
+        entry.part().store(
+            u32::try_from(part)
+                .expect("parts are fewer than segments, which are counted in 32 bits"),
+            Ordering::Relaxed,
+        );
         entry.set_state(directory.state);
         directory.starts[part].store(self.layout.start(segment), Ordering::Release);
     }
@@ -567,7 +571,7 @@ impl Table {
     /// The offset of a page's table entry.
     #[inline]
     pub(crate) fn page_entry(&self, page: usize) -> usize {
-        self.page_segments.place(page)
+        self.page_segments.offset_of(page)
     }
 
     #[inline]
@@ -610,8 +614,8 @@ impl Table {
     /// # Errors
     /// As for [`Table::commit`].
     pub(crate) fn commit_bookkeeping(&self, segments: usize) -> io::Result<()> {
-        let mut places = self.layout.bookkeeping(segments).into_iter();
-        places.try_for_each(|place| self.region.commit(place.start, place.len()))
+        let mut ranges = self.layout.bookkeeping(segments).into_iter();
+        ranges.try_for_each(|range| self.region.commit(range.start, range.len()))
     }
 
     #[inline]
@@ -690,12 +694,12 @@ impl Table {
 
     #[inline]
     pub(crate) fn bucket_offset(&self, bucket: usize) -> usize {
-        self.bucket_segments.place(bucket)
+        self.bucket_segments.offset_of(bucket)
     }
 
     /// The two words of ghosts of a bucket.
     pub(crate) fn ghosts(&self, bucket: usize) -> [&AtomicU64; 2] {
-        let at = self.ghost_segments.place(bucket);
+        let at = self.ghost_segments.offset_of(bucket);
         [self.region.word(at), self.region.word(at + 8)]
     }
 }

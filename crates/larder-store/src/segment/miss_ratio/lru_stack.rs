@@ -17,7 +17,7 @@ pub(crate) struct Extent {
 pub(crate) struct Stack {
     items: HashMap<u64, (usize, Extent), RandomState>,
     /// Hashes in the order of use, the most recent last; [`REMOVED`] for a removed item.
-    places: Vec<u64>,
+    positions: Vec<u64>,
     /// The length in bytes of the item at each position; 0 without an item.
     lens: Sums,
     /// The lowest position that may have an item.
@@ -31,11 +31,11 @@ const REMOVED: u64 = u64::MAX;
 impl Stack {
     /// An empty stack with this many positions. It is compacted when all are used, so the items
     /// should be far fewer.
-    pub(crate) fn new(places: usize) -> Self {
+    pub(crate) fn new(positions: usize) -> Self {
         Self {
             items: HashMap::default(),
-            places: Vec::new(),
-            lens: Sums(vec![0; places + 1]),
+            positions: Vec::new(),
+            lens: Sums(vec![0; positions + 1]),
             oldest: 0,
             bytes: 0,
         }
@@ -54,8 +54,8 @@ impl Stack {
     /// Moves an item to the top. Returns its extent, and the length in bytes of the items that were
     /// above it. Returns `None` if there is no item, or if it has expired; then removes it.
     pub(crate) fn touch(&mut self, hash: u64, now: Seconds) -> Option<(Extent, u64)> {
-        let above = |place| self.bytes - self.lens.up_to(place);
-        let above = self.items.get(&hash).map(|&(place, _)| above(place))?;
+        let above = |position| self.bytes - self.lens.up_to(position);
+        let above = self.items.get(&hash).map(|&(position, _)| above(position))?;
         let extent = self.remove(hash).filter(|extent| !extent.expiry.is_past(now))?;
         self.push(hash, extent);
         Some((extent, above))
@@ -69,16 +69,16 @@ impl Stack {
 
     /// Removes an item. Returns its extent; `None` if there is no item.
     pub(crate) fn remove(&mut self, hash: u64) -> Option<Extent> {
-        let (place, extent) = self.items.remove(&hash)?;
-        self.places[place] = REMOVED;
-        self.lens.add(place, extent.len.wrapping_neg());
+        let (position, extent) = self.items.remove(&hash)?;
+        self.positions[position] = REMOVED;
+        self.lens.add(position, extent.len.wrapping_neg());
         self.bytes -= extent.len;
         Some(extent)
     }
 
     /// Removes the least recently used item.
     pub(crate) fn remove_oldest(&mut self) {
-        while let Some(&hash) = self.places.get(self.oldest) {
+        while let Some(&hash) = self.positions.get(self.oldest) {
             self.oldest += 1;
             if self.remove(hash).is_some() {
                 return;
@@ -98,25 +98,25 @@ impl Stack {
     }
 
     fn push(&mut self, hash: u64, extent: Extent) {
-        if self.places.len() + 1 == self.lens.0.len() {
+        if self.positions.len() + 1 == self.lens.0.len() {
             let all = self.in_order().collect();
             self.refill(all);
         }
-        let place = self.places.len();
-        self.places.push(hash);
-        self.items.insert(hash, (place, extent));
-        self.lens.add(place, extent.len);
+        let position = self.positions.len();
+        self.positions.push(hash);
+        self.items.insert(hash, (position, extent));
+        self.lens.add(position, extent.len);
         self.bytes += extent.len;
     }
 
     fn in_order(&self) -> impl Iterator<Item = (u64, Extent)> {
-        self.places.iter().filter_map(|&hash| Some((hash, self.items.get(&hash)?.1)))
+        self.positions.iter().filter_map(|&hash| Some((hash, self.items.get(&hash)?.1)))
     }
 
     /// Replaces all items by these, in this order. They must be fewer than the positions.
     fn refill(&mut self, items: Vec<(u64, Extent)>) {
         self.items.clear();
-        self.places.clear();
+        self.positions.clear();
         self.lens.0.fill(0);
         (self.oldest, self.bytes) = (0, 0);
         items.into_iter().for_each(|(hash, extent)| self.push(hash, extent));
@@ -129,8 +129,8 @@ struct Sums(Vec<u64>);
 
 impl Sums {
     /// Adds to a number, wrapping.
-    fn add(&mut self, place: usize, n: u64) {
-        let mut i = place + 1;
+    fn add(&mut self, position: usize, n: u64) {
+        let mut i = position + 1;
         while let Some(sum) = self.0.get_mut(i) {
             *sum = sum.wrapping_add(n);
             i += i & i.wrapping_neg();
@@ -138,8 +138,8 @@ impl Sums {
     }
 
     /// The sum of all numbers up to and including a position.
-    fn up_to(&self, place: usize) -> u64 {
-        let (mut i, mut sum) = (place + 1, 0_u64);
+    fn up_to(&self, position: usize) -> u64 {
+        let (mut i, mut sum) = (position + 1, 0_u64);
         while i > 0 {
             sum = sum.wrapping_add(self.0[i]);
             i &= i - 1;

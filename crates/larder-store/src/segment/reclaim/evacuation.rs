@@ -6,7 +6,7 @@
 //! evacuates up to 256 records in a step.
 
 use crate::eviction::{Kind, Queue, Verdict};
-use crate::segment::cache::member::{Evacuation, EvacuationReason};
+use crate::segment::cache::handle_shared::{Evacuation, EvacuationReason};
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
 use crate::segment::flash::tier::Flash;
 use crate::segment::handle::state::{Handle, liveness};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// compared with 83 % at a level of 20 %; in return a set takes a tenth more time.
 const CLEAN_LEVEL: usize = 6;
 /// The dead level for cleaning in a cache that does not evict: 3 %, because any gain counts.
-const CLEAN_LEVEL_FULL: usize = 1;
+const CLEAN_LEVEL_NO_EVICTION: usize = 1;
 /// The dead level for cleaning before the cache uses new memory: 91 %, so that few items move. With
 /// random overwrites, live items then use a third of the used memory. By measurement, a level of 75
 /// % lets them use half of it, but sets with Zipf-distributed keys take a third longer.
@@ -34,9 +34,9 @@ const CLEAN_LEVEL_EARLY: usize = 32;
 const CLEAN_LEVEL_AGED: usize = 17;
 /// The number of records that each write evacuates. Few, so that each was prefetched before it is
 /// read.
-const RATE: usize = 2;
-/// [`RATE`] while free segments run short.
-const RATE_SHORT: usize = 8;
+const RECORDS_PER_WRITE: usize = 2;
+/// [`RECORDS_PER_WRITE`] while free segments run short.
+const RECORDS_PER_WRITE_LOW_MEMORY: usize = 8;
 
 /// The maximum number of records of old segments that one step of maintenance reads.
 const AGING_STEP: usize = 256;
@@ -59,7 +59,7 @@ impl Handle {
             }
         }
         let evict = self.shared.config.evict;
-        let level = if evict { CLEAN_LEVEL } else { CLEAN_LEVEL_FULL };
+        let level = if evict { CLEAN_LEVEL } else { CLEAN_LEVEL_NO_EVICTION };
         let chosen = self.choose(level);
         let Some((reason, segment)) = chosen else { return false };
         self.begin(reason, segment);
@@ -95,8 +95,16 @@ impl Handle {
         let at = table.layout.start(segment);
         let end = at + table.entry(segment).written().load(Ordering::Relaxed) as usize;
         let segment = OwnedSegment(segment);
-        let evacuation =
-            Evacuation { segment, at, hash: None, end, reason, rate: RATE, evicted: 0, demoted: 0 };
+        let evacuation = Evacuation {
+            segment,
+            at,
+            hash: None,
+            end,
+            reason,
+            rate: RECORDS_PER_WRITE,
+            evicted: 0,
+            demoted: 0,
+        };
         *self.evacuation() = Some(evacuation);
     }
 
@@ -172,7 +180,8 @@ impl Handle {
                 EvacuationReason::Clean | EvacuationReason::Age(_) => free_or_pending <= reserve,
                 EvacuationReason::Evict(_) => free_or_pending < reserve * 3 / 4,
             };
-            evacuation.rate = if is_short { RATE_SHORT } else { RATE };
+            evacuation.rate =
+                if is_short { RECORDS_PER_WRITE_LOW_MEMORY } else { RECORDS_PER_WRITE };
         }
     }
 
@@ -321,21 +330,21 @@ impl Handle {
             && flash_bucket.is_some_and(|bucket| self.prepare_demotion(bucket, len, chained));
         let (shared, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
-        let Some(place) = stripe.find(|slot| slot.offset() == at) else { return Some(len) };
+        let Some(locked_slot) = stripe.find(|slot| slot.offset() == at) else { return Some(len) };
         // Read again under the lock, because attributes may have changed.
         let record = Record::at(shared.table(), at, cas, Witness::locked(&stripe));
         if !liveness(shared, &record, writer.now).is_live() {
             writer.count_reclaimed(shared, &record, false);
-            writer.remove(shared, &stripe, &place, &record);
+            writer.remove(shared, &stripe, &locked_slot, &record);
             return Some(len);
         }
         let kept = match evacuation.reason {
-            EvacuationReason::Clean => Some(place.freq()),
-            EvacuationReason::Age(_) => flash_bucket.is_none().then(|| place.freq()),
+            EvacuationReason::Clean => Some(locked_slot.freq()),
+            EvacuationReason::Age(_) => flash_bucket.is_none().then(|| locked_slot.freq()),
             EvacuationReason::Evict(queue) => {
                 match writer.writing.keep_limit(shared.segment_len()).verdict(
                     queue,
-                    place.freq(),
+                    locked_slot.freq(),
                     len as u64,
                 ) {
                     Verdict::Promote => Some(0),
@@ -348,7 +357,7 @@ impl Handle {
             let copy = NewRecord::copy_of(&record);
             let offset = writer.write(shared, kind, &copy)?;
             shared.table().set_chain_owner(copy.chain.map(|chain| chain.first), offset);
-            stripe.replace(&place, offset, freq);
+            stripe.replace(&locked_slot, offset, freq);
             Some(offset)
         });
         if let Some(offset) = moved {
@@ -364,7 +373,7 @@ impl Handle {
             // A flush has taken effect since the first check, so the open segment can't be used
             // either.
             writer.count_reclaimed(shared, &record, false);
-            writer.remove(shared, &stripe, &place, &record);
+            writer.remove(shared, &stripe, &locked_slot, &record);
             return Some(len);
         }
         let may_evict = shared.config.evict && shared.alloc().retired_segments() == 0;
@@ -373,13 +382,13 @@ impl Handle {
         }
         let is_idle =
             flash_bucket.is_some() || !matches!(evacuation.reason, EvacuationReason::Age(_));
-        if is_idle && writer.demote_to_copy(shared, &stripe, &place, &record) {
+        if is_idle && writer.demote_to_copy(shared, &stripe, &locked_slot, &record) {
             shared.mark_dead(&record, true);
             evacuation.demoted += 1;
             return Some(len);
         }
         if let Some(bucket) = flash_bucket {
-            if can_be_demoted && writer.demote(shared, &stripe, &place, &record, bucket) {
+            if can_be_demoted && writer.demote(shared, &stripe, &locked_slot, &record, bucket) {
                 if chained > 0 {
                     shared.take_chain_off(record.segment(), chained);
                 }
@@ -395,7 +404,7 @@ impl Handle {
             // The record stays in memory until it is evicted.
             return None;
         }
-        writer.evict(shared, &stripe, &place, &record, hash);
+        writer.evict(shared, &stripe, &locked_slot, &record, hash);
         evacuation.evicted += 1;
         Some(len)
     }

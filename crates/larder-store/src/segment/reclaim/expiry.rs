@@ -46,7 +46,9 @@ impl Handle {
         }
         let segments = self.shared.segments_seen();
         let segments = u32::try_from(segments).expect("segments are counted in 32 bits");
-        let end = segments.min(self.crawl.segment + u32::try_from(SEGMENTS_MAX).expect("few"));
+        let end = segments.min(
+            self.crawl.segment + u32::try_from(SEGMENTS_MAX).expect("SEGMENTS_MAX fits 32 bits"),
+        );
         for segment in self.crawl.segment..end {
             if self.is_due(segment) {
                 self.crawl.segment = segment + 1;
@@ -69,7 +71,7 @@ impl Handle {
     /// that are noted from now on, including those of records that the search has passed.
     fn begin_walk(&mut self, segment: u32) {
         let (shared, writer) = self.writer();
-        writer.member.block.note_searched(shared.table(), segment);
+        writer.handle_shared.block.note_searched(shared.table(), segment);
         let entry = shared.table().entry(segment);
         entry.first_expiry().store(u32::MAX, Ordering::Relaxed);
         entry.begin_tag_search(shared.tag_drops());
@@ -164,11 +166,11 @@ impl Handle {
     fn expire(&mut self, shared: &Arc<Shared>, offset: usize, hash: u64) -> Option<u32> {
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
-        let place = stripe.find(|slot| slot.offset() == offset)?;
-        let record = shared.record(place.slot, Witness::locked(&stripe));
+        let locked_slot = stripe.find(|slot| slot.offset() == offset)?;
+        let record = shared.record(locked_slot.slot, Witness::locked(&stripe));
         if liveness(shared, &record, writer.now) != Liveness::Live {
             writer.count_reclaimed(shared, &record, true);
-            writer.remove(shared, &stripe, &place, &record);
+            writer.remove(shared, &stripe, &locked_slot, &record);
             return None;
         }
         record.expiry().second().map(|at| at.0)

@@ -7,7 +7,7 @@
 //! All numbers are words of 8 bytes, little-endian. Free segments and memory that was never used
 //! are left out.
 
-use super::region_file::{self, Unusable};
+use super::region_file::{self, ColdStartReason};
 use crate::segment::cache::config::{Config, ConfigError};
 use crate::segment::cache::shared::Shared;
 use crate::segment::index::slot::REGION_MAX;
@@ -59,9 +59,9 @@ impl Shared {
         write_words(to, &header)?;
         write_words(to, &[sum])?;
         let mut sums = vec![sum];
-        let mut write = |place: Range<usize>| {
-            for offset in place.clone().step_by(PIECE_LEN) {
-                let len = PIECE_LEN.min(place.end - offset);
+        let mut write = |range: Range<usize>| {
+            for offset in range.clone().step_by(PIECE_LEN) {
+                let len = PIECE_LEN.min(range.end - offset);
                 // SAFETY: no thread changes the region, by the caller's promise to this function.
                 let bytes = unsafe { table.region.bytes(offset, len) };
                 let sum = sum_of(bytes);
@@ -98,7 +98,7 @@ pub fn is_image(from: &mut impl Read) -> io::Result<bool> {
 
 /// The reason why an image could not be loaded.
 enum ImageError {
-    Unusable(Unusable),
+    Unusable(ColdStartReason),
     Config(ConfigError),
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn load(
     file: Option<&File>,
     boot: u128,
     image: &mut impl Read,
-) -> Result<Result<(Shared, u64), Unusable>, ConfigError> {
+) -> Result<Result<(Shared, u64), ColdStartReason>, ConfigError> {
     match load_region(config, file, boot, image) {
         Ok(loaded) => Ok(Ok(loaded)),
         Err(ImageError::Config(error)) => Err(error),
@@ -131,7 +131,7 @@ fn load_region(
 ) -> Result<(Shared, u64), ImageError> {
     let map = |error| ImageError::Config(ConfigError::Map(error));
     let damaged =
-        || ImageError::Unusable(Unusable::Damaged("the image is incomplete or was changed"));
+        || ImageError::Unusable(ColdStartReason::Damaged("the image is incomplete or was changed"));
     let [magic] = read_words(image).map_err(|_| damaged())?;
     if magic != MAGIC {
         return Err(ImageError::Config(ConfigError::Occupied));
@@ -142,7 +142,7 @@ fn load_region(
         return Err(damaged());
     }
     if version != VERSION {
-        return Err(ImageError::Unusable(Unusable::OtherVersion));
+        return Err(ImageError::Unusable(ColdStartReason::OtherVersion));
     }
     let region_len = usize::try_from(region_len).map_err(|_| damaged())?;
     if region_len as u64 > REGION_MAX || region_len < page_len() {
@@ -162,8 +162,8 @@ fn load_region(
             }
             break;
         }
-        let place = |word: u64| usize::try_from(word).map_err(|_| damaged());
-        let (offset, len) = (place(offset)?, place(len)?);
+        let to_usize = |word: u64| usize::try_from(word).map_err(|_| damaged());
+        let (offset, len) = (to_usize(offset)?, to_usize(len)?);
         if len > PIECE_LEN || offset > region_len || len > region_len - offset {
             return Err(damaged());
         }

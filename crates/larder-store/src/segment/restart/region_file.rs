@@ -21,7 +21,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
     /// Without items. If the file contained a region that could not be used, the reason.
-    Cold(Option<Unusable>),
+    Cold(Option<ColdStartReason>),
     /// With the items of an earlier process that ended normally.
     Warm,
     /// With the items of an earlier process that died. Each of its unfinished changes is either
@@ -29,9 +29,9 @@ pub enum Restart {
     Repaired,
 }
 
-/// The reason why an existing region can't be used.
+/// The reason why a cache starts without the items of an existing region or image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unusable {
+pub enum ColdStartReason {
     /// The file contains no region.
     NoRegion,
     /// Another version of Larder, or one for another kind of machine, made the region.
@@ -53,7 +53,7 @@ pub enum Unusable {
     Damaged(&'static str),
 }
 
-impl fmt::Display for Unusable {
+impl fmt::Display for ColdStartReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoRegion => "it does not contain the memory of a cache",
@@ -68,7 +68,7 @@ impl fmt::Display for Unusable {
     }
 }
 
-impl From<RegionMismatch> for Unusable {
+impl From<RegionMismatch> for ColdStartReason {
     fn from(foreign: RegionMismatch) -> Self {
         match foreign {
             RegionMismatch::Magic => Self::NoRegion,
@@ -123,12 +123,12 @@ pub(crate) fn begin_file(file: &File, region_len: usize) -> io::Result<Region> {
 
 /// The reason why [`reopen`] has not opened a region.
 enum ReopenError {
-    Unusable(Unusable),
+    Unusable(ColdStartReason),
     Config(ConfigError),
 }
 
-impl From<Unusable> for ReopenError {
-    fn from(unusable: Unusable) -> Self {
+impl From<ColdStartReason> for ReopenError {
+    fn from(unusable: ColdStartReason) -> Self {
         Self::Unusable(unusable)
     }
 }
@@ -155,7 +155,7 @@ fn reopen(
 ) -> Result<Option<(Shared, Restart)>, ReopenError> {
     let map = |error| ReopenError::Config(ConfigError::Map(error));
     let len = file.metadata().map_err(map)?.len();
-    let len = usize::try_from(len).map_err(|_| Unusable::NoRegion)?;
+    let len = usize::try_from(len).map_err(|_| ColdStartReason::NoRegion)?;
     match first_word(file).map_err(map)? {
         None if len == 0 => return Ok(None),
         Some(0) => return Ok(None),
@@ -163,7 +163,7 @@ fn reopen(
         None | Some(_) => return Err(ReopenError::Config(ConfigError::Occupied)),
     }
     let region_len = len.checked_sub(Region::memory_len(0)).filter(|len| *len >= HEADER_PAGE_LEN);
-    let region_len = region_len.ok_or(Unusable::NoRegion)?;
+    let region_len = region_len.ok_or(ColdStartReason::NoRegion)?;
     let region = Region::of_file(file.try_clone().map_err(map)?, region_len).map_err(map)?;
     Ok(Some(reuse(config.clone(), region, region_len, boot, RestoredUse::Free)?))
 }
@@ -175,36 +175,36 @@ pub(crate) fn reuse(
     region_len: usize,
     boot: u128,
     free: RestoredUse,
-) -> Result<(Shared, Restart), Unusable> {
+) -> Result<(Shared, Restart), ColdStartReason> {
     let page = region.header_page();
-    let made = page.read(page_len()).map_err(Unusable::from)?;
+    let made = page.read(page_len()).map_err(ColdStartReason::from)?;
     if made.boot != boot {
-        return Err(Unusable::OtherBoot);
+        return Err(ColdStartReason::OtherBoot);
     }
     if made.cas != config.cas {
-        return Err(Unusable::OtherCas);
+        return Err(ColdStartReason::OtherCas);
     }
     let uses = &page.uses;
     let (panics, attempts) = (&uses.panics, &uses.attempts);
     if panics.load(Ordering::Relaxed) >= PANICS_MAX
         || attempts.load(Ordering::Relaxed) >= ATTEMPTS_MAX
     {
-        return Err(Unusable::Panics);
+        return Err(ColdStartReason::Panics);
     }
     attempts.fetch_add(1, Ordering::Relaxed);
     let shape = shape_of(&made);
     if !shape.is_possible() {
-        return Err(Unusable::Damaged("its sizes are impossible"));
+        return Err(ColdStartReason::Damaged("its sizes are impossible"));
     }
     let largest = Layout::new(shape, usize::MAX, page_len());
     if largest.region_len() != region_len {
-        return Err(Unusable::Damaged("the file does not have the length of its memory"));
+        return Err(ColdStartReason::Damaged("the file does not have the length of its memory"));
     }
     // A limit that is too high for the segment table is lowered.
     config.limit_bytes = config.limit_bytes.min(largest.limit_for(largest.segments + 1) - 1);
     let mut layout = Layout::new(shape, config.limit_bytes, page_len());
     if config.classes.count() > made.classes {
-        return Err(Unusable::Damaged("it counts items in fewer classes"));
+        return Err(ColdStartReason::Damaged("it counts items in fewer classes"));
     }
     if !has_room(&region, &layout) {
         // The file system is full: keep the old limit.
@@ -227,15 +227,15 @@ pub(crate) fn reuse(
         table.header_page().flash.store(FlashContent::NONE);
     }
     let mut attached = attach(table, &made, &config, free, (format, is_known))
-        .map_err(|CorruptRegion(what)| Unusable::Damaged(what))?;
+        .map_err(|CorruptRegion(what)| ColdStartReason::Damaged(what))?;
     if config.flash.is_some() && attached.index.has_forgotten_bits() {
-        return Err(Unusable::NoRoomForFlash);
+        return Err(ColdStartReason::NoRoomForFlash);
     }
     if config.flash.is_some() {
         attached.alloc.index_share_max = INDEX_SHARE_FLASH;
     }
     if attached.alloc.limit_min() > layout.segments_first {
-        return Err(Unusable::LimitTooLow);
+        return Err(ColdStartReason::LimitTooLow);
     }
     let flash = reopen_flash(&config, seed, &mut attached, format.filter(|_| is_known))?;
     let table = &attached.index.buckets;
@@ -251,10 +251,10 @@ fn reopen_flash(
     seed: u64,
     attached: &mut RestoredRegion,
     known: Option<Format>,
-) -> Result<Option<Flash>, Unusable> {
+) -> Result<Option<Flash>, ColdStartReason> {
     let table = &attached.index.buckets;
     let Some(flash) = &config.flash else { return Ok(None) };
-    let no_room = |_| Unusable::NoRoomForFlash;
+    let no_room = |_| ColdStartReason::NoRoomForFlash;
     let tier = match (known, attached.pages.take()) {
         (Some(format), Some(lists)) => {
             let buffers = Shared::begin_buffers(table, &mut attached.alloc).map_err(no_room)?;
@@ -275,8 +275,8 @@ fn reopen_flash(
 /// Takes the memory of the bookkeeping of all segments of a layout. Returns false if the file
 /// system is full.
 fn has_room(region: &Region, layout: &Layout) -> bool {
-    let mut places = layout.bookkeeping(layout.segments_first).into_iter();
-    places.all(|place| region.commit(place.start, place.len()).is_ok())
+    let mut ranges = layout.bookkeeping(layout.segments_first).into_iter();
+    ranges.all(|range| region.commit(range.start, range.len()).is_ok())
 }
 
 fn shape_of(made: &RegionParameters) -> Shape {

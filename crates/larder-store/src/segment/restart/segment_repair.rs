@@ -21,9 +21,9 @@ impl<'t> Survey<'t> {
                 continue;
             }
             let start = self.table.layout.start(segment);
-            let place = start..start + self.table.layout.segment_len;
-            let first = references.partition_point(|reference| reference.offset < place.start);
-            let after = references.partition_point(|reference| reference.offset < place.end);
+            let range = start..start + self.table.layout.segment_len;
+            let first = references.partition_point(|reference| reference.offset < range.start);
+            let after = references.partition_point(|reference| reference.offset < range.end);
             let own = &references[first..after];
             if found.state == SegmentState::WriteBuffer {
                 self.restore_write_buffer(segment, own);
@@ -180,8 +180,8 @@ impl<'t> Survey<'t> {
                 self.entry(first).set_owner(record.offset);
             } else {
                 let stripe = index.lock(hash);
-                if let Some(place) = stripe.find(|slot| slot.offset() == record.offset) {
-                    stripe.remove(&place);
+                if let Some(locked_slot) = stripe.find(|slot| slot.offset() == record.offset) {
+                    stripe.remove(&locked_slot);
                     record.mark_dead();
                     self.found[holder].items -= 1;
                     removed += 1;

@@ -241,7 +241,7 @@ impl<'t> Survey<'t> {
     /// item or are in a wrong bucket, and returns those into suspect segments.
     pub(super) fn count_items(&mut self, index: &'t Index<Table>) -> Vec<Reference<'t>> {
         let mut references = Vec::new();
-        index.retain_at_home(|word, slot| {
+        index.retain_in_own_bucket(|word, slot| {
             if slot.is_on_flash() {
                 let page = self.page_of(slot);
                 if let Some(page) = page {

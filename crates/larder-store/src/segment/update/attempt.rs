@@ -5,7 +5,7 @@
 use super::change::{FoundItem, Shortage, Update};
 use crate::engine::Liveness;
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
-use crate::segment::flash_read::lookup::{OnFlash, liveness_on_flash};
+use crate::segment::flash_read::lookup::{UpdateSearch, liveness_on_flash};
 use crate::segment::handle::state::{Handle, lend, liveness};
 use crate::segment::item::witness::Witness;
 use crate::segment::large_value::lease::ChainLease;
@@ -41,7 +41,7 @@ impl Handle {
                     resolved.inspect_err(|refusal| {
                         self.value_builder = None;
                         if *refusal != Refusal::Pending {
-                            self.member.stats.refuse(0);
+                            self.handle_shared.stats.refuse(0);
                         }
                     })?;
                 }
@@ -77,25 +77,25 @@ impl Writer<'_> {
         let stripe = &shared.index.lock(key.hash);
         let witness = Witness::locked(stripe);
         let is_key = |slot| shared.record(slot, witness).has_key(key.bytes);
-        let mut found = stripe.find(is_key).map(|place| {
-            let record = shared.record(place.slot, witness);
+        let mut found = stripe.find(is_key).map(|locked_slot| {
+            let record = shared.record(locked_slot.slot, witness);
             let liveness = liveness(shared, &record, self.now);
-            FoundItem { place, record, liveness }
+            FoundItem { locked_slot, record, liveness }
         });
         let (mut is_unread, mut read) = (false, None);
         let source;
         if found.is_none() && shared.flash.is_some() {
             match self.find_on_flash(shared, stripe, key, is_shown) {
-                OnFlash::Nothing => self.remove_unreadable(shared, stripe),
-                OnFlash::Pending => return Err(Shortage::Refused(Refusal::Pending)),
-                OnFlash::NoRoom => return Err(Shortage::Refused(Refusal::OutOfMemory)),
-                OnFlash::Unread => is_unread = true,
-                OnFlash::Item(place, item) => {
+                UpdateSearch::Nothing => self.remove_unreadable(shared, stripe),
+                UpdateSearch::Pending => return Err(Shortage::Refused(Refusal::Pending)),
+                UpdateSearch::NoRoom => return Err(Shortage::Refused(Refusal::OutOfMemory)),
+                UpdateSearch::Unread => is_unread = true,
+                UpdateSearch::Item(locked_slot, item) => {
                     source = item;
                     read = Some(&*source);
                     let record = shared.record_in_buffer(&*source);
                     let liveness = liveness_on_flash(shared, &*source, &record, self.now);
-                    found = Some(FoundItem { place, record, liveness });
+                    found = Some(FoundItem { locked_slot, record, liveness });
                 }
             }
         }

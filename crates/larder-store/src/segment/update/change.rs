@@ -38,7 +38,7 @@ pub(super) type Stripe<'i> = LockedStripe<'i, Table>;
 
 /// The item that an update found. It may have expired or been flushed.
 pub(super) struct FoundItem<'i> {
-    pub(super) place: LockedSlot<'i>,
+    pub(super) locked_slot: LockedSlot<'i>,
     pub(super) record: Record<'i>,
     pub(super) liveness: Liveness,
 }
@@ -46,7 +46,7 @@ pub(super) struct FoundItem<'i> {
 impl FoundItem<'_> {
     /// Whether the item was read from flash.
     pub(super) fn is_on_flash(&self) -> bool {
-        self.place.slot.is_on_flash()
+        self.locked_slot.slot.is_on_flash()
     }
 }
 
@@ -128,7 +128,7 @@ impl<'u> Update<'u, '_> {
                     _ => self.put(new([&[]; 3]), value, upload)?,
                 }
                 if is_new {
-                    self.writer.member.stats.store();
+                    self.writer.handle_shared.stats.store();
                 }
                 Ok(cas)
             }
@@ -152,10 +152,10 @@ impl<'u> Update<'u, '_> {
 
     fn count_hit(&self) {
         if let Some(found) = self.live()
-            && self.stripe.count_hit(&found.place)
+            && self.stripe.count_hit(&found.locked_slot)
         {
             if found.is_on_flash() {
-                self.shared.count_first_hit_on_flash(found.place.slot);
+                self.shared.count_first_hit_on_flash(found.locked_slot.slot);
             } else {
                 found.record.count_first_hit();
             }
@@ -175,13 +175,13 @@ impl<'u> Update<'u, '_> {
                 self.writer.count_reclaimed(self.shared, &found.record, false);
             }
             if found.is_on_flash() {
-                self.writer.remove_from_flash(self.shared, self.stripe, &found.place);
+                self.writer.remove_from_flash(self.shared, self.stripe, &found.locked_slot);
             } else {
-                self.writer.remove(self.shared, self.stripe, &found.place, &found.record);
+                self.writer.remove(self.shared, self.stripe, &found.locked_slot, &found.record);
             }
         } else if self.is_unread {
-            for place in self.stripe.on_flash() {
-                self.writer.remove_from_flash(self.shared, self.stripe, &place);
+            for locked_slot in self.stripe.on_flash() {
+                self.writer.remove_from_flash(self.shared, self.stripe, &locked_slot);
             }
         }
     }

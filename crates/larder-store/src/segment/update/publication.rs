@@ -20,9 +20,9 @@ impl Update<'_, '_> {
         let (shared, hash) = (self.shared, self.key.hash);
         let unread = self.is_unread.then(|| self.stripe.on_flash().next()).flatten();
         let (queue, freq, ghosts) = match self.live() {
-            Some(found) => (found.record.entry().kind().queue, found.place.freq(), None),
-            None if let Some(place) = &unread => {
-                let was_hit = place.freq() > 0;
+            Some(found) => (found.record.entry().kind().queue, found.locked_slot.freq(), None),
+            None if let Some(locked_slot) = &unread => {
+                let was_hit = locked_slot.freq() > 0;
                 (if was_hit { Queue::Main } else { Queue::Small }, 0, None)
             }
             None => {
@@ -41,10 +41,10 @@ impl Update<'_, '_> {
         shared.table().set_chain_owner(new.chain.map(|chain| chain.first), offset);
         match &self.found {
             Some(found) => {
-                self.writer.member.block.note_dying(shared.table(), found.record.segment());
-                self.stripe.replace(&found.place, offset, freq);
+                self.writer.handle_shared.block.note_dying(shared.table(), found.record.segment());
+                self.stripe.replace(&found.locked_slot, offset, freq);
             }
-            None if let Some(place) = &unread => {
+            None if let Some(locked_slot) = &unread => {
                 // Other words match the key's pattern, too. Each belongs to another key or to no
                 // item, or is the key's own, which must not outlive this update if the process
                 // dies.
@@ -52,8 +52,8 @@ impl Update<'_, '_> {
                     self.stripe.report_to_walks();
                     self.writer.remove_from_flash(shared, self.stripe, &other);
                 }
-                self.stripe.replace(place, offset, freq);
-                self.writer.count_off_flash(shared, place.slot);
+                self.stripe.replace(locked_slot, offset, freq);
+                self.writer.count_off_flash(shared, locked_slot.slot);
             }
             None => {
                 let witness = self.witness;
@@ -85,9 +85,9 @@ impl Update<'_, '_> {
         let value_len = new.chain_len() + new.inline_len();
         let (class, footprint) =
             shared.class_of_parts(self.key.bytes.len(), value_len, attributes.client_flags);
-        let (table, member) = (shared.table(), self.writer.member);
+        let (table, handle_shared) = (shared.table(), self.writer.handle_shared);
         let Some(found) = &self.found else {
-            return member.block.add_item(table, class, footprint);
+            return handle_shared.block.add_item(table, class, footprint);
         };
         if !self.is_live {
             self.writer.count_reclaimed(shared, &found.record, false);
@@ -96,13 +96,13 @@ impl Update<'_, '_> {
             if let Some(read) = self.read.filter(|_| keep_chain) {
                 read.give_value_away();
             }
-            member.block.add_item(table, class, footprint);
-            return self.writer.count_off_flash(shared, found.place.slot);
+            handle_shared.block.add_item(table, class, footprint);
+            return self.writer.count_off_flash(shared, found.locked_slot.slot);
         }
         let (old_class, old_footprint) = shared.class_of(&found.record);
         if (old_class, old_footprint) != (class, footprint) {
-            member.block.add_item(table, class, footprint);
-            member.block.remove_item(table, old_class, old_footprint);
+            handle_shared.block.add_item(table, class, footprint);
+            handle_shared.block.remove_item(table, old_class, old_footprint);
         }
         self.writer.mark_counted_dead(shared, &found.record, keep_chain);
     }

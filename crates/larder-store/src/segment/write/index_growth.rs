@@ -57,14 +57,14 @@ impl Handle {
     fn evict_coldest(&mut self, hash: u64) {
         let (shared, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
-        let Some(place) = stripe.coldest() else { return };
-        if place.slot.is_on_flash() {
-            writer.remove_from_flash(shared, &stripe, &place);
-            return shared.count_lost_on_flash(place.slot);
+        let Some(locked_slot) = stripe.coldest() else { return };
+        if locked_slot.slot.is_on_flash() {
+            writer.remove_from_flash(shared, &stripe, &locked_slot);
+            return shared.count_lost_on_flash(locked_slot.slot);
         }
-        let record = shared.record(place.slot, Witness::locked(&stripe));
+        let record = shared.record(locked_slot.slot, Witness::locked(&stripe));
         writer.count_evicted(shared, &record);
-        writer.remove(shared, &stripe, &place, &record);
+        writer.remove(shared, &stripe, &locked_slot, &record);
     }
 
     /// Grows the index by [`GROWTH_STEP`] buckets if `used` words exceed [`INDEX_LOAD`].

@@ -8,7 +8,7 @@
 //! and only one handle at a time empties segments.
 
 use crate::Refusal;
-use crate::segment::cache::member::{Evacuation, WriteState};
+use crate::segment::cache::handle_shared::{Evacuation, WriteState};
 use crate::segment::cache::shared::Shared;
 use crate::segment::handle::state::Handle;
 use crate::segment::large_value::upload::Upload;
@@ -20,14 +20,14 @@ use std::sync::Arc;
 /// A write evicts no more while more than one segment in this many, and more segments than the
 /// reserve has, wait for readers: evictions would free nothing until those readers end their
 /// batches.
-const LIMBO_SHARE: usize = 8;
+const RETIRED_SHARE_MAX: usize = 8;
 /// The maximum number of times that a write waits for readers to end their batches: about 100 ms in
 /// all. A preempted thread usually resumes within that time, even on a virtual machine that itself
 /// waits for a core.
 const WAITS_MAX: u32 = 1000;
 /// The maximum number of times that a write waits although no retired memory waits for readers, in
 /// a cache that evicts: a few milliseconds in all.
-const WAITS_EARLY: u32 = 64;
+const WAITS_MAX_WITHOUT_RETIRED: u32 = 64;
 /// The maximum number of times that a write waits while handles alternate: about a second in all.
 const WAITS_MAX_TIGHT: u32 = 10_000;
 /// The maximum number of attempts of a write to take a segment, each of which frees memory or
@@ -66,7 +66,7 @@ impl Handle {
                 waits = 0;
             }
             // Other handles may be emptying all the segments that can be emptied.
-            let is_early = self.shared.config.evict && waits < WAITS_EARLY;
+            let is_early = self.shared.config.evict && waits < WAITS_MAX_WITHOUT_RETIRED;
             let may_come = next.is_some() || is_early || self.shared.is_tight();
             if !may_come || waits == waits_max || !self.wait_for_readers(&mut waits, waits_max) {
                 break;
@@ -123,8 +123,9 @@ impl Handle {
     /// Whether few segments are free, and few enough are retired that evicting more would help.
     fn wants_more(&self) -> bool {
         let alloc = self.shared.alloc();
-        let limbo_max = self.shared.reserve().max(self.shared.limit_segments() / LIMBO_SHARE);
-        alloc.free() <= self.shared.reserve() / 2 && alloc.retired_segments() <= limbo_max
+        let retired_max =
+            self.shared.reserve().max(self.shared.limit_segments() / RETIRED_SHARE_MAX);
+        alloc.free() <= self.shared.reserve() / 2 && alloc.retired_segments() <= retired_max
     }
 
     /// Seals the open segments of this handle, of dropped handles and of handles between two
@@ -192,8 +193,8 @@ impl Shared {
     /// one of these handles' open segments that does not fit, and returns `None`.
     pub(crate) fn take_idle_open(&self, fits: impl Fn(&Open) -> bool) -> Option<Open> {
         let take = |wanted: &dyn Fn(&Open) -> bool| {
-            self.members().iter().find_map(|member| {
-                let open = member.with_idle(|writing| {
+            self.handle_list().iter().find_map(|handle_shared| {
+                let open = handle_shared.with_idle(|writing| {
                     let i = writing.open.iter().position(wanted)?;
                     Some(writing.open.swap_remove(i))
                 });
@@ -212,15 +213,15 @@ impl Shared {
     /// Takes over the evacuation of a handle between two batches; `None` if there is none.
     pub(crate) fn take_idle_evacuation(&self) -> Option<Evacuation> {
         let take = |writing: &mut WriteState| writing.evacuation.take();
-        self.members().iter().find_map(|member| member.with_idle(take).flatten())
+        self.handle_list().iter().find_map(|handle_shared| handle_shared.with_idle(take).flatten())
     }
 
     /// Seals the open segments of handles between two batches, and puts back the segments that they
     /// were emptying. Returns true if there were any.
     fn seal_idle(&self) -> bool {
         let mut any = false;
-        self.for_each_member(|member| {
-            let idle = member.with_idle(|writing| {
+        self.for_each_handle(|handle_shared| {
+            let idle = handle_shared.with_idle(|writing| {
                 let evacuation = writing.evacuation.take();
                 let any = evacuation.is_some() || !writing.open.is_empty();
                 evacuation.iter().for_each(|evacuation| self.put_back(evacuation));

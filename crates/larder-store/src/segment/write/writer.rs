@@ -1,9 +1,9 @@
 //! Writing items to open segments, and removing them.
 
 use crate::engine::RemovalReason;
-use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, chained_max, place};
+use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, chained_max, choose_segment};
 use crate::segment::cache::counters::EvictedItem;
-use crate::segment::cache::member::{Member, WriteState};
+use crate::segment::cache::handle_shared::{HandleShared, WriteState};
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
 use crate::segment::flash::pending_read::ItemRead;
 use crate::segment::handle::state::Handle;
@@ -49,7 +49,7 @@ const LINES_AHEAD: usize = 4;
 pub(crate) struct Writer<'h> {
     pub(crate) writing: &'h mut WriteState,
     pub(crate) value_builder: &'h mut Option<ValueBuilder>,
-    pub(crate) member: &'h Member,
+    pub(crate) handle_shared: &'h HandleShared,
     /// The reads from flash that were delivered in this batch.
     pub(crate) delivered: &'h [Arc<dyn ItemRead>],
     pub(crate) now: Now,
@@ -58,11 +58,11 @@ pub(crate) struct Writer<'h> {
 }
 
 impl Handle {
-    /// Takes the writing state from the [`Member`], where other handles can access it.
+    /// Takes the writing state from the [`HandleShared`], where other handles can access it.
     #[cold]
     #[inline(never)]
     fn begin_writing(&mut self) {
-        let mut writing = self.member.take_writing();
+        let mut writing = self.handle_shared.take_writing();
         let shared = &self.shared;
         if shared.has_free_lists() {
             writing.free.advance(&shared.pool, &shared.epoch, || shared.oldest_pin());
@@ -70,10 +70,10 @@ impl Handle {
         self.writing = Some(writing);
     }
 
-    /// Returns the writing state to the [`Member`] until the next write.
+    /// Returns the writing state to the [`HandleShared`] until the next write.
     pub(crate) fn end_writing(&mut self) {
         if let Some(writing) = self.writing.take() {
-            self.member.leave_writing(writing);
+            self.handle_shared.leave_writing(writing);
         }
     }
 
@@ -84,9 +84,10 @@ impl Handle {
             self.begin_writing();
         }
         let writing = self.writing.as_deref_mut().expect("`begin_writing` has taken the state");
-        let (value_builder, member, now) = (&mut self.value_builder, &*self.member, self.now);
-        let (delivered, floor) = (&self.fetching.delivered[..], self.shared.flush_floor());
-        (&self.shared, Writer { writing, value_builder, member, delivered, now, floor })
+        let (value_builder, handle_shared, now) =
+            (&mut self.value_builder, &*self.handle_shared, self.now);
+        let (delivered, floor) = (&self.batch_reads.delivered[..], self.shared.flush_floor());
+        (&self.shared, Writer { writing, value_builder, handle_shared, delivered, now, floor })
     }
 
     /// Ensures that an open segment has room for an item of this kind and length. Refuses the write
@@ -158,7 +159,10 @@ impl Shared {
         let table = self.table();
         let entry = table.entry(open.segment);
         let written = open.at - table.layout.start(open.segment);
-        entry.written().store(u32::try_from(written).expect("short"), Ordering::Relaxed);
+        entry.written().store(
+            u32::try_from(written).expect("a segment is shorter than 4 GiB"),
+            Ordering::Relaxed,
+        );
         let chained = open.chained * self.segment_len();
         let sealed =
             Sealed { queue: open.kind.queue, bytes: (written + chained) as u64, items: open.items };
@@ -180,12 +184,12 @@ impl Writer<'_> {
 
     /// The position of the open segment for items of this kind. If the kind has no open segment of
     /// its own, that of a similar kind; `None` if the kind should get its own.
-    fn place(&self, shared: &Shared, wanted: Kind) -> Option<usize> {
+    fn open_position(&self, shared: &Shared, wanted: Kind) -> Option<usize> {
         let open = &self.writing.open;
         let own = open.iter().position(|open| open.kind == wanted);
         own.or_else(|| {
             let budget = shared.open_budget.load(Ordering::Relaxed);
-            match place(wanted, open.iter().map(|open| open.kind), budget) {
+            match choose_segment(wanted, open.iter().map(|open| open.kind), budget) {
                 Placement::Open(i) => Some(i),
                 Placement::New => None,
             }
@@ -195,7 +199,7 @@ impl Writer<'_> {
     /// The open segment for items of a kind; `None` if there is none, or if it is flushed.
     fn open_of(&mut self, shared: &Shared, kind: Kind) -> Option<&mut Open> {
         let floor = shared.flush_floor();
-        let i = self.place(shared, kind)?;
+        let i = self.open_position(shared, kind)?;
         self.writing.open.get_mut(i).filter(|open| open.sequence >= floor)
     }
 
@@ -255,7 +259,7 @@ impl Writer<'_> {
     /// Makes items of the kind of `open` use it from now on. Seals the open segment that they used
     /// before, if there is one.
     fn replace(&mut self, shared: &Shared, open: Open) {
-        match self.place(shared, open.kind) {
+        match self.open_position(shared, open.kind) {
             Some(i) => shared.seal(&std::mem::replace(&mut self.writing.open[i], open)),
             None => self.writing.open.push(open),
         }
@@ -352,7 +356,7 @@ impl Writer<'_> {
                 continue;
             }
             let len = u32::try_from(len).expect("an item fits a segment");
-            self.member.block.note_filled(table, segment);
+            self.handle_shared.block.note_filled(table, segment);
             if let Some(before) = entry.take_dead(block.sequence, len) {
                 shared.note_dead(segment, before - len, before);
                 return Some((block.offset, header));
@@ -403,7 +407,7 @@ impl Writer<'_> {
         keep_chain: bool,
     ) {
         let (class, footprint) = shared.class_of(record);
-        self.member.block.remove_item(shared.table(), class, footprint);
+        self.handle_shared.block.remove_item(shared.table(), class, footprint);
         self.mark_counted_dead(shared, record, keep_chain);
     }
 
@@ -446,7 +450,7 @@ impl Writer<'_> {
         &mut self,
         shared: &Arc<Shared>,
         stripe: &LockedStripe<'_, Table>,
-        place: &LockedSlot<'_>,
+        locked_slot: &LockedSlot<'_>,
         record: &Record<'_>,
         hash: u64,
     ) {
@@ -454,7 +458,7 @@ impl Writer<'_> {
         let ghosts = shared.ghosts(words).remember(hash, shared.ghost_epoch());
         shared.set_ghosts(words, ghosts);
         self.count_evicted(shared, record);
-        self.remove(shared, stripe, place, record);
+        self.remove(shared, stripe, locked_slot, record);
     }
 
     /// Removes an item from the index and marks it dead.
@@ -462,12 +466,12 @@ impl Writer<'_> {
         &mut self,
         shared: &Arc<Shared>,
         stripe: &LockedStripe<'_, Table>,
-        place: &LockedSlot<'_>,
+        locked_slot: &LockedSlot<'_>,
         record: &Record<'_>,
     ) {
         let whole = AbortOnUnwind;
-        self.member.block.note_dying(shared.table(), record.segment());
-        stripe.remove(place);
+        self.handle_shared.block.note_dying(shared.table(), record.segment());
+        stripe.remove(locked_slot);
         self.writing.slots -= 1;
         self.mark_dead(shared, record, false);
         std::mem::forget(whole);
@@ -480,7 +484,11 @@ impl Writer<'_> {
         let idle_secs = self.now.secs.0.saturating_sub(accessed.0);
         let mortal = attributes.expiry != Expiry::Never;
         let (class, _) = shared.class_of(record);
-        self.member.stats.evict(class, EvictedItem { fetched, mortal, idle_secs }, self.now.secs);
+        self.handle_shared.stats.evict(
+            class,
+            EvictedItem { fetched, mortal, idle_secs },
+            self.now.secs,
+        );
         if let Some(observer) = shared.observer.get() {
             let (key, value_len, now) = (record.key(), record.value_len(), self.now.secs);
             let whole = AbortOnUnwind;
@@ -493,13 +501,13 @@ impl Writer<'_> {
     /// maintenance found it.
     pub(crate) fn count_reclaimed(&self, shared: &Shared, record: &Record<'_>, crawled: bool) {
         let (class, _) = shared.class_of(record);
-        let death = if shared.is_flushed(record) {
+        let reason = if shared.is_flushed(record) {
             RemovalReason::Flushed
         } else if record.is_past(self.now) {
             RemovalReason::Expired
         } else {
             RemovalReason::Untagged
         };
-        self.member.stats.reclaim(class, death, record.header.has(State::Fetched), crawled);
+        self.handle_shared.stats.reclaim(class, reason, record.header.has(State::Fetched), crawled);
     }
 }

@@ -90,24 +90,24 @@ fn a_walk_shows_the_items_that_lookups_find() {
 /// Walks in parts of about `items` items: each walk continues at the position of the walk before.
 /// Calls `visit` with the number of each key, and returns the number of parts.
 fn walk_in_parts(client: &mut Client, items: usize, mut visit: impl FnMut(usize)) -> usize {
-    let (mut place, mut parts) = (0, 0);
+    let (mut position, mut parts) = (0, 0);
     loop {
         parts += 1;
-        let mut walk = client.handle.walk_from(place);
+        let mut walk = client.handle.walk_from(position);
         let mut items = items;
-        place = loop {
+        position = loop {
             match client.continue_walk(&mut walk, items, |key, _| visit(number(key))) {
                 WalkState::End => return parts,
                 state => {
                     items = 0;
-                    if let WalkPosition::At(place) = client.handle.walk_position(&walk) {
-                        break place;
+                    if let WalkPosition::At(position) = client.handle.walk_position(&walk) {
+                        break position;
                     }
                     wait(client, state);
                 }
             }
         };
-        assert!(place > 0);
+        assert!(position > 0);
     }
 }
 
@@ -125,8 +125,8 @@ fn walks_in_parts_show_everything_once() {
             assert_eq!(times, usize::from(expected.contains_key(&i)), "{i} in steps of {items}");
         }
     }
-    for place in [1, 12_345, u64::from(u32::MAX), u64::MAX] {
-        let mut walk = client.handle.walk_from(place);
+    for position in [1, 12_345, u64::from(u32::MAX), u64::MAX] {
+        let mut walk = client.handle.walk_from(position);
         while client.continue_walk(&mut walk, 1_000, |_, _| ()) != WalkState::End {}
     }
 }

@@ -160,7 +160,7 @@ impl Region {
 
     /// The address of a range that a device reads or writes.
     #[inline]
-    pub(crate) fn place(&self, offset: usize, len: usize) -> *mut u8 {
+    pub(crate) fn pointer_to(&self, offset: usize, len: usize) -> *mut u8 {
         self.at(offset, len)
     }
 

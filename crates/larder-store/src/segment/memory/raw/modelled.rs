@@ -78,7 +78,7 @@ impl Region {
         &self.bucket(offset & !63)[offset % 64 / 8]
     }
 
-    pub(crate) fn place(&self, _: usize, _: usize) -> *mut u8 {
+    pub(crate) fn pointer_to(&self, _: usize, _: usize) -> *mut u8 {
         unreachable!("models have no flash")
     }
 

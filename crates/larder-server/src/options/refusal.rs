@@ -2,7 +2,7 @@
 
 /// The refusal of a command line, with memcached's exit status.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Misuse {
+pub struct OptionsRefusal {
     /// The message for the operator.
     pub message: String,
     /// The exit status: 1 for most invalid values, 64 (`EX_USAGE`) for the others and for

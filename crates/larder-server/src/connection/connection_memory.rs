@@ -58,7 +58,7 @@ impl AtomicHeldBytes {
 
 /// The memory of one connection, readable by all threads.
 #[derive(Debug, Default)]
-pub(crate) struct Holdings {
+pub(crate) struct ConnectionMemory {
     pub(crate) held: AtomicHeldBytes,
     /// The memory held when load shedding marked the connection. It counts as being freed until the
     /// connection closes.
@@ -72,7 +72,7 @@ pub(crate) struct Holdings {
     waker: Mutex<Option<Waker>>,
 }
 
-impl Holdings {
+impl ConnectionMemory {
     /// Publishes the memory that the connection holds after a poll. `moved_at` is the time of the poll in milliseconds
     /// of the server's clock; `None` if the poll made no progress.
     pub(crate) fn publish(&self, held: HeldBytes, moved_at: Option<u64>) {

@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError};
 /// The part of a handle that other handles can access.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Member {
+pub(crate) struct HandleShared {
     pub(crate) pin: PinSlot,
     pub(crate) stats: HandleStats,
     pub(crate) block: Block,
@@ -24,8 +24,8 @@ pub(crate) struct Member {
 }
 
 /// The writing state of a handle. The handle owns it during writes, at most from the first write of
-/// a batch to the end of the batch. At other times its [`Member`] has it, and other handles may
-/// take parts of it.
+/// a batch to the end of the batch. At other times its [`HandleShared`] has it, and other handles
+/// may take parts of it.
 #[derive(Debug, Default)]
 pub(crate) struct WriteState {
     /// The open segments, at most one of each kind.
@@ -83,13 +83,13 @@ impl WriteState {
     }
 }
 
-impl Member {
+impl HandleShared {
     pub(crate) fn new(classes: usize, block: Block) -> Self {
         let stats = HandleStats::new(classes);
         Self { pin: PinSlot::default(), stats, block, idle: Mutex::default() }
     }
 
-    /// Takes the writing state, for the handle that owns the member.
+    /// Takes the writing state, for the handle that owns it.
     pub(crate) fn take_writing(&self) -> Box<WriteState> {
         self.idle(|idle| idle.take()).unwrap_or_default()
     }
@@ -111,9 +111,9 @@ impl Member {
     }
 }
 
-/// The pin slot of a member, for the handle that owns the member.
+/// The pin slot of a handle, for the handle that owns it.
 #[derive(Debug)]
-pub(crate) struct PinOwner(pub(crate) Arc<Member>);
+pub(crate) struct PinOwner(pub(crate) Arc<HandleShared>);
 
 impl AsRef<PinSlot> for PinOwner {
     fn as_ref(&self) -> &PinSlot {
