@@ -2,6 +2,7 @@
 
 mod add;
 mod count;
+mod edit;
 mod expire;
 mod flush;
 mod lookup;
@@ -13,6 +14,7 @@ mod tag;
 
 pub use add::*;
 pub use count::*;
+pub use edit::*;
 pub use expire::*;
 pub use lookup::*;
 pub use remove::*;

@@ -1,0 +1,159 @@
+//! A change of one item that depends on its value and expiry.
+
+use crate::{Event, LookupResult, OpContext};
+use larder_store::{
+    Access, Attributes, Change, Engine, Expiry, HashedKey, Item, Lookup, NewCas, NewTags, NewValue,
+    Refusal,
+};
+
+/// A change of an item, or of a missing one.
+#[derive(Clone, Copy, Debug)]
+pub enum Edit<'v> {
+    /// Changes nothing.
+    Keep,
+    /// Removes the item.
+    Remove,
+    /// Sets the expiry of the item. Removes it if the expiry is past. Without an item, changes nothing.
+    Expire(Expiry),
+    /// Stores a value. Existing tags stay.
+    Store {
+        /// The value.
+        value: EditValue<'v>,
+        /// The expiry.
+        expiry: Expiry,
+    },
+}
+
+/// The value that an [`Edit`] stores.
+#[derive(Clone, Copy, Debug)]
+pub enum EditValue<'v> {
+    /// The caller's bytes.
+    Bytes(&'v [u8]),
+    /// The first bytes of an array, and their number.
+    Short([u8; 20], u8),
+}
+
+impl EditValue<'_> {
+    /// The length of the value in bytes.
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Short(_, len) => (*len).into(),
+        }
+    }
+}
+
+/// The reason for refusing an [`Edit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EditRefusal {
+    /// There is no memory for the change.
+    OutOfMemory,
+    /// The new value would be longer than the largest item.
+    TooLarge,
+}
+
+impl<E: Engine> OpContext<'_, E> {
+    /// Changes an item as `decide` returns for the live item, or for none. Returns the second result of `decide`; `None`
+    /// if the item is on slower storage, and the operation has to be repeated. If another thread changes the item
+    /// concurrently, `decide` is called again, and its last result counts.
+    ///
+    /// # Errors
+    /// See [`EditRefusal`]. The item has not changed.
+    pub fn edit<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        binary_key: bool,
+        mut decide: impl FnMut(Option<&Item<'_, E::Lease>>) -> (Edit<'v>, R),
+    ) -> Result<Option<R>, EditRefusal> {
+        let (limits, now) = (self.limits, self.now);
+        let (mut found, mut edit) = (LookupResult::Nothing, Edit::Keep);
+        let updated = self.engine.update(key, &mut None, |item| {
+            found = LookupResult::of(&item, key.bytes.len(), limits);
+            let old = if let Lookup::Hit(item) = item { Some(item) } else { None };
+            let result;
+            (edit, result) = decide(old);
+            let change = match edit {
+                Edit::Keep => Change::Keep,
+                Edit::Remove => Change::Remove,
+                Edit::Expire(expiry) if expiry.is_past(now) => Change::Remove,
+                Edit::Expire(expiry) => match old {
+                    Some(item) => Change::SetAttributes {
+                        attributes: Attributes { expiry, ..item.attributes },
+                        cas: NewCas::Same,
+                        access: Access::Tracked,
+                    },
+                    None => Change::Keep,
+                },
+                Edit::Store { value, .. }
+                    if limits.footprint(key.bytes.len(), value.len(), 0) > limits.item_size_max =>
+                {
+                    return (Change::Keep, Err(EditRefusal::TooLarge));
+                }
+                Edit::Store { value, expiry } => Change::Put {
+                    attributes: match old {
+                        Some(item) => {
+                            Attributes { expiry, stale: false, won: false, ..item.attributes }
+                        }
+                        None => Attributes { expiry, binary_key, ..Attributes::default() },
+                    },
+                    cas: NewCas::Fresh,
+                    value: match value {
+                        EditValue::Bytes(bytes) => NewValue::Bytes(bytes),
+                        EditValue::Short(digits, len) => {
+                            NewValue::Number { digits, len, width: len.into() }
+                        }
+                    },
+                    fetched: false,
+                    tags: NewTags::Same,
+                },
+            };
+            (change, Ok(result))
+        });
+        let thread = &self.counters.thread;
+        let result = match updated {
+            Ok(updated) => updated.result,
+            Err(Refusal::Pending) => return Ok(None),
+            Err(Refusal::OutOfMemory) => Err(EditRefusal::OutOfMemory),
+            Err(_) => Err(EditRefusal::TooLarge),
+        };
+        match result {
+            Ok(_) => (),
+            Err(EditRefusal::OutOfMemory) => thread.store_no_memory.add(1),
+            Err(EditRefusal::TooLarge) => thread.store_too_large.add(1),
+        }
+        match found.class() {
+            Some(class) => self.counters.class(Some(class), |class| {
+                class.get_hits.add(1);
+                match edit {
+                    Edit::Remove => class.delete_hits.add(1),
+                    Edit::Expire(_) => class.touch_hits.add(1),
+                    Edit::Keep | Edit::Store { .. } => (),
+                }
+            }),
+            None => thread.get_misses.add(1),
+        }
+        if let Edit::Store { value, .. } = edit {
+            let class = limits.class_of(key.bytes.len(), value.len(), 0);
+            self.counters.class(Some(class), |class| class.cmd_set.add(1));
+        }
+        self.notify(|| {
+            let removed = match (found, edit) {
+                (LookupResult::Live { class, value_len }, Edit::Remove) => {
+                    Some(Event::Removed { key: key.bytes, class, value_len })
+                }
+                (LookupResult::Live { class, value_len }, Edit::Expire(expiry))
+                    if expiry.is_past(now) =>
+                {
+                    Some(Event::Removed { key: key.bytes, class, value_len })
+                }
+                (LookupResult::Live { .. }, _) => None,
+                (_, Edit::Store { value, expiry }) if result.is_ok() => {
+                    Some(Event::created(key.bytes, 0, expiry, value.len(), now, limits))
+                }
+                _ => None,
+            };
+            [Some(Event::Fetched { key: key.bytes, found }), removed]
+        });
+        result.map(Some)
+    }
+}
