@@ -197,8 +197,9 @@ def test_django(resp):
     assert cache.get("gone") is None
 
 
-def test_the_commands_of_the_documentation(start):
-    (block,) = client_blocks("compatibility-redis.md")
+@pytest.mark.parametrize("page", ["compatibility-redis.md", "scripts.md"])
+def test_the_commands_of_the_documentation(start, page):
+    (block,) = client_blocks(page)
     with start("-t", "1", resp=True) as server:
         check_block(block, {"6379": server.resp_port, "11211": server.port})
 

@@ -1,6 +1,7 @@
 //! Settings that commands change while the server runs. Larder has no LRU lists and no slabs, so most settings
 //! only appear in `stats settings`, as in a memcached without its maintainer thread.
 
+use crate::loaded_scripts::LoadedScripts;
 use crate::options::Options;
 use crate::options::flash::FlashShown;
 use crate::options::suboptions::UnusedSettings;
@@ -20,6 +21,7 @@ pub struct Controls {
     flash: Mutex<TunedFlash>,
     /// The current memory limit, in MiB.
     pub(crate) limit_mib: AtomicUsize,
+    pub(crate) scripts: LoadedScripts,
 }
 
 /// The settings of the `extstore` command. As in memcached, they can change without external storage.
@@ -46,6 +48,7 @@ impl Controls {
             tuned: Mutex::new(options.shown),
             flash: Mutex::new(TunedFlash { settings, shown }),
             limit_mib,
+            scripts: LoadedScripts::default(),
         }
     }
 

@@ -7,6 +7,7 @@ use crate::stats;
 use larder_operations::Latencies;
 use larder_protocol::reply::Servers;
 use larder_protocol::reply::resp::Replication;
+use larder_protocol::resp::{Script, ScriptHash};
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
 use larder_session::{
@@ -29,6 +30,18 @@ impl Host for Server {
 
     fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer {
         stats::answer(self, topic, stat)
+    }
+
+    fn script(&self, hash: &ScriptHash) -> Option<Script> {
+        self.controls.scripts.find(hash)
+    }
+
+    fn keep_script(&self, hash: ScriptHash, script: Script) {
+        self.controls.scripts.keep(hash, script);
+    }
+
+    fn forget_scripts(&self) {
+        self.controls.scripts.clear();
     }
 
     fn latencies(&self) -> Latencies {

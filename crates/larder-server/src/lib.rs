@@ -9,6 +9,7 @@ pub mod driver;
 #[cfg(feature = "metrics")]
 pub mod gateway;
 mod host;
+mod loaded_scripts;
 pub mod log;
 pub mod memory;
 pub mod net;

@@ -4,6 +4,7 @@ use crate::route::{Conversation, GroupIndex, NoRoute, Owner, Route};
 use larder_operations::Latencies;
 use larder_protocol::reply::resp::Replication;
 use larder_protocol::reply::{PrefixCounts, Servers, StatsRefusal};
+use larder_protocol::resp::{Script, ScriptHash};
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
 use std::collections::BTreeMap;
@@ -139,6 +140,17 @@ pub trait Host {
     fn refresh_certs(&self) -> Result<(), RefreshRefusal> {
         Err(RefreshRefusal::NotEnabled)
     }
+
+    /// The script that a client has loaded whose text has this hash.
+    fn script(&self, _hash: &ScriptHash) -> Option<Script> {
+        None
+    }
+
+    /// Keeps the hash of a loaded script.
+    fn keep_script(&self, _hash: ScriptHash, _script: Script) {}
+
+    /// Forgets all loaded scripts (`SCRIPT FLUSH`).
+    fn forget_scripts(&self) {}
 
     /// Applies a setting of the flash tier. Records other settings for `stats settings`.
     fn apply_tuning(&self, _tuning: Tuning) {}

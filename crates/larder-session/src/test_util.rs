@@ -10,9 +10,11 @@ use crate::{
 use larder_operations::{AnsweredCounts, Counters, Limits, OpContext};
 use larder_protocol::reply::resp::Replication;
 use larder_protocol::reply::{Servers, StatsRefusal};
+use larder_protocol::resp::{Script, ScriptHash};
 use larder_protocol::{Credentials, Parser};
 use larder_store::{Engine, Seconds, SizeClasses};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -43,6 +45,7 @@ pub struct TestHost {
     pub leads: bool,
     /// The shard map; `None`: this group owns all keys.
     pub shard_map: Option<Box<dyn GroupMap + Send>>,
+    scripts: RefCell<BTreeMap<ScriptHash, Script>>,
     reserved: Cell<usize>,
     has_authenticated: Cell<bool>,
 }
@@ -60,6 +63,7 @@ impl TestHost {
             replication: None,
             leads: false,
             shard_map: None,
+            scripts: RefCell::default(),
             reserved,
             has_authenticated,
         }
@@ -101,6 +105,18 @@ impl Host for TestHost {
         let is_known = self.users.contains(&(credentials.user, credentials.password.0));
         self.has_authenticated.set(self.has_authenticated.get() || is_known);
         is_known
+    }
+
+    fn script(&self, hash: &ScriptHash) -> Option<Script> {
+        self.scripts.borrow().get(hash).copied()
+    }
+
+    fn keep_script(&self, hash: ScriptHash, script: Script) {
+        self.scripts.borrow_mut().insert(hash, script);
+    }
+
+    fn forget_scripts(&self) {
+        self.scripts.borrow_mut().clear();
     }
 
     fn owner(&self) -> Owner {

@@ -3,6 +3,7 @@
 use super::error::Parsed;
 use super::key::checked_key;
 use super::request::Arguments;
+use super::script::ScriptCall;
 use crate::request::Credentials;
 
 /// A command with its arguments.
@@ -29,6 +30,13 @@ pub enum Command<'b> {
     Item(&'b [u8], ItemCommand<'b>),
     /// An operation on several keys in order.
     Items(ItemsCommand<'b>),
+    /// `EVAL`, `EVALSHA`.
+    Script(ScriptCall<'b>),
+    /// `SCRIPT LOAD`: the text.
+    ScriptLoad(&'b [u8]),
+    /// `SCRIPT EXISTS`: hashes in hexadecimal digits.
+    ScriptExists(Arguments<'b>),
+    ScriptFlush,
     Scan(Scan<'b>),
     /// A pattern.
     Keys(&'b [u8]),

@@ -8,6 +8,7 @@ use super::error::{CommandError, Parsed};
 use super::key::checked_key;
 use super::number::i64_of;
 use super::request::{Arguments, Request};
+use super::script::ScriptCall;
 use super::table::Verb;
 use crate::request::{Credentials, Password};
 
@@ -46,6 +47,22 @@ impl<'b> Command<'b> {
                     return Err(CommandError::Syntax);
                 }
                 Self::ClientMode
+            }
+            Verb::Eval => Self::Script(ScriptCall::parse(rest, false)?),
+            Verb::EvalSha => Self::Script(ScriptCall::parse(rest, true)?),
+            Verb::ScriptLoad => Self::ScriptLoad(nth(rest, 1)),
+            Verb::ScriptExists => {
+                rest.next();
+                Self::ScriptExists(rest)
+            }
+            Verb::ScriptFlush => {
+                rest.next();
+                let mode = next(&mut rest);
+                let is_mode = mode.is_empty() || is(mode, "async") || is(mode, "sync");
+                if rest.len() > 0 || !is_mode {
+                    return Err(CommandError::ScriptFlushMode);
+                }
+                Self::ScriptFlush
             }
             Verb::Scan => Self::Scan(scan(rest)?),
             Verb::Keys => Self::Keys(next(&mut rest)),

@@ -100,6 +100,18 @@ pub enum CommandError<'b> {
     TooManyKeys,
     /// `CONFIG SET` does not support this setting.
     ConfigName(&'b [u8]),
+    /// `EVAL` or `EVALSHA` with a negative number of keys.
+    NegativeKeys,
+    /// `EVAL` or `EVALSHA` with fewer arguments than keys.
+    TooFewKeys,
+    /// There is no script with this hash.
+    NoScript,
+    /// The server does not know the script, or the script has no key or several.
+    UnknownScript,
+    /// An unknown argument of `SCRIPT FLUSH`.
+    ScriptFlushMode,
+    /// A script has too few arguments.
+    ScriptArguments,
     /// The value for `maxmemory` is not a number of bytes.
     NoMemoryValue,
     /// The memory limit is out of range. The arguments are the smallest and largest limit in bytes.

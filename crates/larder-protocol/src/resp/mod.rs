@@ -13,6 +13,7 @@ mod inline;
 mod key;
 mod number;
 mod request;
+mod script;
 mod table;
 
 pub use command::*;
@@ -21,5 +22,7 @@ pub use fault::*;
 pub use glob::matches;
 pub use inline::*;
 pub use key::*;
+pub use number::i64_of;
 pub use request::*;
+pub use script::*;
 pub use table::*;

@@ -2,7 +2,8 @@
 
 /// Parses a number in canonical decimal form: no blanks, no plus, no leading zeros. `None` for
 /// other text, and for a number that does not fit 64 bits.
-pub(crate) fn i64_of(text: &[u8]) -> Option<i64> {
+#[must_use]
+pub fn i64_of(text: &[u8]) -> Option<i64> {
     let (is_negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),

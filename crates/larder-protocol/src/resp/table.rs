@@ -31,6 +31,8 @@ pub enum Verb {
     Del,
     Discard,
     Echo,
+    Eval,
+    EvalSha,
     Exec,
     Exists,
     Expire,
@@ -64,6 +66,9 @@ pub enum Verb {
     Reset,
     Role,
     Scan,
+    ScriptExists,
+    ScriptFlush,
+    ScriptLoad,
     Select,
     Set,
     SetEx,
@@ -88,6 +93,8 @@ impl Verb {
                 | Self::Decr
                 | Self::DecrBy
                 | Self::Del
+                | Self::Eval
+                | Self::EvalSha
                 | Self::Expire
                 | Self::ExpireAt
                 | Self::FlushAll
@@ -135,10 +142,12 @@ const fn container(name: &'static str) -> Row {
 
 const NO_KEYS: (i8, i8, i8) = (0, 0, 0);
 const ONE_KEY: (i8, i8, i8) = (1, 1, 1);
+/// Behind a script and the number of keys, which is 1 for known scripts.
+const SCRIPT_KEY: (i8, i8, i8) = (3, 3, 1);
 const ALL_KEYS: (i8, i8, i8) = (1, -1, 1);
 
 /// All commands. The most frequent ones come first, because lookups are linear.
-pub static COMMANDS: [Row; 57] = [
+pub static COMMANDS: [Row; 60] = [
     row("get", Verb::Get, 2, ONE_KEY),
     row("set", Verb::Set, -3, ONE_KEY),
     row("mget", Verb::MGet, -2, ALL_KEYS),
@@ -159,6 +168,8 @@ pub static COMMANDS: [Row; 57] = [
     row("decrby", Verb::DecrBy, 3, ONE_KEY),
     row("discard", Verb::Discard, 1, NO_KEYS),
     row("echo", Verb::Echo, 2, NO_KEYS),
+    row("eval", Verb::Eval, -3, SCRIPT_KEY),
+    row("evalsha", Verb::EvalSha, -3, SCRIPT_KEY),
     row("exec", Verb::Exec, 1, NO_KEYS),
     row("expireat", Verb::ExpireAt, -3, ONE_KEY),
     row("expiretime", Verb::ExpireTime, 2, ONE_KEY),
@@ -185,6 +196,7 @@ pub static COMMANDS: [Row; 57] = [
     row("reset", Verb::Reset, 1, NO_KEYS),
     row("role", Verb::Role, 1, NO_KEYS),
     row("scan", Verb::Scan, -2, NO_KEYS),
+    container("script"),
     row("select", Verb::Select, 2, NO_KEYS),
     row("setnx", Verb::SetNx, 3, ONE_KEY),
     row("strlen", Verb::StrLen, 2, ONE_KEY),
@@ -198,7 +210,7 @@ pub static COMMANDS: [Row; 57] = [
     row("wait", Verb::Wait, 3, NO_KEYS),
 ];
 
-static SUBCOMMANDS: [Row; 17] = [
+static SUBCOMMANDS: [Row; 20] = [
     row("client|getname", Verb::ClientGetName, 2, NO_KEYS),
     row("client|id", Verb::ClientId, 2, NO_KEYS),
     row("client|info", Verb::ClientInfo, 2, NO_KEYS),
@@ -216,6 +228,9 @@ static SUBCOMMANDS: [Row; 17] = [
     row("config|set", Verb::ConfigSet, -4, NO_KEYS),
     row("latency|histogram", Verb::LatencyHistogram, -2, NO_KEYS),
     row("memory|usage", Verb::MemoryUsage, -3, (2, 2, 1)),
+    row("script|exists", Verb::ScriptExists, -3, NO_KEYS),
+    row("script|flush", Verb::ScriptFlush, -2, NO_KEYS),
+    row("script|load", Verb::ScriptLoad, 3, NO_KEYS),
 ];
 
 impl Row {
@@ -255,7 +270,7 @@ impl<'b> Request<'b> {
             return Err(CommandError::UnknownCommand(*self));
         };
         let has_subcommands =
-            matches!(row.name, "client" | "command" | "config" | "latency" | "memory");
+            matches!(row.name, "client" | "command" | "config" | "latency" | "memory" | "script");
         let row = match self.arguments.clone().next().filter(|_| has_subcommands) {
             Some(subcommand) => row
                 .subcommand(subcommand)

@@ -1,6 +1,7 @@
 //! Commands about the connection, the server and transactions.
 
 use super::batch::{Outcome, bulk_len_max};
+use super::script;
 use crate::Host;
 use crate::context::Context;
 use crate::session::Session;
@@ -10,7 +11,7 @@ use crate::session::resp_state::{State, Transaction};
 use larder_operations::{CommandClass, Histogram};
 use larder_protocol::Credentials;
 use larder_protocol::reply::resp::{self as reply, Version};
-use larder_protocol::resp::{Arguments, Auth, Command, CommandError, Hello};
+use larder_protocol::resp::{Arguments, Auth, Command, CommandError, Hello, hex, parse_hash};
 use larder_store::{Engine, Expiry};
 
 type CommandResult = Result<(), CommandError<'static>>;
@@ -37,6 +38,21 @@ impl<E: Engine> Session<E> {
                 let mut page = reply::ClientPage::new(*wanted, self.client, &state.name);
                 cx.host.stats(b"conns", &mut |name, value| page.set(name, value));
                 page.write(version, output);
+            }
+            Command::ScriptLoad(text) => match script::load(cx.host, text) {
+                Ok((_, hash)) => reply::bulk(hex(&hash).as_bytes(), output),
+                Err(error) => reply::error(&error, output),
+            },
+            Command::ScriptExists(hashes) => {
+                reply::array(hashes.len(), output);
+                for hash in *hashes {
+                    let script = parse_hash(hash).and_then(|hash| script::known(cx.host, &hash));
+                    reply::integer(script.is_some().into(), output);
+                }
+            }
+            Command::ScriptFlush => {
+                cx.host.forget_scripts();
+                reply::ok(output);
             }
             Command::Scan(_) | Command::Keys(_) if !cx.host.dumps_allowed() => {
                 reply::error(&CommandError::DumpsDisabled, output);
@@ -124,7 +140,7 @@ impl<E: Engine> Session<E> {
                 let done = kept.map(drop).ok_or(CommandError::DiscardWithoutMulti);
                 return answer_ok(done, output);
             }
-            Command::Item(..) | Command::Items(_) => (),
+            Command::Item(..) | Command::Items(_) | Command::Script(_) => (),
         }
         Outcome::Done
     }

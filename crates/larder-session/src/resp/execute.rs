@@ -2,6 +2,7 @@
 
 use super::batch::{BATCH_MAX, BatchEnd, BatchRequest, Outcome, RequestKind, bounds, gather};
 use super::scatter::ScatterDecision;
+use super::script;
 use crate::Host;
 use crate::context::{Context, Next, PollState, Step};
 use crate::session::Session;
@@ -305,6 +306,12 @@ impl<E: Engine> Session<E> {
                 let outcome = self.with_resp_observer(cx, |session, cx| {
                     session.resp_item(cx, state, key, &command, output)
                 });
+                sampled(cx, key, outcome)
+            }
+            Ok(Command::Script(call)) => {
+                let key = HashedKey { bytes: call.key, hash: cx.operations.engine.hash(call.key) };
+                let outcome =
+                    self.with_resp_observer(cx, |_, cx| script::run(cx, state, key, &call, output));
                 sampled(cx, key, outcome)
             }
             Ok(Command::Items(command)) => self.with_resp_observer(cx, |session, cx| {

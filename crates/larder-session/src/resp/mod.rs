@@ -1,7 +1,8 @@
 //! RESP, Redis's protocol.
 //!
 //! `batch.rs` parses requests, and `execute.rs` answers them in batches, or `scatter.rs` if several groups own their
-//! keys. `single_key/` has the commands on one key, `multi_key.rs` those on several keys, `connection.rs` all others. The state
+//! keys. `single_key/` has the commands on one key, `multi_key.rs` those on several keys, `script.rs`
+//! the known scripts, `connection.rs` all others. The state
 //! of a connection is in `session/resp_state.rs`.
 
 mod batch;
@@ -9,4 +10,5 @@ mod connection;
 mod execute;
 mod multi_key;
 mod scatter;
+mod script;
 mod single_key;

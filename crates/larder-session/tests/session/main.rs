@@ -17,6 +17,7 @@
 //! | `cluster::replica_reads` | followers answer lookups from their own items |
 //! | `cluster::server_list` | members of a cluster answer lookups of the server list |
 //! | `resp` | RESP: replies do not depend on cuts of the input |
+//! | `scripts` | RESP: scripts that the server knows |
 //! | `tags` | a dropped tag invalidates stores that are under way |
 #![allow(clippy::disallowed_methods, reason = "tests draw seeds")]
 
@@ -28,6 +29,7 @@ mod conformance;
 mod logins;
 mod meaning;
 mod resp;
+mod scripts;
 mod splits;
 mod tags;
 mod values;

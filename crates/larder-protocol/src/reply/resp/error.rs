@@ -104,6 +104,7 @@ fn coded(error: &CommandError<'_>) -> Option<&'static str> {
         CommandError::WrongPassword => {
             "WRONGPASS invalid username-password pair or user is disabled."
         }
+        CommandError::NoScript => "NOSCRIPT No matching script. Please use EVAL.",
         CommandError::Aborted => "EXECABORT Transaction discarded because of previous errors.",
         CommandError::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
         _ => return None,
@@ -143,6 +144,13 @@ fn words(error: &CommandError<'_>) -> &'static str {
         CommandError::TagLength => "a tag has 1 to 250 bytes",
         CommandError::NoTags => "this engine keeps no tags",
         CommandError::FlushDisabled => "flushing is disabled",
+        CommandError::NegativeKeys => "Number of keys can't be negative",
+        CommandError::TooFewKeys => "Number of keys can't be greater than number of args",
+        CommandError::UnknownScript => {
+            "unknown script: this server runs no Lua, but the scripts with one key that docs/scripts.md lists"
+        }
+        CommandError::ScriptFlushMode => "SCRIPT FLUSH only support SYNC|ASYNC option",
+        CommandError::ScriptArguments => "the script has too few arguments",
         CommandError::Cursor => "invalid cursor",
         CommandError::DumpsDisabled => "dumping keys is disabled",
         CommandError::TooManyKeys => "the keys take too much memory: use SCAN",

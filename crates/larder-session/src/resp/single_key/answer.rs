@@ -17,7 +17,7 @@ pub(in crate::resp) fn waits(state: &mut State, key: HashedKey<'_>) -> Outcome {
 }
 
 /// Whether a key contains bytes that memcached's text protocol cannot carry.
-pub(super) fn is_binary(key: &[u8]) -> bool {
+pub(in crate::resp) fn is_binary(key: &[u8]) -> bool {
     key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f)
 }
 

@@ -81,6 +81,11 @@ pub(super) fn show_expiry<E: Engine, H: Host>(
     }))
 }
 
+/// The milliseconds until an item expires; -1 if it never does.
+pub(in crate::resp) fn milliseconds_left(expiry: Expiry, now: Now) -> i64 {
+    shown_expiry(expiry, now, true, false)
+}
+
 /// The reply to `TTL` and related commands. Seconds are rounded to the nearest, as redis-server does, or up if the item
 /// has no milliseconds.
 fn shown_expiry(expiry: Expiry, now: Now, in_millis: bool, absolute: bool) -> i64 {

@@ -5,7 +5,8 @@ mod expiry;
 mod read;
 mod write;
 
-pub(super) use answer::waits;
+pub(super) use answer::{is_binary, waits};
+pub(super) use expiry::milliseconds_left;
 pub(super) use write::store;
 
 use crate::Host;
