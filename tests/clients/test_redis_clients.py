@@ -49,6 +49,15 @@ def test_values(client):
     assert client.delete(*every_length) == 5
 
 
+def test_comparisons(client):
+    client.set("key", "old")
+    assert client.set("key", "new", ifeq="other") is None and client.set("key", "new", ifeq="old")
+    assert client.set("key", "newer", ifne="new") is None and client.set("absent", "value", ifne="new")
+    assert client.delex("key", ifeq="old") == 0 and client.delex("key", ifne="new") == 0
+    assert client.delex("key", ifeq="new") == 1 and not client.exists("key")
+    assert client.delex("absent") == 1
+
+
 def test_numbers(client):
     assert [client.incr("n"), client.incrby("n", 9), client.decr("n"), client.decrby("n", 19)] == [1, 10, 9, -10]
     client.set("n", "text")

@@ -2,8 +2,8 @@
 
 use crate::{Event, LookupResult, OpContext};
 use larder_store::{
-    Access, Attributes, Change, Engine, Expiry, HashedKey, Item, Lookup, NewCas, NewTags, NewValue,
-    Refusal,
+    Access, Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewTags,
+    NewValue, Refusal, Value,
 };
 
 /// A change of an item, or of a missing one.
@@ -156,4 +156,22 @@ impl<E: Engine> OpContext<'_, E> {
         });
         result.map(Some)
     }
+}
+
+/// Whether the value of an item is `bytes`.
+#[must_use]
+pub fn has_value<L: Lease>(item: &Item<'_, L>, bytes: &[u8]) -> bool {
+    let lease = match &item.value {
+        Value::Whole(value) => return *value == bytes,
+        Value::Large(lease) if lease.len() == bytes.len() => lease,
+        Value::Large(_) => return false,
+    };
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match rest.strip_prefix(lease.piece(bytes.len() - rest.len())) {
+            Some(behind) => rest = behind,
+            None => return false,
+        }
+    }
+    true
 }

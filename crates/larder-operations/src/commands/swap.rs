@@ -1,5 +1,6 @@
 //! Stores and removals that return the old item, and stores that keep its expiry.
 
+use super::edit::has_value;
 use crate::{Event, LookupResult, OpContext, StoreKind, StoreOutcome};
 use larder_store::{
     Attributes, Change, Engine, Expiry, HashedKey, Item, Lookup, NewCas, NewTags, NewValue,
@@ -10,7 +11,7 @@ use larder_store::{
 #[derive(Clone, Copy, Debug)]
 pub struct Swap<'v> {
     /// The condition for storing the value.
-    pub condition: SwapCondition,
+    pub condition: SwapCondition<'v>,
     /// The value.
     pub value: &'v [u8],
     /// When the item expires; `None` keeps the expiry of the old item.
@@ -23,13 +24,17 @@ pub struct Swap<'v> {
 
 /// The condition of a [`Swap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SwapCondition {
+pub enum SwapCondition<'v> {
     /// Stores the value unconditionally.
     Always,
     /// Stores the value only if there is no item.
     Absent,
     /// Stores the value only if there is an item.
     Present,
+    /// Stores the value only if there is an item with this value.
+    Equal(&'v [u8]),
+    /// Stores the value unless there is an item with this value.
+    Unequal(&'v [u8]),
 }
 
 impl<E: Engine> OpContext<'_, E> {
@@ -62,6 +67,8 @@ impl<E: Engine> OpContext<'_, E> {
                 SwapCondition::Always => true,
                 SwapCondition::Absent => old.is_none(),
                 SwapCondition::Present => old.is_some(),
+                SwapCondition::Equal(value) => old.is_some_and(|old| has_value(old, value)),
+                SwapCondition::Unequal(value) => !old.is_some_and(|old| has_value(old, value)),
             };
             if !is_met {
                 return (Change::Keep, (StoreOutcome::NotStored, shown));
@@ -91,9 +98,9 @@ impl<E: Engine> OpContext<'_, E> {
         self.counters.class(Some(limits.classes.class_of(size)), |class| class.cmd_set.add(1));
         self.notify(|| {
             let kind = match op.condition {
-                SwapCondition::Always => StoreKind::Set,
+                SwapCondition::Always | SwapCondition::Unequal(_) => StoreKind::Set,
                 SwapCondition::Absent => StoreKind::Add,
-                SwapCondition::Present => StoreKind::Replace,
+                SwapCondition::Present | SwapCondition::Equal(_) => StoreKind::Replace,
             };
             let (class, ttl) =
                 (limits.classes.class_of(size), op.expiry.and_then(|at| at.left(self.now)));

@@ -85,6 +85,13 @@ pub enum ItemCommand<'b> {
     Get,
     Set(Set<'b>),
     GetDel,
+    /// `DELIFEQ`, and `DELEX` with `IFEQ` or `IFNE`.
+    DeleteIf {
+        /// The value to compare with.
+        value: &'b [u8],
+        /// Removes the item if its value is this one, rather than another.
+        equal: bool,
+    },
     /// `None` keeps the expiry.
     GetEx(Option<NewExpiry>),
     Append(&'b [u8]),
@@ -160,7 +167,7 @@ pub struct Set<'b> {
     /// The value.
     pub value: &'b [u8],
     /// The condition for storing the value.
-    pub condition: SetCondition,
+    pub condition: SetCondition<'b>,
     /// The expiry of the item.
     pub expiry: NewExpiry,
     /// The kind of the answer.
@@ -181,13 +188,17 @@ impl<'b> Set<'b> {
 
 /// The condition of a `SET`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetCondition {
+pub enum SetCondition<'b> {
     /// Store the value unconditionally.
     Always,
     /// `NX`: only if there is no item.
     Absent,
     /// `XX`: only if there is an item.
     Present,
+    /// `IFEQ`: only if there is an item with this value.
+    Equal(&'b [u8]),
+    /// `IFNE`: unless there is an item with this value.
+    Unequal(&'b [u8]),
 }
 
 /// The answer to a `SET`.

@@ -119,6 +119,7 @@ impl<'b> Command<'b> {
             Verb::Del | Verb::Unlink => Self::Items(ItemsCommand::Del(rest)),
             Verb::Exists => Self::Items(ItemsCommand::Exists(rest)),
             Verb::Touch => Self::Items(ItemsCommand::Touch(rest)),
+            Verb::DelEx if rest.len() == 1 => Self::Items(ItemsCommand::Del(rest)),
             _ => {
                 let key = next(&mut arguments);
                 let command = item_command(arguments, verb, name)?;
@@ -158,6 +159,10 @@ fn item_command<'b>(
     Ok(match verb {
         Verb::Get => ItemCommand::Get,
         Verb::GetDel => ItemCommand::GetDel,
+        Verb::DelIfEq => ItemCommand::DeleteIf { value: first, equal: true },
+        Verb::DelEx if rest.len() != 2 => return Err(CommandError::Arity(name)),
+        Verb::DelEx if is(first, "ifeq") => ItemCommand::DeleteIf { value: second, equal: true },
+        Verb::DelEx if is(first, "ifne") => ItemCommand::DeleteIf { value: second, equal: false },
         Verb::GetEx => {
             let options = Options::parse(rest, OptionsOf::GetEx)?;
             ItemCommand::GetEx(match options.expiry {
@@ -309,7 +314,7 @@ fn expire<'b>(
 
 /// The options that follow the value of `SET`, or the key of `GETEX`.
 struct Options<'b> {
-    condition: SetCondition,
+    condition: SetCondition<'b>,
     get: bool,
     expiry: ExpiryOption<'b>,
     pub(super) tags: Option<(Arguments<'b>, usize)>,
@@ -351,11 +356,19 @@ impl<'b> Options<'b> {
                 _ => Err(CommandError::Syntax),
             };
             match word {
-                _ if is(word, "nx") && is_set && options.condition != SetCondition::Present => {
+                _ if is(word, "nx") && is_set && options.may_be(SetCondition::Absent) => {
                     options.condition = SetCondition::Absent;
                 }
-                _ if is(word, "xx") && is_set && options.condition != SetCondition::Absent => {
+                _ if is(word, "xx") && is_set && options.may_be(SetCondition::Present) => {
                     options.condition = SetCondition::Present;
+                }
+                _ if is(word, "ifeq") && is_set && options.condition == SetCondition::Always => {
+                    options.condition =
+                        SetCondition::Equal(rest.next().ok_or(CommandError::Syntax)?);
+                }
+                _ if is(word, "ifne") && is_set && options.condition == SetCondition::Always => {
+                    options.condition =
+                        SetCondition::Unequal(rest.next().ok_or(CommandError::Syntax)?);
                 }
                 _ if is(word, "get") && is_set => options.get = true,
                 _ if is(word, "tags") && is_set && options.tags.is_none() => {
@@ -385,6 +398,11 @@ impl<'b> Options<'b> {
             }
         }
         Ok(options)
+    }
+
+    /// Whether the options may have this condition: they have no other one.
+    fn may_be(&self, condition: SetCondition<'_>) -> bool {
+        [SetCondition::Always, condition].contains(&self.condition)
     }
 
     fn expiry(&self, name: &'static str) -> Parsed<'b, NewExpiry> {

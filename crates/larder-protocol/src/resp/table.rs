@@ -29,6 +29,8 @@ pub enum Verb {
     Decr,
     DecrBy,
     Del,
+    DelEx,
+    DelIfEq,
     Discard,
     Echo,
     Eval,
@@ -93,6 +95,8 @@ impl Verb {
                 | Self::Decr
                 | Self::DecrBy
                 | Self::Del
+                | Self::DelEx
+                | Self::DelIfEq
                 | Self::Eval
                 | Self::EvalSha
                 | Self::Expire
@@ -147,7 +151,7 @@ const SCRIPT_KEY: (i8, i8, i8) = (3, 3, 1);
 const ALL_KEYS: (i8, i8, i8) = (1, -1, 1);
 
 /// All commands. The most frequent ones come first, because lookups are linear.
-pub static COMMANDS: [Row; 60] = [
+pub static COMMANDS: [Row; 62] = [
     row("get", Verb::Get, 2, ONE_KEY),
     row("set", Verb::Set, -3, ONE_KEY),
     row("mget", Verb::MGet, -2, ALL_KEYS),
@@ -166,6 +170,8 @@ pub static COMMANDS: [Row; 60] = [
     row("dbsize", Verb::DbSize, 1, NO_KEYS),
     row("decr", Verb::Decr, 2, ONE_KEY),
     row("decrby", Verb::DecrBy, 3, ONE_KEY),
+    row("delex", Verb::DelEx, -2, ONE_KEY),
+    row("delifeq", Verb::DelIfEq, 3, ONE_KEY),
     row("discard", Verb::Discard, 1, NO_KEYS),
     row("echo", Verb::Echo, 2, NO_KEYS),
     row("eval", Verb::Eval, -3, SCRIPT_KEY),

@@ -76,7 +76,9 @@ impl RequestKind<'_> {
             Ok(Verb::ExpireTime | Verb::PExpireTime) => CommandClass::Get,
             Ok(Verb::Set | Verb::SetEx | Verb::PSetEx | Verb::SetNx) => CommandClass::Store,
             Ok(Verb::GetSet | Verb::MSet | Verb::Append) => CommandClass::Store,
-            Ok(Verb::Del | Verb::Unlink | Verb::GetDel) => CommandClass::Delete,
+            Ok(Verb::Del | Verb::DelEx | Verb::DelIfEq | Verb::Unlink | Verb::GetDel) => {
+                CommandClass::Delete
+            }
             Ok(Verb::Incr | Verb::IncrBy | Verb::Decr | Verb::DecrBy) => CommandClass::Count,
             Ok(Verb::Expire | Verb::ExpireAt | Verb::PExpire | Verb::PExpireAt) => {
                 CommandClass::Touch

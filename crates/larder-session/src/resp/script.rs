@@ -6,7 +6,7 @@ use crate::Host;
 use crate::context::Context;
 use crate::session::resp_state::State;
 use crate::time::resolve_millis;
-use larder_operations::{Edit, EditRefusal, EditValue};
+use larder_operations::{Edit, EditRefusal, EditValue, has_value};
 use larder_protocol::reply::resp::{self as reply, Version};
 use larder_protocol::resp::{
     CommandError, Script, ScriptCall, ScriptHash, ScriptName, hash_of, i64_of,
@@ -103,10 +103,8 @@ struct FoundItem<'i> {
 
 impl<'i> FoundItem<'i> {
     fn of<L: Lease>(item: &Item<'i, L>, argument: &[u8]) -> Self {
-        let (value, is_first_argument) = match &item.value {
-            Value::Whole(bytes) => (Some(*bytes), *bytes == argument),
-            Value::Large(lease) => (None, equals(lease, argument)),
-        };
+        let value = if let Value::Whole(bytes) = item.value { Some(bytes) } else { None };
+        let is_first_argument = has_value(item, argument);
         Self { is_first_argument, value, expiry: item.attributes.expiry }
     }
 
@@ -116,19 +114,6 @@ impl<'i> FoundItem<'i> {
         let digits = self.value.unwrap_or_default().trim_ascii_end();
         i64_of(digits).ok_or(CommandError::NotInteger)
     }
-}
-
-/// Whether a large value equals `bytes`.
-fn equals(lease: &impl Lease, bytes: &[u8]) -> bool {
-    let mut at = 0;
-    while at < lease.len() && lease.len() == bytes.len() {
-        let piece = lease.piece(at);
-        if bytes.get(at..at + piece.len()) != Some(piece) {
-            return false;
-        }
-        at += piece.len();
-    }
-    lease.len() == bytes.len()
 }
 
 type Decision<'v> = Result<(Edit<'v>, Answer), CommandError<'static>>;

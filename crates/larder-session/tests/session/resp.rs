@@ -53,7 +53,7 @@ fn check(engine: TestEngine, login_required: bool, stream: &[u8], expected: &str
     assert_eq!(text(&answers(engine, login_required, bytes)), text(&whole), "in single bytes");
 }
 
-for_each_engine! { values numbers expiries multi_key_commands transactions logins inline_requests large_values oversized_arguments connections replication_roles }
+for_each_engine! { values numbers expiries multi_key_commands transactions logins inline_requests large_values oversized_arguments comparisons connections replication_roles }
 
 fn values(engine: TestEngine) {
     check(
@@ -371,6 +371,57 @@ fn large_values(engine: TestEngine) {
         .extend_from_slice(b"-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n");
     expected.extend(bulk(b"k1"));
     assert!(close(server, client) == expected, "the replies contain the stored values");
+}
+
+/// The conditions of Redis 8.4 and Valkey 9 that compare values.
+fn comparisons(engine: TestEngine) {
+    let long = pattern(100 << 10);
+    let other = [&long[..99 << 10], &long[..1 << 10]].concat();
+    let set = |value: &[u8]| request(&[b"SET", b"k", value]);
+    let stream = [
+        requests(&["DELIFEQ k a", "DELEX k", "DELEX k IFNE a", "SET k b IFEQ a", "GET k"]),
+        requests(&["SET k a IFNE a", "SET k b IFEQ a EX 100", "SET k c IFEQ a", "SET k c IFNE b"]),
+        requests(&[
+            "TTL k",
+            "SET k c IFEQ x GET",
+            "SET k c IFNE x GET",
+            "SET k d IFEQ c KEEPTTL GET",
+        ]),
+        requests(&[
+            "DELIFEQ k a",
+            "DELEX k IFEQ a",
+            "DELEX k IFNE d",
+            "DELEX k IFEQ d",
+            "EXISTS k",
+        ]),
+        requests(&["SET k a", "DELEX k IFNE b", "SET k a", "DELIFEQ k a", "SET k a", "DELEX k"]),
+        set(&long),
+        request(&[b"DELIFEQ", b"k", &other]),
+        request(&[b"DELIFEQ", b"k", &long[1..]]),
+        request(&[b"SET", b"k", b"a", b"IFNE", &long]),
+        request(&[b"DELEX", b"k", b"ifeq", &long]),
+        requests(&[
+            "SET k a NX IFEQ b",
+            "SET k a IFEQ b XX",
+            "SET k a IFEQ",
+            "SET k a IFEQ a IFNE b",
+        ]),
+        requests(&["DELEX k IFEQ", "DELEX k x y", "DELIFEQ k", "DELEX k IFEQ a b"]),
+    ];
+    let syntax = "-ERR syntax error\r\n";
+    let arity = |name| format!("-ERR wrong number of arguments for '{name}' command\r\n");
+    let expected = [
+        ":0\r\n:0\r\n:0\r\n$-1\r\n$-1\r\n",
+        "+OK\r\n+OK\r\n$-1\r\n$-1\r\n",
+        ":100\r\n$1\r\nb\r\n$1\r\nb\r\n$1\r\nc\r\n",
+        ":0\r\n:0\r\n:0\r\n:1\r\n:0\r\n",
+        "+OK\r\n:1\r\n+OK\r\n:1\r\n+OK\r\n:1\r\n",
+        "+OK\r\n:0\r\n:0\r\n$-1\r\n:1\r\n",
+        &syntax.repeat(4),
+        &[&arity("delex"), syntax, &arity("delifeq"), &arity("delex")].concat(),
+    ];
+    let whole = answers(engine, false, [&stream.concat()[..]]);
+    assert_eq!(text(&whole), text(expected.concat().as_bytes()));
 }
 
 /// A too long argument is refused with an error, and nothing behind it is lost.

@@ -74,6 +74,7 @@ impl<E: Engine> Session<E> {
             ItemCommand::Append(value) => write::append(cx, key, value),
             ItemCommand::StrLen => read::str_len(cx, key),
             ItemCommand::MemoryUsage => return read::memory_usage(cx, state, key, output),
+            ItemCommand::DeleteIf { value, equal } => write::delete_if(cx, key, value, *equal),
             ItemCommand::Add(delta) => write::add(cx, key, *delta),
             ItemCommand::Expire(expire) => expiry::set_expiry(cx, key, expire),
             ItemCommand::Persist => expiry::persist(cx, key),

@@ -8,7 +8,9 @@ use crate::context::Context;
 use crate::resp::batch::Outcome;
 use crate::session::Session;
 use crate::session::resp_state::State;
-use larder_operations::{self as operations, AddOutcome, StoreOutcome, Swap, SwapCondition};
+use larder_operations::{
+    self as operations, AddOutcome, Edit, StoreOutcome, Swap, SwapCondition, has_value,
+};
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{CommandError, Set, SetAnswer, SetCondition};
 use larder_store::{Engine, Expiry, HashedKey, Refusal, Tag};
@@ -86,6 +88,8 @@ impl<E: Engine> Session<E> {
             SetCondition::Always => SwapCondition::Always,
             SetCondition::Absent => SwapCondition::Absent,
             SetCondition::Present => SwapCondition::Present,
+            SetCondition::Equal(value) => SwapCondition::Equal(value),
+            SetCondition::Unequal(value) => SwapCondition::Unequal(value),
         };
         let binary_key = is_binary(key.bytes);
         let op = Swap { condition, value: set.value, expiry, binary_key, tags: &tags };
@@ -141,6 +145,25 @@ pub(in crate::resp) fn store<E: Engine, H: Host>(
         StoreOutcome::Stored { .. } => Some(Ok(())),
         StoreOutcome::Pending => None,
         refused => Some(Err(refusal(refused))),
+    }
+}
+
+/// Removes an item if its value is this one, or unless it is.
+pub(super) fn delete_if<E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    key: HashedKey<'_>,
+    value: &[u8],
+    equal: bool,
+) -> Answer<'static> {
+    let edited = cx.operations.edit(key, is_binary(key.bytes), |item| {
+        match item.filter(|item| has_value(item, value) == equal) {
+            Some(_) => (Edit::Remove, 1),
+            None => (Edit::Keep, 0),
+        }
+    });
+    match edited {
+        Ok(removed) => removed.map(Ok),
+        Err(_) => Some(Err(CommandError::OutOfMemory)),
     }
 }
 
