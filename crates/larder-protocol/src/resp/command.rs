@@ -48,7 +48,7 @@ pub enum Command<'b> {
     Role,
     Commands,
     CommandCount,
-    CommandList,
+    CommandList(CommandFilter<'b>),
     CommandDocs,
     CommandInfo(Arguments<'b>),
     ConfigGet(Arguments<'b>),
@@ -63,6 +63,17 @@ pub enum Command<'b> {
     Multi,
     Exec,
     Discard,
+}
+
+/// The commands that `COMMAND LIST` lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandFilter<'b> {
+    /// All commands, without their subcommands.
+    All,
+    /// `FILTERBY PATTERN`: the commands and subcommands whose names match.
+    Pattern(&'b [u8]),
+    /// `FILTERBY MODULE` and `ACLCAT`: none, because commands belong to no module and no category.
+    None,
 }
 
 /// A selection of connections.

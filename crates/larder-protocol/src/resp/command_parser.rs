@@ -1,8 +1,8 @@
 //! Parses and checks the arguments of commands.
 
 use super::command::{
-    Auth, Clients, Command, Expire, ExpireConditions, ExpireTime, Hello, ItemCommand, ItemsCommand,
-    NewExpiry, Scan, Set, SetAnswer, SetCondition,
+    Auth, Clients, Command, CommandFilter, Expire, ExpireConditions, ExpireTime, Hello,
+    ItemCommand, ItemsCommand, NewExpiry, Scan, Set, SetAnswer, SetCondition,
 };
 use super::error::{CommandError, Parsed};
 use super::key::checked_key;
@@ -73,7 +73,10 @@ impl<'b> Command<'b> {
             Verb::Role => Self::Role,
             Verb::Command => Self::Commands,
             Verb::CommandCount => Self::CommandCount,
-            Verb::CommandList => Self::CommandList,
+            Verb::CommandList => {
+                rest.next();
+                Self::CommandList(command_filter(rest)?)
+            }
             Verb::CommandDocs => Self::CommandDocs,
             Verb::CommandInfo => {
                 rest.next();
@@ -218,6 +221,22 @@ fn item_command<'b>(
 
 fn next<'b>(arguments: &mut Arguments<'b>) -> &'b [u8] {
     arguments.next().unwrap_or_default()
+}
+
+/// Parses the options of `COMMAND LIST`.
+fn command_filter(mut rest: Arguments<'_>) -> Parsed<'_, CommandFilter<'_>> {
+    if rest.len() == 0 {
+        return Ok(CommandFilter::All);
+    }
+    let (option, kind, argument) = (next(&mut rest), next(&mut rest), rest.next());
+    match argument {
+        Some(pattern) if is(option, "filterby") && rest.len() == 0 => match kind {
+            _ if is(kind, "pattern") => Ok(CommandFilter::Pattern(pattern)),
+            _ if is(kind, "module") || is(kind, "aclcat") => Ok(CommandFilter::None),
+            _ => Err(CommandError::Syntax),
+        },
+        _ => Err(CommandError::Syntax),
+    }
 }
 
 /// Parses the options of `CLIENT LIST`.

@@ -112,6 +112,8 @@ pub enum CommandError<'b> {
     ScriptFlushMode,
     /// A script has too few arguments.
     ScriptArguments,
+    /// `CONFIG SET` names this setting twice.
+    DuplicateSetting(&'b [u8]),
     /// The value for `maxmemory` is not a number of bytes.
     NoMemoryValue,
     /// The memory limit is out of range. The arguments are the smallest and largest limit in bytes.

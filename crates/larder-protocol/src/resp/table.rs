@@ -216,7 +216,7 @@ pub static COMMANDS: [Row; 62] = [
     row("wait", Verb::Wait, 3, NO_KEYS),
 ];
 
-static SUBCOMMANDS: [Row; 20] = [
+pub(crate) static SUBCOMMANDS: [Row; 20] = [
     row("client|getname", Verb::ClientGetName, 2, NO_KEYS),
     row("client|id", Verb::ClientId, 2, NO_KEYS),
     row("client|info", Verb::ClientInfo, 2, NO_KEYS),
@@ -228,7 +228,7 @@ static SUBCOMMANDS: [Row; 20] = [
     row("command|count", Verb::CommandCount, 2, NO_KEYS),
     row("command|docs", Verb::CommandDocs, -2, NO_KEYS),
     row("command|info", Verb::CommandInfo, -2, NO_KEYS),
-    row("command|list", Verb::CommandList, 2, NO_KEYS),
+    row("command|list", Verb::CommandList, -2, NO_KEYS),
     row("config|get", Verb::ConfigGet, -3, NO_KEYS),
     row("config|resetstat", Verb::ConfigResetStat, 2, NO_KEYS),
     row("config|set", Verb::ConfigSet, -4, NO_KEYS),

@@ -73,7 +73,7 @@ impl<E: Engine> Session<E> {
             Command::Role => reply::role(&cx.host.replication().unwrap_or_default(), output),
             Command::Commands => reply::commands(output),
             Command::CommandCount => reply::command_count(output),
-            Command::CommandList => reply::command_list(output),
+            Command::CommandList(filter) => reply::command_list(*filter, output),
             Command::CommandDocs => reply::command_docs(version, output),
             Command::CommandInfo(names) => {
                 reply::array(names.len(), output);
@@ -200,6 +200,9 @@ fn set_settings<'b, E: Engine, H: Host>(
     while let (Some(name), Some(value)) = (rest.next(), rest.next()) {
         if !name.eq_ignore_ascii_case(b"maxmemory") {
             return Err(CommandError::ConfigName(name));
+        }
+        if limit.is_some() {
+            return Err(CommandError::DuplicateSetting(name));
         }
         limit = Some(bytes_of(value).ok_or(CommandError::NoMemoryValue)?);
     }

@@ -53,7 +53,7 @@ fn check(engine: TestEngine, login_required: bool, stream: &[u8], expected: &str
     assert_eq!(text(&answers(engine, login_required, bytes)), text(&whole), "in single bytes");
 }
 
-for_each_engine! { values numbers expiries multi_key_commands transactions logins inline_requests large_values oversized_arguments comparisons connections replication_roles }
+for_each_engine! { values numbers expiries multi_key_commands transactions logins inline_requests large_values oversized_arguments comparisons lists_and_settings connections replication_roles }
 
 fn values(engine: TestEngine) {
     check(
@@ -371,6 +371,29 @@ fn large_values(engine: TestEngine) {
         .extend_from_slice(b"-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n");
     expected.extend(bulk(b"k1"));
     assert!(close(server, client) == expected, "the replies contain the stored values");
+}
+
+/// `COMMAND LIST` with filters, and settings that are named twice.
+fn lists_and_settings(engine: TestEngine) {
+    let filter = |words: &str| requests(&[&format!("COMMAND LIST {words}")]);
+    let stream = [
+        filter("FILTERBY PATTERN GETD*"),
+        filter("filterby pattern client|set*"),
+        filter("FILTERBY MODULE x"),
+        filter("FILTERBY ACLCAT string"),
+        filter("FILTERBY PATTERN"),
+        filter("FILTERBY x y"),
+        filter("FILTERBY PATTERN x y"),
+        filter("x"),
+        requests(&["CONFIG SET maxmemory 100mb MAXMEMORY 200mb"]),
+    ];
+    let expected = format!(
+        "*1\r\n$6\r\ngetdel\r\n*2\r\n$14\r\nclient|setinfo\r\n$14\r\nclient|setname\r\n*0\r\n*0\r\n{}\
+         -ERR CONFIG SET failed (possibly related to argument 'MAXMEMORY') - duplicate parameter\r\n",
+        "-ERR syntax error\r\n".repeat(4)
+    );
+    let whole = answers(engine, false, [&stream.concat()[..]]);
+    assert_eq!(text(&whole), text(expected.as_bytes()));
 }
 
 /// The conditions of Redis 8.4 and Valkey 9 that compare values.

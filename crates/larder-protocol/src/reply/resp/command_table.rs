@@ -1,7 +1,7 @@
 //! The answers to `COMMAND`.
 
 use super::element::{Version, array, bulk, integer, map, null};
-use crate::resp::{COMMANDS, Row};
+use crate::resp::{COMMANDS, CommandFilter, Row, SUBCOMMANDS, matches};
 
 /// Writes the answer to `COMMAND COUNT`.
 pub fn command_count(out: &mut Vec<u8>) {
@@ -9,9 +9,18 @@ pub fn command_count(out: &mut Vec<u8>) {
 }
 
 /// Writes the answer to `COMMAND LIST`.
-pub fn command_list(out: &mut Vec<u8>) {
-    array(COMMANDS.len(), out);
-    COMMANDS.iter().for_each(|row| bulk(row.name.as_bytes(), out));
+pub fn command_list(filter: CommandFilter<'_>, out: &mut Vec<u8>) {
+    let all = COMMANDS.iter().chain(&SUBCOMMANDS);
+    let listed: Vec<_> = match filter {
+        CommandFilter::All => COMMANDS.iter().collect(),
+        CommandFilter::None => Vec::new(),
+        CommandFilter::Pattern(pattern) => {
+            let pattern = pattern.to_ascii_lowercase();
+            all.filter(|row| matches(&pattern, row.name.as_bytes())).collect()
+        }
+    };
+    array(listed.len(), out);
+    listed.iter().for_each(|row| bulk(row.name.as_bytes(), out));
 }
 
 /// Writes the answer to `COMMAND DOCS`: an empty map.

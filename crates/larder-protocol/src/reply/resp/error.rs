@@ -73,6 +73,11 @@ pub fn error(error: &CommandError<'_>, out: &mut Vec<u8>) {
             text.extend_from_slice(c_text(name, usize::MAX));
             text.push(b'\'');
         }
+        CommandError::DuplicateSetting(name) => {
+            text.extend_from_slice(b"CONFIG SET failed (possibly related to argument '");
+            text.extend_from_slice(c_text(name, usize::MAX));
+            text.extend_from_slice(b"') - duplicate parameter");
+        }
         CommandError::MemoryRange(least, most) => {
             let line = format!("{CONFIG_FAILED} the limit can be from {least} to {most} bytes");
             text.extend_from_slice(line.as_bytes());
