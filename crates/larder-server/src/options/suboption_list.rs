@@ -15,9 +15,12 @@ impl Suboptions {
     /// it has one.
     pub fn parse<'t>(lists: impl IntoIterator<Item = &'t str>) -> Result<Self, OptionsRefusal> {
         let mut options = Self::default();
-        for text in lists.into_iter().flat_map(|list| list.split(',')).map(str::trim) {
-            if !text.is_empty() {
-                options.take(text)?;
+        for list in lists {
+            // As in memcached, a list may be empty or end with a comma.
+            let list = list.trim();
+            let front = list.strip_suffix(',').filter(|front| !front.is_empty()).unwrap_or(list);
+            for text in front.split(',').filter(|_| !list.is_empty()) {
+                options.take(text.trim())?;
             }
         }
         options.check()?;
@@ -69,6 +72,7 @@ impl Row {
             (ValueSyntax::Switch(..), None) => Ok(Value { number: 1, ..value("") }),
             (_, None) => Err(self.missing()),
             (ValueSyntax::Text, Some(text)) => Ok(value(text)),
+            (ValueSyntax::SlabSizes, Some(text)) => check_slab_sizes(text).map(|()| value(text)),
             (ValueSyntax::FlashFile, Some(text)) => FlashFile::parse(text).map(|_| value(text)),
             (ValueSyntax::Word(known, wrong), Some(text)) => {
                 let known = known.iter().any(|word| word.eq_ignore_ascii_case(text));
@@ -105,6 +109,35 @@ impl Row {
     fn unreadable(&self) -> String {
         format!("could not parse argument to {}", self.name)
     }
+}
+
+/// Checks a list of slab sizes, such as `100-200`. memcached refuses some of these sizes, by the values of `-n` and `-I`.
+///
+/// # Errors
+/// The reason for the refusal, in memcached's words.
+fn check_slab_sizes(list: &str) -> Result<(), String> {
+    const CLASSES_MAX: usize = 63;
+    const ALIGNMENT: u64 = 8;
+    let (mut last, mut count) = (0, 0);
+    for text in list.split('-').filter(|text| !text.is_empty()) {
+        let size = text.parse().ok().filter(|size| (1..=u64::from(u32::MAX)).contains(size));
+        let size = size.ok_or_else(|| format!("slab size {text} is out of valid range"))?;
+        if size <= last {
+            return Err(format!(
+                "slab size {size} cannot be lower than or equal to a previous class size"
+            ));
+        }
+        if count > 0 && size <= last + ALIGNMENT {
+            return Err(format!(
+                "slab size {size} must be at least {ALIGNMENT} bytes larger than previous class"
+            ));
+        }
+        (last, count) = (size, count + 1);
+        if count >= CLASSES_MAX {
+            return Err("too many slab classes specified".to_owned());
+        }
+    }
+    Ok(())
 }
 
 /// The names of all suboptions.
@@ -158,7 +191,9 @@ mod tests {
         let options = Suboptions::parse(["idle_timeout=5,no_lru_crawler", "idle_timeout=7"]);
         let options = options.unwrap();
         assert_eq!((options.idle_timeout, options.lru_crawler), (7, false));
-        assert_eq!(parse(""), Suboptions::default());
+        assert_eq!([parse(""), parse(" ")], [Suboptions::default(), Suboptions::default()]);
+        assert_eq!(parse("no_lru_crawler,"), parse("no_lru_crawler"));
+        assert_eq!(parse("slab_sizes=100-109").without_effect.len(), 1);
     }
 
     #[test]
@@ -202,6 +237,13 @@ mod tests {
             ("slab_automove=3", 1, "slab_automove must be between 0 and 2"),
             ("lru_crawler_sleep=1000001", 1, "LRU crawler sleep must be between 0 and 1 second"),
             ("ssl_verify_mode=4", 1, "Invalid ssl_verify_mode. Use help to see valid options."),
+            (",", 1, "Illegal suboption \"\""),
+            ("modern,,no_modern", 1, "Illegal suboption \"\""),
+            ("slab_sizes=", 1, "Missing slab_sizes argument"),
+            ("slab_sizes=x", 1, "slab size x is out of valid range"),
+            ("slab_sizes=100-0", 1, "slab size 0 is out of valid range"),
+            ("slab_sizes=200-100", 1, "cannot be lower than or equal to a previous class size"),
+            ("slab_sizes=100-108", 1, "must be at least 8 bytes larger than previous class"),
             ("hash_algorithm=md5", 1, "Unknown hash_algorithm option"),
         ] {
             let (found, message) = refused(list);

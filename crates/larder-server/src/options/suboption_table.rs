@@ -29,6 +29,8 @@ pub(super) enum ValueSyntax {
     Word(&'static [&'static str], &'static str),
     /// Any text.
     Text,
+    /// Sizes in bytes, separated by hyphens.
+    SlabSizes,
     /// `FILE:SIZE[:bucket]`.
     FlashFile,
 }
@@ -73,7 +75,7 @@ const SHOWN: &str = "only appears in stats settings";
 
 /// memcached's extended options, and Larder's own.
 pub(super) const TABLE: &[Row] = &{
-    use ValueSyntax::{Fraction, Nothing, Number, Real, Switch, Text, Word};
+    use ValueSyntax::{Fraction, Nothing, Number, Real, SlabSizes, Switch, Text, Word};
     [
         set("maxconns_fast", Nothing, "refuse connections beyond -c at once (default)", |o, _| {
             o.maxconns_fast = true
@@ -179,7 +181,7 @@ pub(super) const TABLE: &[Row] = &{
             SHOWN,
             |o, v| o.shown.slab_automove_freeratio = v.fraction,
         ),
-        without("slab_sizes", Text, NO_SLABS),
+        without("slab_sizes", SlabSizes, NO_SLABS),
         without(
             "slab_chunk_max",
             Number(1..=1024, "slab_chunk_max must be 1 to 1024 kilobytes"),
