@@ -114,7 +114,9 @@ pub(crate) enum LookupOutcome {
     Missing,
     /// The item is large, and too many large values are being sent already.
     Busy,
-    /// There is no memory to read the item from slower storage.
+    /// The engine or the owner refused the lookup because it had no memory. Engines refuse only lookups that change the
+    /// item; the gateway's do not. Lack of memory to read a large value from slower storage is reported as `Missing`
+    /// instead.
     OutOfMemory,
     /// Another server owns the item and is unreachable.
     OwnerUnreachable,

@@ -1,13 +1,13 @@
 //! Delta sync: after a change of leader, members exchange only the items that may differ.
 //!
-//! A member stores the states that its leader sends through journals of its own. So when member A becomes the leader, A's
-//! journals have the keys of all changes that A has and member B may lack, and B's journals have the keys of all
-//! changes that B has and A may lack. Checkpoints show each of them where these keys start in its own journals:
+//! A member also records each change that it receives from its leader in its own journals. So when member A becomes the
+//! leader, A's journals have the keys of all changes that A has and member B may lack, and B's journals have the keys
+//! of all changes that B has and A may lack. Checkpoints show each of them where these keys start in its own journals:
 //!
 //! ```text
-//! journals of the previous leader       ────────┬─────────┬──────────┬────────▶
-//!                                             ends   offset of B  offset of A
-//! journals of A, the new leader         ───────own────────────────────────────▶ A sends all keys from here on to B
+//! journals of the previous leader   ────────┬─────────┬──────────┬────────▶
+//!                                         ends   offset of B  offset of A
+//! journals of A, the new leader     ───own────────────────────────────▶ A sends B the states of all keys from here on
 //! ```
 //! A checkpoint (`ends`, `own`) states: every change that A has stored before `own` is before `ends` in the previous
 //! leader's journals. B has all changes before its offset. So if `ends` is not after B's offset, all changes that A has

@@ -34,7 +34,7 @@ pub enum Frame<'b> {
         name: &'b str,
         /// The group of the peer, if it is a member of one.
         member: Option<HelloMember<'b>>,
-        /// The request.
+        /// The purpose of the connection.
         purpose: Purpose,
     },
     /// The leader proves that it has the secret, and requires the same of the peer.
@@ -174,7 +174,7 @@ pub struct HelloMember<'b> {
     pub boot: u64,
 }
 
-/// The request of a peer.
+/// The purpose of a connection, which the peer states in its [`Hello`](Frame::Hello). It decides which frames follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Follow the leader: receive all items and changes after this position; `None` requests a full sync.

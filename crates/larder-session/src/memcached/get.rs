@@ -113,7 +113,7 @@ pub(crate) fn get<E: Engine, H: Host>(
     }
 }
 
-/// Writes the reply to a hit of a lookup for the content of the item alone.
+/// Writes the reply to a hit of a classic or binary get without a new expiry, which needs only flags, CAS and value.
 fn show_content<E: Engine>(
     get: &Get<'_>,
     key: &[u8],

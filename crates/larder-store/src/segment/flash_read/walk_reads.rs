@@ -1,10 +1,10 @@
 //! Items on flash in walks.
 //!
-//! A walk that reaches an index word on flash *seeks* its item: it starts a read, continues, and
-//! shows the item after the read if the word still exists. If the word has changed, the item was
-//! removed, copied back to memory, or moved on flash; then the walk searches its two buckets again.
-//! The buckets follow from the word and its bucket, so this needs no key, and works wherever in the
-//! index the walk is by then.
+//! A walk that reaches an index word that refers to flash *seeks* the item: it starts a read,
+//! continues, and shows the item after the read if the word still exists. If the word has changed,
+//! the item was removed, copied back to memory, or moved on flash; then the walk searches the
+//! item's two buckets again. The buckets follow from the word and its bucket, so this needs no key,
+//! and works wherever in the index the walk is by then.
 //!
 //! Requests have priority. One read of a walk waits for room like a request's. The walk starts
 //! further reads only while no request waits for room and fewer than half of the handle's reads are

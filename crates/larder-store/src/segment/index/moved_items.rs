@@ -11,9 +11,9 @@
 //! For an item on flash, whose key is not in memory, the report is another hash with the same
 //! prefix and the same buckets.
 //!
-//! An update that does not read the old item removes all but one of the index words on flash that
-//! match its key. It also reports the key for each, because the new item may be in the bucket of a
-//! word that the walk has passed.
+//! An update that does not read the old item removes all but one of the index words that refer to
+//! flash and match its key. It also reports the key for each, because the new item may be in the
+//! bucket of a word that the walk has passed.
 
 use crate::segment::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::sync::PoisonError;

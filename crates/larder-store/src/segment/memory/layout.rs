@@ -261,8 +261,9 @@ const fn block_len(classes: usize) -> usize {
     (BLOCK_HEAD_LEN + 16 * classes).next_multiple_of(128)
 }
 
-/// A hash of all constants except the layout version that determine the meaning of a region's
-/// bytes. A region is reused only if the hash is the same.
+/// A hash of the system's page length, the lengths of the main tables' entries, the byte order, the
+/// key hash function and the width of locations. A region is reused only if this hash and the
+/// layout version match; the version covers all other changes.
 pub(crate) fn constants(page_len: usize) -> u64 {
     checksum(&[
         page_len as u64,

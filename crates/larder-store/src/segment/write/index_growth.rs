@@ -13,9 +13,10 @@ use std::sync::Arc;
 const INDEX_LOAD: usize = 85;
 /// The number of buckets that are added when [`INDEX_LOAD`] is exceeded.
 const GROWTH_STEP: usize = 4;
-/// The maximum share of all segments for index, ghosts and tags in a cache without flash, in
-/// percent. A cache of the smallest items needs this much. With flash, the maximum is
-/// [`INDEX_SHARE_FLASH`].
+/// The share of all segments for index, ghosts and tags, in percent, up to which the index grows in
+/// a cache without flash; a cache of the smallest items needs this much. With flash, the bound is
+/// [`INDEX_SHARE_FLASH`]. The table of tags is not bound by it, and the share may be higher after
+/// the limit is lowered.
 const INDEX_SHARE: usize = 45;
 /// The maximum number of waits of a write whose buckets are full for another handle that grows the
 /// index: about 100 ms in all, the same limit as for readers (`room.rs`).

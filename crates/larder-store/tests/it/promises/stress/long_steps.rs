@@ -60,7 +60,7 @@ struct Sets {
     count: u32,
     /// The total time of all sets.
     all: Duration,
-    /// The maximum of each part.
+    /// The most CPU time and the longest sleep of a set; they may be of different sets.
     longest: Lap,
 }
 
