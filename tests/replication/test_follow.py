@@ -200,7 +200,7 @@ def test_a_paused_follower_catches_up():
             copy.process.send_signal(signal.SIGSTOP)
             wait_until(lambda: float(replication(leader, "followers_lag")) > 1, "a lag that is seen")
             copy.process.send_signal(signal.SIGCONT)
-        assert writers.pace.without_delay(writers.slowest) < 1, "nobody waits for it"
+        assert writers.pace.without_delay(writers.slowest) < 1, "no client waits for the follower"
         wait_for_equality(leader, copy)
         assert float(replication(leader, "followers_lag")) < 1
 

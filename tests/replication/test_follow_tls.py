@@ -127,9 +127,9 @@ def test_nodes_of_another_authority_are_refused(leader, authority, other):
         assert items(copy, [b"known"]) == {}
 
 
-@pytest.mark.parametrize("whose", ["nobody's", "another authority's"])
-def test_peers_without_a_valid_certificate_are_refused(leader, other, whose):
-    files = None if whose == "nobody's" else other.issue("peer", HERE)
+@pytest.mark.parametrize("certificate", ["none", "of another authority"])
+def test_peers_without_a_valid_certificate_are_refused(leader, other, certificate):
+    files = None if certificate == "none" else other.issue("peer", HERE)
     before = refused(leader)
     with socket.create_connection(("127.0.0.1", leader.replication_port), 10) as plain:
         with pytest.raises((ssl.SSLError, ConnectionError)):

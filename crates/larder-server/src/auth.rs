@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_right_by_being_long() {
+    fn names_and_passwords_with_appended_bytes_are_refused() {
         let longest = "p".repeat(LINE_LEN_MAX - 2);
         let scratch = Scratch::new(format!("u:{longest}\n").as_bytes());
         let file = scratch.open().unwrap();
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_named_by_its_line_alone() {
+    fn an_error_has_the_number_of_a_malformed_line_but_not_its_text() {
         for (text, line) in [("a:b\nsecret\n", 2), ("\n", 1), ("a:b\n\n", 2)] {
             let scratch = Scratch::new(text.as_bytes());
             let Err(error) = scratch.open() else { panic!("{text:?} is taken") };
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_lets_nobody_in() {
+    fn an_empty_file_authenticates_no_user() {
         let file = Scratch::new(b"").open().unwrap();
         assert!(!authenticate(&file, "", ""));
     }

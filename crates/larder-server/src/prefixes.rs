@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_before_the_first_delimiter_counts() {
+    fn a_prefix_ends_before_the_first_delimiter() {
         let prefixes = Prefixes::new(b':');
         prefixes.count(b"a:b:c", PrefixEvent::Get(true));
         prefixes.count(b"a:x", PrefixEvent::Get(false));

@@ -333,7 +333,7 @@ mod tests {
     use larder_bench::ServerCost;
 
     #[test]
-    fn a_cost_that_was_not_seen_is_unknown() {
+    fn a_cost_that_was_not_measured_is_unknown() {
         let mut record = example::records(&example::setup()).remove(0);
         let CellResult::Measured(outcome) = &mut record.found else { panic!("{record:?}") };
         assert!(Metric::UserCpu.of_outcome(outcome, 1).is_some());

@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_needs_a_place() {
+    fn a_command_without_a_placeholder_for_the_address_is_refused() {
         let error = shell("memcached -m {memory_mb}").unwrap_err();
         assert!(matches!(error, LaunchError::NoPlaceholder), "{error}");
     }

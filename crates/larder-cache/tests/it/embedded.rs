@@ -34,7 +34,7 @@ fn value(key: u32, number: u32, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn it_does_what_a_map_does() {
+fn a_cache_with_enough_memory_behaves_like_a_map() {
     let cache = cache(64 << 20);
     let mut map: HashMap<String, Vec<u8>> = HashMap::new();
     let seed = std::env::var("LARDER_SEED").map_or_else(|_| rand::random(), |s| s.parse().unwrap());
@@ -81,7 +81,7 @@ fn it_does_what_a_map_does() {
 }
 
 #[test]
-fn threads_beyond_cores_find_what_was_stored() {
+fn lookups_by_more_threads_than_cores_find_values_of_one_write() {
     const MEMORY: usize = 4 << 20;
     let cache = cache(MEMORY);
     let threads: Vec<_> = (0..32)
@@ -320,7 +320,7 @@ fn large_values_are_kept_whole_and_their_leases_returned() {
 }
 
 #[test]
-fn what_can_not_be_stored_leaves_no_old_value() {
+fn a_refused_insert_removes_the_old_value() {
     let cache = Cache::builder().memory(8 << 20).item_size_max(2 << 20).build().unwrap();
     for len in [(2 << 20) + 1, 5 << 20] {
         cache.insert("key", "old").unwrap();

@@ -55,7 +55,7 @@ fn prefixes_tell_types_apart() {
 }
 
 #[test]
-fn what_can_not_be_decoded_is_replaced() {
+fn a_value_that_cannot_be_decoded_is_replaced() {
     let cache = cache();
     let pages: Typed<str, Page> = Typed::new(cache.clone());
     let numbers: Typed<str, u64> = Typed::new(cache);
@@ -121,7 +121,7 @@ impl Codec<u8, u8> for Even {
 }
 
 #[test]
-fn what_can_not_be_stored_is_an_error_and_leaves_no_old_value() {
+fn a_value_that_cannot_be_encoded_is_an_error_and_removes_the_old_value() {
     let evens = Typed::with_codec(cache(), Even);
     evens.insert(&1, &2).unwrap();
     assert_eq!(evens.insert(&1, &3), Err(TypedError::Encode(IsOdd)));

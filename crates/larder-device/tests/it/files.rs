@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::time::{Duration, Instant};
 
 #[test]
-fn what_is_written_is_read_again() {
+fn a_read_returns_the_written_bytes() {
     let folder = folder();
     let specs = specs(folder.path(), &[3 * PAGE_LEN + 5, 2 * PAGE_LEN]);
     let files = open(&specs).unwrap();
@@ -112,7 +112,7 @@ fn files_in_use_are_waited_for() {
 }
 
 #[test]
-fn what_must_not_be_overwritten_is_refused() {
+fn shared_linked_and_foreign_files_are_not_overwritten() {
     let folder = folder();
     let specs = specs(folder.path(), &[PAGE_LEN]);
     let path = &specs[0].path;

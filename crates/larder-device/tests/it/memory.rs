@@ -54,7 +54,7 @@ fn reads_fail_at_the_rate_that_was_asked_for() {
 }
 
 #[test]
-fn one_bit_is_flipped_in_what_is_read() {
+fn a_read_with_a_flipped_bit_has_one_wrong_bit() {
     let memory = memory(Faults { flipped_bits: 1, ..Faults::default() });
     let buffer = Buffer::new(LEN);
     for _ in 0..20 {
@@ -113,7 +113,7 @@ fn reads_take_time() {
 }
 
 #[test]
-fn everything_hangs_until_it_is_released() {
+fn operations_hang_until_the_fault_is_cleared() {
     let memory = memory(Faults { hangs: true, ..Faults::default() });
     let has_ended = AtomicBool::new(false);
     std::thread::scope(|scope| {

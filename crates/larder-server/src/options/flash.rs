@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_flash_suboptions_are_refused() {
         for (list, status, said) in [
             ("ext_path", 1, "missing argument to ext_path, ie: ext_path=/d/file:5G"),
             ("ext_path=/f", 1, "must supply size to ext_path, ie: "),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_can_be_set_is() {
+    fn all_flash_suboptions_are_parsed() {
         let options = parse(
             "ext_path=/a:1g,ext_path=/b:2g,ext_page_size=8,ext_wbuf_size=2,ext_threads=3,\
              ext_io_depth=64,ext_item_size=100,ext_item_age=60,ext_low_ttl=30,ext_recache_rate=9,\
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_effect_says_why() {
+    fn flash_suboptions_without_effect_are_listed() {
         fn named(list: &str) -> Vec<&'static str> {
             let options = Suboptions::parse([list]).unwrap();
             options.without_effect.iter().map(|(name, _)| *name).collect()

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_said_in_memcacheds_words() {
+    fn invalid_suboptions_are_refused_with_memcacheds_messages() {
         for (list, status, said) in [
             ("frob=1", 1, "Illegal suboption \"frob=1\""),
             ("idle_timeout", 1, "Missing numeric argument for idle_timeout"),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_effect_says_why() {
+    fn suboptions_without_effect_are_listed() {
         let options = parse("hashpower=20,slab_reassign,ext_max_frag=0");
         let names: Vec<&str> = options.without_effect.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, ["hashpower", "slab_reassign", "ext_max_frag"]);

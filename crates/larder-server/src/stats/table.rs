@@ -37,7 +37,7 @@ pub static PAGES: [&Page; 13] = [
                 items::BACKGROUND,
                 general::LAST,
                 general::RESTART,
-                flash::LARDERS,
+                flash::OWN,
             ],
         }],
     },
@@ -45,7 +45,7 @@ pub static PAGES: [&Page; 13] = [
         name: "settings",
         sections: &[Section {
             each: SectionScope::Server,
-            rows: &[settings::MEMCACHEDS, flash::SETTINGS, tls::SETTINGS, settings::LAST],
+            rows: &[settings::COMPATIBLE, flash::SETTINGS, tls::SETTINGS, settings::LAST],
         }],
     },
     &Page {

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_a_run_without_faults() {
+    fn a_run_without_faults_has_no_warnings() {
         assert_eq!(warnings(&Outcome::default()), "");
     }
 }

@@ -124,7 +124,7 @@ const ALL_OPERATIONS: &str = "\
     103,b,1,0,8,delete,0\n";
 
 #[test]
-fn the_server_gets_what_was_recorded() {
+fn a_replay_sends_the_recorded_operations() {
     let (recorder, trace) = (Recorder::start(), Trace::new(ALL_OPERATIONS));
     let measured = recorder.load(&format!("-t 1 -c 1 {}", trace.option()));
     let expected = [

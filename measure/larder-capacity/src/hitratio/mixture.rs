@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_as_said() {
+    fn sources_have_the_given_shares() {
         let requests = mixed(
             100_000,
             &[
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_distributed_as_said() {
+    fn sizes_have_the_median_of_their_distribution() {
         let median = |requests: Vec<Request>| {
             let mut by_key: RapidHashMap<u32, u32> = RapidHashMap::default();
             for request in requests {

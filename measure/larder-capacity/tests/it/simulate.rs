@@ -187,7 +187,7 @@ fn large_values_have_chains_of_segments() {
 }
 
 #[test]
-fn the_optimum_keeps_what_returns_soonest() {
+fn the_optimum_keeps_the_keys_that_return_soonest() {
     // The cache holds two items. After the request for key 3, keys 1 and 2 are requested again and 3 is
     // not, so the cache does not store 3.
     let keys = [1, 2, 3, 1, 2, 4, 1];

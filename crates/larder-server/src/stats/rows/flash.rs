@@ -211,7 +211,7 @@ pub(in crate::stats) const TOTALS: &[Row] = &[
 ];
 
 /// The rows about the flash tier in `stats` that memcached does not have.
-pub(in crate::stats) const LARDERS: &[Row] = &[Row::counter(
+pub(in crate::stats) const OWN: &[Row] = &[Row::counter(
     "flash_returned",
     Server(|s| total(s, |f| f.returned)),
     "Larder's own: items that were promoted from flash to memory and evicted again without a write, \

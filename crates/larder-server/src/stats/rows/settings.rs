@@ -16,7 +16,7 @@ const NO_LISTS: &str = "There are no LRU lists.";
 const NO_INDEX_OPTIONS: &str = "The index grows automatically, in small steps.";
 
 /// The rows before memcached's rows of TLS.
-pub(in crate::stats) const MEMCACHEDS: &[Row] = &[
+pub(in crate::stats) const COMPATIBLE: &[Row] = &[
     Row::gauge(
         "maxbytes",
         Server(|s| s.server.memory().limit.into()),

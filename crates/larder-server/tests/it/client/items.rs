@@ -410,7 +410,7 @@ fn an_old_value_is_there_while_one_caller_computes() {
 }
 
 #[test]
-fn what_was_computed_before_a_change_is_not_stored() {
+fn a_value_computed_before_a_change_is_not_stored() {
     each_server_twice(|first, second| {
         for change in ["invalidate", "delete", "set"] {
             let compute = || {

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_server_that_shakes_no_hands_keeps_no_call_from_its_deadline_and_sees_no_request() {
+fn without_a_handshake_calls_fail_at_their_deadline_and_send_no_request() {
     let scratch = scratch_with_ca();
     each_client(|client| {
         let seen: Arc<Mutex<Vec<u8>>> = Arc::default();
@@ -46,7 +46,7 @@ fn a_server_that_shakes_no_hands_keeps_no_call_from_its_deadline_and_sees_no_req
 }
 
 #[test]
-fn what_is_not_tls_is_said_to_be_none() {
+fn calls_fail_if_only_one_side_uses_tls() {
     let scratch = scratch_with_ca();
     let larderd = Server::larderd(&[]);
     let garbage = Fake::start(Arc::new(|_, mut stream: TcpStream| {
@@ -115,7 +115,7 @@ fn a_reset_in_the_middle_of_a_record_is_an_error_and_the_next_call_has_a_new_con
 }
 
 #[test]
-fn a_connection_on_which_the_server_says_what_nobody_asked_for_is_not_used_again() {
+fn a_connection_with_an_unexpected_reply_is_not_used_again() {
     each_client(|client| {
         for unasked in ["END\r\n", "VALUE b 0 1\r\nx\r\nEND\r\n"] {
             let scratch = Scratch::new("client-unasked");
@@ -141,7 +141,7 @@ fn a_connection_on_which_the_server_says_what_nobody_asked_for_is_not_used_again
 }
 
 #[test]
-fn what_tls_has_to_say_is_no_reason_to_close_a_connection_but_its_end_is() {
+fn a_tls_message_does_not_close_a_connection_but_a_close_notify_does() {
     each_client(|client| {
         let scratch = Scratch::new("client-quiet");
         let server = Fake::with_tls(&scratch, |connection, number, line, stream| {
