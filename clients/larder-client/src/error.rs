@@ -79,7 +79,7 @@ pub enum ErrorKind {
     /// A [`Waiter`](crate::Waiter) ended the call.
     #[error("call interrupted")]
     Interrupted,
-    /// The client is closed.
+    /// The client was closed before the call or during it.
     #[error("client closed")]
     ClientClosed,
 }

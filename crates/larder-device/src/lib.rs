@@ -53,7 +53,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Reads `len` bytes from `offset` on. Any thread may call it; it blocks.
     ///
     /// # Errors
-    /// The system's. A read that ends before `len` bytes is `UnexpectedEof`.
+    /// Returns the operating system's error, or `UnexpectedEof` if the read ends before `len`
+    /// bytes.
     ///
     /// # Safety
     /// `into` has room for `len` bytes, and no other thread reads or writes them until this
@@ -63,7 +64,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Writes `len` bytes at `offset`. Any thread may call it; it blocks.
     ///
     /// # Errors
-    /// The system's. Any part may have been written.
+    /// Returns the operating system's error. Any part may have been written.
     ///
     /// # Safety
     /// `from` has `len` initialised bytes. Other threads may change them through atomics during the
@@ -73,7 +74,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Writes bytes that no thread changes during the write, like [`write`](Self::write).
     ///
     /// # Errors
-    /// The system's. Any part may have been written.
+    /// Returns the operating system's error. Any part may have been written.
     fn write_bytes(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         // SAFETY: the bytes are initialised, and they do not change while they are borrowed.
         unsafe { self.write(offset, bytes.as_ptr(), bytes.len()) }
@@ -87,13 +88,14 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// no longer valid.
     ///
     /// # Errors
-    /// The system's. The device may have the earlier id, the new one, or none.
+    /// Returns the operating system's error. The device may have the earlier id, the new one, or
+    /// none.
     fn begin(&self, id: u128) -> io::Result<()>;
 
     /// Makes all written bytes durable.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the operating system's error.
     fn sync(&self) -> io::Result<()>;
 }
 

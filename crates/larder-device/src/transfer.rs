@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// end of the file, and the system would refuse to continue from there.
 ///
 /// # Errors
-/// The system's; `UnexpectedEof` at the end of the file.
+/// Returns the operating system's error, or `UnexpectedEof` at the end of the file.
 ///
 /// # Safety
 /// `into` has room for `len` bytes, and no other thread reads or writes them until this returns.
@@ -43,7 +43,7 @@ pub(crate) unsafe fn read_all(
 /// Writes a whole range.
 ///
 /// # Errors
-/// The system's.
+/// Returns the operating system's error.
 ///
 /// # Safety
 /// `from` has `len` initialised bytes.

@@ -40,9 +40,9 @@ pub use shard_map::{EtcdShardMap, LeaderView, ShardMapView};
 /// The names of a group and of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupName {
-    /// The cluster.
+    /// The name of the cluster (`--cluster`).
     pub cluster: String,
-    /// The group.
+    /// The name of the group in the cluster (`--group`).
     pub group: String,
 }
 

@@ -110,7 +110,7 @@ pub(crate) struct ListedItem {
 pub(crate) enum LookupOutcome {
     /// An item.
     Found(StoredItem),
-    /// No item.
+    /// No item, or no memory to read a large one from slower storage.
     Missing,
     /// The item is large, and too many large values are being sent already.
     Busy,

@@ -74,7 +74,7 @@ const END_TIME: Duration = Duration::from_secs(2);
 /// A listening non-blocking socket, and the interfaces that it serves.
 #[derive(Debug)]
 pub struct WebListener {
-    /// The socket.
+    /// The socket, which is bound, listens and does not block.
     pub socket: std::net::TcpListener,
     /// The interfaces at this address.
     pub interfaces: Interfaces,
@@ -110,7 +110,7 @@ impl WebTls {
 /// The interfaces at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interfaces {
-    /// HTTP.
+    /// HTTP without gRPC.
     Http,
     /// gRPC, over HTTP/2.
     #[cfg(feature = "grpc")]

@@ -14,7 +14,7 @@ const KEYS_LEN_MAX: usize = 128 << 10;
 /// The maximum memory of a queue, in bytes.
 pub const EVENT_QUEUE_LEN_MAX: usize = KEYS_LEN_MAX + EVENTS_MAX * size_of::<OwnedEvent>();
 
-/// A kind of events.
+/// The kind of an event. An [`EventFilter`] selects some of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EventKind {
@@ -84,7 +84,7 @@ pub type OwnedEvent = ItemEvent<Box<[u8]>>;
 /// An entry that a watcher reads from its queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchEntry {
-    /// An event.
+    /// An event that the watcher's filter selects.
     Event(OwnedEvent),
     /// This many events are missing here, because the queue was full.
     Lost(u64),

@@ -19,7 +19,7 @@ pub enum CommandClass {
     Count,
     /// Changes of an expiry, including those by lookups, and RESP's `TOUCH`.
     Touch,
-    /// All others.
+    /// Commands of no other class.
     Other,
 }
 

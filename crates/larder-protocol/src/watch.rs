@@ -77,14 +77,14 @@ pub enum ItemLine<'k> {
 pub enum ConnectionLine<'a> {
     /// The server accepted the connection.
     New {
-        /// The peer.
+        /// The other end of the connection.
         peer: Peer<'a>,
         /// The number of the connection.
         client: u64,
     },
     /// The connection was closed.
     Closed {
-        /// The peer.
+        /// The other end of the connection.
         peer: Peer<'a>,
         /// The reason, in one word.
         reason: &'a str,

@@ -18,7 +18,7 @@ pub struct Record {
     /// The fencing epoch, from 1. It rises with each change of leader, and may rise for an import
     /// of slots.
     pub epoch: u32,
-    /// The leader.
+    /// The process that leads, not only its node: after a restart, the node is another process.
     pub leader: Process,
     /// The members in sync, the leader among them. Other members may stand for election only if all
     /// of these have lost their items, or after
@@ -52,7 +52,7 @@ pub struct GroupView {
     pub live: BTreeMap<String, u64>,
     /// The addresses of all nodes that have ever joined, by node.
     pub addresses: BTreeMap<String, Addresses>,
-    /// The requests of operators.
+    /// The requests of operators in the coordinator.
     pub requests: OperatorRequests,
 }
 

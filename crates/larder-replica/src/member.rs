@@ -93,7 +93,7 @@ pub enum Role {
     },
     /// The member follows.
     Follower {
-        /// The leader.
+        /// The process that this member follows.
         leader: Process,
         /// The leader's epoch.
         epoch: u32,

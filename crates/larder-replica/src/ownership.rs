@@ -137,7 +137,7 @@ impl Ownership {
 /// A migration whose items the importing leader has, and whose slots the exporting leader has released.
 #[derive(Clone, Copy, Debug)]
 pub struct FinishedImport<'a> {
-    /// The migration.
+    /// The slots, and the names of both groups.
     pub migration: &'a Migration,
     /// The revision of the map that the importer has read before it requested the release.
     pub revision: Revision,

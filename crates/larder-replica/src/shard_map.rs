@@ -20,7 +20,7 @@ pub struct Migration {
     pub from: String,
     /// The importing group.
     pub to: String,
-    /// The slots.
+    /// The slots that move with their items.
     pub slots: SlotSet,
 }
 

@@ -33,7 +33,7 @@ pub struct Settings {
 pub struct Context<'a, E: Engine, H: Host> {
     /// The cache and the context of operations on it. The session sets the observer itself.
     pub operations: OpContext<'a, E>,
-    /// The server.
+    /// The server that the session belongs to.
     pub host: &'a H,
     /// The settings of all sessions.
     pub settings: &'a Settings,

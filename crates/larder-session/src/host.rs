@@ -212,6 +212,6 @@ pub enum StatsAnswer {
     Prefixes(BTreeMap<Vec<u8>, PrefixCounts>),
     /// Whether items are counted by size from now on (`stats sizes_enable`, `sizes_disable`).
     SizesStatus(bool),
-    /// An error.
+    /// The request is refused, and the session answers with an error.
     Refused(StatsRefusal),
 }

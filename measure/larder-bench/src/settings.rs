@@ -202,7 +202,7 @@ pub struct TraceReplay {
 pub enum OnMiss {
     /// A set with the recorded size and TTL.
     Set,
-    /// Nothing.
+    /// No request: the next recorded request follows.
     Nothing,
 }
 

@@ -210,7 +210,7 @@ pub(crate) enum StoreCondition {
 /// The outcome of a request with a lease, for a caller that decodes values.
 #[derive(Debug)]
 pub(crate) enum LeaseStep<T> {
-    /// The value and its item.
+    /// The decoded value, and the item that has it.
     Value(T, Item),
     /// This caller computes the value. The second field is the old value, if it could be decoded.
     Won(StoreCondition, Option<T>),

@@ -93,8 +93,8 @@ impl Files {
     /// returns `id`.
     ///
     /// # Errors
-    /// The system's. Each file may have the old id, the new one, or none. [`Files::id`] returns
-    /// `None` unless all have the same.
+    /// Returns the operating system's error. Each file may have the old id, the new one, or none.
+    /// [`Files::id`] returns `None` unless all have the same.
     pub fn begin(&self, id: u128) -> io::Result<()> {
         for (index, part) in self.parts.iter().enumerate() {
             self.header(index, id).to_page().write(part.file.as_fd())?;

@@ -17,9 +17,9 @@ pub enum Edit<'v> {
     Expire(Expiry),
     /// Stores a value. Existing tags stay.
     Store {
-        /// The value.
+        /// The new value.
         value: EditValue<'v>,
-        /// The expiry.
+        /// The expiry of the stored item; the old expiry is lost.
         expiry: Expiry,
     },
 }

@@ -6,7 +6,7 @@ use larder_store::{
     NewValue, Refusal,
 };
 
-/// A removal.
+/// The parameters of a removal, or of an invalidation that keeps the item.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Remove {
     /// Removes the item only if it has this CAS. 0 never matches.

@@ -28,7 +28,7 @@ impl StoreMode {
     }
 }
 
-/// A store.
+/// The parameters of a store, without its key.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Store<'v> {
     /// The effect on an existing or missing item.

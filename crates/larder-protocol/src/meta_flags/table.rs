@@ -128,7 +128,7 @@ pub(crate) enum Command {
 /// The effect of a flag on the reply of a command that supports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyEffect {
-    /// Nothing.
+    /// No field: the flag itself is not in the reply.
     Nothing,
     /// The value: its length before the other flags, its bytes after them.
     Value,

@@ -6,7 +6,7 @@ use std::fmt;
 /// A login request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Login<'b> {
-    /// The claim.
+    /// The credentials, or another step of the login.
     pub claim: Claim<'b>,
     /// The format of the answer.
     pub format: ReplyFormat<'b>,
@@ -30,9 +30,9 @@ pub enum Claim<'b> {
 /// A user name and password, as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials<'b> {
-    /// The name.
+    /// The user name.
     pub user: &'b [u8],
-    /// The password.
+    /// The password, which `Debug` does not show.
     pub password: Password<'b>,
 }
 

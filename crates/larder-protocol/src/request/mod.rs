@@ -137,7 +137,7 @@ pub enum StoreMode {
     Prepend,
 }
 
-/// A store.
+/// A store in classic text, meta or binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<'b> {
     /// The key.

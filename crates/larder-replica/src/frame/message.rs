@@ -136,31 +136,31 @@ pub enum Frame<'b> {
     },
     /// Bytes of forwarded requests.
     Request {
-        /// The conversation.
+        /// The number of the conversation on this connection.
         route: u64,
         /// More bytes of the same batch of requests follow.
         more: bool,
-        /// The bytes.
+        /// The next bytes of the requests.
         bytes: &'b [u8],
     },
     /// The forwarding node has taken the replies so far, and has room for more. A paused reply
     /// continues.
     Continue {
-        /// The conversation.
+        /// The number of the conversation on this connection.
         route: u64,
     },
     /// A conversation has ended.
     Close {
-        /// The conversation.
+        /// The number of the conversation on this connection.
         route: u64,
     },
     /// Bytes of replies.
     Reply {
-        /// The conversation.
+        /// The number of the conversation on this connection.
         route: u64,
         /// Whether and how the reply continues.
         end: ReplyEnd,
-        /// The bytes.
+        /// The next bytes of the replies.
         bytes: &'b [u8],
     },
 }

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use larder_store::journal::AckMode;
 
-/// An engine.
+/// The engine that stores the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum EngineKind {
     /// Larder's own engine: items in segments of one memory mapping; supports flash and restarts

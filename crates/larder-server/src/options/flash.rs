@@ -28,7 +28,7 @@ pub struct FlashOptions {
 /// A file or block device for items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlashFile {
-    /// The path.
+    /// The path of the file or block device.
     pub path: PathBuf,
     /// The number of bytes for pages.
     pub bytes: u64,

@@ -88,7 +88,7 @@ impl LifeCycle {
         let _ = (&self.waker).write(&[0]);
     }
 
-    /// The requested phase.
+    /// The phase that signals or [`stop`](Self::stop) have requested. A quick end overrides a graceful one.
     #[must_use]
     pub fn requested(&self) -> Phase {
         match (self.quick.load(SeqCst), self.graceful.load(SeqCst)) {

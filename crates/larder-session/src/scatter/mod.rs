@@ -26,7 +26,7 @@ pub(crate) enum Destination {
     Local,
     /// The leader of a group.
     Group(GroupIndex),
-    /// All groups.
+    /// All groups: each executes the whole request.
     AllGroups,
     /// The owners of its keys: the session splits the request into one for each key.
     PerKey,

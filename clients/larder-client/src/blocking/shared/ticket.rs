@@ -40,7 +40,7 @@ pub(super) enum TicketState {
 #[derive(Debug)]
 pub(super) enum Delivery {
     Answer(CallReplies),
-    /// The permit to read.
+    /// The permit to read: this caller now reads the replies of all callers.
     ReadPermit(ReadPermit),
 }
 
