@@ -3,7 +3,7 @@
 use crate::settings::{EtcdSettings, SettingsError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use larder_replica::CoordinatorError;
+use larder_replica::{CoordinatorError, LEADER_LEASE};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,13 +19,18 @@ pub struct TimeLimits {
 }
 
 impl TimeLimits {
-    /// The limits of a node, which has to decide within a second who leads.
+    /// The limits of a node, which has to decide within a second who leads. A copy is `REQUEST_TIMEOUT` of the
+    /// simulation (`tests/it/election.rs` of `larder-replica`).
     pub const NODE: Self =
         Self { request: Duration::from_millis(400), call: Duration::from_millis(700) };
     /// The limits of an operator's command, which may wait for a busy etcd.
     pub const COMMAND: Self =
         Self { request: Duration::from_secs(5), call: Duration::from_secs(10) };
 }
+
+// The call of a leader that reads its record ends before a lease that starts with the call.
+const _: () =
+    assert!(TimeLimits::NODE.call.as_millis() < Duration::from_millis(LEADER_LEASE).as_millis());
 
 /// A client of etcd. Each call tries the servers in turn until one succeeds, within a time limit.
 pub struct Etcd {

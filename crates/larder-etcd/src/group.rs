@@ -8,11 +8,15 @@ use crate::records::{
 use crate::{GroupName, cluster_key};
 use larder_replica::{
     AckMode, Coordinator, CoordinatorError, GroupView, OperatorRequests, Record, Revision,
+    TRANSFER_TIME_MAX,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The lifetime of a request for a leadership transfer, in seconds.
 pub const TRANSFER_REQUEST_SECS: u64 = 5;
+
+// A request lasts longer than the transfer that carries it out.
+const _: () = assert!(TRANSFER_TIME_MAX < TRANSFER_REQUEST_SECS * 1000);
 
 /// A group in etcd.
 #[derive(Debug)]

@@ -8,7 +8,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use larder_replica::{Addresses, CoordinatorError, Process};
 use serde_json::{Value, json};
 
-/// The lifetime of a lease without a renewal, in seconds.
+/// The lifetime of a lease without a renewal, in seconds. A copy is `LEASE` of the simulation
+/// (`tests/it/election.rs` of `larder-replica`).
 pub const LEASE_SECS: u64 = 2;
 
 /// The lease of a process, and the keys of its node: `live`, under the lease, and `nodes`, which

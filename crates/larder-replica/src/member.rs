@@ -46,6 +46,10 @@ const REFUSALS_UNTIL_DEAD: u32 = 2;
 /// How long a leadership transfer may take.
 pub const TRANSFER_TIME_MAX: Millis = 2000;
 
+// A former leader stops before the members that promised may stand for election, and a leader reads its record again
+// before its lease ends.
+const _: () = assert!(LEADER_LEASE < PROMISE_TIME && LEADER_READ_INTERVAL_MS < LEADER_LEASE);
+
 /// The behaviour of a leader when neither the coordinator nor every member in sync is reachable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DoubtPolicy {

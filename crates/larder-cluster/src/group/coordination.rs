@@ -5,13 +5,20 @@
 use super::membership::Group;
 use crate::peers::Stop;
 use larder_etcd::{DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, LEASE_SECS, Presence};
-use larder_replica::{Addresses, Command, Coordinator, CoordinatorError, Role};
+use larder_replica::{Addresses, Command, Coordinator, CoordinatorError, PROMISE_TIME, Role};
 use larder_support::clock::boot_millis;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a process renews its lease.
+/// How often a process renews its lease. The simulation has a copy (`tests/it/election.rs` of `larder-replica`).
 const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(LEASE_SECS * 1000 / 5);
+
+// When a leader is lost, its last lease ends after the promises to it, which therefore delay no election.
+const _: () = assert!(
+    Duration::from_millis(PROMISE_TIME).as_millis() + LEASE_RENEWAL_INTERVAL.as_millis()
+        < Duration::from_secs(LEASE_SECS).as_millis()
+);
+
 /// How often a leader updates the list for clients, and another member reads it.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(1);
 

@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A leader that sends nothing for this long is unreachable: it sends ten heartbeats a second. Also
-/// the write timeout of the connection.
+/// the write timeout of the connection. The simulation has a copy (`tests/it/election.rs` of `larder-replica`).
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks for the shutdown of the node, and for another leader.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The minimum pause before another attempt to connect.
+/// The minimum pause before another attempt to connect. A copy is `CONNECT_INTERVAL` of the simulation.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The maximum pause before another attempt to connect.
 const PAUSE_MAX: Duration = Duration::from_secs(1);

@@ -48,10 +48,28 @@ const RECOVERY: u64 = 3000;
 const QUIET: u64 = 3000;
 /// The time of one step, in milliseconds.
 const STEP: u64 = 10;
-/// The timeout of a request to the coordinator, in milliseconds.
+
+// The constants below stand for constants of crates that these tests cannot use: change both. Those of `member.rs` are
+// not listed, because the real state machine uses its own. All are in milliseconds.
+
+/// The timeout of a request to the coordinator. It follows `TimeLimits::NODE` (`client.rs` of `larder-etcd`): 400 for a
+/// request, 700 for a call.
 const REQUEST_TIMEOUT: u64 = 600;
-/// The lifetime of a lease at the coordinator, in milliseconds.
+/// The lifetime of a lease at the coordinator. It follows `LEASE_SECS` (`presence.rs` of `larder-etcd`).
 const LEASE: u64 = 2000;
+/// The interval of lease renewals. It follows `LEASE_RENEWAL_INTERVAL` (`group/coordination.rs` of `larder-cluster`):
+/// 400, and time for the request.
+const LEASE_RENEWAL_INTERVAL: u64 = 500;
+/// The interval of heartbeats. It follows `INTERVAL` (`peers/heartbeat.rs` of `larder-cluster`).
+const HEARTBEAT_INTERVAL: u64 = 100;
+/// The interval of attempts to connect to a leader. It follows `PAUSE_MIN` (`replication/follower.rs` of
+/// `larder-cluster`): 50, and time for the attempt.
+const CONNECT_INTERVAL: u64 = 60;
+/// The age from which a connection ends while its link is cut. It follows `SILENCE_MAX` (`replication/follower.rs` of
+/// `larder-cluster`), but counts from the connect.
+const SILENCE_MAX: u64 = 3000;
+/// The duration of a sync after a connect.
+const SYNC_TIME: u64 = 300;
 
 enum Answer {
     Read(GroupView),
@@ -373,7 +391,7 @@ impl World {
         if node.next_lease > self.time || !is_reached {
             return;
         }
-        node.next_lease = self.time + 500;
+        node.next_lease = self.time + LEASE_RENEWAL_INTERVAL;
         if let Some(process) = node.process() {
             self.leases.insert(process.node, (process.incarnation, self.time + LEASE));
         }
@@ -393,7 +411,7 @@ impl World {
         if node.next_heartbeat > self.time {
             return;
         }
-        node.next_heartbeat = self.time + 100;
+        node.next_heartbeat = self.time + HEARTBEAT_INTERVAL;
         let sent = node.clock(self.time);
         for other in 0..NODES {
             let connected = self.nodes[other].connected.as_ref();
@@ -418,7 +436,7 @@ impl World {
         if node.next_connect > time {
             return;
         }
-        node.next_connect = time + 60;
+        node.next_connect = time + CONNECT_INTERVAL;
         let Some(to) = (0..NODES).find(|other| self.nodes[*other].name == leader.node) else {
             return;
         };
@@ -429,7 +447,7 @@ impl World {
         match there {
             // No message arrives, and the connection times out.
             _ if is_cut => {
-                if node.connected.as_ref().is_some_and(|(_, since)| *since + 3000 < time) {
+                if node.connected.as_ref().is_some_and(|(_, since)| *since + SILENCE_MAX < time) {
                     node.connected = None;
                 }
             }
@@ -468,7 +486,7 @@ impl World {
                         continue;
                     };
                     let promised = member.note_heartbeat(&leader, now).then_some(sent);
-                    let synced_until = (since + 300 < time).then_some(sent);
+                    let synced_until = (since + SYNC_TIME < time).then_some(sent);
                     let member = member.me().clone();
                     if promised.is_some() {
                         let until = time + PROMISE_TIME * 98 / 100;

@@ -1,5 +1,8 @@
 //! A simulated S3-FIFO cache with segments. It uses the eviction code of the engine
 //! ([`larder_store::eviction`]) and simulates only the memory.
+//!
+//! Constants of the memory and of cleaning are copies of the engine's: a change of the engine's is visible here only
+//! after the same change of the copy. Each copy names its file below `crates/larder-store/src/segment/`.
 
 use super::ghost_table::GhostTable;
 use super::policy::Policy;
@@ -29,14 +32,16 @@ impl Default for Settings {
     }
 }
 
-/// Maximum of an item's hit counter.
+/// Maximum of an item's hit counter: `FREQ_MAX` of `index/slot.rs`.
 const FREQ_MAX: u8 = 3;
-/// Minimum share of dead bytes in a segment that cleaning takes, in percent.
+/// Minimum share of dead bytes in a segment that cleaning takes, in percent: `CLEAN_LEVEL` of `reclaim/evacuation.rs`.
 const CLEAN_PERCENT: u64 = 17;
-/// Number of lifetime classes: the engine's maximum. The engine has fewer if few segments may be open.
+/// Number of lifetime classes: the engine's maximum, `LIFETIMES_MAX` of `memory/open_segment.rs`. The engine has fewer if
+/// few segments may be open.
 const LIFETIMES_MAX: u32 = 8;
 
-/// The engine's default segment length in bytes for a capacity (`segment/memory/layout.rs`).
+/// The engine's default segment length in bytes for a capacity: `SEGMENT_LEN_MIN`, `SEGMENTS_AIM` and the constants
+/// around them in `memory/layout.rs`.
 fn segment_len(capacity: u64) -> u64 {
     let short = (capacity / 256).clamp(16 << 10, 64 << 10);
     let ideal = (capacity / 1024).clamp(short, 1 << 20);
@@ -105,7 +110,7 @@ pub struct S3Fifo {
     segment_len: u64,
     budget: usize,
     chained_max: u64,
-    /// Number of segments to keep free as the destination of moved items.
+    /// Number of segments to keep free as the destination of moved items: `reserve_of` of `cache/memory_limit.rs`.
     reserve: u64,
     segments: Vec<Segment>,
     /// Segments without items. Segments of chains are not removed from this list; `chained` is their
@@ -135,6 +140,7 @@ impl S3Fifo {
         let segments = count as usize;
         let threads = settings.threads.max(1);
         let handle = || Handle { open: Vec::new(), limit: KeepLimit::new(segment_len as usize) };
+        // `index_segments_first` of `memory/layout.rs`.
         let index_segments = 1 << (segments / 128).clamp(1, 8).ilog2();
         Self {
             segment_len,
@@ -186,7 +192,7 @@ impl S3Fifo {
     }
 
     /// Divides an item of `size` bytes into the bytes in its segment and a number of whole segments. A
-    /// remainder above three quarters of a segment takes a whole segment.
+    /// remainder above three quarters of a segment takes a whole segment: `inline_max` of `memory/layout.rs`.
     fn split(&self, size: u64) -> (u64, u32) {
         let rest = size % self.segment_len;
         let whole = u32::try_from(size / self.segment_len).unwrap_or(u32::MAX);
@@ -343,7 +349,8 @@ impl S3Fifo {
     }
 }
 
-/// Returns the lifetime class of an item. Items that expire at about the same time share segments.
+/// Returns the lifetime class of an item. Items that expire at about the same time share segments. The same function is
+/// in `memory/open_segment.rs`.
 #[expect(clippy::cast_possible_truncation, reason = "less than 8")]
 fn lifetime_class(expires_ms: u64, now_ms: u64) -> u8 {
     const SPAN_BITS: u32 = 22;

@@ -46,6 +46,7 @@ impl Shared {
     }
 
     fn reserve_of(&self, segments: usize) -> usize {
+        // The simulator has a copy without flash (`simulate/s3fifo.rs` of `larder-capacity`).
         let each = 2 + 2 * self.config.threads;
         // Demoting a segment to flash takes memory before it frees any.
         let wanted = if self.flash.is_some() { 2 * each } else { each };

@@ -41,6 +41,9 @@ const STRIPE_LEN: usize = 4;
 /// The length in bytes of everything before the handle blocks.
 const FIXED_LEN: usize = HEADER_PAGE_LEN + STRIPES_MAX * STRIPE_LEN;
 
+// The simulator has copies of the next five constants, of `inline_max` and of `index_segments_first`
+// (`simulate/s3fifo.rs` of `larder-capacity`).
+
 /// The length of the shortest segments, in bytes. Shorter ones could not hold the longest inline
 /// items. Model checks use shorter ones, because they have to fill many of them.
 const SEGMENT_LEN_MIN: usize = if cfg!(any(loom, shuttle)) { 2 << 10 } else { 16 << 10 };

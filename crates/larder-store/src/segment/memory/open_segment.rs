@@ -34,7 +34,8 @@ impl Open {
 /// for one.
 pub(crate) const OPEN_SHARE_MAX: usize = 3;
 
-/// The maximum number of lifetime classes.
+/// The maximum number of lifetime classes. The simulator has a copy, and one of [`lifetime_class`]
+/// (`simulate/s3fifo.rs` of `larder-capacity`).
 const LIFETIMES_MAX: usize = 8;
 
 /// The number of lifetime classes. It is low if few segments may be open.

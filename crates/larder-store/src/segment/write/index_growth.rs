@@ -9,7 +9,8 @@ use crate::segment::memory::allocator::{Alloc, INDEX_SHARE_FLASH};
 use crate::segment::sync::wait_for_others;
 use std::sync::Arc;
 
-/// The share of index words in use, in percent, from which the index grows.
+/// The share of index words in use, in percent, from which the index grows. A copy is
+/// `ITEMS_PER_BUCKET` of the simulator (`simulate/ghost_table.rs` of `larder-capacity`).
 const INDEX_LOAD: usize = 85;
 /// The number of buckets that are added when [`INDEX_LOAD`] is exceeded.
 const GROWTH_STEP: usize = 4;
