@@ -36,7 +36,8 @@ impl Suboptions {
         let Some(row) = TABLE.iter().find(|row| row.name == name) else {
             return refuse(1, format!("Illegal suboption \"{text}\""));
         };
-        let value = row.check(value).or_else(|message| refuse(1, message))?;
+        let status = if matches!(row.takes, ValueSyntax::SlabSizes) { USAGE } else { 1 };
+        let value = row.check(value).or_else(|message| refuse(status, message))?;
         if row.name.starts_with("ext_") {
             self.flash.given.push(row.name);
         }
@@ -120,8 +121,10 @@ fn check_slab_sizes(list: &str) -> Result<(), String> {
     const ALIGNMENT: u64 = 8;
     let (mut last, mut count) = (0, 0);
     for text in list.split('-').filter(|text| !text.is_empty()) {
-        let size = text.parse().ok().filter(|size| (1..=u64::from(u32::MAX)).contains(size));
-        let size = size.ok_or_else(|| format!("slab size {text} is out of valid range"))?;
+        let size = text.parse().unwrap_or(0);
+        if !(1..=u64::from(u32::MAX)).contains(&size) {
+            return Err(format!("slab size {size} is out of valid range"));
+        }
         if size <= last {
             return Err(format!(
                 "slab size {size} cannot be lower than or equal to a previous class size"
@@ -239,11 +242,11 @@ mod tests {
             ("ssl_verify_mode=4", 1, "Invalid ssl_verify_mode. Use help to see valid options."),
             (",", 1, "Illegal suboption \"\""),
             ("modern,,no_modern", 1, "Illegal suboption \"\""),
-            ("slab_sizes=", 1, "Missing slab_sizes argument"),
-            ("slab_sizes=x", 1, "slab size x is out of valid range"),
-            ("slab_sizes=100-0", 1, "slab size 0 is out of valid range"),
-            ("slab_sizes=200-100", 1, "cannot be lower than or equal to a previous class size"),
-            ("slab_sizes=100-108", 1, "must be at least 8 bytes larger than previous class"),
+            ("slab_sizes=", 64, "Missing slab_sizes argument"),
+            ("slab_sizes=x", 64, "slab size 0 is out of valid range"),
+            ("slab_sizes=100-0", 64, "slab size 0 is out of valid range"),
+            ("slab_sizes=200-100", 64, "cannot be lower than or equal to a previous class size"),
+            ("slab_sizes=100-108", 64, "must be at least 8 bytes larger than previous class"),
             ("hash_algorithm=md5", 1, "Unknown hash_algorithm option"),
         ] {
             let (found, message) = refused(list);

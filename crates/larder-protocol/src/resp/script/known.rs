@@ -3,10 +3,12 @@
 //!
 //! To add a script, add its hashes here, and test it with its library (`tests/clients/test_redis_scripts.py`).
 
-use super::Script;
+use super::hash::{ScriptHash, hash_of, hex};
+use super::kind::Script;
+use super::normal_form::normal_form;
 
 /// The hashes of normal forms.
-pub(super) static NORMAL_FORMS: [(&str, Script); 25] = [
+static NORMAL_FORMS: [(&str, Script); 25] = [
     // many programs
     ("1f4fc8e3e73a399a04d0e02cd3e7ea93dc92c840", Script::AddForMillis),
     // many programs
@@ -61,7 +63,7 @@ pub(super) static NORMAL_FORMS: [(&str, Script); 25] = [
 
 /// The hashes of texts, which `EVALSHA` may name without an earlier `EVAL`. In a cluster, a node forwards an `EVALSHA`
 /// to the owner of the key, where the script may not have been loaded.
-pub(super) static TEXTS: [(&str, Script); 27] = [
+static TEXTS: [(&str, Script); 27] = [
     // Laravel
     ("a08c9c69b7c07ae2485190873b90d128a23e502d", Script::AddForSeconds),
     // redis_rate
@@ -117,3 +119,22 @@ pub(super) static TEXTS: [(&str, Script); 27] = [
     // rate-limit-redis 5
     ("6aeb97ed6086dcdeafdc6fda3999a0d0e38ec96a", Script::ShowHits),
 ];
+
+impl Script {
+    /// Recognises a script by its text.
+    #[must_use]
+    pub fn of_text(text: &[u8]) -> Option<Self> {
+        find(&NORMAL_FORMS, &hash_of(&normal_form(text)?))
+    }
+
+    /// Recognises a script by the hash of its text, as a known library sends it.
+    #[must_use]
+    pub fn of_hash(hash: &ScriptHash) -> Option<Self> {
+        find(&TEXTS, hash)
+    }
+}
+
+fn find(table: &[(&str, Script)], hash: &ScriptHash) -> Option<Script> {
+    let digits = hex(hash);
+    table.iter().find(|(known, _)| *known == digits).map(|(_, script)| *script)
+}

@@ -75,6 +75,12 @@ fn invalid_suboptions_are_refused_like_in_memcached() {
         "ssl_verify_mode=x",
         "ssl_min_version=9",
         "proxy_config=/x",
+        ",",
+        "modern,,no_modern",
+        "slab_sizes=x",
+        "slab_sizes=100-0",
+        "slab_sizes=200-100",
+        "slab_sizes=100-108",
     ] {
         let words = ["-l", "127.0.0.1", "-p", &port, "-o", list];
         let ours = larderd(&words);
@@ -90,7 +96,7 @@ fn invalid_suboptions_are_refused_like_in_memcached() {
 #[test]
 fn suboptions_without_effect_are_accepted_and_logged() {
     let list = "hashpower=20,no_hashexpand,tail_repair_time=10,hash_algorithm=xxh3,lru_maintainer,\
-                no_lru_maintainer,temporary_ttl=5,slab_reassign,no_slab_reassign,slab_sizes=1-2,\
+                no_lru_maintainer,temporary_ttl=5,slab_reassign,no_slab_reassign,slab_sizes=100-200,\
                 slab_chunk_max=512,no_chunked_items,worker_logbuf_size=64,inline_ascii_resp,\
                 no_inline_ascii_resp,modern,drop_privileges,no_drop_privileges,\
                 resp_obj_mem_limit=1,sock_cookie_id=1,ext_page_size=64,\
