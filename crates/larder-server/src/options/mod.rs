@@ -485,7 +485,7 @@ pub struct Options {
     pub slab_min_size: Option<usize>,
 
     /// Extended options, separated by commas: flash, TLS files, timeouts and others
-    #[arg(short = 'o', long, value_name = "LIST", value_delimiter = ',', help_heading = "General")]
+    #[arg(short = 'o', long, value_name = "LIST", help_heading = "General")]
     pub extended: Vec<String>,
 
     /// The parsed extended options.

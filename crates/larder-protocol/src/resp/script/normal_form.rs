@@ -116,6 +116,9 @@ fn next_token(script: &[u8]) -> Option<Option<(Token<'_>, &[u8])>> {
         if comment.starts_with(b"[[") {
             let end = memchr::memmem::find(comment, b"]]")?;
             rest = comment.get(end + 2..)?.trim_ascii_start();
+        } else if comment.starts_with(b"[=") {
+            // A long comment of another level, which no known script has.
+            return None;
         } else {
             let end = memchr::memchr(b'\n', comment).unwrap_or(comment.len());
             rest = comment.get(end..)?.trim_ascii_start();
@@ -181,6 +184,7 @@ mod tests {
             "return '\"'",
             "return 'a\nb'",
             "--[[ x",
+            "--[==[\nreturn 1\n--]==]",
             "return \u{e4}",
         ] {
             check(script, None);
