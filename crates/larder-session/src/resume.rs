@@ -123,7 +123,7 @@ impl<E: Engine> Session<E> {
             Pending::Idle => Step::advance(0),
             Pending::Discard { left, then } => self.resume_discard(left, then, input, output),
             Pending::DiscardLine => self.resume_discard_line(input),
-            Pending::DiscardRequest(rest) => self.resume_discard_request(rest, input, output),
+            Pending::DiscardRequest(rest) => self.resume_discard_request(cx, rest, input, output),
             Pending::Forward(forwarded) => self.resume_forward(cx, forwarded, input, poll, output),
             Pending::ScatterGather(scattered) => {
                 self.resume_scatter_gather(cx, scattered, input, poll, output)

@@ -1,6 +1,6 @@
 //! A change of one item that depends on its value and expiry.
 
-use crate::{Event, LookupResult, OpContext};
+use crate::{Event, LookupResult, OpContext, StoreKind, StoreOutcome};
 use larder_store::{
     Access, Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewTags,
     NewValue, Refusal, Value,
@@ -15,8 +15,11 @@ pub enum Edit<'v> {
     Remove,
     /// Sets the expiry of the item. Removes it if the expiry is past. Without an item, changes nothing.
     Expire(Expiry),
-    /// Stores a value. Existing tags stay.
+    /// Stores a value.
     Store {
+        /// Whether the value is a new item, as that of a `SET`, rather than the item's new value: such an item keeps no tags
+        /// and no client flags.
+        replaces: bool,
         /// The new value.
         value: EditValue<'v>,
         /// The expiry of the stored item; the old expiry is lost.
@@ -89,12 +92,12 @@ impl<E: Engine> OpContext<'_, E> {
                 {
                     return (Change::Keep, Err(EditRefusal::TooLarge));
                 }
-                Edit::Store { value, expiry } => Change::Put {
+                Edit::Store { replaces, value, expiry } => Change::Put {
                     attributes: match old {
-                        Some(item) => {
+                        Some(item) if !replaces => {
                             Attributes { expiry, stale: false, won: false, ..item.attributes }
                         }
-                        None => Attributes { expiry, binary_key, ..Attributes::default() },
+                        _ => Attributes { expiry, binary_key, ..Attributes::default() },
                     },
                     cas: NewCas::Fresh,
                     value: match value {
@@ -104,7 +107,7 @@ impl<E: Engine> OpContext<'_, E> {
                         }
                     },
                     fetched: false,
-                    tags: NewTags::Same,
+                    tags: if replaces { NewTags::None } else { NewTags::Same },
                 },
             };
             (change, Ok(result))
@@ -146,8 +149,19 @@ impl<E: Engine> OpContext<'_, E> {
                 {
                     Some(Event::Removed { key: key.bytes, class, value_len })
                 }
+                (_, Edit::Store { replaces: true, value, expiry }) if result.is_ok() => {
+                    let (key, value_len) = (key.bytes, value.len());
+                    Some(Event::Stored {
+                        key,
+                        outcome: StoreOutcome::Stored { cas: 0, len: value_len },
+                        kind: StoreKind::Set,
+                        ttl: expiry.left(now),
+                        class: limits.class_of(key.len(), value_len, 0),
+                        value_len,
+                    })
+                }
                 (LookupResult::Live { .. }, _) => None,
-                (_, Edit::Store { value, expiry }) if result.is_ok() => {
+                (_, Edit::Store { value, expiry, .. }) if result.is_ok() => {
                     Some(Event::created(key.bytes, 0, expiry, value.len(), now, limits))
                 }
                 _ => None,

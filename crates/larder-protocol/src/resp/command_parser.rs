@@ -57,8 +57,8 @@ impl<'b> Command<'b> {
             }
             Verb::ScriptFlush => {
                 rest.next();
-                let mode = next(&mut rest);
-                let is_mode = mode.is_empty() || is(mode, "async") || is(mode, "sync");
+                let mode = rest.next();
+                let is_mode = mode.is_none_or(|mode| is(mode, "async") || is(mode, "sync"));
                 if rest.len() > 0 || !is_mode {
                     return Err(CommandError::ScriptFlushMode);
                 }

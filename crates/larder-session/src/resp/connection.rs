@@ -195,17 +195,16 @@ fn set_settings<'b, E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     settings: Arguments<'b>,
 ) -> Result<(), CommandError<'b>> {
-    let mut limit = None;
-    let mut rest = settings;
-    while let (Some(name), Some(value)) = (rest.next(), rest.next()) {
+    for (index, name) in settings.step_by(2).enumerate() {
         if !name.eq_ignore_ascii_case(b"maxmemory") {
             return Err(CommandError::ConfigName(name));
         }
-        if limit.is_some() {
+        if index > 0 {
             return Err(CommandError::DuplicateSetting(name));
         }
-        limit = Some(bytes_of(value).ok_or(CommandError::NoMemoryValue)?);
     }
+    let limit = { settings }.nth(1).map(|value| bytes_of(value).ok_or(CommandError::NoMemoryValue));
+    let limit = limit.transpose()?;
     let Some(bytes) = limit else { return Ok(()) };
     let set = cx.host.set_memory_limit(u32::try_from(bytes >> 20).unwrap_or(u32::MAX));
     let bytes_of_mib = |mib: usize| (mib as u64) << 20;

@@ -175,8 +175,9 @@ impl<E: Engine> Session<E> {
     }
 
     /// Discards more of a request with a too long argument, and refuses the request at its end.
-    pub(crate) fn resume_discard_request(
+    pub(crate) fn resume_discard_request<H: Host>(
         &mut self,
+        cx: &mut Context<'_, E, H>,
         mut rest: OversizedRest,
         input: &[u8],
         output: &mut Vec<u8>,
@@ -187,6 +188,7 @@ impl<E: Engine> Session<E> {
                 if let Some(transaction) = transaction {
                     transaction.has_failed = true;
                 }
+                cx.operations.counters.thread.store_too_large.add(1);
                 reply::error(&CommandError::TooLarge, output);
                 Step::advance(consumed)
             }

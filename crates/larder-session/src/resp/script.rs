@@ -1,7 +1,7 @@
 //! Scripts: `EVAL`, `EVALSHA` and `SCRIPT`. The server runs the scripts that it knows as operations on one item.
 
 use super::batch::Outcome;
-use super::single_key::{is_binary, milliseconds_left, waits};
+use super::single_key::{is_binary, milliseconds_left, try_show_copied, waits};
 use crate::Host;
 use crate::context::Context;
 use crate::session::resp_state::State;
@@ -21,8 +21,6 @@ enum Answer {
     Null,
     /// Two numbers.
     Pair(i64, i64),
-    /// A value, and the milliseconds until it expires.
-    Hits(Option<Vec<u8>>, i64),
     /// Numbers of requests: the allowed ones, and those left; then the seconds until a retry and until the reset.
     Rate([i64; 2], [f64; 2]),
     Error(CommandError<'static>),
@@ -44,6 +42,9 @@ pub(super) fn run<E: Engine, H: Host>(
         Ok(arguments) => arguments,
         Err(error) => return fail(&error, output),
     };
+    if script == Script::ShowHits {
+        return show_hits(cx, state, key, output);
+    }
     let now = cx.operations.now;
     let edited = cx.operations.edit(key, is_binary(key.bytes), |item| {
         let found = item.map(|item| FoundItem::of(item, arguments[0]));
@@ -57,6 +58,43 @@ pub(super) fn run<E: Engine, H: Host>(
         Err(EditRefusal::OutOfMemory) => return fail(&CommandError::OutOfMemory, output),
         Err(EditRefusal::TooLarge) => return fail(&CommandError::TooLarge, output),
     }
+    Outcome::Done
+}
+
+/// Writes the value of an item, and the milliseconds until it expires.
+fn show_hits<E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    state: &mut State,
+    key: HashedKey<'_>,
+    output: &mut Vec<u8>,
+) -> Outcome {
+    let (now, mark) = (cx.operations.now, output.len());
+    reply::array(2, output);
+    let value_at = output.len();
+    let shown = cx.operations.edit(key, is_binary(key.bytes), |item| {
+        output.truncate(value_at);
+        let left = item.map(|item| {
+            let shown = try_show_copied(&item.value, output);
+            shown.map(|()| milliseconds_left(item.attributes.expiry, now))
+        });
+        (Edit::Keep, left)
+    });
+    let left = match shown {
+        Ok(Some(None)) => {
+            reply::null(state.version, output);
+            -2
+        }
+        Ok(Some(Some(Some(left)))) => left,
+        Ok(None) => {
+            output.truncate(mark);
+            return waits(state, key);
+        }
+        Ok(Some(Some(None))) | Err(_) => {
+            output.truncate(mark);
+            return fail(&CommandError::OutOfMemory, output);
+        }
+    };
+    reply::integer(left, output);
     Outcome::Done
 }
 
@@ -111,7 +149,9 @@ impl<'i> FoundItem<'i> {
     /// The value as a number.
     fn number(&self) -> Result<i64, CommandError<'static>> {
         // memcached's `decr` pads a number that has become shorter.
-        let digits = self.value.unwrap_or_default().trim_ascii_end();
+        let bytes = self.value.unwrap_or_default();
+        let len = bytes.iter().rposition(|byte| *byte != b' ').map_or(0, |last| last + 1);
+        let digits = bytes.get(..len).unwrap_or_default();
         i64_of(digits).ok_or(CommandError::NotInteger)
     }
 }
@@ -148,12 +188,11 @@ fn decide<'v>(
         },
         Script::ExpireMillisIfEqual | Script::ExpireSecondsIfEqual => {
             let Some(_) = equal else { return no };
-            let millis = if script == Script::ExpireMillisIfEqual {
-                integer(second)?
-            } else {
-                millis_of(second, "expire")?
+            let (millis, command) = match script {
+                Script::ExpireMillisIfEqual => (integer(second)?, "pexpire"),
+                _ => (millis_of(second, "expire")?, "expire"),
             };
-            Ok((Edit::Expire(after(millis, "pexpire")?), Answer::Integer(1)))
+            Ok((Edit::Expire(after(millis, command)?), Answer::Integer(1)))
         }
         Script::ExtendIfEqual => {
             let Some(left) = equal.map(|item| milliseconds_left(item.expiry, now)) else {
@@ -214,7 +253,8 @@ fn decide<'v>(
                 (true, true) => Some(millis_of(time, "expire")?),
                 (true, false) => Some(integer(time)?),
             };
-            let expiry = millis.map(|millis| after(millis, "pexpire")).transpose()?;
+            let command = if is_seconds { "expire" } else { "pexpire" };
+            let expiry = millis.map(|millis| after(millis, command)).transpose()?;
             let (edit, sum) = add(item, delta, expiry)?;
             Ok((edit, Answer::Integer(sum)))
         }
@@ -245,12 +285,8 @@ fn decide<'v>(
             let (edit, sum) = add(item, 1, expiry)?;
             Ok((edit, Answer::Pair(sum, left)))
         }
-        Script::ShowHits => {
-            let value = item.map(|item| item.value.map(<[u8]>::to_vec));
-            let value = value.map(|value| value.ok_or(CommandError::OutOfMemory)).transpose()?;
-            let left = item.map_or(-2, |item| milliseconds_left(item.expiry, now));
-            Ok((Edit::Keep, Answer::Hits(value, left)))
-        }
+        // `run` shows the value.
+        Script::ShowHits => Ok((Edit::Keep, Answer::Null)),
         Script::ConsumePoints => {
             let millis = millis_of(second, "set")?;
             let expiry = positive_expiry(millis, now, "set")?;
@@ -305,7 +341,7 @@ fn store<'v>(
     now: Now,
     command: &'static str,
 ) -> Result<Edit<'v>, CommandError<'static>> {
-    Ok(Edit::Store { value, expiry: positive_expiry(millis, now, command)? })
+    Ok(Edit::Store { replaces: true, value, expiry: positive_expiry(millis, now, command)? })
 }
 
 /// Adds to a number. `None` keeps its expiry. Returns the sum, too.
@@ -318,7 +354,7 @@ fn add<'v>(
     let sum = sum.ok_or(CommandError::Overflow)?;
     let value = short(&sum.to_string())?;
     let expiry = expiry.unwrap_or_else(|| item.map_or(Expiry::Never, |item| item.expiry));
-    Ok((Edit::Store { value, expiry }, sum))
+    Ok((Edit::Store { replaces: false, value, expiry }, sum))
 }
 
 fn short<'v>(text: &str) -> Result<EditValue<'v>, CommandError<'static>> {
@@ -396,14 +432,6 @@ fn write(answer: &Answer, version: Version, output: &mut Vec<u8>) {
             reply::array(2, output);
             reply::integer(*one, output);
             reply::integer(*other, output);
-        }
-        Answer::Hits(value, left) => {
-            reply::array(2, output);
-            match value {
-                Some(value) => reply::bulk(value, output),
-                None => reply::null(version, output),
-            }
-            reply::integer(*left, output);
         }
         Answer::Rate(counts, times) => {
             reply::array(4, output);

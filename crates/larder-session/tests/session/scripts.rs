@@ -3,7 +3,7 @@
 use crate::common::{Session, TestClient, TestEngine, new_server, text};
 use larder_protocol::encode::resp::command;
 
-for_each_engine! { locks counters rates wrong_calls scripts_are_known_by_text_and_hash }
+for_each_engine! { locks counters rates values_are_compared_and_shown_whole wrong_calls scripts_are_known_by_text_and_hash }
 
 /// The hashes of the scripts of redis-py, redsync, node-redlock, Laravel, django-redis, limits, cashews, rate-limit-redis,
 /// rate-limiter-flexible and redis_rate (see `larder-protocol`'s `script/known.rs`).
@@ -176,6 +176,42 @@ fn rates(engine: TestEngine) {
     );
 }
 
+/// Large values are compared and shown, a number has no line end, and a script's `SET` is a new item without tags.
+fn values_are_compared_and_shown_whole(engine: TestEngine) {
+    let (mut server, session) = (new_server(engine), Session::resp(0, false));
+    let mut client = TestClient { session, ..TestClient::new() };
+    let long = crate::common::pattern(200 << 10);
+    let bulk = |bytes: &[u8]| [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
+    let number = b"-ERR value is not an integer or out of range\r\n".to_vec();
+    let steps: [(&[&[u8]], Vec<u8>); 13] = [
+        (&[b"SET", b"k", &long], b"+OK\r\n".to_vec()),
+        (
+            &[b"EVALSHA", HITS.as_bytes(), b"1", b"k"],
+            [&b"*2\r\n"[..], &bulk(&long), b":-1\r\n"].concat(),
+        ),
+        (&[b"EVALSHA", RELEASE.as_bytes(), b"1", b"k", &long[1..]], b":0\r\n".to_vec()),
+        (&[b"EVALSHA", DJANGO_INCREMENT.as_bytes(), b"1", b"k", b"1"], number.clone()),
+        (&[b"EVALSHA", RELEASE.as_bytes(), b"1", b"k", &long], b":1\r\n".to_vec()),
+        (&[b"SET", b"k", b"5\n"], b"+OK\r\n".to_vec()),
+        (&[b"EVALSHA", DJANGO_INCREMENT.as_bytes(), b"1", b"k", b"1"], number),
+        (&[b"SET", b"k", b"5  "], b"+OK\r\n".to_vec()),
+        (&[b"EVALSHA", DJANGO_INCREMENT.as_bytes(), b"1", b"k", b"1"], b":6\r\n".to_vec()),
+        (&[b"DEL", b"k"], b":1\r\n".to_vec()),
+        (&[b"EVALSHA", REDLOCK_LOCK.as_bytes(), b"1", b"k", b"token", b"9000"], b":1\r\n".to_vec()),
+        (
+            &[b"EVALSHA", REDLOCK_EXTEND.as_bytes(), b"1", b"k", b"token", b"9000"],
+            b":1\r\n".to_vec(),
+        ),
+        (&[b"GET", b"k"], b"$5\r\ntoken\r\n".to_vec()),
+    ];
+    for (step, (words, expected)) in steps.iter().enumerate() {
+        let mut request = Vec::new();
+        command(words, &mut request);
+        client.send(&mut server, &request);
+        assert_eq!(text(&std::mem::take(&mut client.received)), text(expected), "{step}");
+    }
+}
+
 /// A wrong argument changes nothing.
 fn wrong_calls(engine: TestEngine) {
     let (number, time) = (
@@ -203,6 +239,7 @@ fn wrong_calls(engine: TestEngine) {
         ),
         (&[REDSYNC_TOUCH, "1", "k", "other", "0"], time),
         (&[HIT, "1", "k", "0", "1000"], number),
+        (&[DJANGO_INCREMENT, "1", "k", "1"], number),
         (&[CONSUME, "1", "k", "1", "0"], time),
         (&[RATE, "1", "k", "1", "0", "1", "1"], number),
         (&[RATE, "1", "k", "1", "1"], "-ERR the script has too few arguments\r\n"),
@@ -216,8 +253,17 @@ fn wrong_calls(engine: TestEngine) {
     ] {
         assert_eq!(replies(&[&["EVALSHA"], arguments].concat()), expected, "{arguments:?}");
     }
-    for script in ["return 1", "return redis.call('get', KEYS[1])", "", "return '"] {
-        let reply = replies(&["EVAL", script, "1", "k"]);
+    let release = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+    for script in [
+        "return 1",
+        "return redis.call('get', KEYS[1])",
+        "",
+        "return '",
+        &format!("; {release}"),
+        &format!("--[=[\n{release}\n--]=]"),
+        &format!("-- only in dry runs\rif true then return 'dry' end\n{release}"),
+    ] {
+        let reply = replies(&["EVAL", script, "1", "k", "token"]);
         assert!(reply.starts_with("-ERR unknown script: this server runs no Lua"), "{reply}");
     }
 }

@@ -31,16 +31,16 @@ impl<'b> ScriptCall<'b> {
     /// Parses the arguments of `EVAL`, or of `EVALSHA` if `by_hash`.
     pub(in crate::resp) fn parse(mut rest: Arguments<'b>, by_hash: bool) -> Parsed<'b, Self> {
         let script = rest.next().unwrap_or_default();
+        let name = match by_hash {
+            true => ScriptName::Hash(parse_hash(script).ok_or(CommandError::NoScript)?),
+            false => ScriptName::Text(script),
+        };
         let keys = i64_of(rest.next().unwrap_or_default()).ok_or(CommandError::NotInteger)?;
         match usize::try_from(keys) {
             Err(_) => return Err(CommandError::NegativeKeys),
             Ok(keys) if keys > rest.len() => return Err(CommandError::TooFewKeys),
             Ok(_) => (),
         }
-        let name = match by_hash {
-            true => ScriptName::Hash(parse_hash(script).ok_or(CommandError::NoScript)?),
-            false => ScriptName::Text(script),
-        };
         if keys != 1 {
             return Err(if by_hash { CommandError::NoScript } else { CommandError::UnknownScript });
         }

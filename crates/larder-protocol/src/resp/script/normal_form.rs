@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-/// Lua's keywords, and the global names that scripts use.
-const KEPT_NAMES: [&[u8]; 41] = [
+/// Lua's keywords.
+const KEYWORDS: [&[u8]; 21] = [
     b"and",
     b"break",
     b"do",
@@ -29,6 +29,10 @@ const KEPT_NAMES: [&[u8]; 41] = [
     b"true",
     b"until",
     b"while",
+];
+
+/// The global names that scripts use.
+const GLOBAL_NAMES: [&[u8]; 20] = [
     b"redis",
     b"call",
     b"pcall",
@@ -75,13 +79,18 @@ pub fn normal_form(script: &[u8]) -> Option<Vec<u8>> {
     while let Some((token, behind)) = next_token(rest)? {
         rest = behind;
         if token == Token::Symbol(b";") {
+            // Lua has no empty statements.
+            let next = next_token(rest)?.map(|(token, _)| token);
+            if !last_two[1].is_some_and(ends_statement) || !next.is_none_or(starts_statement) {
+                return None;
+            }
             continue;
         }
         if !form.is_empty() {
             form.push(b' ');
         }
         match token {
-            Token::Name(name) if !KEPT_NAMES.contains(&name) => {
+            Token::Name(name) if !KEYWORDS.contains(&name) && !GLOBAL_NAMES.contains(&name) => {
                 let number = names.len();
                 let number = *names.entry(name).or_insert(number);
                 form.extend_from_slice(format!("v{number}").as_bytes());
@@ -108,6 +117,24 @@ pub fn normal_form(script: &[u8]) -> Option<Vec<u8>> {
     Some(form)
 }
 
+/// Whether a statement may end with this token.
+fn ends_statement(token: Token<'_>) -> bool {
+    match token {
+        Token::Name(b"end" | b"true" | b"false" | b"nil" | b"break") => true,
+        Token::Name(name) => !KEYWORDS.contains(&name),
+        Token::Number(_) | Token::Text(_) => true,
+        Token::Symbol(symbol) => matches!(symbol, b")" | b"]" | b"}"),
+    }
+}
+
+/// Whether a statement, or the end of a block, may start with this token. Statements in parentheses are left out.
+fn starts_statement(token: Token<'_>) -> bool {
+    matches!(token, Token::Name(name) if !matches!(
+        name,
+        b"and" | b"false" | b"in" | b"nil" | b"not" | b"or" | b"then" | b"true"
+    ))
+}
+
 /// Splits off the next token, after blanks and comments. `Some(None)` at the end of the script; `None` for bytes that no
 /// known script contains.
 fn next_token(script: &[u8]) -> Option<Option<(Token<'_>, &[u8])>> {
@@ -120,7 +147,7 @@ fn next_token(script: &[u8]) -> Option<Option<(Token<'_>, &[u8])>> {
             // A long comment of another level, which no known script has.
             return None;
         } else {
-            let end = memchr::memchr(b'\n', comment).unwrap_or(comment.len());
+            let end = memchr::memchr2(b'\n', b'\r', comment).unwrap_or(comment.len());
             rest = comment.get(end..)?.trim_ascii_start();
         }
     }
@@ -168,6 +195,7 @@ mod tests {
         for script in [
             "local a=redis.call('GET',KEYS[1]) return a~='No'",
             "\n-- a comment\nlocal value = redis.call(\"get\", KEYS[1]);\n\treturn value ~= \"No\" --end",
+            "-- a comment\rlocal a = redis.call('get', KEYS[1]); return a ~= 'No';",
             "--[[ several\nlines ]] local _x1 = redis . call ( 'Get' , KEYS[1] ) ; return _x1 ~= 'No'",
         ] {
             check(script, Some(form));
@@ -180,6 +208,13 @@ mod tests {
     fn other_texts_have_no_form() {
         for script in [
             "return 'a",
+            "; return 1",
+            "if true then ; return 1 end",
+            "return; 1",
+            "redis.call;('get')",
+            "redis.call('get', KEYS[1];)",
+            "local a; = 1",
+            "local a = 1; ; return a",
             "return 'a\\'b'",
             "return '\"'",
             "return 'a\nb'",

@@ -7,6 +7,7 @@ mod write;
 
 pub(super) use answer::{is_binary, waits};
 pub(super) use expiry::milliseconds_left;
+pub(super) use read::try_show_copied;
 pub(super) use write::store;
 
 use crate::Host;

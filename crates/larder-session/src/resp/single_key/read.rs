@@ -95,7 +95,10 @@ pub(super) fn show_copied<L: Lease>(value: &Value<'_, L>, output: &mut Vec<u8>) 
 }
 
 /// Writes a copy of a value; `None` if a large value is longer than [`COPIED_LEN_MAX`].
-pub(super) fn try_show_copied<L: Lease>(value: &Value<'_, L>, output: &mut Vec<u8>) -> Option<()> {
+pub(in crate::resp) fn try_show_copied<L: Lease>(
+    value: &Value<'_, L>,
+    output: &mut Vec<u8>,
+) -> Option<()> {
     match value {
         Value::Whole(bytes) => reply::bulk(bytes, output),
         Value::Large(lease) if lease.len() <= COPIED_LEN_MAX => {
