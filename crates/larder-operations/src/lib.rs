@@ -5,8 +5,8 @@
 //!  larder-session (memcached, RESP)   other interfaces
 //!          │ lowers requests, encodes outcomes
 //!          ▼
-//!  OpContext::{content, view, look_up, describe, store, set, refuse, swap, take, remove, count, add,
-//!              expire, flush, tags, drop_tag}
+//!  OpContext::{content, view, look_up, describe, store, set, refuse, swap, take, remove, edit, count,
+//!              add, expire, flush, tags, drop_tag}
 //!          │ one lookup or one atomic update of one key
 //!          ▼
 //!  larder_store::Engine

@@ -135,7 +135,7 @@ impl<E: Engine> OpContext<'_, E> {
             }),
             None => thread.get_misses.add(1),
         }
-        if let Edit::Store { value, .. } = edit {
+        if let (Edit::Store { value, .. }, Ok(_)) = (edit, &result) {
             let class = limits.class_of(key.bytes.len(), value.len(), 0);
             self.counters.class(Some(class), |class| class.cmd_set.add(1));
         }

@@ -6,12 +6,12 @@ use crate::Host;
 use crate::context::Context;
 use crate::session::resp_state::State;
 use crate::time::resolve_millis;
-use larder_operations::{Edit, EditRefusal, EditValue, has_value};
+use larder_operations::{Edit, EditRefusal, EditValue, LookupOptions, has_value};
 use larder_protocol::reply::resp::{self as reply, Version};
 use larder_protocol::resp::{
     CommandError, Script, ScriptCall, ScriptHash, ScriptName, hash_of, i64_of,
 };
-use larder_store::{Engine, Expiry, HashedKey, Item, Lease, Now, Value};
+use larder_store::{Engine, Expiry, HashedKey, Item, Lease, Lookup, Now, Value};
 
 /// The result of a script.
 #[derive(Debug)]
@@ -48,9 +48,8 @@ pub(super) fn run<E: Engine, H: Host>(
     let now = cx.operations.now;
     let edited = cx.operations.edit(key, is_binary(key.bytes), |item| {
         let found = item.map(|item| FoundItem::of(item, arguments[0]));
-        let (edit, answer) = decide(script, &arguments, found.as_ref(), now)
-            .unwrap_or_else(|error| (Edit::Keep, Answer::Error(error)));
-        (edit, answer)
+        decide(script, &arguments, found.as_ref(), now)
+            .unwrap_or_else(|error| (Edit::Keep, Answer::Error(error)))
     });
     match edited {
         Ok(Some(answer)) => write(&answer, state.version, output),
@@ -71,27 +70,26 @@ fn show_hits<E: Engine, H: Host>(
     let (now, mark) = (cx.operations.now, output.len());
     reply::array(2, output);
     let value_at = output.len();
-    let shown = cx.operations.edit(key, is_binary(key.bytes), |item| {
+    let options = LookupOptions::default();
+    // A lookup that changes nothing needs no memory, so it is never refused.
+    let looked = cx.operations.look_up(key, &options, false, |item| {
         output.truncate(value_at);
-        let left = item.map(|item| {
-            let shown = try_show_copied(&item.value, output);
-            shown.map(|()| milliseconds_left(item.attributes.expiry, now))
-        });
-        (Edit::Keep, left)
+        let shown = try_show_copied(item.value, output);
+        shown.map(|()| milliseconds_left(item.attributes.expiry, now))
     });
-    let left = match shown {
-        Ok(Some(None)) => {
-            reply::null(state.version, output);
-            -2
+    let left = match looked.unwrap_or(Lookup::Miss) {
+        Lookup::Hit(Some(left)) => left,
+        Lookup::Hit(None) => {
+            output.truncate(mark);
+            return fail(&CommandError::OutOfMemory, output);
         }
-        Ok(Some(Some(Some(left)))) => left,
-        Ok(None) => {
+        Lookup::Pending => {
             output.truncate(mark);
             return waits(state, key);
         }
-        Ok(Some(Some(None))) | Err(_) => {
-            output.truncate(mark);
-            return fail(&CommandError::OutOfMemory, output);
+        Lookup::Miss | Lookup::Expired | Lookup::Flushed => {
+            reply::null(state.version, output);
+            -2
         }
     };
     reply::integer(left, output);
@@ -245,8 +243,7 @@ fn decide<'v>(
             let is_seconds = script == Script::IncrementForSeconds;
             let (delta, time) = if is_seconds { (second, first) } else { (first, second) };
             let delta = if is_seconds { lua_integer(delta)? } else { integer(delta)? };
-            let sum = item.map_or(Ok(0), FoundItem::number)?.checked_add(delta);
-            let sum = sum.ok_or(CommandError::Overflow)?;
+            let sum = sum_of(item, delta)?;
             let is_first = sum == if is_seconds { delta } else { 1 };
             let millis = match (is_first, is_seconds) {
                 (false, _) => None,
@@ -259,32 +256,17 @@ fn decide<'v>(
             Ok((edit, Answer::Integer(sum)))
         }
         Script::CountHit => {
-            let left = item.map_or(-1, |item| milliseconds_left(item.expiry, now));
-            let (left, expiry) = if left < 0 || first == b"1" {
-                let millis = lua_integer(second)?;
-                (millis, Some(after(millis, "pexpire")?))
-            } else {
-                (left, None)
-            };
-            let (edit, sum) = add(item, 1, expiry)?;
-            Ok((edit, Answer::Pair(sum, left)))
+            let is_mortal = item.is_some_and(|item| item.expiry != Expiry::Never);
+            hit(item, !is_mortal || first == b"1", second, now)
         }
-        Script::CountHitInWindow => {
-            let left = item.map_or(-2, |item| milliseconds_left(item.expiry, now));
-            if left <= 0 {
+        Script::CountHitInWindow => match item {
+            Some(found) if found.expiry != Expiry::Never => hit(item, first == b"1", second, now),
+            _ => {
                 let millis = lua_integer(second)?;
                 let edit = store(EditValue::Bytes(b"1"), millis, now, "set")?;
-                return Ok((edit, Answer::Pair(1, millis)));
+                Ok((edit, Answer::Pair(1, millis)))
             }
-            let (left, expiry) = if first == b"1" {
-                let millis = lua_integer(second)?;
-                (millis, Some(after(millis, "pexpire")?))
-            } else {
-                (left, None)
-            };
-            let (edit, sum) = add(item, 1, expiry)?;
-            Ok((edit, Answer::Pair(sum, left)))
-        }
+        },
         // `run` shows the value.
         Script::ShowHits => Ok((Edit::Keep, Answer::Null)),
         Script::ConsumePoints => {
@@ -344,14 +326,36 @@ fn store<'v>(
     Ok(Edit::Store { replaces: true, value, expiry: positive_expiry(millis, now, command)? })
 }
 
+/// The number of the item, or 0 without an item, plus `delta`.
+fn sum_of(item: Option<&FoundItem<'_>>, delta: i64) -> Result<i64, CommandError<'static>> {
+    let sum = item.map_or(Ok(0), FoundItem::number)?.checked_add(delta);
+    sum.ok_or(CommandError::Overflow)
+}
+
+/// Adds 1 to a number. If `is_renewed`, sets its expiry to `millis` from now. Returns the sum, and the milliseconds left.
+fn hit<'v>(
+    item: Option<&FoundItem<'_>>,
+    is_renewed: bool,
+    millis: &[u8],
+    now: Now,
+) -> Decision<'v> {
+    let (left, expiry) = if is_renewed {
+        let millis = lua_integer(millis)?;
+        (millis, Some(expiry_after(millis, now, "pexpire")?))
+    } else {
+        (item.map_or(-1, |item| milliseconds_left(item.expiry, now)), None)
+    };
+    let (edit, sum) = add(item, 1, expiry)?;
+    Ok((edit, Answer::Pair(sum, left)))
+}
+
 /// Adds to a number. `None` keeps its expiry. Returns the sum, too.
 fn add<'v>(
     item: Option<&FoundItem<'_>>,
     delta: i64,
     expiry: Option<Expiry>,
 ) -> Result<(Edit<'v>, i64), CommandError<'static>> {
-    let sum = item.map_or(Ok(0), FoundItem::number)?.checked_add(delta);
-    let sum = sum.ok_or(CommandError::Overflow)?;
+    let sum = sum_of(item, delta)?;
     let value = short(&sum.to_string())?;
     let expiry = expiry.unwrap_or_else(|| item.map_or(Expiry::Never, |item| item.expiry));
     Ok((Edit::Store { replaces: false, value, expiry }, sum))
