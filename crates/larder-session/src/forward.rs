@@ -289,7 +289,7 @@ impl<E: Engine> Session<E> {
             ForwardOutcome::Done => {
                 poll.answered.add_all(&forwarded.answered);
                 self.parser = forwarded.parser;
-                self.consume_answered(cx, forwarded.is_script, forwarded.len)
+                self.consume_answered(cx, forwarded.is_queued, forwarded.len)
             }
             ForwardOutcome::Close => Step::finish(0, Next::Close),
             ForwardOutcome::Retry | ForwardOutcome::NoLeader if forwarded.refusal.is_some() => {
@@ -307,18 +307,18 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Consumes answered requests of the input or of the script.
+    /// Consumes answered requests of the input or of the queue.
     pub(crate) fn consume_answered<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,
-        is_script: bool,
+        is_queued: bool,
         len: usize,
     ) -> Step {
-        if !is_script {
+        if !is_queued {
             return Step::advance(len);
         }
         if let Some(state) = &mut self.resp {
-            state.advance_script(len, cx.host);
+            state.advance_queue(len, cx.host);
         }
         Step::advance(0)
     }
@@ -336,7 +336,7 @@ impl<E: Engine> Session<E> {
         if self.resp.is_some() {
             (0..forwarded.requests)
                 .for_each(|_| resp_reply::error(&CommandError::NoLeader, output));
-            return self.consume_answered(cx, forwarded.is_script, forwarded.len);
+            return self.consume_answered(cx, forwarded.is_queued, forwarded.len);
         }
         let mut scratch = [0; KEY_LEN_MAX];
         let mut batch = Batch::default();

@@ -169,16 +169,16 @@ fn start_transaction(state: &mut State) -> CommandResult {
     Ok(())
 }
 
-/// `EXEC`: makes the queued requests the script that the session answers next.
+/// `EXEC`: makes the requests since `MULTI` the queue that the session answers next.
 fn execute(state: &mut State, output: &mut Vec<u8>) -> CommandResult {
     let kept = state.transaction.take().ok_or(CommandError::ExecWithoutMulti)?;
     if kept.has_failed {
         return Err(CommandError::Aborted);
     }
     reply::array(kept.count, output);
-    state.script.requests = kept.requests;
-    state.script.at = 0;
-    state.script.is_transaction = true;
+    state.queue.requests = kept.requests;
+    state.queue.at = 0;
+    state.queue.is_transaction = true;
     Ok(())
 }
 

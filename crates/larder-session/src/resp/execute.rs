@@ -21,7 +21,7 @@ use larder_store::{Engine, HashedKey};
 const TRANSACTION_LEN_MAX: usize = 1 << 20;
 
 impl<E: Engine> Session<E> {
-    /// Answers the next batch of requests, from the script or from the input.
+    /// Answers the next batch of requests, from the queue or from the input.
     pub(crate) fn answer_resp<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -30,11 +30,11 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
     ) -> Step {
         let Some(mut state) = self.resp.take() else { return Step::finish(0, Next::Close) };
-        let is_idle = input.is_empty() && !state.has_script();
+        let is_idle = input.is_empty() && !state.has_queued();
         let step = if poll.left == 0 && !is_idle {
             Step::finish(0, Next::Yield)
-        } else if state.has_script() {
-            self.answer_script(cx, &mut state, poll, output)
+        } else if state.has_queued() {
+            self.answer_queued(cx, &mut state, poll, output)
         } else if input.is_empty() {
             Step::finish(0, Next::Read { wanted: 1 })
         } else {
@@ -44,26 +44,26 @@ impl<E: Engine> Session<E> {
         step
     }
 
-    fn answer_script<H: Host>(
+    fn answer_queued<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         state: &mut State,
         poll: &mut PollState,
         output: &mut Vec<u8>,
     ) -> Step {
-        let mut script = std::mem::take(&mut state.script);
-        let requests = script.requests.get(script.at..).unwrap_or_default();
-        let origin = if script.is_transaction { Origin::Transaction } else { Origin::Line };
+        let mut queue = std::mem::take(&mut state.queue);
+        let requests = queue.requests.get(queue.at..).unwrap_or_default();
+        let origin = if queue.is_transaction { Origin::Transaction } else { Origin::Line };
         let step = self.answer_requests(cx, state, requests, poll, output, origin);
         match &mut self.pending {
-            Pending::Forward(forwarded) => forwarded.is_script = true,
-            Pending::ScatterGather(scattered) => scattered.is_script = true,
+            Pending::Forward(forwarded) => forwarded.is_queued = true,
+            Pending::ScatterGather(scattered) => scattered.is_queued = true,
             _ => (),
         }
-        script.at += step.consumed;
-        // An inline request may be `EXEC`, which has replaced the script.
-        if script.at < script.requests.len() && !state.has_script() {
-            state.script = script;
+        queue.at += step.consumed;
+        // An inline request may be `EXEC`, which has replaced the queue.
+        if queue.at < queue.requests.len() && !state.has_queued() {
+            state.queue = queue;
         }
         state.release(cx.host);
         Step { consumed: 0, next: step.next.filter(|next| !matches!(next, Next::Read { .. })) }
@@ -84,8 +84,8 @@ impl<E: Engine> Session<E> {
         let bounds = bounds(cx, state);
         let mut batch_end = gather(cx.operations.engine, input, &bounds, max, &mut batch);
         if cx.settings.forwards && cx.host.shard_map().is_some() {
-            let is_script = origin != Origin::Client;
-            match self.scatter_resp(cx, state, input, &batch, poll, is_script) {
+            let is_queued = origin != Origin::Client;
+            match self.scatter_resp(cx, state, input, &batch, poll, is_queued) {
                 ScatterDecision::Finish(step) => return step,
                 ScatterDecision::Local(count) if count < batch.len() => {
                     batch.truncate(count);
@@ -140,7 +140,7 @@ impl<E: Engine> Session<E> {
                 }
                 Outcome::Close => return Step::finish(ready.end, Next::Close),
             }
-            if state.has_script() {
+            if state.has_queued() {
                 return Step::advance(end);
             }
         }
@@ -155,7 +155,7 @@ impl<E: Engine> Session<E> {
                 let mut requests = Vec::new();
                 match split_line(line, &mut requests) {
                     Ok(()) if state.reserve(cx.host, requests.len()) => {
-                        state.script.requests = requests;
+                        state.queue.requests = requests;
                         Step::advance(end + consumed)
                     }
                     Ok(()) => {

@@ -30,7 +30,7 @@ pub(super) enum ScatterDecision {
 
 impl<E: Engine> Session<E> {
     /// Sends the requests of a batch to the groups that own their keys, and answers those that this server owns. If the
-    /// batch starts with requests for this server alone, it only counts these. `is_script`: `input` is the script, not
+    /// batch starts with requests for this server alone, it only counts these. `is_queued`: `input` is the queue, not
     /// the input of the connection.
     #[cold]
     #[inline(never)]
@@ -41,7 +41,7 @@ impl<E: Engine> Session<E> {
         input: &[u8],
         batch: &[BatchRequest<'_>],
         poll: &mut PollState,
-        is_script: bool,
+        is_queued: bool,
     ) -> ScatterDecision {
         if state.transaction.is_some() {
             // The request may end the transaction, and then later ones may belong to other groups.
@@ -66,11 +66,11 @@ impl<E: Engine> Session<E> {
         match destinations.iter().position(is_remote) {
             Some(0) if destinations.first() == Some(&Destination::PerKey) => {
                 let Some(ready) = batch.first() else { return ScatterDecision::Local(0) };
-                ScatterDecision::Finish(self.split_command(cx, state, ready, poll, is_script))
+                ScatterDecision::Finish(self.split_command(cx, state, ready, poll, is_queued))
             }
             Some(0) => {
                 let scattered =
-                    self.send_parts(cx, state, input, (batch, &destinations), poll, is_script);
+                    self.send_parts(cx, state, input, (batch, &destinations), poll, is_queued);
                 self.pending = Pending::ScatterGather(Box::new(scattered));
                 ScatterDecision::Finish(Step::advance(0))
             }
@@ -86,16 +86,16 @@ impl<E: Engine> Session<E> {
         input: &[u8],
         (batch, destinations): (&[BatchRequest<'_>], &[Destination]),
         poll: &mut PollState,
-        is_script: bool,
+        is_queued: bool,
     ) -> ScatterGather<E> {
         let mut scattered = ScatterGather::new();
-        scattered.is_script = is_script;
+        scattered.is_queued = is_queued;
         for (ready, destination) in batch.iter().zip(destinations) {
             if scattered.kept_bytes() > cx.settings.output_max {
                 break;
             }
             let at = scattered.len..ready.end;
-            let bytes = match is_script {
+            let bytes = match is_queued {
                 true => PartBytes::Own(input.get(at.clone()).unwrap_or_default().to_vec()),
                 false => PartBytes::Input(at.clone()),
             };
@@ -143,10 +143,10 @@ impl<E: Engine> Session<E> {
         state: &mut State,
         ready: &BatchRequest<'_>,
         poll: &mut PollState,
-        is_script: bool,
+        is_queued: bool,
     ) -> Step {
         let mut scattered = ScatterGather::new();
-        (scattered.is_script, scattered.len) = (is_script, ready.end);
+        (scattered.is_queued, scattered.len) = (is_queued, ready.end);
         let mut head = Part::new(PartBytes::Own(Vec::new()), PartState::Local(None));
         let command = match items_command(ready) {
             Ok(command) => command,

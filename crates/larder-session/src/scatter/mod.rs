@@ -156,7 +156,7 @@ impl<E: Engine> ScatterGather<E> {
             answered: AnsweredCounts::default(),
             waits_for_room: false,
             discards_line: false,
-            is_script: false,
+            is_queued: false,
             split: None,
         }
     }
@@ -247,7 +247,7 @@ impl<E: Engine> Session<E> {
         if scattered.discards_line {
             self.pending = Pending::DiscardLine;
         }
-        self.consume_answered(cx, scattered.is_script, scattered.len)
+        self.consume_answered(cx, scattered.is_queued, scattered.len)
     }
 
     /// Continues the first part.
@@ -409,7 +409,7 @@ impl<E: Engine> Session<E> {
         let groups = cx.host.shard_map().map(|map| map.groups()).unwrap_or_default();
         let is_remote = |group: &GroupIndex| local.is_none() || *group != GroupIndex::OWN;
         let remote: Vec<GroupIndex> = groups.into_iter().filter(is_remote).collect();
-        let request = || match scattered.is_script {
+        let request = || match scattered.is_queued {
             true => PartBytes::Own(input.get(at.clone()).unwrap_or_default().to_vec()),
             false => PartBytes::Input(at.clone()),
         };

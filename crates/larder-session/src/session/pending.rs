@@ -190,11 +190,11 @@ impl<L: Lease> OutgoingValue<L> {
     }
 }
 
-/// Forwarded requests. They stay in the input, or in the script, until their replies are complete.
+/// Forwarded requests. They stay in the input, or in the queue, until their replies are complete.
 /// A store that was forwarded as it arrived does not.
 #[derive(Clone)]
 pub(crate) struct ForwardedRequests {
-    /// The length of the requests in the input or the script, in bytes; 0 if they are in neither.
+    /// The length of the requests in the input or the queue, in bytes; 0 if they are in neither.
     pub(crate) len: usize,
     /// The number of requests.
     pub(crate) requests: usize,
@@ -211,8 +211,8 @@ pub(crate) struct ForwardedRequests {
     pub(crate) answered: AnsweredCounts,
     /// The reply if the store fails without one. Only for a store that is not in the input any more.
     pub(crate) refusal: Option<Vec<u8>>,
-    /// The requests are in the RESP script (`EXEC` or an inline request), not in the input.
-    pub(crate) is_script: bool,
+    /// The requests are in the RESP queue (`EXEC` or an inline request), not in the input.
+    pub(crate) is_queued: bool,
 }
 
 /// A store whose value the session forwards as it arrives.
@@ -225,22 +225,22 @@ pub(crate) struct ForwardedUpload {
     pub(crate) then: Vec<u8>,
 }
 
-/// Requests that several groups answer. They stay in the input, or in the script, until all replies
+/// Requests that several groups answer. They stay in the input, or in the queue, until all replies
 /// are complete.
 pub(crate) struct ScatterGather<E: Engine> {
     /// The parts whose replies are not written yet, in the order of the requests.
     pub(crate) parts: VecDeque<Part<E>>,
     /// A large value of this server that the session is writing.
     pub(crate) sending: Option<Box<OutgoingValue<E::Lease>>>,
-    /// The length of the requests in the input or the script, in bytes.
+    /// The length of the requests in the input or the queue, in bytes.
     pub(crate) len: usize,
     pub(crate) answered: AnsweredCounts,
     /// The session requests the rest of the first reply when the output has room.
     pub(crate) waits_for_room: bool,
     /// The last part is a key whose error ends the reply to its line, so the session discards the rest of the line.
     pub(crate) discards_line: bool,
-    /// The requests are in the RESP script (`EXEC` or an inline request), not in the input.
-    pub(crate) is_script: bool,
+    /// The requests are in the RESP queue (`EXEC` or an inline request), not in the input.
+    pub(crate) is_queued: bool,
     /// The multi-key RESP command that the parts belong to.
     pub(crate) split: Option<SplitCommand>,
 }
@@ -295,7 +295,7 @@ pub(crate) struct Part<E: Engine> {
 pub(crate) enum PartBytes {
     /// A range of the input.
     Input(Range<usize>),
-    /// A copy: one key of a multi-key request as a request of its own, or a request of a script.
+    /// A copy: one key of a multi-key request as a request of its own, or a request of the queue.
     Own(Vec<u8>),
 }
 
@@ -323,7 +323,7 @@ impl ForwardedRequests {
             waits_for_room: false,
             answered: AnsweredCounts::default(),
             refusal: None,
-            is_script: false,
+            is_queued: false,
         }
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct State {
     /// The requests since `MULTI`.
     pub(crate) transaction: Option<Transaction>,
     /// Requests that the session answers before further input: those of `EXEC`, or an inline request.
-    pub(crate) script: Script,
+    pub(crate) queue: RequestQueue,
     /// The answered keys of the next request.
     pub(crate) key_progress: KeyProgress,
     /// The hashes of the keys whose items the next request reads from slower storage.
@@ -40,7 +40,7 @@ pub(crate) struct Transaction {
 
 /// Requests to answer before further input. Those before `at` are answered.
 #[derive(Debug, Default)]
-pub(crate) struct Script {
+pub(crate) struct RequestQueue {
     pub(crate) requests: Vec<u8>,
     pub(crate) at: usize,
     /// The requests belong to a transaction, whose requests see each other's changes.
@@ -88,19 +88,19 @@ impl State {
         };
     }
 
-    /// Marks the requests in the next `len` bytes of the script as answered. Frees the script after its
+    /// Marks the requests in the next `len` bytes of the queue as answered. Frees the queue after its
     /// last request.
-    pub(crate) fn advance_script(&mut self, len: usize, host: &impl Host) {
-        self.script.at += len;
-        if self.script.at >= self.script.requests.len() {
-            self.script = Script::default();
+    pub(crate) fn advance_queue(&mut self, len: usize, host: &impl Host) {
+        self.queue.at += len;
+        if self.queue.at >= self.queue.requests.len() {
+            self.queue = RequestQueue::default();
             self.release(host);
         }
     }
 
-    /// Whether the script holds requests to answer before further input.
-    pub(crate) fn has_script(&self) -> bool {
-        !self.script.requests.is_empty()
+    /// Whether the queue holds requests to answer before further input.
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queue.requests.is_empty()
     }
 
     /// Reserves memory for `more` bytes of state. Returns false if the host refuses.
@@ -129,6 +129,6 @@ impl State {
 
     fn used(&self) -> usize {
         let kept = self.transaction.as_ref().map_or(0, |kept| kept.requests.len());
-        self.name.len() + self.script.requests.len() + kept
+        self.name.len() + self.queue.requests.len() + kept
     }
 }
