@@ -1,7 +1,7 @@
 //! Reading of RESP requests without a session.
 
 use larder_protocol::resp::{
-    Bounds, Command, Discarded, OversizedRest, Read, fast_get, read, split_line,
+    Bounds, Command, DiscardProgress, OversizedRest, Read, fast_get, read, split_line,
 };
 
 /// The limits. Fuzz inputs are shorter than the longest request, because the fault of a longer one depends on how it is
@@ -22,17 +22,17 @@ pub fn resp_requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> 
         loop {
             if let Some(rest) = &mut oversized {
                 match rest.discard(&input) {
-                    Discarded::All { consumed } => {
+                    DiscardProgress::All { consumed } => {
                         seen.push("oversized".to_owned());
                         oversized = None;
                         input.drain(..consumed);
                     }
-                    Discarded::Part { consumed, wanted } => {
+                    DiscardProgress::Part { consumed, wanted } => {
                         assert!(wanted > 0, "an incomplete request must want further bytes");
                         input.drain(..consumed);
                         break;
                     }
-                    Discarded::Fault(fault) => {
+                    DiscardProgress::Fault(fault) => {
                         seen.push(format!("{fault:?}"));
                         return seen;
                     }

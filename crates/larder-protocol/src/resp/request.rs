@@ -71,7 +71,7 @@ pub struct OversizedRest {
 
 /// The result of discarding bytes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Discarded {
+pub enum DiscardProgress {
     /// The first `consumed` bytes are the last ones of the request.
     All {
         /// The number of discarded bytes.
@@ -90,7 +90,7 @@ pub enum Discarded {
 
 impl OversizedRest {
     /// Discards the request's bytes at the start of `input`.
-    pub fn discard(&mut self, input: &[u8]) -> Discarded {
+    pub fn discard(&mut self, input: &[u8]) -> DiscardProgress {
         let mut rest = input;
         loop {
             let arrived = self.bytes.min(rest.len());
@@ -98,18 +98,18 @@ impl OversizedRest {
             self.bytes -= arrived;
             let consumed = input.len() - rest.len();
             if self.bytes > 0 {
-                return Discarded::Part { consumed, wanted: self.bytes };
+                return DiscardProgress::Part { consumed, wanted: self.bytes };
             }
             if self.arguments == 0 {
-                return Discarded::All { consumed };
+                return DiscardProgress::All { consumed };
             }
             match bulk_len(rest, DISCARDED_LEN_MAX) {
                 Step::Is((len, behind)) => {
                     (self.bytes, rest) = (len + 2, behind);
                     self.arguments -= 1;
                 }
-                Step::Incomplete(wanted) => return Discarded::Part { consumed, wanted },
-                Step::Fault(fault) => return Discarded::Fault(fault),
+                Step::Incomplete(wanted) => return DiscardProgress::Part { consumed, wanted },
+                Step::Fault(fault) => return DiscardProgress::Fault(fault),
             }
         }
     }
@@ -376,17 +376,17 @@ mod tests {
             loop {
                 if let Some(rest) = &mut oversized {
                     match rest.discard(&input) {
-                        Discarded::All { consumed } => {
+                        DiscardProgress::All { consumed } => {
                             seen.push("oversized".to_owned());
                             oversized = None;
                             input.drain(..consumed);
                         }
-                        Discarded::Part { consumed, wanted } => {
+                        DiscardProgress::Part { consumed, wanted } => {
                             assert!(wanted > 0);
                             input.drain(..consumed);
                             break;
                         }
-                        Discarded::Fault(fault) => {
+                        DiscardProgress::Fault(fault) => {
                             seen.push(format!("{fault:?}"));
                             return seen;
                         }

@@ -12,8 +12,8 @@ use arrayvec::ArrayVec;
 use larder_protocol::Parser;
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{
-    Command, CommandError, Discarded, OversizedRest, ProtocolError, Read, Request, Verb, read,
-    split_line,
+    Command, CommandError, DiscardProgress, OversizedRest, ProtocolError, Read, Request, Verb,
+    read, split_line,
 };
 use larder_store::{Engine, HashedKey};
 
@@ -183,7 +183,7 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
     ) -> Step {
         match rest.discard(input) {
-            Discarded::All { consumed } => {
+            DiscardProgress::All { consumed } => {
                 let transaction = self.resp.as_mut().and_then(|state| state.transaction.as_mut());
                 if let Some(transaction) = transaction {
                     transaction.has_failed = true;
@@ -192,11 +192,11 @@ impl<E: Engine> Session<E> {
                 reply::error(&CommandError::TooLarge, output);
                 Step::advance(consumed)
             }
-            Discarded::Part { consumed, wanted } => {
+            DiscardProgress::Part { consumed, wanted } => {
                 self.pending = Pending::DiscardRequest(rest);
                 Step::finish(consumed, Next::Read { wanted })
             }
-            Discarded::Fault(fault) => self.fail(fault, input.len(), output),
+            DiscardProgress::Fault(fault) => self.fail(fault, input.len(), output),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::time::resolve_millis;
 use larder_operations::{Edit, EditRefusal, EditValue, LookupOptions, has_value};
 use larder_protocol::reply::resp::{self as reply, Version};
 use larder_protocol::resp::{
-    CommandError, Script, ScriptCall, ScriptHash, ScriptName, hash_of, i64_of,
+    CommandError, SCRIPT_LEN_MAX, Script, ScriptCall, ScriptHash, ScriptName, hash_of, i64_of,
 };
 use larder_store::{Engine, Expiry, HashedKey, Item, Lease, Lookup, Now, Value};
 
@@ -119,6 +119,10 @@ pub(super) fn load(
     host: &impl Host,
     text: &[u8],
 ) -> Result<(Script, ScriptHash), CommandError<'static>> {
+    if text.len() > SCRIPT_LEN_MAX {
+        // Known scripts are shorter, and hashing a long text takes time.
+        return Err(CommandError::UnknownScript);
+    }
     let hash = hash_of(text);
     if let Some(script) = known(host, &hash) {
         return Ok((script, hash));

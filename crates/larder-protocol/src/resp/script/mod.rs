@@ -13,4 +13,4 @@ mod normal_form;
 pub use call::*;
 pub use hash::*;
 pub use kind::*;
-pub use normal_form::normal_form;
+pub use normal_form::*;

@@ -56,7 +56,7 @@ const GLOBAL_NAMES: [&[u8]; 20] = [
 ];
 
 /// The longest script in bytes that is normalised. Known scripts are shorter.
-const SCRIPT_LEN_MAX: usize = 8 << 10;
+pub const SCRIPT_LEN_MAX: usize = 8 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token<'s> {

@@ -120,7 +120,11 @@ fn resp_commands_are_scattered(engine: TestEngine) {
         *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nabc\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\nsetx\r\nget\r\n\
         mset a 1 b 2 c 3 d 4 e 5 a 6\r\nmget a b c d e f a b\r\nexists a b c x a\r\ntouch a b x\r\n\
         del a b x c\r\nmget a b\r\nmulti\r\nmset a 1 b 2\r\nmget b a\r\nunlink a b c\r\nexec\r\nmset a\r\nmset a 1 b\r\n\
-        touch a d g\r\nunlink b\r\nset d 1\r\nset e 2\r\nflushall\r\nget d\r\nget e\r\nquit\r\n";
+        touch a d g\r\nunlink b\r\nset b 5\r\nset c 5\r\n\
+        evalsha c3f8721cbb97f72bc19e972846bd7aaf91901658 1 b 6\r\n\
+        evalsha c3f8721cbb97f72bc19e972846bd7aaf91901658 1 b 5\r\nget b\r\n\
+        multi\r\nevalsha c3f8721cbb97f72bc19e972846bd7aaf91901658 1 c 5\r\nget c\r\nexec\r\n\
+        set d 1\r\nset e 2\r\nflushall\r\nget d\r\nget e\r\nquit\r\n";
     let client = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
     let direct = Delivery::at_once().run_in(new_server(engine), client(), stream);
     assert!(direct.0.len() > 200 && direct.1, "{}", text(&direct.0));
