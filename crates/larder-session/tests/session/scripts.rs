@@ -1,6 +1,6 @@
 //! RESP: the scripts that the server knows. `EVALSHA` names them by the hashes that their libraries send.
 
-use crate::common::{Session, TestClient, TestEngine, new_server, text};
+use crate::common::{Session, TestClient, TestEngine, TestServer, new_server, text};
 use larder_protocol::encode::resp::command;
 
 for_each_engine! { locks counters rates values_are_compared_and_shown_whole wrong_calls scripts_are_known_by_text_and_hash }
@@ -28,7 +28,15 @@ mod hashes {
 }
 use hashes::*;
 
-/// The replies to `EVALSHA <hash> 1 k <arguments>` and other commands, in order.
+/// The reply to a command, in a readable form.
+fn ask(server: &mut TestServer, client: &mut TestClient, words: &[&[u8]]) -> String {
+    let mut request = Vec::new();
+    command(words, &mut request);
+    client.send(server, &request);
+    text(&std::mem::take(&mut client.received))
+}
+
+/// Checks the replies to `EVALSHA <hash> 1 k <arguments>` and other commands, in order.
 #[track_caller]
 fn check(engine: TestEngine, steps: &[(&str, &str)]) {
     let (mut server, session) = (new_server(engine), Session::resp(0, false));
@@ -45,12 +53,9 @@ fn check(engine: TestEngine, steps: &[(&str, &str)]) {
             }
             words => words.to_vec(),
         };
-        let mut request = Vec::new();
-        command(&call, &mut request);
-        client.send(&mut server, &request);
-        let replies = std::mem::take(&mut client.received);
+        let replies = ask(&mut server, &mut client, &call);
         let words = text(&words.join(&b' '));
-        assert_eq!(text(&replies), text(expected.replace(' ', "\r\n").as_bytes()), "{words}");
+        assert_eq!(replies, text(expected.replace(' ', "\r\n").as_bytes()), "{words}");
     }
     client.session.close(&server.host);
     assert_eq!(server.host.reserved(), 0, "the session releases its memory");
@@ -205,10 +210,7 @@ fn values_are_compared_and_shown_whole(engine: TestEngine) {
         (&[b"GET", b"k"], b"$5\r\ntoken\r\n".to_vec()),
     ];
     for (step, (words, expected)) in steps.iter().enumerate() {
-        let mut request = Vec::new();
-        command(words, &mut request);
-        client.send(&mut server, &request);
-        assert_eq!(text(&std::mem::take(&mut client.received)), text(expected), "{step}");
+        assert_eq!(ask(&mut server, &mut client, words), text(expected), "{step}");
     }
 }
 
@@ -303,10 +305,7 @@ fn scripts_are_known_by_text_and_hash(engine: TestEngine) {
         (&["SCRIPT"], "-ERR wrong number of arguments for 'script' command\r\n".to_owned()),
     ] {
         let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
-        let mut request = Vec::new();
-        command(&words, &mut request);
-        client.send(&mut server, &request);
-        let reply = std::mem::take(&mut client.received);
-        assert_eq!(text(&reply), text(expected.as_bytes()), "{}", text(&words.join(&b' ')));
+        let reply = ask(&mut server, &mut client, &words);
+        assert_eq!(reply, text(expected.as_bytes()), "{}", text(&words.join(&b' ')));
     }
 }
