@@ -327,8 +327,9 @@ impl Driver {
         // The time of the last reply or idle moment, and of the last check for silence.
         let (mut answered, mut checked) = (Instant::now(), Instant::now());
         loop {
-            if self.exchange.is_idle() {
-                if !state.lock().queue.is_empty() {
+            let (is_idle, has_requests) = (self.exchange.is_idle(), !state.lock().queue.is_empty());
+            if is_idle {
+                if has_requests {
                     self.check_idle()?;
                 }
                 answered = Instant::now();
@@ -336,7 +337,10 @@ impl Driver {
             let is_behind = !self.exchange.output().is_empty();
             let is_open = {
                 let mut open = state.lock();
-                self.exchange.take(&mut open.queue, |ticket| !ticket.is_closed());
+                // A request that was queued after the check waits for the next one: `changed` has its notification.
+                if has_requests || !is_idle {
+                    self.exchange.take(&mut open.queue, |ticket| !ticket.is_closed());
+                }
                 open.is_open
             };
             let mut interest = Interest::READABLE;

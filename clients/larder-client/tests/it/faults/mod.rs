@@ -144,7 +144,7 @@ fn a_connection_closed_by_the_server_is_not_reused() {
         let server =
             FakeServer::start(|request| Action::SendThen(request.right(), Arc::new(Action::Close)));
         let client = client(at(server.port)).build().unwrap();
-        for n in 1..5 {
+        for n in 1..50 {
             assert_eq!(client.set("key", "1", 0).unwrap(), StoreOutcome::Stored);
             while server.closed() < n {
                 thread::yield_now();
