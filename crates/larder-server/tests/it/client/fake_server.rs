@@ -110,8 +110,8 @@ impl Fake {
             let mut lines = BufReader::new(StreamOwned::new(tls, stream));
             for on_connection in 0.. {
                 let mut line = String::new();
-                let is_over = lines.read_line(&mut line).is_ok_and(|len| len == 0);
-                if is_over || !answer(number, on_connection, &line, lines.get_mut()) {
+                let has_line = lines.read_line(&mut line).is_ok_and(|len| len > 0);
+                if !has_line || !answer(number, on_connection, &line, lines.get_mut()) {
                     break;
                 }
             }

@@ -81,7 +81,13 @@ const PIECES: usize = 8;
 /// A value that identifies its client, its round and each offset.
 fn value(client: usize, round: usize) -> Vec<u8> {
     let piece = |piece| format!("{client:03}.{round:03}.{piece:03}.").into_bytes();
-    (0..PIECES).flat_map(|i| piece(i).into_iter().cycle().take(PIECE)).collect()
+    let pieces = (0..PIECES).map(|i| {
+        let label = piece(i);
+        let mut bytes = label.repeat(PIECE.div_ceil(label.len()));
+        bytes.truncate(PIECE);
+        bytes
+    });
+    pieces.collect::<Vec<_>>().concat()
 }
 
 /// Sends a value in pieces, so that it arrives in many polls, and reads it back.
