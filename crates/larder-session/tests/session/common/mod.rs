@@ -133,7 +133,12 @@ pub(crate) fn store(line: &str, value: &[u8]) -> Vec<u8> {
 
 /// Bytes without repetition, so that a shifted or lost part changes them.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
-    (0_u32..).flat_map(|i| i.wrapping_mul(0x9e37_79b1).to_le_bytes()).take(len).collect()
+    let mut bytes = Vec::with_capacity(len + 3);
+    for i in 0..u32::try_from(len.div_ceil(4)).unwrap() {
+        bytes.extend_from_slice(&i.wrapping_mul(0x9e37_79b1).to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
 }
 
 /// Bytes in a readable form.

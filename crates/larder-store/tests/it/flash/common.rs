@@ -304,15 +304,18 @@ pub(crate) fn value(i: usize, version: u64, len_max: usize) -> Vec<u8> {
     let seed = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ version.wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let len = 24 + usize::try_from(seed >> 33).unwrap() % len_max;
-    let head = format!("{i}:{version}:");
-    let mut bytes = head.into_bytes();
+    let mut bytes = format!("{i}:{version}:").into_bytes();
     let mut word = seed | 1;
     while bytes.len() < len {
         word ^= word << 13;
         word ^= word >> 7;
         word ^= word << 17;
-        bytes.push(b'a' + u8::try_from(word % 26).unwrap());
+        // Eight letters from `a` to `p`.
+        bytes.extend_from_slice(
+            &((word & 0x0f0f_0f0f_0f0f_0f0f) + 0x6161_6161_6161_6161).to_le_bytes(),
+        );
     }
+    bytes.truncate(len);
     bytes
 }
 
