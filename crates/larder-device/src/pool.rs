@@ -90,15 +90,18 @@ struct State {
     has_ended: bool,
 }
 
+/// A read was submitted after the end of the pool.
+#[derive(Debug, thiserror::Error)]
+#[error("the pool of reading threads was dropped")]
+struct PoolDropped;
+
 impl Shared {
     /// Queues reads for the pool's threads. If no thread can run, the reads end with an error.
     pub(crate) fn submit(self: &Arc<Self>, jobs: &mut Vec<Job>) {
         let mut state = self.state();
         if state.has_ended {
             drop(state);
-            jobs.drain(..).for_each(|job| {
-                job.end(Err(io::Error::other("the pool of reading threads was dropped")))
-            });
+            jobs.drain(..).for_each(|job| job.end(Err(io::Error::other(PoolDropped))));
             return;
         }
         let added = jobs.len();

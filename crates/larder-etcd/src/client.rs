@@ -112,7 +112,7 @@ impl Etcd {
     /// # Errors
     /// The error of the last server that was tried.
     pub(crate) fn call(&mut self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
-        let (start, mut last) = (Instant::now(), CoordinatorError("no server".to_owned()));
+        let (start, mut last) = (Instant::now(), CoordinatorError::NoServer);
         for _ in 0..self.urls.len() {
             match self.call_one(path, body) {
                 Ok(answer) => return Ok(answer),
@@ -145,7 +145,10 @@ impl Etcd {
 
     fn post(&self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
         let url = self.urls.get(self.at).map_or("", String::as_str);
-        let fail = |why: &dyn std::fmt::Display| CoordinatorError(format!("etcd at {url}: {why}"));
+        let fail = |reason: &dyn std::fmt::Display| CoordinatorError::Failed {
+            server: format!("etcd at {url}"),
+            reason: reason.to_string(),
+        };
         let mut request = self.agent.post(format!("{url}{path}"));
         if let Some(token) = &self.token {
             request = request.header("Authorization", token);
@@ -170,11 +173,10 @@ impl Etcd {
         let answer = self.call("/v3/kv/txn", &json!({"success": success}))?;
         let responses = answer.get("responses").and_then(Value::as_array);
         let responses = responses.filter(|responses| responses.len() == ranges.len());
-        let malformed = || CoordinatorError("malformed answer from etcd".to_owned());
         responses
-            .ok_or_else(malformed)?
+            .ok_or(CoordinatorError::MalformedReply("a list of responses"))?
             .iter()
-            .map(|one| key_values(one).ok_or_else(malformed))
+            .map(|one| key_values(one).ok_or(CoordinatorError::MalformedReply("a list of keys")))
             .collect()
     }
 
@@ -194,8 +196,7 @@ impl Etcd {
     /// Requests a lease of this many seconds. Returns its ID.
     pub(crate) fn grant(&mut self, secs: u64) -> Result<u64, CoordinatorError> {
         let answer = self.call("/v3/lease/grant", &json!({"TTL": secs}))?;
-        number(&answer, "ID")
-            .ok_or_else(|| CoordinatorError("no lease in etcd's answer".to_owned()))
+        number(&answer, "ID").ok_or(CoordinatorError::MalformedReply("the lease"))
     }
 
     /// Writes a value if its current revision is `revision` (0: the key has no value). Returns the
@@ -234,7 +235,7 @@ impl Etcd {
         match (has_replaced, now) {
             (false, _) => Ok(None),
             (true, Some(revision)) => Ok(Some(revision)),
-            (true, None) => Err(CoordinatorError("malformed answer from etcd".to_owned())),
+            (true, None) => Err(CoordinatorError::MalformedReply("the revision")),
         }
     }
 }

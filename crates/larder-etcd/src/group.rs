@@ -110,7 +110,8 @@ fn view<'k>(
     let revision = record.map_or(0, |record| record.revision);
     let record = record
         .map(|record| {
-            read_record(&record.value).ok_or_else(|| CoordinatorError::malformed(&record.key))
+            let malformed = || CoordinatorError::MalformedValue(record.key.clone());
+            read_record(&record.value).ok_or_else(malformed)
         })
         .transpose()?;
     let live = live.filter_map(|one| Some((one.name().to_owned(), read_incarnation(&one.value)?)));

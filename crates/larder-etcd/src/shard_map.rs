@@ -58,7 +58,7 @@ impl EtcdShardMap {
         let (map, records, nodes) = (next().pop(), next(), next());
         let revision = map.as_ref().map_or(0, |map| map.revision);
         let map = map
-            .map(|map| read_map(&map.value).ok_or_else(|| CoordinatorError::malformed(&map.key)))
+            .map(|map| read_map(&map.value).ok_or(CoordinatorError::MalformedValue(map.key)))
             .transpose()?;
         let leaders = records
             .iter()

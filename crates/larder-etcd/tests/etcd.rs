@@ -125,7 +125,7 @@ fn invalid_settings_and_unreachable_servers_are_errors() {
     }
     let unreachable = Etcd::new(&urls(&["http://127.0.0.1:1"])).unwrap();
     let error = EtcdGroup::new(unreachable, named("0")).read().unwrap_err();
-    assert!(error.0.contains("127.0.0.1:1"), "{error}");
+    assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
     // A server that accepts connections and never answers times out.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());

@@ -92,15 +92,27 @@ impl GroupView {
 
 /// A failed request to the coordinator. A change that failed may still have taken effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct CoordinatorError(pub String);
-
-impl CoordinatorError {
-    /// The error for a malformed value.
-    #[must_use]
-    pub fn malformed(key: &str) -> Self {
-        Self(format!("malformed value of the key {key}"))
-    }
+pub enum CoordinatorError {
+    /// There is no server to ask.
+    #[error("no server of the coordinator is configured")]
+    NoServer,
+    /// A server did not reply, or refused the request.
+    #[error("{server}: {reason}")]
+    Failed {
+        /// The server's name and address, for people.
+        server: String,
+        /// The reason, in the words of the server or of the system.
+        reason: String,
+    },
+    /// A server's reply lacks a part.
+    #[error("malformed reply of the coordinator: {0} is missing")]
+    MalformedReply(&'static str),
+    /// The value of this key cannot be read.
+    #[error("malformed value of the key {0}")]
+    MalformedValue(String),
+    /// Another process has changed the shard map in between.
+    #[error("the shard map has changed; retrying")]
+    MapChanged,
 }
 
 /// Stores the records of groups: any store with linearizable reads and compare-and-swap.

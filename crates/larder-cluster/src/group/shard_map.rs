@@ -105,9 +105,9 @@ impl ShardMapKeeper {
     pub(crate) fn supersede_swaps(&self) -> Result<(), CoordinatorError> {
         let mut etcd = self.lock();
         let view = etcd.read()?;
-        let changed = || CoordinatorError("the shard map has changed; retrying".to_owned());
-        let map = view.map.ok_or_else(changed)?;
-        let revision = etcd.swap(view.revision, &map, &[])?.ok_or_else(changed)?;
+        let map = view.map.ok_or(CoordinatorError::MapChanged)?;
+        let swapped = etcd.swap(view.revision, &map, &[])?;
+        let revision = swapped.ok_or(CoordinatorError::MapChanged)?;
         self.group.topology.note_map(map, revision);
         Ok(())
     }

@@ -200,20 +200,18 @@ fn private_key(path: &Path, format: KeyFormat) -> Result<PrivateKeyDer<'static>,
 /// Reads a regular file of at most [`FILE_LEN_MAX`] bytes. Other files are refused: a read of a pipe or device could
 /// block, and so delay handshakes and the shutdown of the server.
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    let read = || -> io::Result<Vec<u8>> {
-        // Opening a pipe would block without the flag.
-        let file = File::options().read(true).custom_flags(NONBLOCKING).open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
-        let mut bytes = Vec::new();
-        file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > FILE_LEN_MAX {
-            return Err(io::Error::other("the file is longer than 16 MiB"));
-        }
-        Ok(bytes)
-    };
-    read().map_err(|error| error.to_string())
+    let text = |error: io::Error| error.to_string();
+    // Opening a pipe would block without the flag.
+    let file = File::options().read(true).custom_flags(NONBLOCKING).open(path).map_err(text)?;
+    if !file.metadata().map_err(text)?.is_file() {
+        return Err("not a regular file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes).map_err(text)?;
+    if bytes.len() as u64 > FILE_LEN_MAX {
+        return Err("the file is longer than 16 MiB".to_owned());
+    }
+    Ok(bytes)
 }
 
 /// Describes the fault of a certificate, with the remedy if it has a known one.
