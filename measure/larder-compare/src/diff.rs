@@ -61,8 +61,8 @@ impl std::str::FromStr for Threshold {
 }
 
 /// Compares two results, writes a table to `text`, and returns the regressions: figures that are
-/// significantly worse by more than a threshold, cells that failed only in the new results and, if
-/// there is a threshold, cells that the new results lack.
+/// significantly worse by more than a threshold, cells of both results that failed only in the new
+/// ones and, if there is a threshold, cells that the new results lack.
 ///
 /// # Errors
 /// The results cannot be read, or have no cell in common.
@@ -134,13 +134,14 @@ impl Side {
         self.records.iter().map(|record| record.cell.of_all_runs()).collect()
     }
 
-    /// The reason why a run of a cell failed; `None` if all its runs have results.
+    /// The reason of the cell's first failed run; `None` if no run failed.
     fn failure(&self, place: &Cell) -> Option<&str> {
         let mut there = self.records.iter().filter(|record| record.cell.of_all_runs() == *place);
         there.find_map(Record::failure)
     }
 
-    /// The figures of the cells without a failed run. A failed run makes the other runs a biased selection.
+    /// The values of the compared metrics in each cell, one per run. Omits cells with a failed run,
+    /// because their other runs are a biased selection.
     fn figures(&self) -> BTreeMap<Key, Vec<f64>> {
         let load_cores = self.setup.load_cores.count();
         let mut figures: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
@@ -208,8 +209,9 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Writes dates and versions of both results, whether machine or suite differ, one line for each
-/// significant difference, and the number of the other figures.
+/// Writes dates and versions of both results, whether the machines or the suites differ (apart from
+/// the number of runs), a table row for each significant difference, and the numbers of figures
+/// without a difference and with too few runs.
 fn table(old: &Side, new: &Side, differences: &[Difference], text: &mut String) {
     let shown: Vec<_> = differences.iter().filter(|one| one.is_significant()).collect();
     let unknown = differences.iter().filter(|one| one.interval.is_none()).count();
@@ -265,8 +267,8 @@ mod tests {
     use crate::results::CellResult;
     use tempfile::tempdir;
 
-    /// Writes results in which the throughput of each run of `larder` is multiplied by `factor` and
-    /// some noise. If `fails`, its first run has failed instead.
+    /// Writes results in which the throughput of `larder` in run n is multiplied by `factor` and by
+    /// 1 + n %. If `fails`, run 1 of each cell of `larder` has failed instead.
     fn write(folder: &Path, factor: f64, fails: bool) {
         let mut setup = example::setup();
         setup.suite.runs = 5;

@@ -97,8 +97,8 @@ fn found(cell: &Cell) -> CellResult {
     }
 }
 
-/// The course of a three-second load whose latency doubles with each next nine of the quantile; `None`
-/// if the cell failed.
+/// The course of a three-second load whose latency doubles from quantile 0 to 0.9, from 0.9 to
+/// 0.99, and so on; `None` if the cell failed.
 fn course(cell: &Cell) -> Option<LatencyProfile> {
     let CellResult::Measured(outcome) = found(cell) else { return None };
     let p50 = outcome.total().latency.p50;
@@ -107,7 +107,8 @@ fn course(cell: &Cell) -> Option<LatencyProfile> {
     Some(LatencyProfile { min_micros: p50 / 4.0, quantiles: (0..6).map(step).collect(), by_second })
 }
 
-/// Results that are better than the baseline's by a factor of `good`, with a variation of `luck` between runs.
+/// Results of a run: the factors `good` (of the server) and `luck` (of the run) multiply the rate
+/// and divide the latencies. `good` also divides the CPU times.
 fn outcome(cell: &Cell, good: f64, luck: f64) -> Outcome {
     let deep = (cell.pipeline as f64).sqrt();
     let threads = cell.threads as f64;

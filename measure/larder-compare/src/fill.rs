@@ -11,8 +11,8 @@ use std::time::Duration;
 /// Fills a server beyond its memory limit and counts the items that it holds.
 ///
 /// # Errors
-/// The server cannot be reached, the connection fails, the server answers a get with an error, or
-/// `protocol` is the binary one.
+/// The server cannot be reached, the connection fails, the server's answer is malformed or, to a
+/// get, an error, the fill needs 2^32 items or more, or `protocol` is the binary one.
 pub(crate) fn fill(
     fill: Fill,
     address: &ServerAddress,
@@ -41,7 +41,7 @@ pub(crate) fn fill(
     })
 }
 
-/// The default settings of `larder bench fill`.
+/// The default settings of `larder bench fill`, with the value size of the phase.
 fn settings(fill: Fill) -> Settings {
     Settings {
         value_bytes: fill.value_bytes,

@@ -82,7 +82,7 @@ pub struct Arguments {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The suite is invalid.
+    /// The suite is invalid, or `--runs` is 0.
     #[error("suite {path}: {why}")]
     Suite {
         /// The suite's file.
@@ -120,13 +120,13 @@ pub enum Error {
     /// old ones.
     #[error("{path} has no usable results: {why}")]
     Unreadable {
-        /// The file.
+        /// The malformed file or, if no cell is in common, the path of the new results.
         path: PathBuf,
         /// The error.
         why: String,
     },
-    /// Figures are significantly worse by more than a threshold, cells failed only in the new results
-    /// or, if there is a threshold, cells are missing there.
+    /// Figures are significantly worse by more than a threshold, cells of both results failed only
+    /// in the new ones or, if there is a threshold, the new results lack cells of the old ones.
     #[error("{count} regressions, first {first}")]
     Regressions {
         /// Number of these figures and cells.
@@ -134,7 +134,7 @@ pub enum Error {
         /// The first one.
         first: String,
     },
-    /// Measurements failed. The report contains all of them.
+    /// Measurements failed. `results.csv` and `results.json` contain the reasons of all of them.
     #[error("{failed} of {all} measurements failed, first {first}; see {report}")]
     Failed {
         /// Number of failed measurements.
@@ -146,7 +146,7 @@ pub enum Error {
         /// The report.
         report: PathBuf,
     },
-    /// A signal interrupted the comparison.
+    /// A signal interrupted the comparison, whose results so far are in this output directory.
     #[error("interrupted; the results so far are in {0}; repeat the command to resume")]
     Interrupted(PathBuf),
 }
@@ -162,14 +162,15 @@ impl Error {
 ///
 /// # Errors
 /// The suite or the cores cannot be used, files cannot be read or written, the results in the
-/// output directory have a different setup, a plot cannot be drawn, or a signal interrupted the
-/// comparison. After the report is written: a measurement failed. After the table of two results is
-/// written: there are regressions.
+/// output directory have a different setup, the two results to compare are malformed or have no
+/// cell in common, a plot cannot be drawn, or a signal interrupted the comparison. After the report
+/// is written: a measurement failed. After the table of two results is written: there are
+/// regressions.
 pub fn command(arguments: &Arguments) -> Result<(), Error> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // Without a handler, the comparison works, but a signal ends this process at once, and the
-        // server's watchdog then kills the server.
+        // Ignores a failed registration: without a handler, the comparison works, but a signal ends
+        // this process at once, and the server's watchdog then kills the server.
         let _ = signal_hook::flag::register(signal, Arc::clone(&interrupted));
     }
     compare(arguments, &interrupted, &mut io::stderr(), &mut io::stdout())
@@ -430,7 +431,8 @@ fn describe(record: &Record, setup: &Setup) -> String {
     format!("{}: {found}{disturbed}", record.cell)
 }
 
-/// Converts words to a file name: lower case, with hyphens between the words.
+/// Converts words to a file name: lower case, with a hyphen in place of each sequence of characters
+/// other than letters, digits and dots, and none at either end.
 fn file_name(words: &str) -> String {
     let kept = |c: char| if c.is_alphanumeric() || c == '.' { c } else { '-' };
     let name: String = words.to_lowercase().chars().map(kept).collect();

@@ -33,14 +33,15 @@ pub struct Harness<'s> {
     pub cores: usize,
     /// Directory for the servers' output. Its parent contains the directories that replace `{disk}`.
     pub logs: &'s Path,
-    /// Set by a signal handler: ends the trial and stops its server.
+    /// Ends the trial and stops its server when it becomes true, for example on a signal.
     pub interrupted: &'s AtomicBool,
 }
 
 impl Harness<'_> {
     /// Starts the server from its `program`, runs all phases, and stops the server. Returns a record
-    /// for each measured phase; `None` if the trial was interrupted. `attempt` counts the runs of the
-    /// same trial from 1.
+    /// for each measured phase, which is a failure if the server did not start; `None` if the trial
+    /// was interrupted. `attempt` is 1 for the first measurement of the trial, and more for
+    /// repetitions because of disturbances.
     #[must_use]
     pub fn run(&self, trial: &Trial<'_>, program: &Path, attempt: usize) -> Option<Vec<Record>> {
         let cells = trial.cells();
@@ -149,8 +150,8 @@ impl Harness<'_> {
             if let Some(reason) = failure(&outcome, u64::MAX) {
                 return Err(format!("warming up: {reason}"));
             }
-            // The measurement uses the items of the warm-up's fill, so the faults of that fill
-            // count for it.
+            // The measurement uses the items that the warm-up set with `--fill`, so the faults of
+            // these sets count as faults of the measurement.
             fill_faults = outcome.take_fill_faults();
             settings.fill = false;
         }
@@ -175,8 +176,8 @@ impl Harness<'_> {
         Ok(Measurement { found, others_busy, course, restart })
     }
 
-    /// CPU time of other processes since a point in time, in percent of the whole machine; `None`
-    /// after less than half a second, and if the system does not report it.
+    /// CPU time of other processes since `before`, in percent of the whole machine; `None` after
+    /// less than half a second, and if the system does not report CPU times.
     fn others_since(&self, before: Option<CpuTimes>, pid: i32) -> Option<f64> {
         CpuTimes::now(pid)?.others_since(&before?, self.cores)
     }
@@ -237,8 +238,9 @@ impl Harness<'_> {
         self.run_with(server, work, |_| Ok(()))
     }
 
-    /// Does the work of [`run_monitored`](Self::run_monitored), and calls `check` repeatedly until `work` returns.
-    /// Stops the server if `check` fails.
+    /// Does the work of [`run_monitored`](Self::run_monitored), and calls `check` repeatedly until
+    /// `work` returns or `check` fails. A failed check stops the server, and its error replaces the
+    /// result of `work`.
     fn run_with<T: Send>(
         &self,
         server: &mut Launched,
@@ -290,7 +292,7 @@ impl Measurement {
         }
     }
 
-    /// Returns an error if the measurement failed.
+    /// Returns the reason as an error if the measurement failed.
     fn succeeded(self) -> Result<(), String> {
         match self.found {
             CellResult::Failed(failure) => Err(failure.reason),

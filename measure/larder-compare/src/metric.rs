@@ -29,7 +29,7 @@ pub enum Metric {
     Cpu,
     /// User CPU time of the server per request.
     UserCpu,
-    /// CPU cycles of the server per request in user mode, where the machine has hardware counters.
+    /// CPU cycles of the server in user mode per request; only on machines with hardware counters.
     Cycles,
     /// Share of requested keys that were found.
     Hits,
@@ -47,7 +47,7 @@ pub enum Metric {
     FirstAnswer,
     /// Time from the signal of a restart to the first key that was found in the new process.
     FirstHit,
-    /// Share of the items that survived a restart.
+    /// Number of items after a restart, in percent of the number before it.
     Kept,
 }
 
@@ -165,8 +165,9 @@ impl Metric {
         )
     }
 
-    /// The value of the metric in a record; `None` if it does not apply or is unknown. The load ran on
-    /// `load_cores` cores.
+    /// The value of the metric in a record; `None` if the metric does not apply or is unknown. Of a
+    /// failed cell, only [`OthersBusy`](Self::OthersBusy) is known. The load ran on `load_cores`
+    /// cores.
     #[must_use]
     pub fn of(self, record: &Record, load_cores: usize) -> Option<f64> {
         if self == Self::OthersBusy {
@@ -233,8 +234,8 @@ impl Metric {
     }
 }
 
-/// A cost; `None` if it is 0. No server answers requests without CPU time, but the CPU times of processes have
-/// a resolution of about 10 ms, and some systems do not report them.
+/// Replaces a cost of 0 by `None`. Each request costs CPU time, so 0 means that the time is below
+/// the system's resolution of about 10 ms, or that the system does not report CPU times.
 fn known(cost: Option<f64>) -> Option<f64> {
     cost.filter(|cost| *cost > 0.0)
 }

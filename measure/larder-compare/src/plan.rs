@@ -74,8 +74,9 @@ impl Trial<'_> {
     }
 }
 
-/// All trials of `servers`, in order. Servers alternate within a run, and each run starts with another
-/// server, so that changes of the machine's speed affect all servers equally.
+/// All trials of `servers`, which run on `cores` cores, in order. Servers alternate within a run,
+/// and each run starts with the next server, so that changes of the machine's speed affect all
+/// servers equally.
 #[must_use]
 pub fn trials<'s>(suite: &'s Suite, servers: &[&'s Server], cores: usize) -> Vec<Trial<'s>> {
     let mut trials = Vec::new();

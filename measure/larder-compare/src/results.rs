@@ -98,8 +98,8 @@ pub struct Record {
     /// Its result.
     pub found: CellResult,
     /// CPU time of other programs during the measurement, in percent of all cores of the machine.
-    /// `None` for less than half a second, around a restart, and where the system does not report
-    /// it.
+    /// `None` for less than half a second, around a restart, if the measurement ended with an error
+    /// instead of an outcome, and where the system does not report CPU times.
     pub others_busy: Option<f64>,
     /// Latencies and rates of a successful load; `None` for a failed one and for a fill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,8 +163,8 @@ impl LatencyProfile {
         })
     }
 
-    /// The latency of a quantile in microseconds: that of the first recorded quantile which is not
-    /// below it. The minimum latency for quantile 0.
+    /// The latency of a quantile in microseconds: that of the first recorded quantile which is at
+    /// least `quantile`, or else of the last one. The minimum latency for quantile 0.
     #[must_use]
     pub fn latency(&self, quantile: f64) -> f64 {
         let reaches = |step: &&(f64, f64)| step.0 >= quantile;
@@ -186,7 +186,8 @@ impl Record {
     }
 
     /// Whether this attempt replaces an `earlier` one of the same cell: a failure replaces a result, and a
-    /// less disturbed result replaces a more disturbed one. Nothing replaces a failure.
+    /// less disturbed result replaces a more disturbed one. A result without a known disturbance
+    /// counts as undisturbed. Nothing replaces a failure.
     fn replaces(&self, earlier: &Self) -> bool {
         let busy = |record: &Self| record.others_busy.unwrap_or(0.0);
         let (failed, before) = (self.failure().is_some(), earlier.failure().is_some());
@@ -235,8 +236,8 @@ impl Results {
     /// Name of the file in the output directory.
     pub const FILE: &'static str = "cells.jsonl";
 
-    /// Opens the results in `folder`, and creates the folder if it does not exist. Removes an incomplete
-    /// last line.
+    /// Opens the results in `folder`. Creates the folder and a file with the setup if they do not
+    /// exist, and removes an incomplete last line of an existing file.
     ///
     /// # Errors
     /// The results have a different setup, are damaged, or cannot be read or written.

@@ -32,14 +32,14 @@ impl Spread {
         })
     }
 
-    /// This median ÷ the median of `baseline`; `None` if that is 0.
+    /// This median ÷ the median of `baseline`; `None` if the latter is not positive.
     #[must_use]
     pub fn ratio(&self, baseline: &Self) -> Option<f64> {
         (baseline.median > 0.0).then(|| self.median / baseline.median)
     }
 }
 
-/// A confidence interval of the ratio of two servers' figures.
+/// A confidence interval of the ratio between the figures of two servers or of two versions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// Lower end.
@@ -144,13 +144,15 @@ mod tests {
 
     #[test]
     fn rank_sums() {
-        // Of the 20 orders of three and three numbers, 1, 1, 2, 3, 3 have 0, 1, 2, 3, 4 such pairs.
+        // Of the 20 orders of three of `ours` and three of `theirs`, 1, 1, 2, 3, 3 have 0, 1, 2, 3,
+        // 4 pairs in which the number of `theirs` is larger.
         let three = rank_sum_probabilities(3, 3);
         for (pairs, orders) in [1.0, 2.0, 4.0, 7.0, 10.0].into_iter().enumerate() {
             assert!((three[pairs] - orders / 20.0).abs() < 1e-12, "{pairs}: {three:?}");
         }
         assert!((three[9] - 1.0).abs() < 1e-12);
-        // The critical value for 31 and 31 numbers at 2.5 %, counted in integers, is 341 pairs.
+        // The critical value for 31 and 31 numbers at 2.5 % is 341 pairs, according to a
+        // calculation with integers instead of floating-point numbers.
         let many = rank_sum_probabilities(31, 31);
         let critical = many.iter().take_while(|error| **error <= 0.025).count() - 1;
         assert_eq!(critical, 341);

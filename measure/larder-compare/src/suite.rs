@@ -254,7 +254,7 @@ impl Suite {
             return Err(format!("baseline: no server `{}`", self.baseline));
         }
         self.servers.iter().try_for_each(Server::check)?;
-        // The short form may have another number of runs than the --run-count of a load.
+        // `None` for the short form: its number of runs may differ from the --run-count of a load.
         let short = self.clone().quick();
         let check = |workload: &Workload, runs| workload.check(&self.servers, runs);
         self.workloads.iter().try_for_each(|workload| check(workload, Some(self.runs)))?;
@@ -343,8 +343,8 @@ impl Workload {
 }
 
 impl Restart {
-    /// Checks that the load lasts beyond the restart, does not set its items first (`--fill`), and uses
-    /// a protocol of memcached on all servers without TLS and login, like the check of the items.
+    /// Checks that the load has a `--test-time` longer than `after_secs` and no `--fill`, and uses,
+    /// like the check of the items, a protocol of memcached without TLS and login on all servers.
     fn check(&self, load: &Settings, servers: &[Server]) -> Result<(), String> {
         let Stop::After(time) = load.stop else {
             return Err("a restart needs a load with --test-time".to_owned());
@@ -369,9 +369,10 @@ impl Restart {
     }
 }
 
-/// Checks that a load has valid settings and no option that a comparison would ignore. A comparison itself
-/// connects to the suite's servers, repeats runs and writes results. A load may have a `--run-count` that
-/// equals the suite's `runs`, or any if `runs` is `None`.
+/// Checks that a load has valid settings and no option that a comparison would ignore: the
+/// comparison itself, not the load, connects to the suite's servers, repeats runs and writes
+/// results. A load may have a `--run-count` that equals `runs` (of the suite), or any if `runs` is
+/// `None`.
 fn check_load(mut load: Arguments, runs: Option<usize>) -> Result<Settings, String> {
     let ignored = [
         ("--run-count", load.run_count > 1 && runs.is_some_and(|runs| runs != load.run_count)),
@@ -390,7 +391,7 @@ fn check_load(mut load: Arguments, runs: Option<usize>) -> Result<Settings, Stri
     if let Some((option, _)) = ignored.into_iter().find(|(_, is_given)| *is_given) {
         return Err(format!("a load of a suite cannot have this {option}"));
     }
-    // The name in the load might not resolve on this machine.
+    // A comparison ignores the load's --server, whose name might not resolve on this machine.
     load.server = "127.0.0.1".to_owned();
     load.settings().map_err(|error| error.to_string())
 }

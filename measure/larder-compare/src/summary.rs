@@ -61,10 +61,12 @@ pub enum ServerResult {
 pub struct Figures {
     /// Median and spread of each metric.
     pub spreads: BTreeMap<Metric, Spread>,
-    /// Ratios of the medians to those of the baseline. Empty if the baseline has no figures or a
-    /// run of either server failed, because the successful runs are then a biased selection.
+    /// Ratios of the compared metrics' medians to those of the baseline. Empty if the baseline has
+    /// no figures or a run of either server failed, because the successful runs are then a biased
+    /// selection.
     pub ratios: BTreeMap<Metric, f64>,
-    /// Confidence intervals of these ratios, with enough runs; empty for the baseline itself.
+    /// Confidence intervals of these ratios, if both servers have at least three runs and all
+    /// figures are positive; empty for the baseline itself.
     pub intervals: BTreeMap<Metric, Interval>,
     /// The figures of each run, for the intervals.
     #[serde(skip)]
@@ -83,8 +85,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The ratio to the baseline and its significance, such as `1.02× no difference`; `None`
-    /// without a ratio.
+    /// The ratio to the baseline, such as `1.52×`, or `1.02× no difference` if its confidence
+    /// interval contains 1; `None` without a ratio.
     #[must_use]
     pub fn ratio(&self, metric: Metric) -> Option<String> {
         let ratio = self.ratios.get(&metric)?;

@@ -56,7 +56,8 @@ enum Winner<'t> {
     Unclear,
 }
 
-/// The best of the servers without failures at a place; `None` for fewer than two.
+/// The best in a metric of the servers without failed runs at a place; `None` if fewer than two
+/// such servers have figures.
 fn winner(table: &Table, metric: Metric) -> Option<Winner<'_>> {
     let sound = table.rows.iter().filter(|row| !row.has_failed());
     let mut ranked: Vec<(&Row, f64)> =

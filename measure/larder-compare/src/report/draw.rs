@@ -108,7 +108,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
 }
 
 type Drawn<B, T = ()> = Result<T, DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
-/// Position and tooltip of a point.
+/// Position in pixels of the image, and tooltip of a point.
 type Spot = (i32, i32, String);
 
 struct Canvas<'c, B: DrawingBackend> {
@@ -263,7 +263,8 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         self.line(&[(x - 5, y + 5), (x + 5, y - 5)], colour, 2)
     }
 
-    /// Draws a server's marker. Markers differ in shape as well as in colour.
+    /// Draws a server's marker. Markers differ in shape as well as in colour: the shape repeats
+    /// after five servers, the colour after nine.
     fn marker(&self, series: &Series, (x, y): (i32, i32)) -> Drawn<B> {
         let style = style::server(series.place).filled();
         let corners: &[(i32, i32)] = match series.place % 5 {
@@ -330,7 +331,7 @@ fn pixels(place: f64) -> i32 {
     place.round() as i32
 }
 
-/// Ranges of adjacent points with values, which lines connect.
+/// Ranges of at least two adjacent points with values, which lines connect.
 fn joined(points: &[Point]) -> Vec<std::ops::Range<usize>> {
     let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
     for (number, _) in points.iter().enumerate().filter(|(_, point)| point.spread.is_some()) {

@@ -26,7 +26,7 @@ pub(crate) struct Figure {
     /// Whether points are connected by lines.
     pub(crate) joined: bool,
     /// The points of each installed server. In plots of percentiles or over time, only servers with
-    /// loads.
+    /// a successful load.
     pub(crate) series: Vec<Series>,
     /// Names of the servers that are not installed; empty in plots of percentiles or over time.
     pub(crate) absent: Vec<String>,
@@ -78,8 +78,9 @@ impl Figure {
         }
     }
 
-    /// The latencies at a place by percentile, as in HdrHistogram's plots: with each step to the right,
-    /// the share of slower requests falls to between a half and a tenth. `None` without loads.
+    /// The latencies at a place by percentile, as in HdrHistogram's plots: with each step to the
+    /// right, the share of slower requests falls to between a half and a tenth of the previous
+    /// share. `None` without successful loads.
     pub(crate) fn percentiles(table: &Table) -> Option<Self> {
         let figure = |courses: &[LatencyProfile]| {
             let spread = |quantile: f64| {
@@ -92,7 +93,7 @@ impl Figure {
         Self::of_courses(table, "Latency by percentile", "Percentile", scale, metric, ticks, figure)
     }
 
-    /// The rate at a place over time. `None` if no load lasts into a third second.
+    /// The rate at a place over time. `None` if no successful load lasts into a third second.
     pub(crate) fn over_time(table: &Table) -> Option<Self> {
         let courses = table.rows.iter().filter_map(Row::figures).flat_map(|f| &f.courses);
         let seconds = courses.map(|course| course.by_second.len()).max().filter(|s| *s >= 3)?;
@@ -163,7 +164,8 @@ fn percent(quantile: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The mean rate of `step` seconds from second `from`; `None` if no run lasted so long.
+/// The spread over the runs of the mean rate, in requests per second, in the `step` seconds from
+/// second `from`, or in those of them that a run lasted; `None` if no run lasted beyond `from`.
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no last digit")]
 fn rate(courses: &[LatencyProfile], from: usize, step: usize) -> Option<Spread> {
     let of_run = |course: &LatencyProfile| {

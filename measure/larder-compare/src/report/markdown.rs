@@ -39,7 +39,7 @@ pub(crate) fn markdown(report: &Report<'_>) -> String {
     text
 }
 
-/// A note on servers with more threads than cores; `None` if they have no more.
+/// A note on servers with more threads than cores; `None` if they have at most as many.
 pub(crate) fn crowd(report: &Report<'_>, table: &Table) -> Option<String> {
     let (threads, cores) = (table.place.threads, report.setup.server_cores.count());
     let plural = if cores == 1 { "" } else { "s" };
@@ -105,7 +105,7 @@ fn notes_of(row: &Row) -> Vec<String> {
     failed.into_iter().chain(faults).collect()
 }
 
-/// A metric with its unit.
+/// A metric with its unit, unless the name of the metric contains the unit (items per GiB).
 pub(crate) fn head(metric: Metric) -> String {
     match metric.unit().name() {
         "items/GiB" => metric.name().to_owned(),

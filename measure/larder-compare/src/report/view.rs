@@ -1,4 +1,5 @@
-//! Selects the places of a plot: one dimension varies, and all others are equal.
+//! Selects the places of a plot: only the pipeline, only the number of threads, or workload and
+//! phase vary.
 
 use crate::metric::Metric;
 use crate::summary::{Combination, Summary, Table};
@@ -38,7 +39,8 @@ fn count(number: usize, what: &str) -> String {
 }
 
 impl View {
-    /// All views of a summary: by pipeline and by threads, if they vary; otherwise by workload.
+    /// All views of a summary: by pipeline and by threads, each if it varies; if neither varies,
+    /// one by workload and phase.
     pub(crate) fn all(summary: &Summary) -> Vec<Self> {
         let mut views = Self::along(summary, PIPELINE);
         views.extend(Self::along(summary, THREADS));

@@ -276,7 +276,8 @@ fn a_fill_counts_the_items_in_the_cache() {
     let suite = suite.replace(line, "fill = { value_bytes = 1000 }");
     let bench = Bench::of(&suite.replace("runs = 2", "runs = 1"));
     let (progress, tables) = bench.go();
-    // On a busy machine, the results contain further attempts. `records` returns the first one.
+    // On a busy machine, the results contain further attempts at the cell. `records` returns only
+    // the first one.
     let Some(Record { found: CellResult::Held(held), .. }) = bench.records().pop() else {
         panic!("{tables}")
     };

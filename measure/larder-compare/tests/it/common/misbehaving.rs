@@ -49,8 +49,8 @@ fn talk(behaviour: &str, mut stream: UnixStream) -> Option<()> {
     }
 }
 
-/// The answer to request number `number`. By `behaviour`, the server refuses all sets, freezes or
-/// exits after 51 requests, or answers correctly.
+/// The answer to request number `number`, from 0. By `behaviour`, the server refuses all sets,
+/// freezes or exits at the 52nd request, or accepts all sets. All gets miss.
 fn answer(behaviour: &str, line: &str, number: u64) -> &'static str {
     match behaviour {
         "freezes" if number > 50 => loop {

@@ -95,7 +95,7 @@ impl Bench {
         (progress, tables)
     }
 
-    /// Runs a comparison with failing measurements.
+    /// Runs a comparison of which at least one measurement must fail.
     pub fn go_wrong(&self) -> Ended {
         let ended = self.run(&AtomicBool::new(false));
         assert!(matches!(ended.result, Err(Error::Failed { .. })), "{ended:?}");
@@ -122,7 +122,7 @@ impl Bench {
         lines.iter().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The lines of the results, with the first record of each cell.
+    /// The lines of the results file: the setup, and the first record of each cell.
     pub fn lines(&self) -> Vec<String> {
         let text = self.read(Results::FILE);
         let mut cells = Vec::new();
