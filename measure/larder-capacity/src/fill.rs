@@ -1,9 +1,9 @@
 //! `larder bench fill`: measures the number of items that a server holds per GiB of its memory limit
 //! and of its resident memory.
 //!
-//! [`measure`] sets items until their total size is a multiple of the memory limit
-//! ([`Settings::fill`]). Then it counts the items that the server still holds with gets of all
-//! keys, or of a random sample. It does not count items by the server's statistics.
+//! [`measure`] sets items until their total size is [`Settings::fill`] times the memory limit. Then
+//! it looks up all keys, or a random sample of them, to count the items that the server still
+//! holds. It does not use the server's own statistics of items.
 
 use crate::values::Values;
 use clap::Args;
@@ -138,7 +138,7 @@ pub enum Error {
     /// bits.
     #[error("keys of {key_bytes} bytes are too short for {items} items; increase --key-size")]
     ShortKeys {
-        /// Number of items, with those of earlier measurements of the same server.
+        /// Number of items to set, plus those of earlier measurements of the same server.
         items: u64,
         /// The configured key size.
         key_bytes: usize,
@@ -239,8 +239,8 @@ fn write_json(path: &PathBuf, rows: &[Row]) -> Result<(), Error> {
 /// from `first_key`, so that measurements of the same server use different keys.
 ///
 /// # Errors
-/// The connection fails, the server's answer is malformed or, to a get, an error, or the keys are too
-/// short to number all items.
+/// The connection fails, the server's answer is malformed or, to a get, an error, the keys are too
+/// short to number all items, or the numbers exceed 32 bits.
 pub fn measure(
     server: &mut OpenTarget,
     first_key: u64,

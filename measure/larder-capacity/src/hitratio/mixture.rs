@@ -19,9 +19,9 @@ pub(super) enum Phase<'s> {
     Mixed { requests: usize, sources: &'s [(f64, Source)] },
     /// All keys of a set in order, `rounds` times.
     Loop { set: u32, keys: u32, value_bytes: u32, rounds: u32 },
-    /// Looks up all keys of a set, the newest first. Only these requests are counted. A replay does
-    /// not set keys that miss, so its number of hits is the number of keys that the server still
-    /// holds. Simulated caches store keys that miss.
+    /// Looks up all keys of a set, the newest first. Only these requests are counted. Neither a
+    /// replay nor a simulated cache stores keys that miss, so the number of hits is the number of
+    /// the set's keys that the cache still holds.
     LookUp { set: u32, keys: u32, value_bytes: u32 },
     /// Starts counting. Requests of earlier phases only fill the cache.
     CountFromHere,
@@ -59,6 +59,7 @@ pub(super) enum Sizes {
         least: f64,
         most: f64,
     },
+    /// The size has a log-normal distribution, limited to 1 to `most` bytes.
     LogNormal {
         median: f64,
         sigma: f64,
@@ -94,7 +95,7 @@ pub(super) fn stream(
 /// Each kind of source numbers its keys from a different multiple of this constant.
 const KIND: u64 = 1 << 40;
 
-/// Each set of [`Phase::Loop`] numbers its keys from a multiple of this constant.
+/// Set `n` of [`Phase::Loop`] and [`Phase::LookUp`] numbers its keys from `4 * KIND + n * SET`.
 const SET: u64 = 1 << 32;
 
 struct Mixture {
@@ -298,7 +299,8 @@ mod tests {
     fn twice_is_as_many_new_keys_apart() {
         let requests = mixed(10_000, &[(1.0, Source::Twice { apart: 100, value_bytes: 1 })]);
         let places = places(&requests);
-        // 100 first requests of keys, then first and second requests in turn.
+        // 100 keys have their first request; then first requests of new keys alternate with second
+        // requests of earlier keys.
         assert_eq!(places.len(), 100 + 9_900 / 2);
         assert_eq!(&places[0], &[0, 101]);
         assert_eq!(&places[200], &[300, 501]);

@@ -45,7 +45,8 @@ pub fn read(name: &str, mut reader: Reader<impl BufRead>) -> Result<Stream, Trac
             (_, Operation::Set | Operation::Add | Operation::Replace | Operation::Cas) => {
                 requests.store(request);
             }
-            // A look-aside stream has gets only. Other operations change neither size nor TTL.
+            // A stream has gets only. Ignores delete, incr, decr, append and prepend, although
+            // some of them change the value's size in the traced cache.
             _ => (),
         }
     }

@@ -104,7 +104,8 @@ pub struct Workload {
     pub traits: Traits,
     /// Number of requests.
     pub requests: usize,
-    /// Number of keys of the Zipf distribution, without the keys that are requested only once.
+    /// Number of keys of the Zipf distribution, without the keys that are requested only once. With
+    /// [`Traits::size_shift`], each half of the stream has its own keys of this number.
     pub keys: u32,
     /// The n-th most popular key is requested with a probability proportional to n^-exponent.
     pub exponent: f64,
@@ -129,7 +130,7 @@ impl Workload {
     /// Generates the stream.
     ///
     /// # Errors
-    /// The number of keys is 0, or the exponent is negative.
+    /// The number of keys is 0, or the exponent is negative or not a number.
     pub fn stream(&self, name: &str) -> Result<Stream, NoDistribution> {
         let zipf = Zipf::new(f64::from(self.keys), self.exponent).map_err(|_| NoDistribution)?;
         let mut keys = Keys { workload: self, zipf, random: random(self.seed), fresh: FRESH };
@@ -158,8 +159,8 @@ fn random(seed: u64) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(seed)
 }
 
-/// First key that is requested only once. Below it are two ranges of 2^32 keys: those of the first
-/// half, and those of the second half of a `sizeshift` stream.
+/// Keys above this number are requested only once. Below it are two ranges of 2^32 keys: the second
+/// range is for the second half of a `sizeshift` stream, the first range for all other requests.
 const FRESH: u64 = 1 << 33;
 
 struct Keys<'w> {

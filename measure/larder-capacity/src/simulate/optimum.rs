@@ -28,8 +28,8 @@ pub struct Optimum<'s> {
 const NONE: u32 = u32::MAX;
 
 impl<'s> Optimum<'s> {
-    /// An empty cache of `capacity` bytes. The caller must request the keys of `requests` at their
-    /// times; sizes may differ. There are at most 2^32 − 1 requests.
+    /// An empty cache of `capacity` bytes. The caller must then make exactly these requests in this
+    /// order; only their sizes may differ. There are at most 2^32 − 1 requests.
     #[must_use]
     pub fn new(capacity: u64, requests: &'s [Request]) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl<'s> Optimum<'s> {
         }
     }
 
-    /// Whether there is a request `next` and its time is before `expires_ms`.
+    /// Whether `next` is the index of a request ([`NONE`] is not) before the time `expires_ms`.
     fn is_requested_before(&self, next: u32, expires_ms: u64) -> bool {
         next != NONE && self.requests[next as usize].now_ms < expires_ms
     }

@@ -71,7 +71,7 @@ struct Segment {
     /// Keys of the items written to this segment, in write order. Includes dead items: those that
     /// were removed or moved to another segment.
     keys: Vec<u32>,
-    /// Bytes of the items written to this segment, without their chains.
+    /// Bytes of the items written to this segment, including dead ones, without their chains.
     inline: u64,
     /// Bytes of the items written to this segment, with their chains.
     bytes: u64,
@@ -126,7 +126,8 @@ pub struct S3Fifo {
     live: u64,
     used: u64,
     deadlines: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Segments with enough dead bytes for cleaning.
+    /// Segments with enough dead bytes for cleaning. Can contain a segment more than once, and open
+    /// or empty ones, which `make_room` skips.
     cleanable: Vec<u32>,
 }
 
@@ -191,8 +192,10 @@ impl S3Fifo {
         self.turn = (self.turn + 1) % self.handles.len();
     }
 
-    /// Divides an item of `size` bytes into the bytes in its segment and a number of whole segments. A
-    /// remainder above three quarters of a segment takes a whole segment: `inline_max` of `memory/layout.rs`.
+    /// Divides an item of `size` bytes into the bytes in its segment and a number of whole
+    /// segments. A remainder above three quarters of a segment takes a whole segment. The engine's
+    /// limit, `inline_max` of `memory/layout.rs`, is lower by the maximum length of an item's head
+    /// and key.
     fn split(&self, size: u64) -> (u64, u32) {
         let rest = size % self.segment_len;
         let whole = u32::try_from(size / self.segment_len).unwrap_or(u32::MAX);
@@ -299,7 +302,8 @@ impl S3Fifo {
         self.ghosts.count_evictions(evictions, self.live);
     }
 
-    /// Moves or evicts an item; returns whether the cache still holds it.
+    /// Moves or evicts an item; returns whether the cache still holds it. Evicts an item that
+    /// should move if no segment has room for it.
     fn keep(&mut self, key: u32, item: Item, queue: Queue, reason: Reason) -> bool {
         let limit = &mut self.handles[self.turn].limit;
         let kept = match reason {

@@ -18,7 +18,8 @@ fn fill(memory_mb: u64, settings: &Settings) -> FillResult {
     measure(&mut server, 0, settings).unwrap()
 }
 
-/// The limit is 16 pages of 1 MiB. memcached stores values of 1000 B in the slab class of 1184 B.
+/// memcached's limit is 16 pages of 1 MiB. It stores items with values of 1000 bytes in the slab
+/// class of 1184 bytes, 885 to a page.
 #[test]
 fn the_items_that_memcached_holds_are_counted() {
     let held = fill(16, &settings(1000, u32::MAX));
@@ -38,7 +39,7 @@ fn a_sample_agrees_with_a_count() {
     let counted = fill(8, &settings(200, u32::MAX));
     let sampled = fill(8, &settings(200, 4000));
     assert_eq!(sampled.probed, 4000);
-    // The whole width of the 95 % confidence interval.
+    // Twice `items_error`: the whole width of the sample's 95 % confidence interval.
     let allowed = 2.0 * sampled.items_error;
     assert!((sampled.items - counted.items).abs() < allowed, "{counted:?}\n{sampled:?}");
 }

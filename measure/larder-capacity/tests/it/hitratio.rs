@@ -93,8 +93,8 @@ fn expired_keys_miss_again() {
     assert!(replayed.stats.misses >= 20, "{replayed:?}");
 }
 
-/// memcached does not hold all new keys. If the first lookups stored the keys that miss, the second
-/// lookups would have fewer misses.
+/// After its fill, memcached does not hold all keys to look up. If the lookups of the first replay
+/// stored the keys that miss, those of the second replay would have fewer misses.
 #[test]
 fn only_look_ups_are_counted_and_they_store_nothing() {
     let workload = NAMED.iter().find(|workload| workload.name == "old-then-new").unwrap();

@@ -152,8 +152,9 @@ fn a_lookup_does_not_store_the_item() {
     }
 }
 
-/// Requests 8,000 keys with items of 300 bytes twice from a cache of 4 MiB, then 300 keys with items of
-/// 10,000 bytes, each twice. Returns the number of small items that the cache still holds.
+/// Requests 8,000 keys with items of 300 bytes from a cache of 4 MiB, twice in the same order, and
+/// then 300 keys with items of 10,000 bytes, each twice in a row. Returns the number of small items
+/// that the cache still holds.
 fn survivors(size_exponent: f64, threads: usize) -> usize {
     let settings = Settings { size_exponent, threads, ..Settings::default() };
     let mut cache = S3Fifo::new(4 << 20, settings);
