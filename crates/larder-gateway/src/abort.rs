@@ -9,7 +9,8 @@ use std::task::Poll;
 /// The reason for aborting a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Abort {
-    /// No other server has confirmed a change that needs an acknowledgement. The change may be lost.
+    /// A change may be lost: no other server has acknowledged it, or the server that owns the item sent no valid reply
+    /// to the forwarded request.
     Unconfirmed,
     /// The server that owns the item is unreachable. The request, or a part of it, was not executed.
     OwnerUnreachable,

@@ -77,7 +77,7 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// Appends a piece to an upload.
     ///
     /// # Errors
-    /// [`Refusal`]: there is no memory for the piece.
+    /// [`Refusal`]: there is no memory for the piece, or the value exceeds the announced length.
     fn extend(&self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal>;
 }
 
@@ -114,9 +114,9 @@ pub(crate) enum LookupOutcome {
     Missing,
     /// The item is large, and too many large values are being sent already.
     Busy,
-    /// The engine or the owner refused the lookup because it had no memory. Engines refuse only lookups that change the
-    /// item; the gateway's do not. Lack of memory to read a large value from slower storage is reported as `Missing`
-    /// instead.
+    /// The engine, or the server that owns the item, had no memory for the lookup. Engines refuse only lookups with
+    /// options that change the item, which the gateway does not use. Lack of memory to read a large value from slower
+    /// storage is reported as `Missing` instead.
     OutOfMemory,
     /// Another server owns the item and is unreachable.
     OwnerUnreachable,

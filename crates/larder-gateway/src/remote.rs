@@ -257,7 +257,7 @@ pub(crate) enum ReplyOutcome<O> {
     Outcome(O),
     /// The server does not lead the item's group, so it did not execute the operation.
     NoLeader,
-    /// The bytes are not exactly one answer to the operation.
+    /// The bytes are not exactly one reply, or the reply stands for no outcome of the operation.
     Unknown,
 }
 

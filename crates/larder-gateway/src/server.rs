@@ -127,7 +127,8 @@ pub struct WebConfig {
     pub hosts: Vec<String>,
     /// Origins of web pages that may use the server.
     pub origins: Vec<String>,
-    /// The most open connections. A further connection replaces an idle or slow one, or is refused if there is none.
+    /// The maximum number of open connections. A further connection replaces an idle or slow one, or is refused if there
+    /// is none.
     pub connections_max: usize,
 }
 
@@ -261,7 +262,7 @@ impl Acceptor {
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
-                // The sender is dropped if the server panics.
+                // `changed` fails if the server panicked and dropped the sender.
                 _ = &mut end => break,
             };
             match accepted {

@@ -88,7 +88,8 @@ pub trait ServerView: Send + Sync + 'static {
     fn release(&self, bytes: usize);
 }
 
-/// This server's number of a group: servers with the same items. Without a cluster there is one group.
+/// A group of servers with the same items, as numbered by this server. Without a cluster, there is only
+/// [`Group::OWN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group(pub u16);
 
@@ -99,8 +100,8 @@ impl Group {
 
 /// One request to another server, in memcached's protocol. Dropping it discards the answer.
 pub trait RemoteRequest: Send {
-    /// Whether the next bytes of a partly sent request can be sent. If not, `waker` is called when they can, or when the
-    /// state of the request changes.
+    /// Whether the next bytes of a partly sent request can be sent. If not, `waker` is called when they can be sent, or
+    /// when the state of the request changes.
     fn has_room(&mut self, waker: &Waker) -> bool;
 
     /// Sends the next bytes of the request. With `more`, further bytes follow. `waker` is called when the state of the

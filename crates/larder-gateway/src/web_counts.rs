@@ -11,7 +11,7 @@ pub struct WebCounts {
     accepted: AtomicU64,
     http_requests: AtomicU64,
     grpc_requests: AtomicU64,
-    /// Memory reserved for the gateway's connections, in bytes.
+    /// Memory reserved for the gateway's connections, requests and replies, in bytes.
     #[cfg(feature = "http")]
     reserved: AtomicUsize,
 }

@@ -182,6 +182,10 @@ impl Cache for CacheService {
 
 /// Looks an item up; `None` if there is none. While too many large values are being sent, closes slow connections one
 /// by one and retries.
+///
+/// # Errors
+/// `UNAVAILABLE`: too many large values are being sent and no connection is slow, or the server that owns the item is
+/// unreachable. `RESOURCE_EXHAUSTED`: there is no memory for the lookup.
 async fn look(app: &App, key: &[u8]) -> Result<Option<StoredItem>, Status> {
     loop {
         match app.items.get(key, true).await {
@@ -198,8 +202,8 @@ async fn look(app: &App, key: &[u8]) -> Result<Option<StoredItem>, Status> {
     }
 }
 
-/// Builds the answer with the value in one piece. Reserves memory for the value and its encoded copy, in addition to
-/// `overhead_bytes` bytes of keys and other values.
+/// Builds the reply to a lookup, with the value in one piece; a reply without an item if `found` is `None`. Reserves
+/// memory for the value and its encoded copy, in addition to `overhead_bytes` bytes of keys and other values.
 ///
 /// # Errors
 /// The value is too long for one message, or there is no memory for it.

@@ -1,7 +1,8 @@
 //! Decoding of messages with a limited number of parts.
 //!
-//! A part of two bytes decodes to a value of 32 bytes. Without the limit, a short message of many parts would take much
-//! more memory than was counted when it arrived.
+//! A part is one encoded field: its number and its value. Each element of a repeated field is a part, except packed
+//! numbers. A part of two bytes decodes to a value of 32 bytes. Without the limit, a short message of many parts would
+//! take much more memory than was counted when it arrived.
 
 use super::pb;
 use prost::Message;
@@ -12,7 +13,7 @@ use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-/// The maximum length of a message in bytes: the usual limit of clients.
+/// The maximum length of a message in bytes: the default limit of gRPC libraries.
 pub(super) const MESSAGE_LEN_MAX: usize = 4 << 20;
 /// The maximum number of parts of a message, and of keys of a `GetMany`.
 pub(super) const PARTS_MAX: usize = 10_000;

@@ -96,7 +96,8 @@ impl http_body::Body for DeadlineBody {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         if !is_over {
             let polled = Pin::new(body).poll_frame(cx);
-            // The connection may hold bytes for a slow peer long after the handler has finished.
+            // Each chunk holds the request's memory, because the connection may keep a chunk for a
+            // slow peer long after the handler has finished.
             let keep = |data| with_guard(data, self.memory.clone());
             return polled.map_ok(|frame| frame.map_data(keep));
         }

@@ -37,7 +37,7 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
     let deadline = match checked {
         Ok(deadline) => deadline,
         Err(status) => {
-            // A client that sends a stream may not read an answer before the end of the stream.
+            // Some clients read no reply before they have sent their whole stream, so receive its rest first.
             discard(&mut request.into_body()).await;
             return refuse(&status);
         }

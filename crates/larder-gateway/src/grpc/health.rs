@@ -66,7 +66,7 @@ impl Health for HealthService {
                     }
                     tokio::select! {
                         () = sleep(WATCH_TIME) => (),
-                        // The sender is dropped if the server panics.
+                        // `changed` fails if the server panicked and dropped the sender.
                         _ = stopping.changed() => (),
                     }
                 }

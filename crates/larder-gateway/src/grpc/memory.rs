@@ -48,7 +48,7 @@ impl RequestMemory {
         self.change(|account| account.arrived = (account.arrived + len).min(MESSAGE_LEN_MAX))
     }
 
-    /// Grows the reservation for the answer to `len` bytes. Closes idle and slow connections if necessary.
+    /// Grows the reservation for the reply to at least `len` bytes. Closes idle and slow connections if necessary.
     ///
     /// # Errors
     /// `UNAVAILABLE`: there is no memory, and no connection is idle or slow. The client has to retry.
@@ -118,8 +118,8 @@ impl http_body::Body for CountedBody {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         if self.app.connections.close_one() {
-            // The runtime has one thread and polls tasks in the order of their wakes, so the task of the closed connection ends
-            // before this one is polled again.
+            // The runtime has one thread and polls tasks in the order of their wakes, so the task of the closed
+            // connection ends before this one is polled again.
             self.waiting = Some(data);
             cx.waker().wake_by_ref();
             return Poll::Pending;

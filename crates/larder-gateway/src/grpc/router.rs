@@ -23,7 +23,7 @@ use tonic_reflection::server::Builder;
 /// answer repeats.
 const NAME_LEN_MAX: usize = 4 << 10;
 
-/// Returns the routes of all services for an address without HTTP. Requests to other paths are unimplemented.
+/// Returns the routes of all services for an address without HTTP. Requests to other paths get `UNIMPLEMENTED`.
 pub(crate) fn router(app: &App) -> Router {
     services(app).fallback(async || {
         let status = Status::unimplemented("There is no such service: see gRPC reflection.");

@@ -56,7 +56,7 @@ pub(super) async fn watch(
     let events = unfold(state, async |(watcher, mut stopping)| {
         let next = tokio::select! {
             watched = poll_fn(|cx| watcher.queue.poll_next(cx)) => Ok(answer(watched)),
-            // The sender is dropped if the server panics.
+            // `wait_for` fails if the server panicked and dropped the sender.
             _ = stopping.wait_for(|stops| *stops) => return None,
         };
         Some((next, (watcher, stopping)))

@@ -32,7 +32,8 @@ const OPERATIONS_MAX: usize = 1000;
 const LEN_MAX: usize = 8 << 20;
 /// The maximum total length in bytes of the values in the answer to a batch.
 const ANSWER_LEN_MAX: usize = 4 << 20;
-/// The memory of all gateway connections divided by this is another limit of the body, and of the values in the answer.
+/// Besides [`LEN_MAX`] and [`ANSWER_LEN_MAX`], the body and the values in the reply may each have at most the memory
+/// limit of all gateway connections, divided by this.
 const SHARE: usize = 4;
 /// The number of copies of the body: as received, and in the operations.
 const BODY_COPIES: usize = 2;
@@ -335,8 +336,8 @@ impl OperationResult {
     fn found(found: &StoredItem) -> Self {
         let mut whole = Vec::with_capacity(found.len());
         found.value.iter().for_each(|piece| whole.extend_from_slice(piece));
-        // JSON escapes a control character other than a tab or line end with six bytes, which exceeds the reserved
-        // memory.
+        // Text with control characters other than tabs and line ends is sent as base64: JSON escapes most of them with
+        // six bytes, more than the reserved memory.
         let is_text = |text: &str| !text.chars().any(|c| c.is_control() && !"\n\r\t".contains(c));
         let (value, value_base64) = match String::from_utf8(whole) {
             Ok(text) if is_text(&text) => (Some(text), None),
@@ -380,7 +381,8 @@ enum Outcome {
     Done(OperationResult),
 }
 
-/// Executes an operation. `has_changed`: an earlier operation has changed something, so lookups must not use a replica.
+/// Executes an operation. With `has_changed`, an earlier operation of the batch may have changed an item, so a lookup
+/// must not be served by a replica, which may lack the change.
 async fn run(app: &App, operation: Operation, has_changed: bool) -> Result<Outcome, Problem> {
     let done = |status| Ok(Outcome::Done(OperationResult::of(status)));
     match operation {

@@ -20,8 +20,8 @@ use tokio::time::timeout;
 
 /// The maximum length in bytes of a body without a `Content-Length`.
 pub(super) const UNANNOUNCED_MAX: usize = 64 << 10;
-/// The time limit for receiving a body. It rises by this time for each 30 seconds that the announced length takes at
-/// [`SLOWEST`] bytes per second.
+/// The time limit for receiving a body. It rises by this time for each full 30 seconds that the announced length takes
+/// at [`SLOWEST`] bytes per second.
 const BODY_TIME: Duration = Duration::from_secs(30);
 /// The lowest transfer rate of a long body, in bytes per second.
 const SLOWEST: usize = 16 << 10;
@@ -75,10 +75,11 @@ impl ReceivedValue {
     }
 }
 
-/// Reads a value of at most `max` bytes for a key; at most [`UNANNOUNCED_MAX`] without a `Content-Length`.
+/// Reads a value of at most `max` bytes for a key; without a `Content-Length`, also at most [`UNANNOUNCED_MAX`].
 ///
 /// # Errors
-/// A [`Problem`]: the value is too long, arrives too slowly, or there is no memory for it.
+/// A [`Problem`]: the value is too long, arrives too slowly, or has not the announced length; receiving it fails; or
+/// there is no memory for it.
 pub(super) async fn read_value(
     app: &App,
     key: &[u8],
@@ -121,7 +122,7 @@ async fn in_time<T>(
 /// Reads a body of at most `max` bytes, and reserves its memory.
 ///
 /// # Errors
-/// A [`Problem`]: the body is too long, arrives too slowly, or there is no memory for it.
+/// A [`Problem`]: the body is too long, arrives too slowly, receiving it fails, or there is no memory for it.
 pub(super) async fn collect(
     app: &App,
     body: Body,
@@ -137,7 +138,7 @@ async fn collect_slowly(
     announced: Option<usize>,
     max: usize,
 ) -> Result<(Bytes, Reservation), Problem> {
-    // The system provides memory only when it is written to.
+    // The capacity may exceed the reservation: the system provides memory only when the buffer is written to.
     let mut whole = BytesMut::with_capacity(announced.unwrap_or(0).min(max));
     let mut reserved = Reservation::empty(&app.view);
     while let Some(data) = next(&mut body).await.map_err(|_| not_received())? {

@@ -101,7 +101,7 @@ impl Problem {
         self.status
     }
 
-    /// Converts to a body, for a problem with one operation of a batch.
+    /// Converts to the body of a reply, or to the `problem` field of a result in a batch.
     pub(super) fn into_body(self) -> ProblemBody {
         ProblemBody {
             r#type: "about:blank",

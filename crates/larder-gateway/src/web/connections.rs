@@ -2,7 +2,8 @@
 //!
 //! The connection that has been idle for the longest time is closed first. If all have requests, the one without
 //! progress for the longest time is closed, if that is at least [`REQUEST_TIME`]: answers take milliseconds, so its
-//! peer is slow. Progress is the end of a request, or [`PROGRESS_LEN`] bytes received or passed to the connection.
+//! peer is slow. Progress is the end of a request, or [`PROGRESS_LEN`] bytes of bodies received from the peer or
+//! passed to the connection.
 //!
 //! A request ends when the last byte of its answer is dropped. The connection may hold bytes for a slow peer long after
 //! the handler has finished.
@@ -35,7 +36,7 @@ struct State {
     /// Without requests, the start of the idle time. With requests, the time of the last progress; before any progress,
     /// the start of the first request.
     since: Instant,
-    /// The number of bytes received and passed to the connection since `since`.
+    /// The number of bytes since `since`: of request bodies received, and of reply bodies passed to the connection.
     moved: usize,
 }
 
@@ -108,7 +109,7 @@ impl Activity {
         state.requests = requests;
     }
 
-    /// Records bytes received or passed to the connection.
+    /// Records bytes of a request's body that were received, or of a reply's body that were passed to the connection.
     pub(crate) fn note_moved(&self, len: usize) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.moved += len;

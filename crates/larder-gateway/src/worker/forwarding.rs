@@ -34,7 +34,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// The reason why an operation has no outcome.
 pub(super) enum OwnerError {
-    /// Another server owns the item and did not answer in time, or the key is too long for a forwarded request.
+    /// Another server owns the item and did not execute the operation in time or sent no valid reply, its group has no
+    /// leader, or the key is too long for a forwarded request.
     Unreachable,
     /// Too many large values are being sent already.
     Busy,
@@ -48,7 +49,7 @@ enum RemoteOutcome {
     Busy,
     /// The request was not executed and can be repeated.
     Retry,
-    /// The request may have been executed; there is no answer.
+    /// The request may have been executed; there is no reply, or none that is valid.
     ConnectionLost,
     /// The group currently has no leader, or too many requests wait for it.
     NoLeader,
@@ -169,7 +170,8 @@ impl CacheItems {
         let waker = Waker::from(Arc::clone(&relay));
         let (mut way, mut reply, mut held) = (self.view.open_route(group), Vec::new(), None);
         let mut unsent = value_pieces(value);
-        // Send the first bytes before waiting for room: only sent requests are woken when this server becomes the leader.
+        // Send the first bytes before waiting for room: when this server becomes the leader, only tasks whose request
+        // was sent are woken.
         way.send(head, value.is_some(), &waker);
         loop {
             let next = poll_fn(|task| {

@@ -184,7 +184,8 @@ impl Items for CacheItems {
         let value = if self.is_local(Some(key), false) {
             UploadTarget::Local(self.with_context(|cx| cx.engine.upload(len))?)
         } else {
-            // The system provides memory only when it is written to.
+            // The capacity takes no memory yet: the system provides it when the buffer is written
+            // to.
             UploadTarget::Remote(Vec::with_capacity(len))
         };
         Ok(Box::new(PendingUpload { value, _held: held }))
