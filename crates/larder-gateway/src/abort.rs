@@ -1,5 +1,6 @@
 //! Aborted requests. Code below a handler aborts the request when a change may be lost or when the server that owns
-//! the item is unreachable. The handler is dropped, and the interface answers with an error.
+//! the item is unreachable. The handler is dropped, and the interface replies with an error. In a batch, only the
+//! aborted operation fails.
 
 use std::cell::Cell;
 use std::future::Future;

@@ -31,7 +31,7 @@ pub(crate) trait RemoteOperation: Sync {
     fn read(&self, answer: &Answer<'_>, reply: &Bytes) -> Option<Self::Outcome>;
 }
 
-/// Encodes an expiry relative to `now`.
+/// Encodes an expiry in seconds after `now`, rounded up.
 fn exptime(expiry: Expiry, now: Now) -> Exptime {
     match expiry.left(now) {
         None => Exptime::NEVER,

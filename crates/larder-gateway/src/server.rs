@@ -127,8 +127,8 @@ pub struct WebConfig {
     pub hosts: Vec<String>,
     /// Origins of web pages that may use the server.
     pub origins: Vec<String>,
-    /// The maximum number of open connections. A further connection replaces an idle or slow one, or is refused if there
-    /// is none.
+    /// The maximum number of open connections. A further connection replaces an idle or slow one, or is refused if
+    /// there is none.
     pub connections_max: usize,
 }
 

@@ -126,9 +126,9 @@ pub enum RemoteState {
     Complete,
     /// The request was not executed and can be repeated: another server may own the item now, or this one.
     Retry,
-    /// The connection was lost: the request may have been executed, and no answer will come.
+    /// The connection was lost: the request may have been executed, but the rest of its reply will not arrive.
     ConnectionLost,
-    /// The group currently has no leader.
+    /// No leader can reply: the group has none, or too many bytes for its leader are unsent.
     NoLeader,
 }
 

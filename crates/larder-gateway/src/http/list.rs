@@ -1,4 +1,4 @@
-//! `/v1/keys`: paged lists of the keys of all items.
+//! `/v1/keys`: paged lists of the keys of this server's items.
 #![expect(unused_qualifications, reason = "utoipa's macro generates them")]
 
 use super::answer::json;

@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 /// The path prefix of keys.
 const KEYS: &str = "/v1/keys/";
 
-/// The longest key in bytes.
+/// The maximum length of a key in bytes.
 const KEY_LEN_MAX: usize = larder_store::KEY_LEN_MAX;
 
 /// The header with an item's client flags.
