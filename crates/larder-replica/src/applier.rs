@@ -45,9 +45,10 @@ pub enum StreamError {
 pub struct ApplierCounts {
     /// Received states, those of removed items included.
     pub states: u64,
-    /// Items without room here, whose keys were removed instead.
+    /// Items that the engine could not store (no room, or too large), whose keys were removed
+    /// instead.
     pub refused: u64,
-    /// Started full syncs.
+    /// Started full syncs, those of imports excluded.
     pub full_syncs: u64,
     /// Started delta syncs.
     pub delta_syncs: u64,
@@ -66,8 +67,8 @@ pub struct Applier<E: Engine> {
     incarnation: u64,
     /// The number of the leader's flushes that are applied.
     generation: u64,
-    /// The last watermark: offsets in the leader's journals. `None` until the first, and from the
-    /// start of a sync to its end.
+    /// The last watermark: offsets in the leader's journals. `None` before the first watermark, and
+    /// from the start of a sync to the watermark that follows its end.
     offsets: Option<Vec<u64>>,
     /// A full sync or a delta sync is under way.
     is_syncing: bool,
@@ -107,7 +108,7 @@ struct IncomingItem<U> {
 enum IncomingValue<U> {
     Uploaded(U),
     Whole(Vec<u8>),
-    /// There is no room for the value.
+    /// The engine cannot store the value: there is no room, or the value is too large.
     Refused,
 }
 
@@ -338,8 +339,8 @@ impl<E: Engine> Applier<E> {
         self.last_heartbeat_sent_ms
     }
 
-    /// Appends frames for the leader: the keys of a delta sync, and an acknowledgement if anything
-    /// was applied since the last call. `promises`: this member promises not to stand for election
+    /// Appends frames for the leader: the keys of a delta sync, and an acknowledgement if a batch, a
+    /// large value, a watermark, a heartbeat or a barrier was complete since the last call. `promises`: this member promises not to stand for election
     /// for a while.
     pub fn acknowledge(&mut self, promises: bool, out: &mut Vec<u8>) {
         out.append(&mut self.outbox);
@@ -358,12 +359,13 @@ impl<E: Engine> Applier<E> {
         may_sync: &mut dyn FnMut() -> bool,
     ) -> Result<(), StreamError> {
         if self.incoming.is_some() && !matches!(frame, Frame::Part(_) | Frame::Heartbeat { .. }) {
-            // Within a large value, the leader may only start a full sync again.
+            // Until a large value is complete, the leader may send parts of it and heartbeats, or
+            // start a full sync again.
             let Frame::FullSyncStart { .. } = frame else { return Err(StreamError::Unexpected) };
             self.incoming = None;
         }
         if matches!(frame, Frame::FullSyncStart { .. } | Frame::DeltaSyncStart { .. }) {
-            // Outside of a batch, because the callback may wait until all batches have ended.
+            // `may_sync` runs outside of a batch, because it may wait until all batches have ended.
             self.engine.end_batch();
             let may = may_sync();
             self.engine.begin_batch(now);

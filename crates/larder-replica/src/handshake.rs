@@ -84,7 +84,7 @@ impl LeaderHandshake {
     }
 
     /// Handles the peer's next frame, and appends the answer to `out`. Returns the peer once it is
-    /// admitted. The caller sends `out` after an error, too: it has the refusal.
+    /// admitted; `None` before. The caller sends `out` after an error, too: it has the refusal.
     ///
     /// # Errors
     /// [`HandshakeError`]: the caller must close the connection.

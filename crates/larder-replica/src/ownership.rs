@@ -119,8 +119,8 @@ impl Ownership {
         self.released.take_if(is_earlier).is_some()
     }
 
-    /// Whether the export of a release has ended, and the map does not have the other group as the
-    /// owner. The map must be replaced before this leader may answer for the slots again.
+    /// Whether the export of a release has ended, and this group still owns some of the released
+    /// slots in the map. The map must be replaced before this leader may answer for the slots again.
     #[must_use]
     pub fn has_failed_release(&self) -> bool {
         self.released.as_ref().is_some_and(|release| !release.is_open)

@@ -499,8 +499,8 @@ impl<E: Engine> Sender<E> {
         }
     }
 
-    /// Sends a watermark if it is new, no sync is under way, and all keys taken from the journals
-    /// are sent. Sends `SyncEnd` before the first watermark after a sync.
+    /// Sends a watermark if it differs from the last one or is the first of the connection, no sync
+    /// is under way, and all keys taken from the journals are sent. Sends `SyncEnd` before the first watermark after a sync.
     fn send_watermark(&mut self, out: &mut Vec<u8>) {
         let is_under_way = self.walk.is_some() || self.delta_sync.is_some() || self.large.is_some();
         if is_under_way || !self.keys.is_done() {

@@ -37,23 +37,24 @@ pub enum Frame<'b> {
         /// The purpose of the connection.
         purpose: Purpose,
     },
-    /// The leader proves that it has the secret, and requires the same of the peer.
+    /// The node that has accepted the connection proves that it has the secret, and requires the
+    /// same of the peer.
     Challenge {
         /// A random number. The proofs of both sides cover it.
         nonce: Nonce,
-        /// The leader's proof.
+        /// The proof of the accepting node.
         proof: [u8; 32],
     },
     /// The peer proves that it has the secret.
     Proof([u8; 32]),
-    /// The leader refuses the peer, with the reason.
+    /// The node that has accepted the connection refuses the peer, with the reason.
     Refused(&'b str),
-    /// The leader accepts the peer: the handshake is complete.
+    /// The peer is admitted: the handshake is complete.
     Accepted {
-        /// The incarnation of the leader's process.
+        /// The incarnation of the accepting process.
         boot: u64,
-        /// The epoch of the leader of a group; 0 if the process does not lead or is not ready to
-        /// lead.
+        /// The epoch of the accepting process as the leader of its group; 0 if it does not lead or
+        /// is not ready to lead.
         epoch: u32,
     },
     /// A full sync starts. A follower removes all its items; an importing leader removes none.
@@ -298,7 +299,7 @@ impl Frame<'_> {
     /// Reads the first frame of `bytes`. Returns it with its encoded length; `None` if it is incomplete.
     ///
     /// # Errors
-    /// [`FrameError`] for a corrupt frame, or one longer than `len_max`. The rest of the stream is unreadable.
+    /// [`FrameError`] for a corrupt, malformed or empty frame, or one longer than `len_max`. The rest of the stream is unreadable.
     pub fn read(bytes: &[u8], len_max: usize) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
         let Some((kind, fields, len)) = open(bytes, len_max)? else { return Ok(None) };
         let frame = frame(kind, fields).ok_or(FrameError::Malformed(kind))?;

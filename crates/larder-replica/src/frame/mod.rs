@@ -1,4 +1,4 @@
-//! The frames of the stream from a leader to a follower, and back.
+//! The frames between two nodes: the handshake, the replication stream, and forwarded requests.
 //!
 //! ```text
 //! ┌─────────┬─────────┬──────┬─────────┐
@@ -6,9 +6,9 @@
 //! │ 4 bytes │ 4 bytes │ 1    │         │   numbers are little-endian
 //! └─────────┴─────────┴──────┴─────────┘
 //! ```
-//! The handshake: the peer that has connected sends `Hello`. If there is a secret, the leader sends a `Challenge`, and
-//! the peer a `Proof`. Then the leader sends `Accepted`. At any point the leader may send `Refused` instead. The
-//! next frames depend on the purpose in the `Hello`:
+//! The handshake: the peer that has connected sends `Hello`. If there is a secret, the node that has accepted the
+//! connection (called the leader below) sends a `Challenge`, and the peer a `Proof`. Then the leader sends `Accepted`. At
+//! any point the leader may send `Refused` instead. The next frames depend on the purpose in the `Hello`:
 //!
 //! | purpose | leader sends | peer sends |
 //! |---|---|---|
