@@ -18,7 +18,7 @@ pub(crate) enum PeerError {
     /// This node refuses the peer, or cannot continue.
     #[error(transparent)]
     Local(#[from] LocalError),
-    /// The connection failed.
+    /// The connection failed, or this node could not set it up (for example, spawn its threads).
     #[error(transparent)]
     Connection(io::Error),
     /// The peer has exceeded a time limit.
@@ -32,10 +32,11 @@ pub(crate) enum Violation {
     /// A corrupt or malformed frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// An invalid handshake or failed authentication.
+    /// A failed handshake: an unexpected frame, another version, group or cluster, or failed
+    /// authentication.
     #[error("{0}")]
     Handshake(HandshakeError),
-    /// An invalid stream of changes.
+    /// An invalid stream of changes, or one that this node cannot continue: see [`StreamError`].
     #[error("{0}")]
     Stream(StreamError),
     /// A frame that the state of the connection does not allow.
@@ -78,7 +79,7 @@ pub(crate) enum LocalError {
     /// The node does not lead its group.
     #[error("this node does not lead its group")]
     NotLeader,
-    /// The node has lost the leadership of its group.
+    /// The node has lost the leadership of its group, or shuts down during an import.
     #[error("this node does not lead its group any more")]
     LeadershipLost,
     /// As many followers as allowed are connected.
@@ -93,7 +94,7 @@ pub(crate) enum LocalError {
     /// A flush with a delay may be pending.
     #[error("a delayed flush is pending")]
     FlushPending,
-    /// The slots were released before, or belong to another group.
+    /// An earlier release of slots has not ended, or this group does not own all of the slots.
     #[error("the slots are released already, or belong to another group")]
     SlotsReleased,
     /// This node has no handle to the cache for forwarded requests.

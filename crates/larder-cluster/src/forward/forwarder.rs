@@ -1,8 +1,8 @@
 //! The connection to the leader of one group.
 //!
 //! Sessions append requests to the output of the connection, and are woken when their replies have arrived. One thread
-//! connects, one writes and one reads. Without a connection, sessions wait for one, or until this node leads, for at
-//! most a second.
+//! connects, one writes and one reads. Without a connection, sessions wait for one, or until this node leads or the
+//! group owns no keys any more, for at most a second.
 
 use super::link::{Link, LocalMember, connect};
 use super::owner::OwnerGroup;

@@ -78,7 +78,8 @@ impl RouteState {
         self.wake();
     }
 
-    /// Adds a part of the reply to the first batch without an outcome, and its outcome.
+    /// Adds a part of the reply to the first batch without an outcome, and sets the outcome of that
+    /// batch; `None`: more of the reply follows.
     pub(super) fn answer(&mut self, bytes: &[u8], outcome: Option<ForwardOutcome>) {
         let is_open = |batch: &ForwardedBatch| batch.outcome.is_none();
         let Some(at) = self.batches.iter().position(is_open) else { return };

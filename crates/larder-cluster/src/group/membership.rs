@@ -78,7 +78,7 @@ pub struct Group {
     /// The time until which this replica may answer lookups, unless a heartbeat extends it; 0 if it
     /// may not.
     reads_until: AtomicU64,
-    /// The epoch in which the leadership started that this node is ready for; 0 if it does not lead.
+    /// The epoch in which the leadership started that this node is ready for; 0 if there is none.
     ready_epoch: AtomicU32,
     /// The start of this node's last leadership, for delta syncs of other members. `None` before the
     /// first leadership, and if other members need full syncs.
@@ -169,7 +169,7 @@ impl Group {
                 member.may_be_in_sync(incarnation, now) || joining.contains_key(&incarnation)
             });
         } else if ready != 0 {
-            // Another node has replaced this leader.
+            // The leadership that this node was ready for has ended.
             self.ready_epoch.store(0, Ordering::Release);
             acks.abandon();
         }
@@ -309,7 +309,8 @@ impl Group {
         self.leadership() == Some(leadership) && self.is_serving()
     }
 
-    /// The names of the nodes in sync, without those whose process has no lease.
+    /// The names of the nodes in sync. Excludes other nodes whose process has no lease, and this node
+    /// if the record lists an earlier process of it.
     pub fn in_sync(&self) -> Vec<String> {
         self.see(|member| {
             let (view, me) = (member.view(), member.me());

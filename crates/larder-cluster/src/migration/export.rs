@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// How long slots stay released if the other group does not complete the import.
+/// The maximum time from the release of the slots to the end of the connection. After it, the export
+/// fails, and this node revokes the release unless the other group has completed the import.
 const RELEASED_MAX: Duration = Duration::from_secs(5);
 /// A peer that sends nothing for this long is unreachable.
 const SILENCE_MAX: Duration = Duration::from_secs(3);

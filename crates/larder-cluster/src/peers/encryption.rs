@@ -112,8 +112,8 @@ impl Encryption {
         Ok(len)
     }
 
-    /// Sends the TLS alert with the reason why the connection ends, unless another thread is
-    /// sending.
+    /// Sends the TLS alert with the reason why the connection ends, unless another thread is sending
+    /// or an earlier send has failed.
     fn send_alert(&self, socket: &TcpStream) {
         let mut sending = match self.sending.try_lock() {
             Ok(sending) => sending,

@@ -25,7 +25,7 @@ impl PeerStream {
     /// Wraps an accepted connection. With TLS, carries out the TLS handshake, which requires a valid certificate.
     ///
     /// # Errors
-    /// The handshake fails, or takes too long.
+    /// The TLS handshake fails or takes too long, or the node shuts down.
     pub(crate) fn accept(
         socket: TcpStream,
         tls: Option<&NodeTls>,
@@ -39,7 +39,7 @@ impl PeerStream {
     /// name.
     ///
     /// # Errors
-    /// The handshake fails, or takes too long.
+    /// The TLS handshake fails or takes too long, or the node shuts down.
     pub(crate) fn connect(
         socket: TcpStream,
         tls: Option<(&NodeTls, ServerName<'static>)>,

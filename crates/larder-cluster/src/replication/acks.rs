@@ -132,7 +132,7 @@ impl JoinProgress {
         self.watermark = watermark.or(self.watermark.take());
         self.synced_until = synced_until.unwrap_or(self.synced_until);
         // Answers stop waiting for a follower that was too slow, and when an earlier connection of
-        // it ends late.
+        // the same follower ends late.
         let starts = self.ends.is_none() || !acks.requires(process.incarnation);
         if starts && !is_caught_up(self.synced_until, boot_millis()) {
             (self.ends, self.has_joined) = (None, false);

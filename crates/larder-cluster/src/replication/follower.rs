@@ -144,9 +144,9 @@ impl Follower {
         }
     }
 
-    /// Follows until the connection ends. Logs the reason, unless the node shuts down, another node
-    /// leads, or the last attempt failed for the same reason. Returns whether there was a
-    /// connection.
+    /// Follows until the connection ends. Logs the reason, unless the node shuts down, the group has
+    /// another leader or none, or this attempt could not connect for the same reason as the last
+    /// one. Returns whether there was a connection.
     fn follow_noting_errors(
         &self,
         applier: &mut Applier<erased::Handle>,

@@ -42,7 +42,8 @@ pub(crate) struct Leader {
 }
 
 impl Leader {
-    /// Serves a follower until its connection ends. `position` is the position at which it could resume.
+    /// Serves a follower until its connection ends. `position` is the position from which it could
+    /// resume or start a delta sync; `None` if it needs a full sync.
     ///
     /// # Errors
     /// The follower is refused.

@@ -262,8 +262,8 @@ pub struct LinkStats {
     pub connections: u64,
     /// The number of bytes received from leaders so far.
     pub received_bytes: u64,
-    /// The reason why there is no connection; empty while there is one, and when this node has
-    /// started to lead.
+    /// The reason why there is no connection; empty while there is one, before the first failure, and
+    /// when this node has started to lead.
     pub error: String,
 }
 
