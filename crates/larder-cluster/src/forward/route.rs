@@ -179,7 +179,8 @@ impl Route for RemoteRoute {
 }
 
 impl RemoteRoute {
-    /// Sends requests without a pending batch before them, or waits for a leader.
+    /// Sends requests that follow no unanswered ones. Without a connection, the session waits for a
+    /// leader; if it has waited for longer than [`WAIT_MAX`], the requests end with `NoLeader`.
     fn pass_first(&mut self, bytes: &[u8], more: bool) {
         let Some((link, route)) = self.link() else {
             let mut state = lock(&self.state);

@@ -64,7 +64,7 @@ pub(crate) fn is_silence(error: &io::Error) -> bool {
 /// incomplete.
 ///
 /// # Errors
-/// The peer does not speak the replication format.
+/// The peer speaks TLS, or the frame is corrupt, malformed or too long.
 pub(crate) fn handshake_frame(input: &[u8]) -> Result<Option<(Frame<'_>, usize)>, PeerError> {
     if TLS_RECORDS.iter().any(|head| input.starts_with(head)) {
         // Without this check, the error would be an invalid frame length.

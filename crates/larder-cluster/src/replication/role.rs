@@ -50,7 +50,7 @@ impl Node {
     }
 }
 
-/// The values of a follower. `offset` is the end of the journals.
+/// The values of a follower. `offset` is the sum of the ends of this node's journals, in bytes.
 fn follower_info(follower: &FollowerStatus, group: Option<&Group>, offset: u64) -> Follower {
     let stats = follower.stats();
     let (host, port) =

@@ -113,7 +113,8 @@ struct World {
     revision: Revision,
     /// The time at which each leader was replaced.
     deposed: BTreeMap<Process, u64>,
-    /// The end of each member's election promise.
+    /// A time before which each member must not stand for election: the end of its last promise by
+    /// the fastest clock.
     promised: BTreeMap<Process, u64>,
     leases: BTreeMap<String, (u64, u64)>,
     is_coordinator_down: bool,

@@ -57,7 +57,8 @@ impl World {
         }
     }
 
-    /// Removes the items of slots of other groups, if the node leads and has no import.
+    /// Removes the items of slots of other groups, if the node leads, and no import to its group is
+    /// under way or planned next.
     pub(super) fn remove_foreign_items(&mut self, n: usize) {
         let Some(leadership) = self.nodes[n].leads_since else { return };
         // A swap without an answer may have completed a planned import already.

@@ -136,7 +136,7 @@ impl World {
     pub(super) fn step(&mut self) {
         self.time += self.random.below(8);
         let mut n = index(&self.random, self.nodes.len());
-        // Leaders have most of the work.
+        // In half of the steps a leader acts, because most kinds of steps are those of leaders.
         if one_in(&self.random, 2) {
             let leader = &self.coordinator.groups[n / NODES].record.leader;
             n = self.nodes.iter().position(|node| node.process == *leader).unwrap();

@@ -17,7 +17,7 @@ use std::task::Waker;
 pub(crate) enum Role {
     Writer,
     Sender,
-    /// The hook does nothing between its steps.
+    /// The hook does nothing between the steps of an applier.
     Applier,
 }
 
