@@ -113,8 +113,8 @@ struct World {
     revision: Revision,
     /// The time at which each leader was replaced.
     deposed: BTreeMap<Process, u64>,
-    /// A time before which each member must not stand for election: the end of its last promise by
-    /// the fastest clock.
+    /// A time before which each member must not stand for election: slightly before the end of its
+    /// last promise, even if its clock is the fastest.
     promised: BTreeMap<Process, u64>,
     leases: BTreeMap<String, (u64, u64)>,
     is_coordinator_down: bool,

@@ -214,7 +214,7 @@ impl<C: Cache> World<C> {
     /// Repairs all faults, stops all writes, and waits until the followers have everything.
     fn converge(&self) {
         self.depth.set(2);
-        // Delayed flushes are due after this time, so each leader applies its own in the next batch.
+        // Delayed flushes, which have a delay of one second, are due after this time.
         self.time.set(self.time.get() + 2000);
         for follower in self.followers.borrow_mut().iter_mut() {
             follower.is_paused = false;
