@@ -286,6 +286,8 @@ impl Importer {
                 return Ok(epoch);
             }
             if !self.group.with(|member, _| member.raise_epoch(other + 1)) {
+                // A leader that was lost meanwhile raises no epoch either.
+                self.group.leading_epoch().ok_or(LocalError::LeadershipLost)?;
                 return Err(ImportError::EpochsExhausted);
             }
             if started.elapsed() > RAISE_MAX {
