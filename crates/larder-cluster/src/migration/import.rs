@@ -286,7 +286,7 @@ impl Importer {
                 return Ok(epoch);
             }
             if !self.group.with(|member, _| member.raise_epoch(other + 1)) {
-                // A leader that was lost meanwhile raises no epoch either.
+                // The epoch is not raised either if the leadership was lost in between.
                 self.group.leading_epoch().ok_or(LocalError::LeadershipLost)?;
                 return Err(ImportError::EpochsExhausted);
             }
