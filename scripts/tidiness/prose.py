@@ -56,7 +56,7 @@ def main():
                 print(f"budgets.toml allows {of} {budget} of {name}: lower it to {occurrences}, or delete it")
             elif occurrences > max(allowed, budget or 0):
                 print(f"{of}: {occurrences} of {name} in {lines[of]:.0f} lines; {max(allowed, budget or 0):.0f} allowed"
-                      f" (scripts/tidiness/prose.py -v {of})")
+                      f" (python3 scripts/tidiness/prose.py -v {of})")
                 failed = True
     return failed
 
