@@ -51,7 +51,7 @@ typedef enum {
   LARDER_STATUS_TIMEOUT = 22,
   // The connection failed, or the server closed it.
   LARDER_STATUS_CONNECTION = 23,
-  // The server's reply does not match the request.
+  // The server's reply, or an earlier reply on the same connection, does not match its request.
   LARDER_STATUS_UNEXPECTED = 24,
   // The server refused the request. A retry cannot succeed.
   LARDER_STATUS_REFUSED = 25,

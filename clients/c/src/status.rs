@@ -33,7 +33,7 @@ pub enum Status {
     Timeout = 22,
     /// The connection failed, or the server closed it.
     Connection = 23,
-    /// The server's reply does not match the request.
+    /// The server's reply, or an earlier reply on the same connection, does not match its request.
     Unexpected = 24,
     /// The server refused the request. A retry cannot succeed.
     Refused = 25,

@@ -263,7 +263,8 @@ mod tests {
         assert!(CommandClass::ALL.into_iter().all(|class| sum.of(class).count() == 0));
     }
 
-    /// A quantile is the bound above the request at its rank.
+    /// A quantile is the upper bound of the bucket with the request of that rank, or the highest bound
+    /// if that bucket has none.
     #[test]
     fn quantiles_are_at_most_a_fifth_too_large() {
         let latencies = Latencies::default();

@@ -204,8 +204,9 @@ impl<T> Pipeline<T> {
         self.link == LinkState::Open
     }
 
-    /// Returns whether the caller has to open a connection now: there are calls to send, and no connection is open or
-    /// opening.
+    /// Starts opening a connection if there are calls to send and no connection is open or opening.
+    /// Returns true if so: the caller opens the connection, and then calls
+    /// [`handle_opened`](Self::handle_opened) or [`handle_failed`](Self::handle_failed).
     pub fn start_opening(&mut self) -> bool {
         let begins = self.link == LinkState::Closed && !self.queue.is_empty();
         if begins {

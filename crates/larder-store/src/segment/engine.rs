@@ -360,8 +360,8 @@ fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
     }
     let (start, header) = (slot.offset(), shared.record(slot, witness).header);
     let end = start + (header.key_len() + header.inline_len()).min(AHEAD_LEN_MAX) + 16;
-    // Prefetches up to the line of the item's last byte, because the function that copies a value
-    // reads its end first.
+    // Includes the line of the last byte of an item of up to `AHEAD_LEN_MAX` bytes, because the
+    // function that copies a value reads its end first.
     let mut at = (start & !(CACHE_LINE - 1)) + ITEM_LINES * CACHE_LINE;
     while at < end {
         region.prefetch(at);

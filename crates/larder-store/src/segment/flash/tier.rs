@@ -334,10 +334,11 @@ impl Flash {
         any
     }
 
-    /// Takes a buffer; `None` if none is free. Unless the read is a read-ahead, tries to make room
-    /// first: for a short read, selects a segment with other buffers to be emptied; and calls
-    /// [`Flash::abort_reads`] for the reads that started in an earlier second, because the requests
-    /// that need their items cannot continue.
+    /// Takes a buffer; `None` if none is free. If none is free and the read is not a read-ahead,
+    /// makes room in two ways. For a short read, it may mark a segment with buffers of another
+    /// length: later reads can use that segment when all its buffers are free. It also aborts reads
+    /// that started in an earlier second ([`Flash::abort_reads`]), because the requests that need
+    /// their items cannot continue; if it aborted any, it tries once more.
     pub(crate) fn take_buffer(
         &self,
         table: &Table,

@@ -371,8 +371,8 @@ impl Handle {
             return Some(len);
         }
         if !liveness(shared, &record, writer.now).is_live() {
-            // A flush has taken effect since the first check, so the open segment can't be used
-            // either.
+            // Since the check above, a flush has taken effect or a tag of the item was dropped, so
+            // the item is reclaimed, not evicted. A flush also invalidates the open segment.
             writer.count_reclaimed(shared, &record, false);
             writer.remove(shared, &stripe, &locked_slot, &record);
             return Some(len);

@@ -112,7 +112,7 @@ impl<'u> Update<'u, '_> {
         let segment_len = shared.segment_len();
         let tail = old.inline_value();
         let chain_len = chain.value_len as usize - tail.len();
-        // Either the last segment of the chain has room, or it is full and a tail follows.
+        // If the last segment of the chain has room, the item has no tail, so added bytes go there.
         let room = chain_len.next_multiple_of(segment_len) - chain_len;
         let skipped = room.min(added);
         let value_len = chain.value_len as usize + added;

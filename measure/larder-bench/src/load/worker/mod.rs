@@ -39,7 +39,8 @@ const INTERRUPTED_TIMEOUT: Duration = Duration::from_secs(1);
 /// The event queue's timeout has a resolution of a millisecond, so the worker polls without
 /// blocking when a request is due sooner than this.
 const SPIN_TIME: Duration = Duration::from_millis(2);
-/// Maximum delay before the next requests of a client whose last requests all went to lost servers.
+/// Maximum delay before a client continues without an event: its last requests all went to lost
+/// servers, or it has just lost a connection.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// Delay before each attempt to reconnect a lost connection.
 const REOPEN_AFTER: Duration = Duration::from_millis(2);
