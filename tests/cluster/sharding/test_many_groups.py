@@ -117,7 +117,7 @@ def test_pipelines_are_answered_while_their_keys_move(etcd):
         def ask_on(node, name):
             with socket.create_connection((node.host, node.port), 20) as sock:
                 count, number = 0, 0
-                while not end.wait(0.002):
+                while not end.is_set():
                     keys = [f"{name}{(number + n) % 997}" for n in range(16)]
                     number += 16
                     sock.sendall("".join(f"set {key} 0 0 1\r\nv\r\n" for key in keys).encode())

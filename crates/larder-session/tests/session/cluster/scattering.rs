@@ -188,7 +188,7 @@ fn random_resp_commands_are_scattered(engine: TestEngine) {
     let parts = prop_oneof![1..100_usize, Just(usize::MAX)];
     let all = (commands, any_delivery(), outcomes, (1..5_u16, any::<bool>(), parts));
     let client = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
-    check(150, all, |(commands, delivery, outcomes, (groups, leads, part_len))| {
+    check(300, all, |(commands, delivery, outcomes, (groups, leads, part_len))| {
         let stream = commands.concat();
         let direct = Delivery::at_once().run_in(new_server(engine), client(), &stream);
         let (mut server, _) = member(engine, groups.into(), false, &outcomes, part_len);

@@ -68,7 +68,7 @@ impl Test {
 
     fn keep_house(&self, mut engine: impl Engine) {
         let end =
-            Instant::now() + Duration::from_secs(number_from_env("LARDER_STRESS_SECS", 1) as u64);
+            Instant::now() + Duration::from_secs(number_from_env("LARDER_STRESS_SECS", 2) as u64);
         while !self.is_over() && Instant::now() < end {
             self.secs.fetch_add(1, Ordering::Relaxed);
             (0..100).for_each(|_| _ = engine.maintain(self.now()));

@@ -24,7 +24,7 @@ fn fresh(engine: &mut Handle, key: &[u8]) -> u64 {
 #[test]
 fn no_two_fresh_values_are_equal_while_clients_choose_higher_ones() {
     const THREADS: u64 = 2;
-    const TIME: Duration = Duration::from_secs(1);
+    const TIME: Duration = Duration::from_secs(2);
     let cache = cache(16 * MIB);
     let (lined_up, last) = (StartLine::new(2), AtomicUsize::new(20_000));
     let end = Instant::now() + TIME;

@@ -566,7 +566,7 @@ fn verified_item(id: u64, item: &Item<'_, ChainLease>) -> Option<u64> {
 
 #[test]
 fn no_value_is_torn_stale_or_lost_under_concurrent_operations() {
-    let secs = std::env::var("LARDER_STRESS_SECS").map_or(2.0, |secs| secs.parse().unwrap());
+    let secs = std::env::var("LARDER_STRESS_SECS").map_or(3.0, |secs| secs.parse().unwrap());
     for scenario in SCENARIOS {
         let test = Test::new(scenario);
         test.run(Duration::from_secs_f64(secs) / u32::try_from(SCENARIOS.len()).unwrap());
