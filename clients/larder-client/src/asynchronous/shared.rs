@@ -327,9 +327,10 @@ impl Driver {
         // The time of the last reply or idle moment, and of the last check for silence.
         let (mut answered, mut checked) = (Instant::now(), Instant::now());
         loop {
-            let (is_idle, has_requests) = (self.exchange.is_idle(), !state.lock().queue.is_empty());
-            if is_idle {
-                if has_requests {
+            let mut may_take = true;
+            if self.exchange.is_idle() {
+                may_take = !state.lock().queue.is_empty();
+                if may_take {
                     self.check_idle()?;
                 }
                 answered = Instant::now();
@@ -338,7 +339,7 @@ impl Driver {
             let is_open = {
                 let mut open = state.lock();
                 // A request that was queued after the check waits for the next one: `changed` has its notification.
-                if has_requests || !is_idle {
+                if may_take {
                     self.exchange.take(&mut open.queue, |ticket| !ticket.is_closed());
                 }
                 open.is_open
