@@ -20,7 +20,7 @@ fn a_run_goes_on_when_its_server_is_back() {
     assert!(outcome.faults.is_empty() && outcome.ended_early.is_none(), "{outcome:?}");
     assert_eq!(outcome.lost_connections, 0, "connections were reconnected");
     let interruption = outcome.interruption.unwrap();
-    // A connection that was reconnected before the old server closed its port is lost again.
+    // There are six connections. A further loss, seen once on a busy machine, is that of one that was opened again.
     assert!((6..=12).contains(&interruption.lost_connections), "{interruption:?}");
     assert_eq!(outcome.total().never_answered, interruption.lost_requests, "{interruption:?}");
     let (answered, hit) = (interruption.answered_secs.unwrap(), interruption.hit_secs.unwrap());
