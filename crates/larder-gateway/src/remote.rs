@@ -36,7 +36,7 @@ fn exptime(expiry: Expiry, now: Now) -> Exptime {
     match expiry.left(now) {
         None => Exptime::NEVER,
         Some(0) => Exptime::PAST,
-        Some(secs) => Exptime::after(secs, now.secs.0.into()),
+        Some(secs) => Exptime::after(secs, now.unix_of(now.secs).into()),
     }
 }
 
@@ -284,7 +284,7 @@ mod tests {
     use larder_store::Seconds;
 
     const NO_ROOM: &str = "SERVER_ERROR out of memory writing get response\r\n";
-    const NOW: Now = Now { secs: Seconds(1_700_000_000), millis: 500 };
+    const NOW: Now = Now { secs: Seconds(1_700_000_000), millis: 500, ahead: 0 };
 
     fn encode<O: RemoteOperation>(op: &O, key: &[u8], value_len: Option<usize>) -> String {
         let mut out = Vec::new();

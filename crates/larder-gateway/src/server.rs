@@ -4,7 +4,6 @@
 use crate::grpc;
 use crate::http;
 use crate::items::Items;
-use crate::metrics::Metrics;
 use crate::server_view::ServerView;
 use crate::web::app::{App, Shared};
 use crate::web::connections::{Activity, Connections, LongLivedResponse, OpenConnection};
@@ -164,13 +163,11 @@ impl WebServer {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         view.web_counts().note_use();
         let (stop, stopped) = watch::channel(false);
-        let metrics = Metrics::new(Arc::clone(&view));
         let WebConfig { hosts, origins, connections_max } = config;
         let connections = Connections::new(connections_max);
         let app = App(Arc::new(Shared {
             items,
             view,
-            metrics,
             connections,
             hosts,
             origins,

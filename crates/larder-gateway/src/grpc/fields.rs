@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_time_to_live_is_above_zero_and_rounded_up_to_milliseconds() {
-        let now = Now { secs: Seconds(1000), millis: 500 };
+        let now = Now { secs: Seconds(1000), millis: 500, ahead: 0 };
         let end = |seconds, nanos| {
             let expiry = expiry(Some(Duration { seconds, nanos }), now);
             expiry.ok().and_then(Expiry::in_millis)

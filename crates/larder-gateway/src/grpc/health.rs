@@ -67,7 +67,7 @@ impl Health for HealthService {
                     tokio::select! {
                         () = sleep(WATCH_TIME) => (),
                         // `changed` fails if the server panicked and dropped the sender.
-                        _ = stopping.changed() => (),
+                        changed = stopping.changed() => changed.ok()?,
                     }
                 }
             }

@@ -22,7 +22,7 @@ mod watch;
 pub(crate) use memory::refused;
 pub(crate) use router::{router, services};
 
-/// Types generated from the service description.
+/// Types that `scripts/grpc-code` generates from the service description.
 mod pb {
     #![allow(
         clippy::allow_attributes_without_reason,
@@ -33,8 +33,8 @@ mod pb {
         unused_qualifications,
         reason = "the code is generated"
     )]
-    tonic::include_proto!("larder.v1");
+    include!("generated/larder.v1.rs");
 
     /// The encoded service description, for reflection.
-    pub(super) const DESCRIPTION: &[u8] = tonic::include_file_descriptor_set!("larder.v1");
+    pub(super) const DESCRIPTION: &[u8] = include_bytes!("generated/larder.v1.bin");
 }

@@ -24,7 +24,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
-use utoipa::ToSchema;
 
 /// The maximum number of operations of a batch.
 const OPERATIONS_MAX: usize = 1000;
@@ -48,17 +47,16 @@ const AT_ONCE: usize = 32;
 const UNREACHABLE_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// A batch of operations.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Batch {
     /// Up to 1000 operations, executed in this order.
-    #[schema(max_items = 1000)]
     #[serde(deserialize_with = "operations")]
     operations: Vec<Operation>,
 }
 
 /// An operation.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase", try_from = "OperationFields")]
 enum Operation {
     /// Looks an item up.
@@ -73,7 +71,6 @@ enum Operation {
         #[serde(flatten)]
         value: ValueField,
         /// Seconds until the item expires; without it, the item does not expire.
-        #[schema(minimum = 0.001)]
         ttl: Option<f64>,
         /// Client flags.
         #[serde(default)]
@@ -90,7 +87,7 @@ enum Operation {
 }
 
 /// A key, as text or in base64.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
 enum KeyField {
     /// As text, 1 to 1024 bytes of UTF-8.
     #[serde(rename = "key")]
@@ -101,7 +98,7 @@ enum KeyField {
 }
 
 /// A value, as text or in base64.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
 enum ValueField {
     /// As text.
     #[serde(rename = "value")]
@@ -112,14 +109,14 @@ enum ValueField {
 }
 
 /// The answer to a batch.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 pub(super) struct BatchAnswer {
     /// One result for each operation, in the same order.
     results: Vec<OperationResult>,
 }
 
 /// The result of an operation.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 struct OperationResult {
     /// The status of the operation as a single request: 200, 201, 204, 404 and so on.
     status: u16,
@@ -144,13 +141,6 @@ struct OperationResult {
 }
 
 /// Executes up to 1000 operations in order. Each succeeds or fails independently.
-#[utoipa::path(post, path = "/v1/batch", tag = "items", request_body = Batch, responses(
-    (status = 200, description = "one result for each operation", body = BatchAnswer),
-    (status = 400, description = "the body is not a valid batch", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "the server has no memory for the request at the moment", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 411, description = "a body of more than 64 KiB needs a Content-Length", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 413, description = "the batch is too long, or has more than 1000 operations", body = ProblemBody, content_type = "application/problem+json"),
-))]
 pub(super) async fn batch(
     State(app): State<App>,
     headers: HeaderMap,

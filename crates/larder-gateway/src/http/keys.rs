@@ -1,11 +1,10 @@
 //! `/v1/keys/{key}`: requests about one item.
-#![expect(unused_qualifications, reason = "utoipa's macro generates them")]
 
 use super::body::{Pieces, ReceivedValue, read_value};
 use super::conditions::{Precondition, etag, of_change};
 use super::content_types::{flags_of, type_of};
 use super::parameters::{self, Key, LARDER_FLAGS, QueryFields, TouchQuery, expiry, tags};
-use super::problem::{Problem, ProblemBody};
+use super::problem::Problem;
 use super::range::{cut, part};
 use crate::items::{Items, LookupOutcome, StoredItem, is_binary};
 use crate::web::app::App;
@@ -29,30 +28,8 @@ use larder_operations::{
 use larder_store::Expiry;
 use serde::{Deserialize, Serialize};
 use tokio::task::yield_now;
-use utoipa::{IntoParams, ToSchema};
-
-const TAG: &str = "items";
 
 /// Looks an item up.
-#[utoipa::path(get, path = "/v1/keys/{key}", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"),
-    ("If-None-Match" = Option<String>, Header, description = "entity tags that the client has"),
-    ("Range" = Option<String>, Header, description = "one range of bytes"),
-), responses(
-    (status = 200, description = "the value", content_type = "application/octet-stream", body = [u8], headers(
-        ("ETag" = String, description = "changes with each change of the item"),
-        ("Cache-Control" = String, description = "max-age is the time until the item expires"),
-        ("Larder-Flags" = u32, description = "the item's client flags"),
-    )),
-    (status = 206, description = "the range of the value", content_type = "application/octet-stream", body = [u8]),
-    (status = 304, description = "the client has this value"),
-    (status = 400, description = "the key is too long, or empty", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 412, description = "If-Match names another value", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 416, description = "the range has no byte of the value", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "too many large values are being sent at the moment", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 507, description = "no memory to read the item from flash", body = ProblemBody, content_type = "application/problem+json"),
-))]
 pub(super) async fn get(
     State(app): State<App>,
     Key(key): Key,
@@ -136,25 +113,6 @@ fn show(found: StoredItem, headers: &HeaderMap, is_private: bool) -> Result<Resp
 }
 
 /// Stores an item.
-#[utoipa::path(put, path = "/v1/keys/{key}", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"),
-    parameters::StoreQuery,
-    ("If-Match" = Option<String>, Header, description = "* only replaces an existing item; an entity tag only replaces this value"),
-    ("If-None-Match" = Option<String>, Header, description = "* only adds a missing item"),
-    ("Content-Type" = Option<String>, Header, description = "a common type is kept, as client flags"),
-    ("Larder-Flags" = Option<u32>, Header, description = "client flags, instead of the content type"),
-), request_body(content = [u8], content_type = "application/octet-stream"), responses(
-    (status = 201, description = "the item is stored; there was none before"),
-    (status = 204, description = "the item is stored; it replaced another one"),
-    (status = 400, description = "a header or the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 408, description = "receiving the body took too long", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 411, description = "a body of more than 64 KiB needs a Content-Length", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 412, description = "a condition does not hold", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 413, description = "the item is too large", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 501, description = "the engine has no tags", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "too many values are being received at the moment", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
-))]
 pub(super) async fn put(
     State(app): State<App>,
     key: Key,
@@ -242,16 +200,6 @@ pub(super) async fn store(
 }
 
 /// Removes an item.
-#[utoipa::path(delete, path = "/v1/keys/{key}", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"),
-    ("If-Match" = Option<String>, Header, description = "an entity tag: only removes this value"),
-), responses(
-    (status = 204, description = "the item is removed"),
-    (status = 400, description = "a header is wrong", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 412, description = "the item has another value", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 507, description = "no memory to read the item from flash", body = ProblemBody, content_type = "application/problem+json"),
-))]
 pub(super) async fn delete(
     State(app): State<App>,
     Key(key): Key,
@@ -280,18 +228,15 @@ pub(super) async fn remove(
 }
 
 /// The query of an increment or decrement.
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub(super) struct CountQuery {
     /// The amount to add or subtract.
     #[serde(default = "one")]
-    #[param(default = 1)]
     by: u64,
     /// The value of a created item; without it, a missing item is not created.
     initial: Option<u64>,
     /// Seconds until a created item expires; without it, the item does not expire.
-    #[param(minimum = 0.001)]
     ttl: Option<f64>,
 }
 
@@ -300,23 +245,13 @@ fn one() -> u64 {
 }
 
 /// The number after the change.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 pub(super) struct Number {
     /// The number.
     value: u64,
 }
 
 /// Adds to a number. The sum wraps at 2^64.
-#[utoipa::path(post, path = "/v1/keys/{key}/incr", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"), CountQuery,
-), responses(
-    (status = 200, description = "the number after the change", body = Number),
-    (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 409, description = "the value is not a number", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 412, description = "the item has another value", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
-))]
 pub(super) async fn incr(
     State(app): State<App>,
     key: Key,
@@ -327,16 +262,6 @@ pub(super) async fn incr(
 }
 
 /// Subtracts from a number. The result is at least 0.
-#[utoipa::path(post, path = "/v1/keys/{key}/decr", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"), CountQuery,
-), responses(
-    (status = 200, description = "the number after the change", body = Number),
-    (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 409, description = "the value is not a number", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 412, description = "the item has another value", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
-))]
 pub(super) async fn decr(
     State(app): State<App>,
     key: Key,
@@ -378,19 +303,6 @@ async fn count(
 }
 
 /// Appends to the value of an item.
-#[utoipa::path(post, path = "/v1/keys/{key}/append", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"),
-), request_body(content = [u8], content_type = "application/octet-stream"), responses(
-    (status = 204, description = "the value was extended"),
-    (status = 400, description = "a header is wrong", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 408, description = "receiving the body took too long", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 411, description = "a body of more than 64 KiB needs a Content-Length", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 412, description = "the item has another value", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 413, description = "the item would be too large", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "too many values are being received at the moment", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
-))]
 pub(super) async fn append(
     State(app): State<App>,
     key: Key,
@@ -401,19 +313,6 @@ pub(super) async fn append(
 }
 
 /// Prepends to the value of an item.
-#[utoipa::path(post, path = "/v1/keys/{key}/prepend", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"),
-), request_body(content = [u8], content_type = "application/octet-stream"), responses(
-    (status = 204, description = "the value was extended"),
-    (status = 400, description = "a header is wrong", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 408, description = "receiving the body took too long", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 411, description = "a body of more than 64 KiB needs a Content-Length", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 412, description = "the item has another value", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 413, description = "the item would be too large", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "too many values are being received at the moment", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
-))]
 pub(super) async fn prepend(
     State(app): State<App>,
     key: Key,
@@ -452,14 +351,6 @@ async fn concatenate(
 }
 
 /// Sets the expiry of an item.
-#[utoipa::path(post, path = "/v1/keys/{key}/touch", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"), TouchQuery,
-), responses(
-    (status = 204, description = "the item has the new expiry"),
-    (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
-))]
 pub(super) async fn touch(
     State(app): State<App>,
     Key(key): Key,

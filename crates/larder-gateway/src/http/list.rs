@@ -1,9 +1,8 @@
 //! `/v1/keys`: paged lists of the keys of this server's items.
-#![expect(unused_qualifications, reason = "utoipa's macro generates them")]
 
 use super::answer::json;
 use super::parameters::QueryFields;
-use super::problem::{Problem, ProblemBody};
+use super::problem::Problem;
 use crate::items::ListedItem;
 use crate::web::app::App;
 use crate::web::memory::Reservation;
@@ -14,7 +13,6 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
 use larder_store::KEY_LEN_MAX;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
 
 /// The maximum number of items that a client can request per page.
 const ITEMS_MAX: usize = 1000;
@@ -23,16 +21,14 @@ const ITEMS_MAX: usize = 1000;
 const ITEM_LEN_MAX: usize = 2 * (KEY_LEN_MAX + 128);
 
 /// The query of a page.
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub(super) struct ListQuery {
     /// The cursor in the previous page; without it, the first page.
     #[serde(default)]
     cursor: u64,
     /// The approximate number of items per page.
     #[serde(default = "default_limit")]
-    #[param(default = 100, minimum = 1, maximum = 1000)]
     limit: usize,
 }
 
@@ -41,7 +37,7 @@ fn default_limit() -> usize {
 }
 
 /// A page of keys.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 pub(super) struct Keys {
     /// Items, in no particular order.
     keys: Vec<Item>,
@@ -51,7 +47,7 @@ pub(super) struct Keys {
 }
 
 /// An item.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 struct Item {
     /// The key, if it is UTF-8 text without control characters.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,13 +64,6 @@ struct Item {
 
 /// Lists a page of keys. The pages together list every item that exists during the whole listing, unless a store moves
 /// it in the index between two pages.
-#[utoipa::path(get, path = "/v1/keys", tag = "items", params(ListQuery), responses(
-    (status = 200, description = "a page of keys, and the cursor of the next page", body = Keys),
-    (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 403, description = "the server does not allow listing keys (-X)", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "the server has no memory for the request at the moment", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 501, description = "the engine cannot list keys page by page", body = ProblemBody, content_type = "application/problem+json"),
-))]
 pub(super) async fn list(
     State(app): State<App>,
     QueryFields(ListQuery { cursor, limit }): QueryFields<ListQuery>,

@@ -11,7 +11,6 @@ use larder_store::{Expiry, Now, Refusal, TAGS_MAX};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use utoipa::IntoParams;
 
 /// The path prefix of keys.
 const KEYS: &str = "/v1/keys/";
@@ -64,28 +63,23 @@ impl<T: DeserializeOwned> FromRequestParts<App> for QueryFields<T> {
 }
 
 /// The query of a touch.
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub(super) struct TouchQuery {
     /// Seconds until the item expires; without it, the item does not expire. Times below a minute are exact to the
     /// millisecond; longer ones are rounded down to a whole second.
-    #[param(minimum = 0.001, example = 60)]
     pub(super) ttl: Option<f64>,
 }
 
 /// The query of a store.
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub(super) struct StoreQuery {
     /// Seconds until the item expires; without it, the item does not expire. Times below a minute are exact to the
     /// millisecond; longer ones are rounded down to a whole second.
-    #[param(minimum = 0.001, example = 60)]
     pub(super) ttl: Option<f64>,
     /// Tags of the item: one to seven names of 1 to 250 bytes, separated by commas. Dropping any of them removes
     /// the item.
-    #[param(example = "news,user42")]
     pub(super) tags: Option<String>,
 }
 

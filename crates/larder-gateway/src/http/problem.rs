@@ -21,8 +21,7 @@ pub(super) struct Problem {
 }
 
 /// The body of an answer that reports a problem.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Problem)]
+#[derive(Debug, Serialize)]
 pub(super) struct ProblemBody {
     /// The kind of the problem: always `about:blank`, because the status identifies it.
     r#type: &'static str,

@@ -1,49 +1,20 @@
-//! The routes with their handlers, and the OpenAPI description generated from them.
+//! The routes with their handlers. `openapi.json` describes them.
 
 use super::problem::Problem;
 use super::{batch, guard, keys, list, service};
 use crate::web::app::App;
 use axum::Router;
-use axum::body::Body;
 use axum::middleware::from_fn_with_state;
-use axum::response::IntoResponse;
-use axum::routing::get;
-use bytes::Bytes;
+use axum::routing::{delete, get, post};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
 use tower_http::cors::{AllowOrigin, Any, CorsLayer};
-use utoipa::OpenApi;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
-#[derive(OpenApi)]
-#[openapi(info(
-    title = "Larder",
-    description = "Items and statistics of a cache server.",
-    license(name = "MIT OR Apache-2.0"),
-))]
-struct Api;
+/// The OpenAPI description of all routes.
+const OPENAPI: &str = include_str!("openapi.json");
 
 /// Returns all routes behind the access checks, with CORS if origins are configured.
 pub(crate) fn router(app: App) -> Router {
-    let routes = OpenApiRouter::with_openapi(Api::openapi())
-        .routes(routes!(keys::get, keys::put, keys::delete))
-        .routes(routes!(keys::incr))
-        .routes(routes!(keys::decr))
-        .routes(routes!(keys::append))
-        .routes(routes!(keys::prepend))
-        .routes(routes!(keys::touch))
-        .routes(routes!(list::list))
-        .routes(routes!(batch::batch))
-        .routes(routes!(service::statistics))
-        .routes(routes!(service::flush))
-        .routes(routes!(service::drop_tag))
-        .routes(routes!(service::metrics))
-        .routes(routes!(service::health))
-        .routes(routes!(service::readiness));
-    let (router, api) = routes.split_for_parts();
-    // Serializing the description cannot fail.
-    let api = Bytes::from(api.to_json().unwrap_or_default());
     let origins = app.origins.iter().filter_map(|origin| HeaderValue::try_from(origin).ok());
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::list(origins))
@@ -51,12 +22,22 @@ pub(crate) fn router(app: App) -> Router {
         .allow_headers(Any)
         .expose_headers(Any);
     let has_origins = !app.origins.is_empty();
-    let json = HeaderValue::from_static("application/json");
-    let router = router
-        .route(
-            "/openapi.json",
-            get(async move || ([(CONTENT_TYPE, json)], Body::from(api.clone())).into_response()),
-        )
+    let router = Router::new()
+        .route("/v1/keys/{key}", get(keys::get).put(keys::put).delete(keys::delete))
+        .route("/v1/keys/{key}/incr", post(keys::incr))
+        .route("/v1/keys/{key}/decr", post(keys::decr))
+        .route("/v1/keys/{key}/append", post(keys::append))
+        .route("/v1/keys/{key}/prepend", post(keys::prepend))
+        .route("/v1/keys/{key}/touch", post(keys::touch))
+        .route("/v1/keys", get(list::list))
+        .route("/v1/batch", post(batch::batch))
+        .route("/v1/stats/{topic}", get(service::statistics))
+        .route("/v1/flush", post(service::flush))
+        .route("/v1/tags/{tag}", delete(service::drop_tag))
+        .route("/metrics", get(service::metrics))
+        .route("/healthz", get(service::health))
+        .route("/readyz", get(service::readiness))
+        .route("/openapi.json", get(async || ([(CONTENT_TYPE, "application/json")], OPENAPI)))
         .fallback(async || {
             Problem::new(StatusCode::NOT_FOUND, "There is no such path: see /openapi.json.")
         })
@@ -66,4 +47,16 @@ pub(crate) fn router(app: App) -> Router {
         })
         .layer(from_fn_with_state(app.clone(), guard::guard));
     if has_origins { router.layer(cors) } else { router }.with_state(app)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OPENAPI;
+    use serde_json::Value;
+
+    #[test]
+    fn the_description_has_the_version_of_the_server() {
+        let description: Value = serde_json::from_str(OPENAPI).unwrap();
+        assert_eq!(description["info"]["version"], env!("CARGO_PKG_VERSION"));
+    }
 }

@@ -1,10 +1,9 @@
 //! Requests about the whole server: statistics, metrics, health, flushes, and tags.
-#![expect(unused_qualifications, reason = "utoipa's macro generates them")]
 
 use super::answer::{json, whole};
 use super::parameters::{QueryFields, expiry};
-use super::problem::{Problem, ProblemBody};
-use crate::metrics::Format;
+use super::problem::Problem;
+use crate::metrics::{Format, scrape};
 use crate::web::app::App;
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -14,24 +13,15 @@ use larder_operations::TAG_LEN_MAX;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value};
-use utoipa::{IntoParams, ToSchema};
 
 /// A page of statistics.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 pub(super) struct Statistics {
     /// Numbers and texts by name. Statistics that memcached has keep its names.
-    #[schema(value_type = std::collections::HashMap<String, Value>)]
     statistics: Map<String, Value>,
 }
 
 /// Shows a page of statistics.
-#[utoipa::path(get, path = "/v1/stats/{topic}", tag = "server", params(
-    ("topic" = String, Path, description = "general, items, slabs, settings, conns, extstore, latency, hotkeys, prefixes, memory or mrc"),
-), responses(
-    (status = 200, description = "the page", body = Statistics),
-    (status = 404, description = "there is no such page", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "the server has no memory for the request at the moment", body = ProblemBody, content_type = "application/problem+json"),
-))]
 pub(super) async fn statistics(
     State(app): State<App>,
     Path(topic): Path<String>,
@@ -57,23 +47,15 @@ fn decimal(text: &str) -> Result<Value, ()> {
 }
 
 /// The query of a flush.
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub(super) struct FlushQuery {
     /// Seconds until the flush; without it, the flush takes effect immediately. The time of the flush is rounded to a
     /// whole second: up if the delay is below a minute, else down.
-    #[param(minimum = 0.001)]
     delay: Option<f64>,
 }
 
 /// Removes all items that were stored before the flush, in all groups of a cluster.
-#[utoipa::path(post, path = "/v1/flush", tag = "server", params(FlushQuery), responses(
-    (status = 204, description = "all items are removed, or will be after the delay"),
-    (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 403, description = "the server does not allow flushes (-F)", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "a group of the cluster is unreachable", body = ProblemBody, content_type = "application/problem+json"),
-))]
 pub(super) async fn flush(
     State(app): State<App>,
     QueryFields(FlushQuery { delay }): QueryFields<FlushQuery>,
@@ -92,14 +74,6 @@ pub(super) async fn flush(
 }
 
 /// Drops a tag: removes all items with the tag in one step.
-#[utoipa::path(delete, path = "/v1/tags/{tag}", tag = "items", params(
-    ("tag" = String, Path, description = "1 to 250 bytes, percent-encoded"),
-), responses(
-    (status = 204, description = "all items with the tag are removed"),
-    (status = 400, description = "the tag is empty or too long", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 404, description = "no item has the tag", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 501, description = "the engine has no tags", body = ProblemBody, content_type = "application/problem+json"),
-))]
 pub(super) async fn drop_tag(State(app): State<App>, uri: Uri) -> Result<StatusCode, Problem> {
     let name = uri.path().strip_prefix("/v1/tags/").unwrap_or_default();
     let name: Vec<u8> = percent_decode_str(name).collect();
@@ -117,10 +91,6 @@ pub(super) async fn drop_tag(State(app): State<App>, uri: Uri) -> Result<StatusC
 }
 
 /// Shows Prometheus metrics in the format that `Accept` prefers.
-#[utoipa::path(get, path = "/metrics", tag = "server", responses(
-    (status = 200, description = "the metrics", body = String, content_type = "text/plain"),
-    (status = 503, description = "the server has no memory for the request at the moment", body = ProblemBody, content_type = "application/problem+json"),
-))]
 pub(super) async fn metrics(
     State(app): State<App>,
     headers: HeaderMap,
@@ -128,28 +98,15 @@ pub(super) async fn metrics(
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept.unwrap_or_default());
     let kind = HeaderValue::from_static(format.content_type());
-    match app.metrics.encode(format) {
-        Some(body) => whole(&app, kind, body).await,
-        None => Err(Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "The metrics cannot be encoded: this is a bug of the server.",
-        )),
-    }
+    whole(&app, kind, scrape(&*app.view, format)).await
 }
 
 /// Shows that the server runs. Needs no login.
-#[utoipa::path(get, path = "/healthz", tag = "server", security(()), responses(
-    (status = 200, description = "the server runs", body = String, content_type = "text/plain"),
-))]
 pub(super) async fn health() -> &'static str {
     "ok\n"
 }
 
 /// Shows whether the server accepts requests, rather than shutting down. Needs no login.
-#[utoipa::path(get, path = "/readyz", tag = "server", security(()), responses(
-    (status = 200, description = "the server accepts requests", body = String, content_type = "text/plain"),
-    (status = 503, description = "the server shuts down", body = String, content_type = "text/plain"),
-))]
 pub(super) async fn readiness(State(app): State<App>) -> (StatusCode, &'static str) {
     if app.view.is_ready() {
         (StatusCode::OK, "ready\n")

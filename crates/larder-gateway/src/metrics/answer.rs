@@ -2,8 +2,9 @@
 //! resources of a slow or silent peer.
 
 use super::format::Format;
-use super::scrape::Metrics;
+use super::scrape::scrape;
 use crate::host::host_field;
+use crate::server_view::ServerView;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
@@ -23,9 +24,9 @@ const CONNECTION_TIME: Duration = Duration::from_secs(10);
 const HEAD_MAX: usize = 16 << 10;
 
 /// Serves one connection. An error closes only this connection.
-pub(crate) async fn serve(stream: TcpStream, metrics: Arc<Metrics>) {
+pub(crate) async fn serve(stream: TcpStream, view: Arc<dyn ServerView>) {
     let service = service_fn(|request: Request<Incoming>| {
-        let answer = answer(&request, &metrics);
+        let answer = answer(&request, &*view);
         async { Ok::<_, Infallible>(answer) }
     });
     let connection = http1::Builder::new()
@@ -39,7 +40,7 @@ pub(crate) async fn serve(stream: TcpStream, metrics: Arc<Metrics>) {
     }
 }
 
-fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, view: &dyn ServerView) -> Response<Full<Bytes>> {
     if let Err(fault) = host_field(request.version(), request.headers()) {
         return plain(StatusCode::BAD_REQUEST, fault);
     }
@@ -53,10 +54,7 @@ fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes
     }
     let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept.unwrap_or_default());
-    match metrics.encode(format) {
-        Some(body) => response(StatusCode::OK, format.content_type(), body.into()),
-        None => plain(StatusCode::INTERNAL_SERVER_ERROR, "The metrics cannot be encoded.\n"),
-    }
+    response(StatusCode::OK, format.content_type(), scrape(view, format).into())
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {

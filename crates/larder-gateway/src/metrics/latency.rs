@@ -1,55 +1,67 @@
 //! Latency histograms with classic buckets, whose bounds are powers of two, and native buckets, which are those
-//! of [`Histogram`]. Only the protobuf format has native buckets.
+//! of [`Latency`]. Only the protobuf format has native buckets.
 
-use larder_operations::{CommandClass, Histogram, Latencies};
-use prometheus_client::encoding::{
-    DescriptorEncoder, NativeHistogram, NativeHistogramBuckets, NoLabelSet,
-};
-use prometheus_client::metrics::MetricType;
-use std::fmt;
+use super::model::{Bucket, BucketSpan, Histogram, LabelPair, Metric, MetricFamily, MetricType};
+use larder_operations::{CommandClass, Histogram as Latency, Latencies};
 
 const NAME: &str = "larder_command_duration_seconds";
 const HELP: &str = "Time from the event that reported a request until its answer was given to the \
                     kernel, by class of command.";
 /// Native buckets grow by the fourth root of two.
 const SCHEMA: i32 = 2;
-const _: () = assert!(1 << SCHEMA == Histogram::PER_OCTAVE);
+const _: () = assert!(1 << SCHEMA == Latency::PER_OCTAVE);
 
-pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, latencies: &Latencies) -> fmt::Result {
-    let mut metric = encoder.encode_descriptor(NAME, HELP, None, MetricType::Histogram)?;
-    for class in CommandClass::ALL {
-        let (histogram, labels) = (latencies.of(class), [("class", class.name())]);
-        // Read the buckets once, so that the count agrees with classic and native buckets.
-        let buckets: Vec<u64> = histogram.buckets().collect();
-        let native = Native::new(&buckets);
-        metric.encode_family(&labels)?.encode_histogram_with_native::<NoLabelSet>(
-            histogram.sum().as_secs_f64(),
-            buckets.iter().sum(),
-            &classic(&buckets),
-            None,
-            native.encoded(),
-        )?;
+pub(super) fn family(latencies: &Latencies) -> MetricFamily {
+    let of_class = |class: CommandClass| Metric {
+        label: LabelPair::all(&[("class", class.name())]),
+        histogram: Some(histogram(latencies.of(class))),
+        ..Metric::default()
+    };
+    MetricFamily {
+        name: NAME.to_owned(),
+        help: HELP.to_owned(),
+        r#type: MetricType::Histogram.into(),
+        metric: CommandClass::ALL.into_iter().map(of_class).collect(),
     }
-    Ok(())
 }
 
-/// Classic buckets: upper bounds in seconds, with the number of requests in each bucket.
-fn classic(buckets: &[u64]) -> Vec<(f64, u64)> {
+fn histogram(latency: &Latency) -> Histogram {
+    // Read the buckets once, so that the count agrees with classic and native buckets.
+    let buckets: Vec<u64> = latency.buckets().collect();
+    let native = Native::new(&buckets);
+    Histogram {
+        sample_count: buckets.iter().sum(),
+        sample_sum: latency.sum().as_secs_f64(),
+        bucket: classic(&buckets),
+        schema: SCHEMA,
+        zero_threshold: f64::from(Latency::OCTAVE_MIN).exp2(),
+        zero_count: native.zero_count,
+        positive_span: native.span.into_iter().collect(),
+        positive_delta: native.deltas,
+    }
+}
+
+/// Classic buckets. Their bounds are in seconds.
+fn classic(buckets: &[u64]) -> Vec<Bucket> {
     let (first, rest) = buckets.split_at_checked(1).unwrap_or_default();
     // The last chunk is the bucket without a bound.
-    let sums = rest.chunks(Histogram::PER_OCTAVE.unsigned_abs() as usize);
-    let counts = std::iter::once(first).chain(sums).map(|counts| counts.iter().sum());
-    let bounds =
-        (Histogram::OCTAVE_MIN..=Histogram::OCTAVE_MAX).map(|octave| f64::from(octave).exp2());
-    bounds.chain([f64::INFINITY]).zip(counts).collect()
+    let sums = rest.chunks(Latency::PER_OCTAVE.unsigned_abs() as usize);
+    let counts = std::iter::once(first).chain(sums).map(|counts| counts.iter().sum::<u64>());
+    let bounds = (Latency::OCTAVE_MIN..=Latency::OCTAVE_MAX).map(|octave| f64::from(octave).exp2());
+    let mut cumulative_count = 0;
+    let bucket = |(upper_bound, count)| {
+        cumulative_count += count;
+        Bucket { cumulative_count, upper_bound }
+    };
+    bounds.chain([f64::INFINITY]).zip(counts).map(bucket).collect()
 }
 
 /// Native buckets: one span from the first non-empty bucket to the last one.
 struct Native {
     /// The number of requests in the zero bucket, which ends at the first bound.
     zero_count: u64,
-    /// The index of the first bucket and the number of buckets. Empty if there are no requests in positive buckets.
-    spans: Vec<(i32, u32)>,
+    /// `None` if there are no requests in positive buckets.
+    span: Option<BucketSpan>,
     /// The count of the first bucket, then the differences between the counts of adjacent buckets.
     deltas: Vec<i64>,
 }
@@ -58,7 +70,7 @@ impl Native {
     fn new(buckets: &[u64]) -> Self {
         let (zero, positive) = buckets.split_first().unwrap_or((&0, &[]));
         let Some(from) = positive.iter().position(|&count| count > 0) else {
-            return Self { zero_count: *zero, spans: Vec::new(), deltas: Vec::new() };
+            return Self { zero_count: *zero, span: None, deltas: Vec::new() };
         };
         let to = positive.iter().rposition(|&count| count > 0).unwrap_or(from);
         let counts = positive.get(from..=to).unwrap_or_default();
@@ -69,21 +81,10 @@ impl Native {
         });
         let deltas = deltas.collect();
         // In the schema, the bucket with index 0 ends at one second. `positive` starts after the first bound.
-        let first = Histogram::OCTAVE_MIN * Histogram::PER_OCTAVE + 1;
+        let first = Latency::OCTAVE_MIN * Latency::PER_OCTAVE + 1;
         let offset = first + i32::try_from(from).unwrap_or_default();
-        let len = u32::try_from(counts.len()).unwrap_or_default();
-        Self { zero_count: *zero, spans: vec![(offset, len)], deltas }
-    }
-
-    fn encoded(&self) -> NativeHistogram<'_> {
-        NativeHistogram {
-            schema: SCHEMA,
-            zero_threshold: f64::from(Histogram::OCTAVE_MIN).exp2(),
-            zero_count: self.zero_count,
-            negative: NativeHistogramBuckets { spans: &[], deltas: &[] },
-            positive: NativeHistogramBuckets { spans: &self.spans, deltas: &self.deltas },
-            created: None,
-        }
+        let length = u32::try_from(counts.len()).unwrap_or_default();
+        Self { zero_count: *zero, span: Some(BucketSpan { offset, length }), deltas }
     }
 }
 
@@ -111,15 +112,20 @@ mod tests {
             Duration::from_secs(17),
         ]));
         assert_eq!(classic.len(), 26);
-        let filled: Vec<_> = classic.into_iter().filter(|(_, count)| *count > 0).collect();
-        let expected = [(0.5_f64.powi(20), 1), (0.25, 1), (0.5, 1), (1.0, 1), (16.0, 1)];
-        assert_eq!(filled, [&expected[..], &[(f64::INFINITY, 1)]].concat());
+        // The buckets whose count is above that of the bucket before.
+        let before = [0].into_iter().chain(classic.iter().map(|bucket| bucket.cumulative_count));
+        let filled =
+            classic.iter().zip(before).filter(|(bucket, before)| bucket.cumulative_count > *before);
+        let filled: Vec<_> =
+            filled.map(|(bucket, _)| (bucket.upper_bound, bucket.cumulative_count)).collect();
+        let expected = [(0.5_f64.powi(20), 1), (0.25, 2), (0.5, 3), (1.0, 4), (16.0, 5)];
+        assert_eq!(filled, [&expected[..], &[(f64::INFINITY, 6)]].concat());
     }
 
     /// Computes the count of the bucket with index `i` and upper bound 2^(i/4) from spans and deltas.
     fn at(native: &Native, i: i32) -> i64 {
-        let Some(&(offset, len)) = native.spans.first() else { return 0 };
-        let index = usize::try_from(i - offset).ok().filter(|index| *index < len as usize);
+        let Some(BucketSpan { offset, length }) = native.span else { return 0 };
+        let index = usize::try_from(i - offset).ok().filter(|index| *index < length as usize);
         index.map_or(0, |index| native.deltas[..=index].iter().sum())
     }
 
@@ -132,8 +138,8 @@ mod tests {
         assert_eq!(native.zero_count, 1);
         let counts = [-5, -4, -3, 0, 1, 12, 17].map(|i| at(&native, i));
         assert_eq!(counts, [0, 2, 0, 1, 0, 1, 1]);
-        assert_eq!(native.deltas.len(), native.spans[0].1 as usize);
+        assert_eq!(native.deltas.len(), native.span.unwrap().length as usize);
         let empty = Native::new(&buckets(&[]));
-        assert!(empty.spans.is_empty() && empty.deltas.is_empty());
+        assert!(empty.span.is_none() && empty.deltas.is_empty());
     }
 }

@@ -10,6 +10,7 @@ mod answer;
 mod collector;
 mod format;
 mod latency;
+mod model;
 mod process;
 mod scrape;
 mod server;
@@ -19,4 +20,4 @@ mod web;
 pub use server::MetricsServer;
 
 #[cfg(feature = "http")]
-pub(crate) use {format::Format, scrape::Metrics};
+pub(crate) use {format::Format, scrape::scrape};

@@ -1,7 +1,6 @@
 //! The thread that serves metrics.
 
 use super::answer::serve;
-use super::scrape::Metrics;
 use crate::server_view::ServerView;
 use std::collections::VecDeque;
 use std::io;
@@ -38,10 +37,10 @@ impl MetricsServer {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         {
             let _entered = runtime.enter();
-            let (metrics, open) = (Arc::new(Metrics::new(view)), Arc::default());
+            let open = Arc::default();
             for listener in listeners {
                 let listener = TcpListener::from_std(listener)?;
-                runtime.spawn(accept(listener, Arc::clone(&metrics), Arc::clone(&open)));
+                runtime.spawn(accept(listener, Arc::clone(&view), Arc::clone(&open)));
             }
         }
         let (stop, stopped) = oneshot::channel();
@@ -65,11 +64,11 @@ fn run(runtime: Runtime, stopped: oneshot::Receiver<()>) {
     let _ = runtime.block_on(stopped);
 }
 
-async fn accept(listener: TcpListener, metrics: Arc<Metrics>, open: Arc<OpenConnections>) {
+async fn accept(listener: TcpListener, view: Arc<dyn ServerView>, open: Arc<OpenConnections>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let task = tokio::spawn(serve(stream, Arc::clone(&metrics)));
+                let task = tokio::spawn(serve(stream, Arc::clone(&view)));
                 open.add(task.abort_handle());
             }
             Err(error) => {

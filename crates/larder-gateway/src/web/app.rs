@@ -2,7 +2,6 @@
 
 use super::connections::Connections;
 use crate::items::Items;
-use crate::metrics::Metrics;
 use crate::server_view::ServerView;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -14,7 +13,6 @@ pub(crate) struct App(pub(crate) Arc<Shared>);
 pub(crate) struct Shared {
     pub(crate) items: Box<dyn Items>,
     pub(crate) view: Arc<dyn ServerView>,
-    pub(crate) metrics: Metrics,
     pub(crate) connections: Connections,
     /// Host names that clients may use for the server, in addition to IP addresses and `localhost`.
     pub(crate) hosts: Vec<String>,
