@@ -244,7 +244,8 @@ impl S3Fifo {
             self.seal_if(|open| open == segment);
         }
         let segment = self.empty.pop()?;
-        self.segments[segment as usize].queue = kind.queue;
+        // The items that were evicted while it was emptied have counted as its dead bytes.
+        self.segments[segment as usize] = Segment { queue: kind.queue, ..NO_SEGMENT };
         self.handles[self.turn].open.push((kind, segment));
         Some(segment)
     }
@@ -385,5 +386,26 @@ impl Policy for S3Fifo {
 
     fn used(&self) -> u64 {
         self.used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dead_bytes_are_those_of_items_in_the_segment() {
+        let mut cache = S3Fifo::new(4 << 20, Settings::default());
+        let check = |key| {
+            cache.request(&Request { now_ms: 0, key, size: 200, ttl_secs: None });
+            let of = |segment: &Segment| (segment.dead, segment.inline);
+            cache
+                .segments
+                .iter()
+                .filter(|segment| segment.inline > 0)
+                .map(of)
+                .all(|(dead, all)| dead <= all)
+        };
+        assert!((0..100_000).all(check));
     }
 }
