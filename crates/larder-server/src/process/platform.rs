@@ -111,18 +111,24 @@ pub fn stay_dumpable() {
     }
 }
 
-/// Locks all current and future memory of the process, each page from its first use.
+/// Locks all current and future memory of the process, each page from its first use. `user_changes`: the process will
+/// switch to a user without root's rights.
 ///
 /// # Errors
-/// The memory exceeds the lock limit of the user.
+/// See [`LockError`].
 #[cfg(target_os = "linux")]
-pub fn lock_memory() -> nix::Result<()> {
+pub fn lock_memory(user_changes: bool) -> Result<(), LockError> {
     use nix::sys::mman::{MlockAllFlags, mlockall};
-    use nix::sys::resource::{RLIM_INFINITY, Resource::RLIMIT_MEMLOCK, setrlimit};
+    use nix::sys::resource::{RLIM_INFINITY, Resource::RLIMIT_MEMLOCK, getrlimit, setrlimit};
     // Root can raise the limit. The user of -u, to which the process switches later, cannot.
     let _ = setrlimit(RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
+    let (limit, _) = getrlimit(RLIMIT_MEMLOCK)?;
+    if limit != RLIM_INFINITY && (user_changes || !is_root()) {
+        // The system would refuse memory and threads later, when the limit is reached.
+        return Err(LockError::Limit(limit));
+    }
     let on_use = MlockAllFlags::from_bits_retain(nix::libc::MCL_ONFAULT);
-    mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE | on_use)
+    Ok(mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE | on_use)?)
 }
 
 /// Locks all current and future memory of the process.
@@ -130,9 +136,33 @@ pub fn lock_memory() -> nix::Result<()> {
 /// # Errors
 /// The system refuses.
 #[cfg(not(target_os = "linux"))]
-pub fn lock_memory() -> nix::Result<()> {
+pub fn lock_memory(_user_changes: bool) -> Result<(), LockError> {
     use nix::sys::mman::{MlockAllFlags, mlockall};
-    mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)
+    Ok(mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)?)
+}
+
+/// The reason why memory is not locked.
+#[derive(Debug)]
+pub enum LockError {
+    /// The user may lock only this number of bytes.
+    Limit(u64),
+    /// The system refuses.
+    Refused(nix::errno::Errno),
+}
+
+impl From<nix::errno::Errno> for LockError {
+    fn from(error: nix::errno::Errno) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl std::fmt::Display for LockError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Limit(bytes) => write!(f, "the user may lock only {bytes} bytes"),
+            Self::Refused(error) => error.fmt(f),
+        }
+    }
 }
 
 /// Whether a process with this ID runs.

@@ -17,12 +17,13 @@ pub(crate) fn detach(options: &Options) -> Result<(), Failure> {
             .map_err(|_| failure(EX_OSERR)(&"failed to daemon() in order to daemonize"))?;
     }
     // Lock after the fork, because a child process does not inherit memory locks.
+    let user_changes = options.user.as_deref().is_some_and(|name| name != "root");
     if options.lock_memory
-        && let Err(error) = platform::lock_memory()
+        && let Err(error) = platform::lock_memory(user_changes)
     {
         // The first words are memcached's.
         tracing::warn!(
-            "warning: -k invalid, mlockall() failed: {error}; raise the lock limit (ulimit -l), or omit -k"
+            "warning: -k invalid, mlockall() failed: {error}; remove the lock limit (ulimit -l unlimited), or omit -k"
         );
     }
     Ok(())

@@ -190,6 +190,31 @@ fn memory_is_locked_or_a_warning_is_logged() {
     }
 }
 
+/// The limit must not stop the server when it switches to a user who has one.
+#[test]
+fn a_limit_of_locked_memory_is_only_a_warning() {
+    if !geteuid().is_root() {
+        return;
+    }
+    for (runtime, options) in [
+        ("per-core", &["-u", "nobody"][..]),
+        ("tokio-multi-thread", &["-u", "nobody"]),
+        ("per-core", &[]),
+    ] {
+        // Root cannot raise the limit again without this capability.
+        let shell = "ulimit -l 8192; exec setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource \
+                     \"$0\" -k -l 127.0.0.1 -p -1 -m 64 -t 2 \"$@\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", shell, env!("CARGO_BIN_EXE_larderd"), "--runtime", runtime]);
+        command.args(options);
+        let server = Server::spawn(Scratch::new("lock-limit"), &mut command);
+        assert_eq!(server.ask_text("set a 0 0 1\r\n1\r\n"), "STORED\r\n");
+        let is_root_throughout = options.is_empty() && may_lock_memory(server.pid());
+        let warns = server.said().contains("-k invalid, mlockall() failed");
+        assert_eq!(warns, !is_root_throughout, "{runtime} {options:?}: {}", server.said());
+    }
+}
+
 #[test]
 fn shutdown_must_be_enabled() {
     let refused = "SERVER_ERROR: shutdown not enabled\r\nMN\r\n";
