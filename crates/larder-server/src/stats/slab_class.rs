@@ -1,27 +1,97 @@
 //! The slabs that memcached would need for the items of a size class, for `stats slabs`.
+//!
+//! Larder's items take less memory than memcached's. If slabs for all of them would need more memory than the items take,
+//! chunks are reported as smaller than memcached's, because agents compare pages and chunks with the memory limit.
 
 use super::snapshot::Snapshot;
 use crate::memory::slab_classes::PAGE_LEN;
 
-/// The chunks and pages that memcached would need for the items of a size class.
+/// The chunks and pages of a size class.
 pub(super) struct SlabClass {
     pub(super) chunk_size: u64,
     pub(super) chunks_per_page: u64,
+    pub(super) chunks: u64,
     pub(super) used_chunks: u64,
     pub(super) pages: u64,
+    pub(super) mem_requested: u64,
 }
 
 impl SlabClass {
     pub(super) fn new(snapshot: &Snapshot<'_>, class: usize) -> Self {
         let gauges = snapshot.gauges().classes.get(class).copied().unwrap_or_default();
-        let chunk_size = snapshot.server.settings.limits.classes.bound(class) as u64;
-        let chunks_per_page = PAGE_LEN as u64 / chunk_size;
-        let used_chunks = gauges.items.max(gauges.bytes.div_ceil(chunk_size));
-        let pages = used_chunks.div_ceil(chunks_per_page);
-        Self { chunk_size, chunks_per_page, used_chunks, pages }
+        let bound = snapshot.server.settings.limits.classes.bound(class) as u64;
+        let sizes = Sizes {
+            bound,
+            memcached_bytes: snapshot.gauges().bytes,
+            item_bytes: snapshot.item_bytes(),
+        };
+        Self::of(gauges.items, gauges.bytes, sizes, snapshot.is_full())
     }
 
-    pub(super) fn chunks(&self) -> u64 {
-        self.pages * self.chunks_per_page
+    /// The slabs of a class with these items and bytes.
+    fn of(items: u64, bytes: u64, sizes: Sizes, is_full: bool) -> Self {
+        let used_chunks = items.max(bytes.div_ceil(sizes.bound));
+        let chunk_size = sizes.scaled(sizes.bound).clamp(1, PAGE_LEN as u64);
+        let chunks_per_page = PAGE_LEN as u64 / chunk_size;
+        // memcached evicts from a class all of whose chunks are used.
+        let (pages, chunks) = if is_full {
+            ((used_chunks / chunks_per_page).max(used_chunks.min(1)), used_chunks)
+        } else {
+            let pages = used_chunks.div_ceil(chunks_per_page);
+            (pages, pages * chunks_per_page)
+        };
+        let mem_requested = sizes.scaled(bytes);
+        Self { chunk_size, chunks_per_page, chunks, used_chunks, pages, mem_requested }
+    }
+}
+
+/// Sizes in bytes.
+#[derive(Clone, Copy)]
+struct Sizes {
+    /// The largest item of the class.
+    bound: u64,
+    /// All items, as memcached would count them.
+    memcached_bytes: u64,
+    /// All items, as statistics show them.
+    item_bytes: u64,
+}
+
+impl Sizes {
+    /// The part of `item_bytes` for this part of `memcached_bytes`.
+    fn scaled(&self, bytes: u64) -> u64 {
+        if self.item_bytes >= self.memcached_bytes {
+            return bytes;
+        }
+        let scaled =
+            u128::from(bytes) * u128::from(self.item_bytes) / u128::from(self.memcached_bytes);
+        u64::try_from(scaled).unwrap_or(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slabs_take_no_more_memory_than_the_items() {
+        let sizes = Sizes { bound: 96, memcached_bytes: 10_000 * 80, item_bytes: 10_000 * 40 };
+        let class = SlabClass::of(10_000, 10_000 * 80, sizes, false);
+        assert_eq!((class.chunk_size, class.chunks_per_page, class.pages), (48, 21_845, 1));
+        assert_eq!(
+            (class.used_chunks, class.chunks, class.mem_requested),
+            (10_000, 21_845, 400_000)
+        );
+        let class = SlabClass::of(50_000, 50_000 * 80, sizes, true);
+        assert_eq!((class.used_chunks, class.chunks, class.pages), (50_000, 50_000, 2));
+    }
+
+    #[test]
+    fn slabs_are_memcached_s_if_they_fit() {
+        let sizes = Sizes { bound: 96, memcached_bytes: 61, item_bytes: 61 };
+        let class = SlabClass::of(1, 61, sizes, false);
+        assert_eq!((class.chunk_size, class.chunks_per_page), (96, 10_922));
+        assert_eq!((class.pages, class.chunks, class.mem_requested), (1, 10_922, 61));
+        let empty = SlabClass::of(0, 0, sizes, true);
+        assert_eq!((empty.pages, empty.chunks), (0, 0));
     }
 }

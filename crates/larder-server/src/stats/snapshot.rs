@@ -71,6 +71,26 @@ impl<'s> Snapshot<'s> {
         self.gauges.get_or_init(|| self.server.gauges())
     }
 
+    /// The memory of items, including the free part of open segments, in bytes.
+    pub(super) fn items_memory(&self) -> u64 {
+        let gauges = self.gauges();
+        let others = gauges.index_bytes + gauges.dead_bytes + gauges.tags_bytes;
+        gauges.used_bytes.saturating_sub(others)
+    }
+
+    /// The bytes that memcached would count for the items, but no more than the memory that they take: agents compare
+    /// them with the limit.
+    pub(super) fn item_bytes(&self) -> u64 {
+        self.gauges().bytes.min(self.items_memory())
+    }
+
+    /// Whether items are evicted because the memory is full.
+    pub(super) fn is_full(&self) -> bool {
+        let gauges = self.gauges();
+        let free = gauges.limit_bytes.saturating_sub(gauges.used_bytes);
+        gauges.evictions > 0 && free < gauges.limit_bytes / 32
+    }
+
     /// A gauge, summed over all size classes.
     pub(super) fn class_gauge(&self, gauge: fn(&ClassGauges) -> u64) -> u64 {
         self.gauges().classes.iter().map(gauge).fold(0, u64::wrapping_add)

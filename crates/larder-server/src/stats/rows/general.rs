@@ -416,8 +416,8 @@ pub(in crate::stats) const NETWORK_QUEUES: &[Row] = &[
 pub(in crate::stats) const ITEMS: &[Row] = &[
     Row::gauge(
         "bytes",
-        Server(|s| s.gauges().bytes.into()),
-        "Bytes that memcached would count for the items of `curr_items`.",
+        Server(|s| s.item_bytes().into()),
+        "Bytes that memcached would count for the items of `curr_items`; at most the memory that they take.",
     )
     .unit(Bytes)
     .metric("larder_item_bytes", &[]),

@@ -2,7 +2,7 @@
 //! Larder, so none of these rows is a metric.
 
 use crate::stats::row::Row;
-use crate::stats::row::Source::{Class, Engine};
+use crate::stats::row::Source::{Class, Engine, Slab};
 use crate::stats::row::Unit::{Bytes, Seconds};
 
 const ONE_LIST: &str = "All items of a class are in one list, which is shown as the cold one.";
@@ -21,8 +21,12 @@ pub(in crate::stats) const ROWS: &[Row] = &[
         "Time since the last access of the most recently evicted item.",
     )
     .unit(Seconds),
-    Row::gauge("mem_requested", Engine(|c| c.bytes), "Bytes that memcached would count for them.")
-        .unit(Bytes),
+    Row::gauge(
+        "mem_requested",
+        Slab(|s| s.mem_requested),
+        "Bytes that memcached would count for them; together at most the memory that items take.",
+    )
+    .unit(Bytes),
     Row::counter("evicted", Engine(|c| c.evicted), "Live items that were evicted."),
     Row::counter(
         "evicted_nonzero",

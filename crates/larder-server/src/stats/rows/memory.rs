@@ -5,7 +5,6 @@ use super::general::{MEMORY, REMOVED};
 use crate::stats::row::Source::{Engine, Server};
 use crate::stats::row::Unit::{Bytes, Seconds};
 use crate::stats::row::{Condition, Row};
-use crate::stats::snapshot::Snapshot;
 
 const SEGMENTS: Condition = Condition::new("with the segment engine", |s, _| s.curve().is_some());
 const TAGS: Condition =
@@ -14,7 +13,7 @@ const TAGS: Condition =
 pub(in crate::stats) const ROWS: &[Row] = &[
     Row::gauge(
         "items_bytes",
-        Server(|s| items_bytes(s).into()),
+        Server(|s| s.items_memory().into()),
         "Memory of items, including the free part of open segments.",
     )
     .unit(Bytes)
@@ -84,9 +83,3 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     .metric("larder_tags_displaced_total", &[])
     .shown(TAGS),
 ];
-
-fn items_bytes(s: &Snapshot<'_>) -> u64 {
-    let gauges = s.gauges();
-    let others = gauges.index_bytes + gauges.dead_bytes + gauges.tags_bytes;
-    gauges.used_bytes.saturating_sub(others)
-}

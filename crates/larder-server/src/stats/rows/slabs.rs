@@ -4,17 +4,21 @@
 use crate::stats::row::Row;
 use crate::stats::row::Source::{Class, Server, Slab};
 use crate::stats::row::Unit::Bytes;
-use crate::stats::slab_class::SlabClass;
 
 pub(in crate::stats) const CLASS: &[Row] = &[
-    Row::gauge("chunk_size", Slab(|s| s.chunk_size), "Maximum item size of the class.").unit(Bytes),
+    Row::gauge(
+        "chunk_size",
+        Slab(|s| s.chunk_size),
+        "Maximum size of an item of the class; less if chunks of that size would take more memory than the items.",
+    )
+    .unit(Bytes),
     Row::gauge("chunks_per_page", Slab(|s| s.chunks_per_page), "Chunks in a page of 1 MiB."),
-    Row::gauge("total_pages", Slab(|s| s.pages), "Pages that memcached would need for the items."),
-    Row::gauge("total_chunks", Slab(SlabClass::chunks), "Chunks in these pages."),
+    Row::gauge("total_pages", Slab(|s| s.pages), "Pages of these chunks that the items would need."),
+    Row::gauge("total_chunks", Slab(|s| s.chunks), "Chunks in these pages; the used ones while items are evicted."),
     Row::gauge("used_chunks", Slab(|s| s.used_chunks), "Chunks that the items would use."),
     Row::gauge(
         "free_chunks",
-        Slab(|s| s.chunks() - s.used_chunks),
+        Slab(|s| s.chunks - s.used_chunks),
         "Chunks in these pages that would be free.",
     ),
     Row::constant("free_chunks_end", "0", "Every page is divided into chunks."),

@@ -1,7 +1,7 @@
 //! Memory as operators see and change it: its uses, the miss ratio curve, removals and the limit.
 
 use super::helpers::{ENGINES, ask, fill, larderd, stat, value};
-use crate::common::{Server, wait_for};
+use crate::common::{Scratch, Server, wait_for};
 use std::io::{Read, Write};
 use std::time::Duration;
 
@@ -48,6 +48,57 @@ fn the_uses_of_memory_sum_to_the_limit() {
     assert_eq!(after.iter().sum::<u64>(), 64 << 20, "{after:?}");
     assert_eq!(ask(&server, "ms tagged 1 Gtag\r\n1\r\n"), "HD\r\n");
     assert!(uses(&["tags_bytes"])[0] > 0);
+}
+
+/// Agents compare `bytes`, and pages of 1 MiB, with the limit. Small items take less memory here than in memcached.
+#[test]
+fn items_of_a_full_cache_take_no_more_than_the_limit() {
+    let scratch = Scratch::new("full");
+    let flash = format!("ext_path={}:256m", scratch.path("flash").display());
+    for (engine, sets, options) in [
+        (ENGINES[0], 800_000, &["-m", "32"][..]),
+        (ENGINES[0], 400_000, &["-m", "32", "-o", &flash, "-o", "ext_item_size=2,ext_item_age=0"]),
+        (ENGINES[2], 100_000, &["-m", "32"]),
+    ] {
+        let resp = [options, &["-l", "proto[resp]:127.0.0.1"]].concat();
+        let server = larderd(engine, &resp);
+        for from in (0..sets).step_by(100_000) {
+            let sets = (from..from + 100_000)
+                .map(|i| format!("set key-{i:08} 0 0 10 noreply\r\n0123456789\r\n"));
+            ask(&server, &sets.collect::<String>());
+        }
+        let page = ask(&server, "stats\r\n");
+        let limit = stat(&page, "limit_maxbytes");
+        let bytes = stat(&page, "bytes");
+        let has_flash = options.contains(&"-o");
+        // With flash, the index takes most of the memory; moka takes some hundred bytes for each item.
+        let is_filled = bytes >= limit / 2 || has_flash || engine != ENGINES[0];
+        assert!(bytes > 0 && bytes <= limit && is_filled, "{engine:?} {options:?}: {page}");
+        if has_flash {
+            let used = stat(&page, "extstore_bytes_used");
+            assert!((1..=stat(&page, "extstore_limit_maxbytes")).contains(&used), "{page}");
+        }
+        let slabs = ask(&server, "stats slabs\r\n");
+        let pages = stats_ending_in(&slabs, ":total_pages");
+        assert!(pages.iter().sum::<u64>() << 20 <= limit, "{engine:?} {options:?}: {slabs}");
+        let items = ask(&server, "stats items\r\n");
+        let requested = stats_ending_in(&items, ":mem_requested");
+        assert!(requested.iter().sum::<u64>() <= limit, "{engine:?} {options:?}: {items}");
+        if stat(&page, "evictions") > 0 {
+            let [used, total] =
+                [":used_chunks", ":total_chunks"].map(|end| stats_ending_in(&slabs, end));
+            assert_eq!(used, total, "memcached-tool shows the class as full: {slabs}");
+        }
+    }
+}
+
+/// The values of all statistics with this end of the name.
+fn stats_ending_in(page: &str, end: &str) -> Vec<u64> {
+    let values = page.lines().filter_map(|line| {
+        let (name, value) = line.strip_prefix("STAT ")?.split_once(' ')?;
+        name.ends_with(end).then(|| value.parse().unwrap())
+    });
+    values.collect()
 }
 
 #[test]
