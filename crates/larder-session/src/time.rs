@@ -1,4 +1,4 @@
-//! Conversion of expiry times from their form in requests to points in time.
+//! Conversion of expiry times from their form in requests to times on the server's clock.
 
 use larder_operations::expiry_at;
 use larder_protocol::{Exptime, RELATIVE_SECS_MAX};
@@ -10,15 +10,16 @@ pub(crate) fn resolve(exptime: Exptime, now: Now) -> Expiry {
         0 => return Expiry::Never,
         ..0 => 0,
         relative @ 1..=RELATIVE_SECS_MAX => i64::from(now.secs.0) + relative,
-        absolute => absolute,
+        absolute => (absolute + i64::from(now.ahead)).max(0),
     };
     Expiry::At(Seconds(u32::try_from(at).unwrap_or(u32::MAX)).max(now.secs))
 }
 
 /// The expiry for `millis`, counted from `now` or since 1970. `None` if [`expiry_at`] has none.
 pub(crate) fn resolve_millis(millis: i64, absolute: bool, now: Now) -> Option<Expiry> {
-    let from = if absolute { 0 } else { now.in_millis() };
-    let end = i64::try_from(from).ok()?.checked_add(millis)?;
+    let from =
+        if absolute { i64::from(now.ahead) * 1000 } else { i64::try_from(now.in_millis()).ok()? };
+    let end = from.checked_add(millis)?;
     expiry_at(u64::try_from(end).unwrap_or(0), now)
 }
 
@@ -45,8 +46,27 @@ mod tests {
     }
 
     #[test]
+    fn absolute_times_are_unix_times() {
+        for ahead in [3600, -3600] {
+            let secs = Seconds(1_700_000_000u32.saturating_add_signed(ahead));
+            let now = Now { secs, millis: 0, ahead };
+            let in_a_minute = Expiry::At(Seconds(secs.0 + 60));
+            for sent in [60, 1_700_000_060] {
+                assert_eq!(resolve(Exptime(sent), now), in_a_minute, "{sent}");
+            }
+            assert_eq!(resolve(Exptime(1_699_999_999), now), Expiry::At(secs));
+            for (millis, absolute) in [(60_000, false), (1_700_000_060_000, true)] {
+                assert_eq!(resolve_millis(millis, absolute, now), Some(in_a_minute), "{millis}");
+            }
+        }
+        let behind = Now { secs: Seconds(5), millis: 0, ahead: -1_700_000_000 };
+        assert_eq!(resolve(Exptime(3_000_000), behind), Expiry::At(Seconds(5)));
+        assert_eq!(resolve_millis(1000, true, behind), Some(Expiry::At(Seconds(0))));
+    }
+
+    #[test]
     fn milliseconds_are_exact_within_a_minute() {
-        let now = Now { secs: Seconds(1_700_000_000), millis: 250 };
+        let now = Now { secs: Seconds(1_700_000_000), millis: 250, ahead: 0 };
         let from = now.in_millis();
         for (millis, absolute, expected) in [
             (1, false, from + 1),

@@ -1,6 +1,7 @@
 //! A clock of Unix time that never runs backwards. It reads the wall clock once at its start, and then adds the
 //! machine's uptime, which on Linux includes the time of a suspension. A server that restores the items of an earlier
-//! process (warm restart) continues the clock of that process, or starts a clock that is not behind it.
+//! process (warm restart) continues the clock of that process, or starts a clock that is not behind it, so that items
+//! keep their lifetimes although the wall clock was set. [`Clock::ahead`] is the difference of such a clock.
 
 use larder_store::{Now, Seconds};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,6 +13,8 @@ pub struct Clock {
     started: Duration,
     /// The time of this clock at the machine's start.
     offset: Duration,
+    /// The seconds by which this clock is ahead of the wall clock at the start of the server.
+    ahead: i32,
 }
 
 impl Clock {
@@ -20,13 +23,13 @@ impl Clock {
     pub fn start() -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let started = machine_time();
-        Self { started, offset: unix.saturating_sub(started) }
+        Self { started, offset: unix.saturating_sub(started), ahead: 0 }
     }
 
     /// Creates a clock that continues one of an earlier process, from its [`Clock::checkpoint`].
     #[must_use]
     pub fn resumed(checkpoint: u64) -> Self {
-        Self { started: machine_time(), offset: Duration::from_micros(checkpoint) }
+        Self::start().with_offset(Duration::from_micros(checkpoint))
     }
 
     /// Creates a clock with the current time of the wall clock, or `earliest` if that is later.
@@ -34,7 +37,23 @@ impl Clock {
     pub fn not_before(earliest: Duration) -> Self {
         let clock = Self::start();
         let offset = clock.offset.max(earliest.saturating_sub(clock.started));
-        Self { offset, ..clock }
+        clock.with_offset(offset)
+    }
+
+    /// Changes a clock that shows the time of the wall clock.
+    fn with_offset(self, offset: Duration) -> Self {
+        let micros = |time: Duration| time.as_micros().cast_signed();
+        let ahead = (micros(offset) - micros(self.offset) + 500_000).div_euclid(1_000_000);
+        // The negative of the difference is an `i32`, too.
+        let ahead = ahead.clamp((-i32::MAX).into(), i32::MAX.into());
+        Self { offset, ahead: i32::try_from(ahead).unwrap_or_default(), ..self }
+    }
+
+    /// The seconds by which the clock is ahead of Unix time; below 0 if it is behind. Is 0 unless the clock continues one
+    /// of an earlier process.
+    #[must_use]
+    pub fn ahead(&self) -> i32 {
+        self.ahead
     }
 
     /// The number from which [`Clock::resumed`] continues this clock: [`Clock::precise`] at the machine's start, in
@@ -56,7 +75,7 @@ impl Clock {
         self.elapsed().as_secs()
     }
 
-    /// The time since 1970, in the system's resolution.
+    /// The time since 1970 on this clock, in the system's resolution.
     #[must_use]
     pub fn precise(&self) -> Duration {
         self.offset + machine_time()
@@ -71,7 +90,7 @@ impl Clock {
     /// The current time as a [`Moment`].
     #[must_use]
     pub fn moment(&self) -> Moment {
-        Moment(self.precise())
+        Moment { time: self.precise(), ahead: self.ahead }
     }
 
     /// The current time in whole seconds.
@@ -79,37 +98,49 @@ impl Clock {
     pub fn now(&self) -> Seconds {
         self.moment().seconds()
     }
+
+    /// The Unix time in whole seconds.
+    #[must_use]
+    pub fn unix_time(&self) -> Seconds {
+        let now = Now::from(self.moment());
+        Seconds(now.unix_of(now.secs))
+    }
 }
 
-/// A reading of the clock: the time since 1970.
+/// A reading of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment(Duration);
+pub struct Moment {
+    /// The time since 1970 on the clock.
+    time: Duration,
+    /// [`Clock::ahead`].
+    ahead: i32,
+}
 
 impl Moment {
     /// The whole seconds.
     #[must_use]
     pub fn seconds(self) -> Seconds {
-        Seconds(u32::try_from(self.0.as_secs()).unwrap_or(u32::MAX))
+        Seconds(u32::try_from(self.time.as_secs()).unwrap_or(u32::MAX))
     }
 
     /// The time from `earlier` to this moment; 0 if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
-        self.0.saturating_sub(earlier.0)
+        self.time.saturating_sub(earlier.time)
     }
 
     /// The moment that is `time` earlier, but not before 1970.
     #[must_use]
     pub fn before(self, time: Duration) -> Self {
-        Self(self.0.saturating_sub(time))
+        Self { time: self.time.saturating_sub(time), ..self }
     }
 }
 
 impl From<Moment> for Now {
     fn from(moment: Moment) -> Self {
         let millis =
-            u16::try_from(moment.0.subsec_millis()).expect("a second has 1000 milliseconds");
-        Self { secs: moment.seconds(), millis }
+            u16::try_from(moment.time.subsec_millis()).expect("a second has 1000 milliseconds");
+        Self { secs: moment.seconds(), millis, ahead: moment.ahead }
     }
 }
 
@@ -143,7 +174,25 @@ mod tests {
         let after = second.precise();
         assert!(after + Duration::from_micros(2) >= before);
         assert!(after.saturating_sub(before) < Duration::from_secs(60));
-        assert_eq!(second.checkpoint(), checkpoint);
+        assert_eq!((second.checkpoint(), second.ahead()), (checkpoint, 0));
         assert_eq!(second.uptime(), 0);
+    }
+
+    #[test]
+    fn a_clock_that_was_started_wrong_knows_by_how_much() {
+        let right = Clock::start();
+        for (checkpoint, ahead) in [
+            (right.checkpoint() + 3_600_000_000, 3600),
+            (right.checkpoint() - 3_600_000_000, -3600),
+            (1, i32::try_from(right.offset.as_secs()).unwrap().saturating_neg()),
+        ] {
+            let clock = Clock::resumed(checkpoint);
+            assert!(clock.ahead().abs_diff(ahead) <= 1, "{} for {ahead}", clock.ahead());
+            assert!(clock.unix_time().0.abs_diff(right.now().0) <= 1);
+        }
+        assert_eq!(Clock::resumed(u64::MAX).ahead(), i32::MAX);
+        let later = right.precise() + Duration::from_secs(50);
+        assert_eq!(Clock::not_before(later).ahead(), 50);
+        assert_eq!(Clock::not_before(Duration::from_secs(50)).ahead(), 0);
     }
 }

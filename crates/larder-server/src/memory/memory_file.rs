@@ -160,6 +160,12 @@ pub fn open(
         }
     };
     cache.set_note(clock.checkpoint());
+    if clock.ahead() != 0 {
+        tracing::info!(
+            "the system's clock was set since the cache was created, by {} s; items keep their lifetimes",
+            -i64::from(clock.ahead())
+        );
+    }
     let took = begun.elapsed();
     if let Some((path, _)) = &region {
         report(path, restart);

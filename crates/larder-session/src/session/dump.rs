@@ -6,7 +6,7 @@ use crate::context::Context;
 use larder_protocol::dump::{self, DumpItem};
 use larder_protocol::reply;
 use larder_protocol::{Classic, ReplyFormat, Selection};
-use larder_store::{Engine, Item, Lease, SizeClasses, WalkState};
+use larder_store::{Engine, Item, Lease, Now, SizeClasses, WalkState};
 use std::collections::BTreeMap;
 
 /// The form of a dump.
@@ -75,11 +75,11 @@ impl<E: Engine> Dump<E> {
         output: &mut Vec<u8>,
     ) -> WalkState {
         let Self { walk, style, selection, items_left, bytes_left, sizes, format } = self;
-        let classes = &cx.operations.limits.classes;
+        let (classes, now) = (&cx.operations.limits.classes, cx.operations.now);
         let waker = (cx.waker)();
         let mut state =
             cx.operations.engine.continue_walk(walk, ITEMS_PER_STEP, &waker, |key, item| {
-                let item = describe(key, item, classes);
+                let item = describe(key, item, classes, now);
                 if *items_left == 0 || !selection.includes(item.class.into()) {
                     return;
                 }
@@ -131,14 +131,15 @@ fn describe<'k, L: Lease>(
     key: &'k [u8],
     item: &Item<'_, L>,
     classes: &SizeClasses,
+    now: Now,
 ) -> DumpItem<'k> {
     let attributes = &item.attributes;
     let size = classes.footprint(key.len(), item.value.len(), attributes.client_flags);
     DumpItem {
         key,
         binary_key: attributes.binary_key,
-        expires: attributes.expiry.second().map(|at| at.0),
-        accessed: item.accessed.0,
+        expires: attributes.expiry.second().map(|at| now.unix_of(at)),
+        accessed: now.unix_of(item.accessed),
         cas: item.cas,
         fetched: item.fetched,
         class: u8::try_from(classes.class_of(size) + 1).unwrap_or(u8::MAX),

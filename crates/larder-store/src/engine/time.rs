@@ -13,6 +13,8 @@ pub struct Now {
     pub secs: Seconds,
     /// Milliseconds within the second, below 1000.
     pub millis: u16,
+    /// The seconds by which the caller's clock is ahead of Unix time; below 0 if it is behind. Engines ignore it.
+    pub ahead: i32,
 }
 
 impl Now {
@@ -21,12 +23,24 @@ impl Now {
     pub fn in_millis(self) -> u64 {
         u64::from(self.secs.0) * 1000 + u64::from(self.millis)
     }
+
+    /// The Unix time of a time on the caller's clock, both in seconds.
+    #[must_use]
+    pub fn unix_of(self, secs: Seconds) -> u32 {
+        secs.0.saturating_add_signed(-self.ahead)
+    }
+
+    /// The Unix time of a time on the caller's clock, both in milliseconds.
+    #[must_use]
+    pub fn unix_millis_of(self, millis: u64) -> u64 {
+        millis.saturating_add_signed(-i64::from(self.ahead) * 1000)
+    }
 }
 
 impl From<Seconds> for Now {
     /// The start of the second.
     fn from(secs: Seconds) -> Self {
-        Self { secs, millis: 0 }
+        Self { secs, ..Self::default() }
     }
 }
 

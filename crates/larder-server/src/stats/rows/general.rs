@@ -42,7 +42,7 @@ pub(in crate::stats) const PROCESS: &[Row] = &[
     .metric("larder_uptime_seconds", &[]),
     Row::gauge(
         "time",
-        Server(|s| s.server.clock.now().0.into()),
+        Server(|s| s.server.clock.unix_time().0.into()),
         "Unix time of the server's clock.",
     )
     .unit(Seconds),

@@ -1,0 +1,81 @@
+"""A clock of the system that was wrong at the first start with a memory file: after a restart with the right clock,
+absolute times are Unix times, and items keep their lifetimes."""
+
+import struct
+import time
+
+import pytest
+import redis
+
+from contents import client
+from region import assert_warm, end
+
+pytestmark = pytest.mark.larder
+
+HOUR_SECS = 3600
+LIFE_SECS, SLACK_SECS = 1000, 20
+HEADER_LEN = 4096
+
+
+def note_at(file):
+    """The offset of the clock in the header of the memory file, and its value: the server's time at the machine's
+    start, in microseconds."""
+    expected = (time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)) * 1e6
+    header = struct.unpack_from(f"<{HEADER_LEN // 8}Q", file)
+    [index] = [n for n, word in enumerate(header) if abs(word - expected) < SLACK_SECS * 1e6]
+    return 8 * index, header[index]
+
+
+def ask(server, line):
+    """Sends one line on a new connection; returns the answer's lines."""
+    with server.connect() as sock:
+        sock.sendall(line + b"\r\nquit\r\n")
+        return sock.makefile("rb").read().splitlines()
+
+
+def is_near(value, expected):
+    return abs(int(value) - expected) < SLACK_SECS
+
+
+@pytest.mark.parametrize("wrong_by", [HOUR_SECS, -HOUR_SECS])
+def test_a_restart_corrects_a_clock_that_was_wrong(start, region, wrong_by):
+    server = region.start()
+    end(server, "SIGTERM")
+    with open(region.file, "r+b") as file:
+        at, note = note_at(file.read(HEADER_LEN))
+        file.seek(at)
+        file.write(struct.pack("<Q", note + wrong_by * 1_000_000))
+    server = region.start(resp=True)
+    assert_warm(server)
+    ends = int(time.time()) + LIFE_SECS
+
+    def check(server):
+        for key in ["absolute", "relative", "touched", "resp"]:
+            [line, *_] = ask(server, b"mg %s t" % key.encode())
+            assert line.startswith(b"HD t"), (key, line)
+            assert is_near(line[4:], ends - time.time()), (key, line)
+        with redis.Redis(port=server.resp_port) as user:
+            assert is_near(user.expiretime("absolute"), ends)
+            assert is_near(user.pexpiretime("resp") // 1000, ends)
+            assert is_near(user.time()[0], time.time())
+        assert is_near(server.stats()["time"], time.time())
+        dumped = [line for line in ask(server, b"lru_crawler metadump all") if line.startswith(b"key=")]
+        assert len(dumped) == 4
+        for line in dumped:
+            fields = dict(field.split(b"=") for field in line.split())
+            assert is_near(fields[b"exp"], ends), line
+            assert is_near(fields[b"la"], time.time()), line
+
+    with client(server) as user:
+        assert user.set("absolute", b"1", expire=ends)
+        assert user.set("relative", b"1", expire=LIFE_SECS)
+        assert user.set("touched", b"1") and user.touch("touched", expire=ends)
+        assert user.set("past", b"1", expire=int(time.time()) - SLACK_SECS)
+        assert user.get("past") is None
+    with redis.Redis(port=server.resp_port) as user:
+        assert user.set("resp", b"1", pxat=ends * 1000)
+    check(server)
+    end(server, "SIGTERM")
+    server = region.start(resp=True)
+    assert_warm(server)
+    check(server)
