@@ -92,6 +92,7 @@ class Server:
         resp=False,
         http=False,
         grpc=False,
+        environment=None,
     ):
         self.dir = tempfile.TemporaryDirectory(prefix="larder-test-")
         folder = Path(self.dir.name)
@@ -113,7 +114,7 @@ class Server:
             command += ["--http-listen", "127.0.0.1:0"]
         if grpc:
             command += ["--grpc-listen", "127.0.0.1:0"]
-        environment = {**os.environ, "MEMCACHED_PORT_FILENAME": str(ports)}
+        environment = {**os.environ, "MEMCACHED_PORT_FILENAME": str(ports), **(environment or {})}
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment

@@ -127,9 +127,13 @@ impl Server {
             options.suboptions.watcher_logbuf_size,
         ));
         let evictions = Arc::clone(&log);
-        cache
-            .control()
-            .observe_evictions(Box::new(move |evicted| evictions.note_eviction(evicted)));
+        #[cfg(feature = "delayed")]
+        let keys = crate::log::evicted_keys::EvictedKeys::from_environment();
+        cache.control().observe_evictions(Box::new(move |evicted| {
+            #[cfg(feature = "delayed")]
+            keys.note(evicted);
+            evictions.note_eviction(evicted);
+        }));
         log.set_prefixes(options.prefix_delimiter.is_some());
         Self {
             log,

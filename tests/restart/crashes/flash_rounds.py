@@ -3,9 +3,12 @@
 In addition to the faults of `rounds`, some rounds end with a planned shutdown, and some servers start without flash,
 with a flash file of another length, or with a new file. Items on flash are then lost, and must not come back; items in
 memory may remain.
+
+The server, which is built with the feature `larder-server/delayed`, writes the keys of the items that it evicts to a
+file. No other item may be missing, except for a few: a `set` may evict an item on flash whose key has an equal hash
+prefix (docs/flash.md).
 """
 
-import math
 import random
 import tempfile
 import threading
@@ -42,22 +45,15 @@ LIMITS = [16, 16, 20, 24, 32, 64]
 SIZES_MIB = [256, 320]
 # Chunks are sent this far apart, so that evictions do not outrun writes.
 BULK_PACE_SECS, PACE_SECS = 0.006, 0.001
-POLL_SECS = 0.003
 POLL = b"stats\r\n" + LAST
 # No chunk of `FlashBulk` is sent while more writes wait for the disk.
 WAITING_WRITES_MAX = 1
 PACED = Kind("flash", LIMITS, False, 1500, 300, False, 2000, 0)
 FLUSHED = PACED._replace(name="flash and flushes", flush_share=0.1)
 LARGE = PACED._replace(name="flash and large values", large=True, keys=300)
-# Requests are sent as fast as the server reads them, so that items may be evicted unwritten.
+# Requests are sent as fast as the server reads them, so that many items are evicted unwritten.
 HEAVY = PACED._replace(name="flash, heavily written", evicts=True, pace=6000)
 KINDS = [PACED, HEAVY, FLUSHED, LARGE]
-# The test cannot count evictions between the last answer to `stats` and the kill. If some came before, or writes waited
-# for the disk, more may follow: a few segments of short items, and as many bytes as the server receives. No item of
-# `FlashBulk` is shorter than `EVICTED_LEN_MIN`.
-UNSEEN_EVICTIONS_MAX, EVICTED_LEN_MIN = 1000, 200
-# The minimum share of kept items, below 1 because the server may evict one segment now and then.
-KEPT_SHARE_MIN = 0.995
 # Statistics that must stay zero, because all reads succeed.
 FAULTS = ["badcrc_from_extstore", "miss_from_extstore", "flash_off"]
 
@@ -65,8 +61,8 @@ FAULTS = ["badcrc_from_extstore", "miss_from_extstore", "flash_off"]
 class FlashBulk(Bulk):
     """Items whose chunks also delete the chunk stored `WINDOW` chunks before."""
 
-    def __init__(self, *words):
-        super().__init__(*words)
+    def __init__(self, seed, longest):
+        super().__init__(seed, longest, evicts=False)
         # Missing items, which must not come back.
         self.missing = set()
 
@@ -96,10 +92,6 @@ class FlashBulk(Bulk):
             if item is None and expected != "gone":
                 self.missing.add(number)
             yield checked
-
-
-class FlashTotals(Totals):
-    kept_share_min = KEPT_SHARE_MIN
 
 
 class Quiet(Totals):
@@ -136,29 +128,30 @@ class FlashCampaign(Campaign):
     def __init__(self, totals, seed, kind, binary=LARDERD, runtime=None, folder=None):
         super().__init__(totals, seed, kind, binary, runtime)
         self.flash_folder = folder
-        self.bulk = FlashBulk(self.rng.randrange(2**32), kind.longest, kind.evicts)
+        self.bulk = FlashBulk(self.rng.randrange(2**32), kind.longest)
         self.item_size = self.rng.choice([0, 64])
         self.scripts = [self.flash_script(worker) for worker in range(WORKERS)]
         self.size_mib = SIZES_MIB[0]
-        # The number of known evictions whose items were not found missing yet.
-        self.evicted = 0
+        # The keys of all items that were evicted so far.
+        self.evicted = set()
+        # Whether the items on flash were lost on purpose since the last check.
+        self.lost_flash = False
         self.on_flash = 0
         # Whether flash holds almost no items.
         self.is_empty = True
 
     def flash_script(self, worker):
-        # Numbers are shorter than 64 bytes, so with an `ext_item_size` they are never written to flash and may be
-        # evicted.
-        evicts = self.kind.evicts
-        keys = [Key(b"key-%d-%d" % (worker, n), evicts) for n in range(self.kind.keys)]
-        numbers = [Key(b"number-%d-%d" % (worker, n), evicts or self.item_size > 0) for n in range(NUMBERS)]
+        keys = [Key(b"key-%d-%d" % (worker, n), evicts=False) for n in range(self.kind.keys)]
+        numbers = [Key(b"number-%d-%d" % (worker, n), evicts=False) for n in range(NUMBERS)]
         lengths = LARGE_LENGTHS if self.kind.large else LENGTHS
         return Script(random.Random(self.rng.randrange(2**32)), keys, numbers, lengths)
 
     def run(self, first, count):
         with tempfile.TemporaryDirectory(prefix="larder-flash-", dir=self.flash_folder) as folder:
             self.flash_file = Path(folder) / "flash"
-            super().run(first, count)
+            with open(Path(folder) / "evicted", "xb+", buffering=0) as self.evicted_keys:
+                self.more["environment"] = {"EVICTED_KEYS_FILE": self.evicted_keys.name}
+                super().run(first, count)
 
     def limit(self):
         return ["-m", str(self.rng.choice(self.kind.limits)), "-t", str(self.rng.choice(THREADS))]
@@ -180,8 +173,7 @@ class FlashCampaign(Campaign):
             self.size_mib = next(size for size in SIZES_MIB if size != self.size_mib)
         elif change == "new file":
             self.flash_file.unlink()
-        if change:
-            self.evicted = math.inf
+        self.lost_flash |= change is not None
         super().start(is_first)
         self.is_empty |= is_first or change is not None
 
@@ -191,7 +183,7 @@ class FlashCampaign(Campaign):
         self.server = self.region.start("-m", most, **self.more)
         if (shown := state(self.server)) == "cold":
             self.totals.fail(self.number, f"without flash, restart_state is {shown}")
-        self.evicted = math.inf
+        self.lost_flash = True
         self.check_keys()
         self.check_bulk(())
         end(self.server, "SIGKILL")
@@ -211,9 +203,13 @@ class FlashCampaign(Campaign):
         player = DiskPacedPlayer(self.server, self.bulk.chunks(PRELOADED), go, BULK_PACE_SECS)
         player.run()
         self.bulk.played(player.played, None)
-        shown = self.server.stats()
-        self.evicted = int(shown["evictions"])
-        self.on_flash = max(self.on_flash, int(shown["extstore_objects_used"]))
+        self.on_flash = max(self.on_flash, int(self.server.stats()["extstore_objects_used"]))
+
+    def note_evictions(self):
+        """Returns the keys that were evicted since the last call. A key is written before its item is removed."""
+        lines = self.evicted_keys.read().decode().splitlines()
+        self.evicted.update(lines)
+        return set(lines)
 
     def check_keys(self):
         """Checks the workers' keys."""
@@ -221,27 +217,25 @@ class FlashCampaign(Campaign):
         begin = time.monotonic()
         found = look_up(self.server, [key.name.decode() for key in keys])
         end = time.monotonic()
-        # A lower memory limit may evict items.
-        self.evicted += int(self.server.stats()["evictions"])
+        # A lower memory limit may have evicted items at the start.
+        evicted = self.note_evictions()
         for key in keys:
             name, possible = key.name.decode(), key.states
             item = found[name]
             verdict = key.judge(item, begin, end)
-            self.count(verdict, name, Lazy(describe_all, possible), item)
-
-    def count(self, verdict, key, expected, item):
-        if verdict == "lost" and self.evicted > 0:
-            self.evicted -= 1
-            verdict = "evicted"
-        self.totals.count(verdict, self.number, key, expected, item)
+            if verdict == "lost" and (self.lost_flash or name in evicted):
+                verdict = "evicted"
+            self.totals.count(verdict, self.number, name, Lazy(describe_all, possible), item)
 
     def check_bulk(self, numbers):
-        checked = list(self.bulk.check(self.server, self.bulk.all() if self.evicted else numbers))
-        shown = self.server.stats()
-        self.evicted = max(self.evicted, int(shown["evictions"]))
+        checked = list(self.bulk.check(self.server, self.bulk.all() if self.lost_flash else numbers))
+        self.note_evictions()
         for verdict, key, expected, item in checked:
-            self.count(verdict, key, expected, item)
-        self.evicted = 0
+            if verdict == "lost" and (self.lost_flash or key in self.evicted):
+                verdict = "evicted"
+            self.totals.count(verdict, self.number, key, expected, item)
+        self.lost_flash = False
+        shown = self.server.stats()
         self.on_flash = max(self.on_flash, int(shown.get("extstore_objects_used", 0)))
         for name in FAULTS:
             if int(shown.get(name, 0)):
@@ -270,9 +264,7 @@ class FlashCampaign(Campaign):
         else:
             sent = self.bulk.chunks(10 + int(seconds / BULK_PACE_SECS))
             bulk = DiskPacedPlayer(self.server, sent, go, BULK_PACE_SECS)
-        polls = 10 + int(seconds / POLL_SECS)
-        poll = PacedPlayer(self.server, polls * [POLL], go, POLL_SECS)
-        everyone = [*players, bulk, poll, Player(self.server, self.reads(count), go)]
+        everyone = [*players, bulk, Player(self.server, self.reads(count), go)]
         flushing = []
         if self.rng.random() < self.kind.flush_share:
             delay = self.rng.uniform(0, seconds)
@@ -288,31 +280,27 @@ class FlashCampaign(Campaign):
         flush = read_flush(flushing[0].played) if flushing else None
         self.is_empty = flush is not None
         self.bulk.played(bulk.played, flush)
-        evicted = max((shown(answer, "evictions") for answer in poll.played), default=0)
-        waiting = max((shown(answer, "extstore_io_queue") for answer in poll.played), default=0)
-        if evicted or waiting > WAITING_WRITES_MAX:
-            self.evicted = max(self.evicted, evicted + unseen_evictions_max(everyone, poll.played))
+        self.evicted_under_load = self.note_evictions()
         for script, made, player in zip(self.scripts, chunks, players):
             self.follow(script, made, player.played, flush)
 
     def follow(self, script, chunks, played, flush):
-        """Computes the states that the keys of a worker may have. If an item was missing under load, it was
-        evicted; that counts as a loss, unless evictions were seen."""
+        """Computes the states that the keys of a worker may have. If an item was missing under load that is not in the
+        file of evictions, that counts as a loss."""
         keys = [*script.keys, *script.numbers]
         states = {key: set(key.states) for key in keys}
-        if not self.evicted:
-            totals, self.totals = self.totals, Quiet(self.totals.seed)
-            super().follow(script, chunks, played, flush)
-            failures, self.totals = self.totals.failures, totals
-            if not failures:
-                return
-            self.totals.verdicts["lost"] += 1
-        evicts = {key: key.evicts for key in keys}
         for key in keys:
-            key.states, key.evicts = states[key], True
+            key.evicts = key.name.decode() in self.evicted_under_load
+        totals, self.totals = self.totals, Quiet(self.totals.seed)
         super().follow(script, chunks, played, flush)
+        failures, self.totals = self.totals.failures, totals
+        if failures:
+            self.totals.verdicts["lost"] += 1
+            for key in keys:
+                key.states, key.evicts = states[key], True
+            super().follow(script, chunks, played, flush)
         for key in keys:
-            key.evicts = evicts[key]
+            key.evicts = False
 
     def finish(self):
         self.number += 1
@@ -322,16 +310,6 @@ class FlashCampaign(Campaign):
         self.server.stop()
         if not self.on_flash:
             self.totals.fail(self.number, "no item was on flash")
-
-
-def unseen_evictions_max(players, polls):
-    """How many items the server may have evicted after its last complete answer to `stats`: about as many bytes as it
-    received since then, and a few segments."""
-    seen = max((answer.begin for answer in polls if answer.complete), default=0)
-    received = sum(
-        len(wire) for player in players for wire, chunk in zip(player.chunks, player.played) if chunk.end > seen
-    )
-    return UNSEEN_EVICTIONS_MAX + received // EVICTED_LEN_MIN
 
 
 def shown(poll, name):
@@ -344,7 +322,7 @@ def shown(poll, name):
 def run(rounds, seed, binary=LARDERD, runtime=None, progress=None):
     """Runs rounds in campaigns, with the flash file by turns on tmpfs and where temporary files are; returns
     the totals."""
-    totals, done, campaigns = FlashTotals(seed), 0, 0
+    totals, done, campaigns = Totals(seed), 0, 0
     while done < rounds:
         count = min(ROUNDS_PER_CAMPAIGN, rounds - done)
         kind = KINDS[campaigns % len(KINDS)]

@@ -76,8 +76,6 @@ class Killer:
 class Totals:
     """Counts verdicts, and prints failures."""
 
-    kept_share_min = KEPT_SHARE_MIN
-
     def __init__(self, seed):
         self.seed, self.verdicts, self.failures = seed, collections.Counter(), 0
 
@@ -95,7 +93,7 @@ class Totals:
     def passed(self):
         seen = self.verdicts
         due = seen["kept"] + seen["lost"]
-        few = due and seen["kept"] / due < self.kept_share_min
+        few = due and seen["kept"] / due < KEPT_SHARE_MIN
         other = self.failures - seen["lost"] - seen["wrong"] - seen["back"]
         return bool(due) and not (few or seen["wrong"] or seen["back"] or other)
 

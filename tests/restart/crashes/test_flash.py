@@ -9,9 +9,10 @@ import time
 import pytest
 
 from contents import client
-from flash_rounds import KINDS, FlashCampaign, FlashTotals
+from flash_rounds import KINDS, FlashCampaign
 from items import look_up
 from region import assert_warm, end, state
+from rounds import Totals
 from server import MIB, ExitedAtStart, wait_until
 from tiers import by_tier
 
@@ -30,7 +31,7 @@ HEADER_LEN = 4096
 @pytest.mark.timeout(max(300, 10 * ROUNDS))
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_crash_under_load_loses_nothing_on_flash(request, capsys, kind):
-    asked, totals = request.config.getoption, FlashTotals(SEED)
+    asked, totals = request.config.getoption, Totals(SEED)
     rounds = by_tier(request.config, ROUNDS_OF_DEFAULT, ROUNDS)
     FlashCampaign(totals, SEED, kind, asked("--server"), asked("--runtime")).run(0, rounds)
     with capsys.disabled():

@@ -234,7 +234,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         if self.server.controls.crawler_enabled() {
             self.engine.maintain(now)
         } else {
-            self.engine.shrink()
+            self.engine.shrink(now)
         }
     }
 

@@ -1,6 +1,8 @@
 //! The log for watchers. Each client of `watch` has a buffer of lines in memcached's form that its connection empties;
 //! a full buffer drops lines. Watchers of the gateway have queues of events instead.
 
+#[cfg(feature = "delayed")]
+pub(crate) mod evicted_keys;
 pub mod verbosity;
 
 use larder_operations::{EventKind, EventKinds, EventQueue, ItemEvent};

@@ -179,8 +179,8 @@ impl<T: DelegateMaintenance> Maintenance for T {
         self.inner_mut().maintain(now)
     }
 
-    fn shrink(&mut self) -> bool {
-        self.inner_mut().shrink()
+    fn shrink(&mut self, now: Seconds) -> bool {
+        self.inner_mut().shrink(now)
     }
 
     fn crawl_soon(&mut self) {

@@ -39,10 +39,10 @@ pub trait Maintenance {
     /// true if there is more to do now.
     fn maintain(&mut self, now: Seconds) -> bool;
 
-    /// Does a short step of the maintenance that an operator cannot disable: returns memory above a
-    /// lowered limit to the system, and removes flushed items, if the engine can. Returns true if
-    /// there is more to do now.
-    fn shrink(&mut self) -> bool {
+    /// Does a short step of the maintenance that an operator cannot disable: applies a delayed flush
+    /// that is due, returns memory above a lowered limit to the system, removes flushed items, and
+    /// writes idle items to flash, if the engine can. Returns true if there is more to do now.
+    fn shrink(&mut self, _now: Seconds) -> bool {
         false
     }
 

@@ -67,7 +67,7 @@ pub(super) trait AnyEngine: Send {
     fn flush(&mut self, at: Option<Seconds>);
     fn flush_generation(&self) -> u64;
     fn maintain(&mut self, now: Seconds) -> bool;
-    fn shrink(&mut self) -> bool;
+    fn shrink(&mut self, now: Seconds) -> bool;
     fn crawl_soon(&mut self);
     fn walk(&self) -> Walk;
     fn walk_from(&self, position: u64) -> Walk;
@@ -283,8 +283,8 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
         Maintenance::maintain(self, now)
     }
 
-    fn shrink(&mut self) -> bool {
-        Maintenance::shrink(self)
+    fn shrink(&mut self, now: Seconds) -> bool {
+        Maintenance::shrink(self, now)
     }
 
     fn crawl_soon(&mut self) {

@@ -235,8 +235,8 @@ impl Maintenance for Handle {
         self.0.maintain(now)
     }
 
-    fn shrink(&mut self) -> bool {
-        self.0.shrink()
+    fn shrink(&mut self, now: Seconds) -> bool {
+        self.0.shrink(now)
     }
 
     fn crawl_soon(&mut self) {

@@ -71,34 +71,33 @@ impl Walks for Handle {
     }
 }
 
-impl Maintenance for Handle {
-    fn maintain(&mut self, now: Seconds) -> bool {
+impl Handle {
+    /// A step of all maintenance, or without the search for expired items.
+    fn maintenance_step(&mut self, now: Seconds, searches: bool) -> bool {
         self.now = now.into();
         self.shared.flush_if_due(now);
         if let Some(flash) = &self.shared.flash {
             flash.note_time(now);
         }
         self.shared.collect();
-        let crawling = self.expiry_step();
+        // Flushed items are always searched for.
+        let searching = (searches || self.is_search_requested()) && self.expiry_step();
         let shrinking = self.step_to_limit();
         let aging = self.demote_idle_step();
         if !self.pin.is_in_batch() {
             self.end_writing();
         }
-        shrinking || crawling || aging
+        shrinking || searching || aging
+    }
+}
+
+impl Maintenance for Handle {
+    fn maintain(&mut self, now: Seconds) -> bool {
+        self.maintenance_step(now, true)
     }
 
-    fn shrink(&mut self) -> bool {
-        if let Some(flash) = &self.shared.flash {
-            flash.note_time(self.now.secs);
-        }
-        // Flushed items are removed even if the search for expired items is disabled.
-        let searching = self.is_search_requested() && self.expiry_step();
-        let shrinking = self.step_to_limit();
-        if !self.pin.is_in_batch() {
-            self.end_writing();
-        }
-        shrinking || searching
+    fn shrink(&mut self, now: Seconds) -> bool {
+        self.maintenance_step(now, false)
     }
 
     fn crawl_soon(&mut self) {

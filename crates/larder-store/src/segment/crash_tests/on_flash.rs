@@ -88,7 +88,17 @@ fn until_done<R>(
         let done = request(handle, key);
         if done.is_none() && !waits {
             let wanted = ReadRequest { hash: key.hash, is_read_ahead: false };
-            waits = handle.start_read(wanted, &waker, &mut fetches) != ReadStart::NotNeeded;
+            let begins = handle.start_read(wanted, &waker, &mut fetches);
+            waits = begins != ReadStart::NotNeeded;
+            if begins == ReadStart::Busy
+                && let Some(flash) = &handle.shared.flash
+            {
+                // A read of a large value waits for writes, and no thread writes during a request.
+                flash.note_stopped_writes();
+                handle.submit();
+                handle.end_batch();
+                continue;
+            }
         }
         handle.submit();
         handle.end_batch();

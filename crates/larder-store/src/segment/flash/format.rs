@@ -129,6 +129,11 @@ impl Format {
         (u64::from(page) << self.page_shift) + u64::from(block) * self.block_len as u64
     }
 
+    /// The number of bytes of which the length of each item is a multiple.
+    pub(crate) fn unit(&self) -> usize {
+        1 << self.unit_shift
+    }
+
     /// The flash offset of an item at `offset` on the device.
     pub(crate) fn flash_offset_of(&self, offset: u64) -> u64 {
         offset >> self.unit_shift

@@ -3,15 +3,17 @@
 //!
 //! ```text
 //!   Free ──▶ Open (blocks are written to it) ──▶ Full ──▶ Emptying (its words are removed) ──▶ Free
-//!                                                 ▲          │ │
-//!                                                 └──────────┘ └─────────────────────────────▶ Bad
+//!    ▲                                            ▲          │ │
+//!    │                                            └──────────┘ │
+//!    └──────────────────────── Resting ◀──────────────────────┘
 //! ```
-//! A page that could not be emptied is Full again.
+//! A page that could not be emptied is Full again. A page whose device failed keeps its other items; when it is empty, it
+//! rests before it is used again.
 
 use crate::segment::memory::table::{Sequence, Table};
 use crate::segment::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::{Expiry, Seconds};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 /// The state of a page; see the diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +23,8 @@ pub(crate) enum PageState {
     Open,
     Full,
     Emptying,
-    /// The page could not be written or read. It is not used again.
-    Bad,
+    /// The page is free, but could not be written or read. It is used again some time later, or after a restart.
+    Resting,
 }
 
 /// Access to the entry of a page in the region.
@@ -56,9 +58,9 @@ impl<'t> Page<'t> {
     }
 
     pub(crate) fn state(&self) -> PageState {
-        use PageState::{Bad, Emptying, Free, Full, Open};
-        let states = [Free, Open, Full, Emptying, Bad];
-        states.get(self.half(3).load(Ordering::Acquire) as usize).copied().unwrap_or(Bad)
+        use PageState::{Emptying, Free, Full, Open, Resting};
+        let states = [Free, Open, Full, Emptying, Resting];
+        states.get(self.half(3).load(Ordering::Acquire) as usize).copied().unwrap_or(Resting)
     }
 
     pub(crate) fn set_state(&self, state: PageState) {
@@ -164,7 +166,16 @@ pub(crate) struct Lists {
     full: VecDeque<u32>,
     /// The open page of each bucket, and the next block in it; `None` for a bucket without one.
     open: [Option<(u32, u32)>; BUCKETS],
+    /// The resting pages, with the second at which each is used again.
+    resting: Vec<(u32, Seconds)>,
+    /// The number of times that a page has rested since the start.
+    rests: HashMap<u32, u32>,
 }
+
+/// The time in seconds that a page rests after its first failure. It doubles with each further one.
+const REST: u32 = 10;
+/// The longest time in seconds that a page rests.
+const REST_MAX: u32 = 3600;
 
 impl Lists {
     /// The lists of a tier whose pages are all free.
@@ -174,7 +185,7 @@ impl Lists {
 
     /// The lists after a restart. `full` is in the order in which the pages were opened.
     pub(crate) fn restored(free: Vec<u32>, full: VecDeque<u32>) -> Self {
-        Self { free, full, open: [None; BUCKETS] }
+        Self { free, full, ..Self::default() }
     }
 
     pub(crate) fn free(&self) -> usize {
@@ -225,7 +236,7 @@ impl Lists {
         true
     }
 
-    /// Closes an open page, because writing to it failed. Its earlier blocks can still be read.
+    /// Closes an open page, because writing to it failed. Its earlier blocks stay in use.
     pub(crate) fn abandon(&mut self, table: &Table, page: u32) {
         if let Some(open) = self.open.iter_mut().find(|open| open.is_some_and(|(p, _)| p == page)) {
             *open = None;
@@ -246,14 +257,28 @@ impl Lists {
         self.full.push_front(page);
     }
 
-    /// Frees an emptied page, or marks it bad, so that it is not used any more.
-    pub(crate) fn give_back(&mut self, table: &Table, page: u32, is_bad: bool) {
+    /// Frees an emptied page.
+    pub(crate) fn give_back(&mut self, table: &Table, page: u32) {
+        Page::new(table, page as usize).free();
+        // The most recently freed page is reused last, so that all pages wear evenly.
+        self.free.insert(0, page);
+    }
+
+    /// Frees an emptied page some time later, because its device has failed.
+    pub(crate) fn rest(&mut self, table: &Table, page: u32, now: Seconds) {
         let entry = Page::new(table, page as usize);
-        if is_bad {
-            entry.set_state(PageState::Bad);
-        } else {
-            entry.free();
-            // The most recently freed page is reused last, so that all pages wear evenly.
+        entry.free();
+        entry.set_state(PageState::Resting);
+        let rests = self.rests.entry(page).or_default();
+        let time = (REST << *rests).min(REST_MAX);
+        *rests = (*rests + 1).min(REST_MAX.ilog2());
+        self.resting.push((page, Seconds(now.0.saturating_add(time))));
+    }
+
+    /// Frees the pages that have rested long enough.
+    pub(crate) fn end_rests(&mut self, table: &Table, now: Seconds) {
+        for (page, _) in self.resting.extract_if(.., |(_, until)| *until <= now) {
+            Page::new(table, page as usize).free();
             self.free.insert(0, page);
         }
     }

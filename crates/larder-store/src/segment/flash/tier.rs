@@ -67,8 +67,7 @@ pub(crate) struct Flash {
 
 /// The number of maps of reads: enough that threads rarely need the same one.
 const READ_MAPS: usize = 16;
-/// A page is not used any more after this many failed reads since it was opened, or after one
-/// failed write.
+/// A page rests before its next use after this many failed reads since it was opened, or after one failed write.
 const PAGE_ERRORS_MAX: u32 = 16;
 /// Flash is switched off after this many failed reads and writes within a minute. A read with a
 /// wrong checksum counts as failed. The count starts again at each full minute of the server's
@@ -214,10 +213,8 @@ impl Flash {
     pub(crate) fn note_error(&self, table: &Table, page: Option<Page<'_>>) {
         self.counts.errors.add(1);
         self.counts.failures.add(1);
-        if let Some(page) = page
-            && page.errors().fetch_add(1, Relaxed) + 1 == PAGE_ERRORS_MAX
-        {
-            self.queue.notify();
+        if let Some(page) = page {
+            page.errors().fetch_add(1, Relaxed);
         }
         if self.counts.errors.get() >= ERRORS_MAX {
             self.turn_off(table);
@@ -251,7 +248,14 @@ impl Flash {
         self.now.load(Relaxed).saturating_sub(self.written_at.load(Relaxed)) <= WRITE_SECONDS_MAX
     }
 
-    /// Whether a page has failed so often that it is not used any more.
+    /// Lets the device appear to complete no writes.
+    #[cfg(all(test, not(any(loom, shuttle, miri))))]
+    pub(crate) fn note_stopped_writes(&self) {
+        let now = self.now.fetch_max(WRITE_SECONDS_MAX + 1, Relaxed);
+        self.written_at.store(now.saturating_sub(WRITE_SECONDS_MAX + 1), Relaxed);
+    }
+
+    /// Whether a page has failed so often that it rests before its next use.
     pub(crate) fn is_failing(page: Page<'_>) -> bool {
         page.errors().load(Relaxed) >= PAGE_ERRORS_MAX
     }
@@ -384,6 +388,15 @@ impl Flash {
         self.has_waiters.load(Relaxed)
     }
 
+    /// Announces the end of a write, which may make room for a large value: wakes the request that has waited longest.
+    pub(crate) fn note_room_by_write(&self) {
+        self.openings.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if self.has_waiters.load(Ordering::SeqCst) {
+            self.wake(1);
+        }
+    }
+
     /// Announces room for another read: wakes the request that has waited longest, or all requests
     /// if no read is under way whose end would wake others.
     pub(crate) fn wake_waiters(&self) {
@@ -446,9 +459,16 @@ impl Flash {
             let page = Page::new(table, number);
             // memcached's number for short-lived items is 3.
             let bucket = if page.bucket().load(Relaxed) == 0 { 0 } else { 3 };
-            FlashPage { version: page.sequence(), bytes: page.bytes(), bucket }
+            FlashPage { version: page.sequence(), bytes: self.bytes_of(page), bucket }
         };
         (0..self.format.pages).map(page).collect()
+    }
+
+    /// The bytes of the items of a page. Items are counted with rounded lengths, whose sum may exceed the written part of
+    /// the page.
+    fn bytes_of(&self, page: Page<'_>) -> u64 {
+        let written = u64::from(page.blocks().load(Relaxed)) * self.format.block_len as u64;
+        page.bytes().min(written)
     }
 
     pub(crate) fn gauges(&self, table: &Table) -> FlashGauges {
@@ -461,7 +481,7 @@ impl Flash {
         for page in used {
             pages_used += 1;
             objects_used += u64::from(page.items());
-            bytes_used += page.bytes();
+            bytes_used += self.bytes_of(page);
         }
         let page_size = self.format.page_len();
         FlashGauges {

@@ -84,6 +84,11 @@ impl Read {
         waker: &Waker,
     ) -> Self {
         let progress = Mutex::new(Progress::Pending(vec![waker.clone()]));
+        if let (Some(flash), Some(_)) =
+            (&shared.flash, large.as_ref().filter(|large| large.has_memory()))
+        {
+            flash.counts.values_read.add(1);
+        }
         let shared = Arc::clone(shared);
         let is_released = AtomicBool::new(false);
         Self {
@@ -231,10 +236,12 @@ impl Read {
         if self.is_released.swap(true, Relaxed) {
             return;
         }
+        let has_value = self.large.as_ref().is_some_and(LargeValue::has_memory);
         if let Some(large) = &self.large {
             large.free(&self.shared);
         }
         if let Some(flash) = &self.shared.flash {
+            flash.counts.values_read.take_off(has_value.into());
             flash.end_read(self.shared.table(), self.slot, self.buffer);
         }
     }

@@ -10,7 +10,7 @@ use crate::segment::flash::pages::Page;
 use crate::segment::flash::pending_read::{ItemRead, find};
 use crate::segment::handle::state::Handle;
 use crate::segment::index::buckets::{LockedSlot, LockedStripe};
-use crate::segment::index::slot::Slot;
+use crate::segment::index::slot::{LARGE_SPAN, Slot};
 use crate::segment::item::flash_copy::FlashCopy;
 use crate::segment::item::new_record::NewRecord;
 use crate::segment::item::record::Record;
@@ -57,10 +57,17 @@ impl Handle {
     #[cold]
     #[inline(never)]
     pub(crate) fn recache(&mut self, hash: u64, slot: Slot) {
+        // A large value has no copy on flash while it is in memory, and takes the place of others that must be written.
+        let has_writes = self.shared.flash.as_ref().is_some_and(|flash| flash.queue.len() > 0);
+        if slot.span() == LARGE_SPAN && has_writes {
+            return;
+        }
         let Some(read) = self.batch_reads.find(slot).map(Arc::clone) else { return };
+        self.keeps_unwritten = true;
         self.evacuate_before_write();
         self.copy_to_memory(hash, &*read);
         self.evacuate_after_write();
+        self.keeps_unwritten = false;
         self.flush_slot_delta();
         if !self.pin.is_in_batch() {
             self.end_writing();

@@ -97,7 +97,7 @@ impl Handle {
         let extent = flash.format.extent(slot, flash.device.align());
         let len = usize::try_from(extent.1 - extent.0).expect("an item fits a segment");
         let large = (slot.span() == LARGE_SPAN && !is_refused)
-            .then(|| self.begin_value(&shared, flash, slot, is_read_ahead));
+            .then(|| self.begin_value(&shared, flash, slot, (is_read_ahead, openings)));
         let is_refused = is_refused || large.as_ref().is_some_and(Option::is_none);
         let take = || flash.take_buffer(shared.table(), len, self.now.secs, is_read_ahead);
         let buffer = if is_refused { None } else { take() };
@@ -146,34 +146,45 @@ impl Handle {
         ReadAttempt::Started(own)
     }
 
-    /// Takes segments for a large value. Returns `None` if the read must wait for other reads to
-    /// end, or is a read-ahead. If there is no memory and no read to wait for, only the head is
-    /// read.
+    /// Takes segments for a large value. Returns `None` if the read must wait for other reads or for writes to end, or is a
+    /// read-ahead. If there is no memory and nothing to wait for, only the head is read. `openings` is the value of
+    /// [`Flash::openings`] before.
     fn begin_value(
         &mut self,
         shared: &Arc<Shared>,
         flash: &Flash,
         slot: Slot,
-        is_read_ahead: bool,
+        (is_read_ahead, openings): (bool, u64),
     ) -> Option<LargeValue> {
         let (start, len) = flash.format.value_extent(slot);
         if is_read_ahead {
             // A read-ahead must not take memory from items that others use.
             return None;
         }
-        self.evacuate_before_write();
-        let mut upload = self.with_all_segments(Upload::for_flash_read(shared, len));
+        let mut upload = self.segments_for_read(len, false);
         if upload.is_err() && flash.abort_reads(self.now.secs, None) {
             // Values that were read for peers that take no replies have released their memory.
+            upload = self.segments_for_read(len, false);
+        }
+        // If a read or a write has ended since `openings`, the request tries again at once.
+        let has_others = || {
+            let writes = flash.queue.len() > 0 && flash.is_writing();
+            writes || flash.counts.values_read.get() > 0 || flash.openings() != openings
+        };
+        if upload.is_err() && !has_others() {
+            // Other threads may hold memory for a moment.
+            upload = self.segments_for_read(len, true);
+        }
+        let waits = upload.is_err() && has_others();
+        if upload.is_err() && !waits {
             upload = self.with_all_segments(Upload::for_flash_read(shared, len));
         }
-        self.evacuate_after_write();
         self.flush_slot_delta();
         if !self.pin.is_in_batch() {
             self.end_writing();
         }
         self.pin.resume(&shared.epoch);
-        if upload.is_err() && flash.counts.reading.get() > 0 {
+        if waits {
             return None;
         }
         Some(LargeValue::new((start, len), upload.ok()))

@@ -104,6 +104,7 @@ fn run(handle: &mut Handle, flash: &Flash) {
     while let Some((segment, chained)) = flash.queue.next() {
         handle.write_out(flash, (segment, chained));
         flash.queue.finish(chained);
+        flash.note_room_by_write();
     }
 }
 

@@ -95,11 +95,14 @@ impl Shared {
         is_full && !flash.is_off() && flash.is_writing()
     }
 
-    /// Notes the length of a write buffer, and queues it.
+    /// Notes the length of a write buffer, and queues it. Retires a buffer whose items have all stayed in memory.
     pub(crate) fn queue_write(&self, open: &Open) {
         let written = open.at - self.table().layout.start(open.segment);
         let written = u32::try_from(written).expect("a segment is short");
         self.table().entry(open.segment).written().store(written, Ordering::Release);
+        if written == 0 {
+            return self.retire_segment(open.segment);
+        }
         if let Some(flash) = &self.flash {
             flash.queue.push(open.segment, open.chained);
         }

@@ -6,7 +6,6 @@ use crate::segment::flash::tier::Flash;
 use crate::segment::item::record::Record;
 use crate::segment::item::witness::{OwnedSegment, Witness};
 use crate::segment::large_value::lease::ChainLease;
-use crate::segment::sync::Ordering;
 use crate::{Expiry, Lease};
 use std::io;
 use std::sync::Arc;
@@ -24,9 +23,6 @@ impl LargeWrite {
     pub(crate) fn of(shared: &Arc<Shared>, flash: &Flash, segment: &OwnedSegment) -> Option<Self> {
         let (table, cas) = (shared.table(), shared.config.cas);
         let start = table.layout.start(segment.0);
-        if table.entry(segment.0).written().load(Ordering::Acquire) == 0 {
-            return None;
-        }
         let hash = shared.hash(Record::at(table, start, cas, Witness::owner(segment)).key());
         // While the stripe is locked, no thread frees the chain.
         let stripe = shared.index.lock(hash);

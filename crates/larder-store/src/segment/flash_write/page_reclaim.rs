@@ -1,6 +1,6 @@
 //! Emptying pages on a separate thread.
 //!
-//! A page that fails or has no wanted items is emptied at once. When few pages are free, a page of
+//! A page without wanted items is emptied at once. When few pages are free, a page of
 //! which much is free is rewritten, or the oldest page is dropped. A rewritten page, and a dropped
 //! page with hits, is read block by block, and the items to keep are copied to write buffers, from
 //! which they are written to another page. Other pages are not read. Afterwards, walks over the
@@ -51,8 +51,8 @@ enum Reason {
     Drop,
     /// Much of the page is free. If `unread`, all items are kept, otherwise those with hits.
     Compact { unread: bool },
-    /// Reads of the page or a write to it failed, or flash is off. No item is kept.
-    Failing,
+    /// Flash is off. No item is kept.
+    Off,
 }
 
 /// A page that is being emptied, and the budget for items to keep.
@@ -87,19 +87,43 @@ pub(crate) fn run(handle: &mut Handle, flash: &Flash) {
 pub(crate) fn empty_next(handle: &mut Handle, flash: &Flash, before: impl FnOnce(bool)) -> bool {
     let shared = Arc::clone(&handle.shared);
     let Some(emptying) = choose(&shared, flash, handle.now.secs) else { return false };
-    before(matches!(emptying.reason, Reason::Drop | Reason::Failing));
+    before(matches!(emptying.reason, Reason::Drop | Reason::Off));
     handle.empty(flash, emptying);
     true
+}
+
+/// Reads a block into the block segment. If that fails, reads it in pieces, and fills the pieces that cannot be read with
+/// zeros. Returns whether the whole block was read.
+fn read_whole(shared: &Shared, flash: &Flash, offset: u64) -> bool {
+    let table = shared.table();
+    let (start, len) = (table.layout.start(flash.block_segment), flash.format.block_len);
+    let read = |at: usize, len: usize| {
+        let into = table.region.pointer_to(start + at, len);
+        // SAFETY: the range is in the block segment, which belongs only to this thread.
+        unsafe { flash.device.read(offset + at as u64, into, len) }.is_ok()
+    };
+    if read(0, len) {
+        return true;
+    }
+    flash.note_error(table, None);
+    let piece_len = flash.device.align();
+    for piece in (0..len).step_by(piece_len) {
+        if flash.queue.is_stopping() || !read(piece, piece_len) {
+            let words = (piece..piece + piece_len).step_by(8);
+            words.for_each(|at| table.region.word(start + at).store(0, Ordering::Relaxed));
+        }
+    }
+    false
 }
 
 /// Takes the next page that must be emptied; `None` if there is none.
 fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
     let (table, settings) = (shared.table(), flash.settings());
     let mut lists = flash.lists();
+    lists.end_rests(table, now);
     let page = |number: u32| Page::new(table, number as usize);
     // Items that can't be read any more only take index words.
-    let is_lost = |number: &u32| flash.is_off() || Flash::is_failing(page(*number));
-    let failing = lists.full().find(is_lost);
+    let lost = lists.full().next().filter(|_| flash.is_off());
     let free = lists.free();
     // At least two, because one free page is reserved for rewritten items.
     let drops_under = (settings.drop_under as usize).max(2).min(flash.format.pages.div_ceil(4));
@@ -137,7 +161,7 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
         is_sparse.then_some((reason, least))
     };
     let void = || lists.full().find(is_void).map(|number| (Reason::Void, number));
-    let chosen = failing.map(|number| (Reason::Failing, number)).or_else(void).or_else(|| {
+    let chosen = lost.map(|number| (Reason::Off, number)).or_else(void).or_else(|| {
         if !is_short {
             return None;
         }
@@ -154,7 +178,7 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
     let budget = match reason {
         Reason::Drop => flash.format.page_len() * KEPT_SHARE / 100,
         Reason::Compact { .. } => u64::MAX,
-        Reason::Void | Reason::Failing => 0,
+        Reason::Void | Reason::Off => 0,
     };
     let sequence = page(number).sequence();
     Some(PageReclaim { page: number, sequence, reason, budget, rescued: 0, waits: 0 })
@@ -165,7 +189,7 @@ impl Handle {
         let shared = Arc::clone(&self.shared);
         let page = Page::new(shared.table(), emptying.page as usize);
         let keeps = match emptying.reason {
-            Reason::Void | Reason::Failing => false,
+            Reason::Void | Reason::Off => false,
             Reason::Drop => page.hits().load(Ordering::Relaxed) > 0,
             Reason::Compact { .. } => true,
         };
@@ -197,16 +221,19 @@ impl Handle {
             shared.age_ghosts(evicted);
         }
         self.wait_for_readers_of(flash, page, &emptying);
-        let is_bad = emptying.reason == Reason::Failing;
         if page.reads().load(Ordering::Acquire) == 0 {
             // A page that is put back is counted when it is emptied again.
             match emptying.reason {
                 Reason::Drop => flash.counts.page_evictions.add(1),
-                Reason::Compact { .. } | Reason::Void | Reason::Failing => {
+                Reason::Compact { .. } | Reason::Void | Reason::Off => {
                     flash.counts.page_reclaims.add(1);
                 }
             }
-            flash.lists().give_back(shared.table(), emptying.page, is_bad);
+            if Flash::is_failing(page) {
+                flash.lists().rest(shared.table(), emptying.page, flash.now());
+            } else {
+                flash.lists().give_back(shared.table(), emptying.page);
+            }
         } else {
             flash.lists().put_back(shared.table(), emptying.page);
         }
@@ -239,20 +266,20 @@ impl Handle {
         let start = table.layout.start(segment);
         let len = flash.format.block_len;
         let offset = flash.format.block_offset(emptying.page, block);
-        let into = table.region.pointer_to(start, len);
-        // SAFETY: the range is the block segment, which belongs only to this thread.
-        if unsafe { flash.device.read(offset, into, len) }.is_err() {
-            flash.note_error(table, None);
-            return 1;
-        }
+        let has_holes = !read_whole(shared, flash, offset);
         let end = start + len;
         let mut at = start;
         while at + 16 <= end {
             let header = Header(table.region.word(at).load(Ordering::Relaxed));
+            if header.key_len() == 0 && !has_holes {
+                return 1;
+            }
             let is_large = header.has(State::Link);
             let checked_len = header.record_len(cas) + if is_large { CHECKSUM_LEN } else { 0 };
             if header.key_len() == 0 || at + checked_len + CHECKSUM_LEN > end {
-                return 1;
+                // The length of an item that could not be read is unknown.
+                at += flash.format.unit();
+                continue;
             }
             let origin =
                 Origin { offset: offset + (at - start) as u64, sequence: emptying.sequence };
@@ -260,8 +287,8 @@ impl Handle {
             let rest = unsafe { table.region.bytes(at + 8, checked_len - 8) };
             let sum = table.region.word(at + checked_len).load(Ordering::Relaxed);
             if sum != flash.format.checksum(header, rest, origin) {
-                // `sweep` finds the index words of the items behind this one.
-                return 1;
+                at += flash.format.unit();
+                continue;
             }
             table.region.word(at).store(header.with(State::Dead, false).0, Ordering::Relaxed);
             let item = (&OwnedSegment(segment), at);

@@ -43,6 +43,9 @@ pub struct Handle {
     pub(crate) batch_reads: BatchReads,
     /// Whether the handle belongs to a thread of the flash tier.
     pub(crate) is_of_flash: bool,
+    /// Whether evacuations leave an item in memory that can be demoted to flash, but not now, rather than drop it. So it is
+    /// while memory is taken for reads.
+    pub(crate) keeps_unwritten: bool,
 }
 
 /// The prefetch hint of an announced lookup. `buckets` and `word` are offsets in the region.
@@ -99,6 +102,7 @@ impl Handle {
             sampler: Sampler::default(),
             batch_reads: BatchReads::default(),
             is_of_flash: false,
+            keeps_unwritten: false,
         }
     }
 

@@ -295,6 +295,7 @@ impl Handle {
     /// these is possible now.
     fn evacuate_one(&mut self, evacuation: &mut Evacuation) -> Option<usize> {
         let (cas, at) = (self.shared.config.cas, evacuation.at);
+        let keeps_unwritten = self.keeps_unwritten;
         let witness = Witness::owner(&evacuation.segment);
         let record = Record::at(self.shared.table(), at, cas, witness);
         let len = record.len();
@@ -396,6 +397,9 @@ impl Handle {
                 shared.mark_dead(&record, true);
                 evacuation.demoted += 1;
                 return Some(len);
+            }
+            if keeps_unwritten && shared.flash.as_ref().is_some_and(Flash::is_writing) {
+                return None;
             }
             if !matches!(evacuation.reason, EvacuationReason::Age(_)) {
                 shared.count_dropped();

@@ -133,7 +133,10 @@ impl<'t> Survey<'t> {
             page.restore(*items, *bytes);
             match page.state() {
                 PageState::Free => free.push(number),
-                PageState::Bad => (),
+                PageState::Resting => {
+                    page.set_state(PageState::Free);
+                    free.push(number);
+                }
                 _ => full.push((page.sequence(), number)),
             }
             if page.sequence() >= next {

@@ -43,4 +43,25 @@ impl Handle {
         }
         Ok(upload)
     }
+
+    /// Takes the segments for a value that is read from flash. Drops no item that can be written to flash a moment later.
+    /// Waits for memory only if `waits`, and briefly.
+    pub(crate) fn segments_for_read(&mut self, len: usize, waits: bool) -> Result<Upload, Refusal> {
+        let mut upload = Upload::for_flash_read(&self.shared, len);
+        self.keeps_unwritten = true;
+        let taken = loop {
+            if upload.segments.len() >= upload.segments_wanted() {
+                break Ok(());
+            }
+            if upload.is_at_limit() {
+                break Err(Refusal::OutOfMemory);
+            }
+            match if waits { self.take_segment() } else { self.try_segment() } {
+                Ok(segment) => upload.add_segment(segment),
+                Err(refusal) => break Err(refusal),
+            }
+        };
+        self.keeps_unwritten = false;
+        taken.map(|()| upload)
+    }
 }

@@ -57,7 +57,11 @@ impl Handle {
                 self.shared.table().entry(segment).set_state(SegmentState::Taken);
                 return Ok(segment);
             }
-            if self.evacuate_until_free() || self.free_idle() {
+            if self.evacuate_until_free() {
+                continue;
+            }
+            // An evacuation that keeps an item opens segments for the items before it, and would do so in each round.
+            if !self.keeps_unwritten && self.free_idle() {
                 continue;
             }
             let next = self.shared.alloc().next_epoch();

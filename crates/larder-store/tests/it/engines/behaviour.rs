@@ -116,7 +116,7 @@ fn an_item_is_gone_in_the_second_it_names<S: Subject>() {
 
 fn an_item_is_gone_in_the_millisecond_it_names<S: Subject>() {
     let mut engine = engine::<S>();
-    let at = |secs, millis| Now { secs: after(secs), millis };
+    let at = |secs, millis| Now { secs: after(secs), millis, ahead: 0 };
     let expiry = Expiry::at_millis(at(9, 750).in_millis());
     assert_eq!(expiry.second(), Some(after(10)));
     let attributes = Attributes { expiry, ..Attributes::default() };

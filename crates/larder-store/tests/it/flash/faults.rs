@@ -90,6 +90,67 @@ fn failed_short_and_wrong_reads_are_misses() {
     assert!(hits > 1_000 && gauges.miss > 10 && gauges.badcrc > 0, "{hits}: {gauges:?}");
 }
 
+/// The items of a failed write are evicted. The others of its page stay, and the page is used again some time later.
+#[test]
+fn a_failed_write_costs_its_own_items_alone() {
+    const ITEMS: usize = 60_000;
+    let device = Memory::new(128 * MIB, 17);
+    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    // The device decides by the number of a write, whatever threads write.
+    device.set_faults(Faults { write_errors: 40, ..Faults::default() });
+    for from in (0..ITEMS).step_by(1000) {
+        (from..from + 1000).for_each(|i| client.set(&key(i), &value(i, 0, 1000)));
+        settle(&cache);
+    }
+    device.set_faults(Faults::default());
+    let gauges = cache.flash_gauges().unwrap();
+    assert!(gauges.failures > 3 && !gauges.is_off, "{gauges:?}");
+    let evicted = usize::try_from(cache.gauges().evictions).unwrap();
+    assert!(evicted > 0 && evicted < ITEMS / 10, "{evicted}: {gauges:?}");
+    let found = (0..ITEMS).filter(|i| client.get(&key(*i)) == Some(value(*i, 0, 1000))).count();
+    let evicted_since = usize::try_from(cache.gauges().evictions).unwrap() - evicted;
+    assert!(
+        found + evicted + evicted_since >= ITEMS,
+        "{found} found, {evicted} evicted: {gauges:?}"
+    );
+    // Empty pages are free, those with a failed write after a rest.
+    let pages = gauges.pages_free + gauges.pages_used;
+    (0..ITEMS).for_each(|i| _ = client.delete(&key(i)));
+    let free = || cache.flash_gauges().unwrap().pages_free;
+    let least = pages - gauges.failures - 4;
+    wait_for("the pages are empty", || free() >= least);
+    now.fetch_add(3600, std::sync::atomic::Ordering::Relaxed);
+    wait_for("the pages have rested", || {
+        client.handle.maintain(client.now());
+        free() >= pages - 4
+    });
+}
+
+#[test]
+fn failed_reads_of_a_page_cost_their_own_items_alone() {
+    const ITEMS: usize = 30_000;
+    let device = Memory::new(64 * MIB, 3);
+    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
+    let mut client = Client::new(&cache, &clock());
+    fill(&cache, &mut client, 0..ITEMS, 0);
+    settle(&cache);
+    device.set_faults(Faults { read_errors: 5, ..Faults::default() });
+    // The first items are on the same page. More failures would turn flash off.
+    let lost: Vec<usize> = (0..800).filter(|i| client.get(&key(*i)).is_none()).collect();
+    device.set_faults(Faults::default());
+    let gauges = cache.flash_gauges().unwrap();
+    assert!(lost.len() > 50 && !gauges.is_off, "{}: {gauges:?}", lost.len());
+    let found = (0..ITEMS).filter(|i| client.get(&key(*i)) == Some(value(*i, 0, 1000))).count();
+    let evicted = usize::try_from(cache.gauges().evictions).unwrap();
+    assert!(
+        found + lost.len() + evicted >= ITEMS,
+        "{found}, {}, {evicted}: {gauges:?}",
+        lost.len()
+    );
+}
+
 #[test]
 fn torn_writes_are_detected() {
     for torn_unnoticed in [false, true] {

@@ -42,6 +42,42 @@ fn full() -> (Cache, Client, Arc<std::sync::atomic::AtomicU32>) {
     (cache, client, now)
 }
 
+/// Reads of large values wait for memory and for the write queue: they evict hardly anything that has room on flash.
+#[test]
+fn hardly_anything_is_lost_by_reading_large_values() {
+    const SMALL: usize = 10_000;
+    const LARGE: usize = 60;
+    let device = Memory::new(256 * MIB, 7);
+    let cache = Cache::new(large_config(&device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    for i in 0..SMALL {
+        client.set(&key(i), &value(i, 0, 1000));
+        pace(&cache, i);
+    }
+    fill_large(&cache, &mut client, SMALL..SMALL + LARGE);
+    let items = cache.gauges().items;
+    device.set_faults(Faults { delay_max: Duration::from_millis(2), ..Faults::default() });
+    std::thread::scope(|scope| {
+        for seed in 0..8 {
+            let (cache, now) = (&cache, &now);
+            scope.spawn(move || {
+                let (mut client, mut random) =
+                    (Client::new(cache, now), SmallRng::seed_from_u64(seed));
+                for _ in 0..60 {
+                    let i = SMALL + random.random_range(0..LARGE);
+                    let found = client.get(&key(i));
+                    assert!(found.is_none_or(|found| found == value(i, 0, LEN_MAX)), "{i}");
+                }
+            });
+        }
+    });
+    settle(&cache);
+    // A read that finds neither memory nor another read or write to wait for may evict.
+    let lost = items - cache.gauges().items;
+    assert!(lost < 100, "{lost}: {:?}", cache.flash_gauges());
+}
+
 #[test]
 fn large_values_are_found_on_flash() {
     let (cache, mut client, _) = full();

@@ -1,7 +1,7 @@
 //! A cache whose memory is in a file, and its flash, after a restart.
 
 use super::common::*;
-use larder_device::{Device, Memory};
+use larder_device::{Device, Faults, Memory};
 use larder_store::segment::{Cache, Config, Restart};
 use larder_store::{
     Attributes, Expiry, Lookup, Maintenance, NewTags, Seconds, SubsecondMillis, Tag, Updates,
@@ -30,6 +30,27 @@ fn ended(device: &Memory, items: usize) -> (Config, File, u64) {
     let kept = cache.gauges().items;
     assert!(kept * 10 > items as u64 * 8, "{kept}");
     (config, file, kept)
+}
+
+#[test]
+fn pages_that_failed_are_used_again_after_a_restart() {
+    let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
+    let device = Memory::new(64 * MIB, 17);
+    let config = config(16 * MIB, &device, any_size());
+    let (cache, _) = open(&config, &file, 11);
+    let mut client = Client::new(&cache, &clock());
+    device.set_faults(Faults { write_errors: 40, ..Faults::default() });
+    fill(&cache, &mut client, 0..60_000, 0);
+    settle(&cache);
+    device.set_faults(Faults::default());
+    (0..60_000).for_each(|i| _ = client.delete(&key(i)));
+    let gauges = || cache.flash_gauges().unwrap();
+    wait_for("a page rests", || gauges().pages_free + gauges().pages_used < gauges().page_count);
+    drop((client, cache));
+    let (cache, restart) = open(&config, &file, 12);
+    assert_eq!(restart, Restart::Warm);
+    let gauges = cache.flash_gauges().unwrap();
+    assert_eq!(gauges.pages_free + gauges.pages_used, gauges.page_count, "{gauges:?}");
 }
 
 #[test]

@@ -178,3 +178,26 @@ fn unused_reads_do_not_keep_others_waiting() {
     }
     assert!(cache.flash_gauges().unwrap().get_aborted > 0);
 }
+
+/// A thread takes a write buffer for an item that then stays in memory. When the thread ends, there is nothing to write.
+#[test]
+fn a_write_buffer_without_items_is_not_written() {
+    let device = Memory::new(64 * MIB, 3);
+    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    // The tier stops with the last client.
+    let _last = Client::new(&cache, &now);
+    for batch in 0..300 {
+        let mut client = Client::new(&cache, &now);
+        for i in batch * 100..(batch + 1) * 100 {
+            client.set(&key(i), &value(i, 0, 1000));
+            // Items that were read stay in memory.
+            (0..3).for_each(|_| assert!(client.get(&key(i)).is_some()));
+        }
+        drop(client);
+        settle(&cache);
+    }
+    let gauges = cache.flash_gauges().unwrap();
+    assert!(gauges.objects_written > 0, "{gauges:?}");
+    assert_eq!((gauges.failures, gauges.is_off), (0, false), "{gauges:?}");
+}

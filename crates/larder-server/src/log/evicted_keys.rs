@@ -1,0 +1,37 @@
+//! A file with the keys of all evicted items, for crash tests. Builds for tests alone write it.
+
+use larder_store::Eviction;
+use std::env;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+
+/// The environment variable that names the file.
+const VARIABLE: &str = "EVICTED_KEYS_FILE";
+
+/// The file; without one, no keys are written.
+#[derive(Debug)]
+pub(crate) struct EvictedKeys(Option<File>);
+
+impl EvictedKeys {
+    /// Opens the file that the environment names, and adds to its keys.
+    ///
+    /// # Panics
+    /// If the file cannot be opened: the results of the test would be wrong.
+    pub(crate) fn from_environment() -> Self {
+        let open = |path| OpenOptions::new().create(true).append(true).open(path);
+        Self(env::var_os(VARIABLE).map(|path| open(path).expect("cannot open EVICTED_KEYS_FILE")))
+    }
+
+    /// Writes the key before the item is removed, so that a killed process has written the keys of all items that it
+    /// removed.
+    ///
+    /// # Panics
+    /// If the write fails.
+    pub(crate) fn note(&self, evicted: &Eviction<'_>) {
+        if let Self(Some(file)) = self {
+            let line = [evicted.key, b"\n"].concat();
+            let mut file: &File = file;
+            file.write_all(&line).expect("cannot write to EVICTED_KEYS_FILE");
+        }
+    }
+}
