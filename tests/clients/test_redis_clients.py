@@ -49,6 +49,46 @@ def test_values(client):
     assert client.delete(*every_length) == 5
 
 
+def test_parts_of_values(client):
+    assert client.setrange("key", 3, b"abc") == 6 and client.get("key") == b"\0\0\0abc"
+    assert client.setbit("bits", 9, 1) == 0 and client.getbit("bits", 9) == 1
+    assert client.bitcount("bits") == 1 and client.bitcount("bits", 0, 8, "BIT") == 0
+    assert client.incrbyfloat("price", 10.5) == 10.5 and client.incrbyfloat("price", -0.25) == 10.25
+    client.expire("price", 100)
+    assert client.rename("price", "cost") and client.ttl("cost") == 100
+    assert client.copy("cost", "copy") and not client.copy("cost", "copy") and client.get("copy") == b"10.25"
+    assert client.renamenx("cost", "copy") is False and client.renamenx("cost", "price") is True
+    assert client.msetnx({"a": 1, "b": 2}) and not client.msetnx({"b": 3, "c": 4})
+    assert client.mget("a", "b", "c") == [b"1", b"2", None]
+    # A value in pieces.
+    large = bytes(range(256)) * 3000
+    client.set("large", large)
+    assert client.bitcount("large") == 1024 * 3000 and client.getbit("large", 8 * 255 + 7) == 1
+    assert client.setrange("large", 700_000, b"\xff" * 8) == len(large)
+    assert client.get("large") == large[:700_000] + b"\xff" * 8 + large[700_008:]
+    assert client.rename("large", "moved") and client.strlen("moved") == len(large)
+
+
+def test_no_change_of_a_part_is_lost(client, resp):
+    threads, rounds = 8, 100
+
+    def work(number):
+        with redis.Redis(port=resp, socket_timeout=60) as own:
+            for n in range(rounds):
+                own.incrbyfloat("sum", 0.1)
+                own.setbit("bits", number * rounds + n, 1)
+                own.setrange("bytes", (n * threads + number) * 3, f"{number:03}")
+
+    running = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    assert client.get("sum") == b"80"
+    assert client.bitcount("bits") == threads * rounds
+    assert client.get("bytes") == b"".join(b"%03d" % number for number in range(threads)) * rounds
+
+
 def test_comparisons(client):
     client.set("key", "old")
     assert client.set("key", "new", ifeq="other") is None and client.set("key", "new", ifeq="old")
@@ -119,6 +159,42 @@ def test_pipelines_and_transactions(client):
     pipeline = client.pipeline().set("key", "text").incr("key").get("key")
     answers = pipeline.execute(raise_on_error=False)
     assert answers[0] is True and isinstance(answers[1], redis.ResponseError) and answers[2] == b"text"
+
+
+def test_no_change_of_a_watched_item_is_lost(client, resp):
+    client.set("count", 0)
+    threads, rounds, tries = 6, 40, []
+
+    def add_in_transactions():
+        with redis.Redis(port=resp, socket_timeout=60) as own:
+            for _ in range(rounds):
+                while True:
+                    with own.pipeline() as pipe:
+                        pipe.watch("count")
+                        count = int(pipe.get("count"))
+                        pipe.multi()
+                        pipe.set("count", count + 1)
+                        pipe.incr("done")
+                        tries.append(count)
+                        try:
+                            assert pipe.execute()[0] is True
+                            break
+                        except redis.WatchError:
+                            pass
+
+    adding = [threading.Thread(target=add_in_transactions) for _ in range(threads)]
+    for thread in adding:
+        thread.start()
+    for thread in adding:
+        thread.join()
+    assert client.mget("count", "done") == [b"240", b"240"] and len(tries) >= threads * rounds
+
+
+def test_watching_needs_cas_values(start):
+    with start("-C", resp=True) as server, redis.Redis(port=server.resp_port, socket_timeout=60) as client:
+        client.set("key", "value")
+        with client.pipeline() as pipe, pytest.raises(redis.ResponseError, match="WATCH needs CAS values"):
+            pipe.watch("key")
 
 
 def test_scans(client):

@@ -1,9 +1,10 @@
 //! The context of operations during one batch of requests.
 
 use crate::events::{Event, Observer};
+use crate::guard::Guard;
 use crate::limits::Limits;
 use crate::thread_counters::Counters;
-use larder_store::{Engine, HashedKey, Now};
+use larder_store::{Change, Engine, HashedKey, Item, Lookup, Now, Refusal, Updated};
 
 /// The engine, counters, limits and time that operations use during one batch of requests.
 pub struct OpContext<'a, E: Engine> {
@@ -17,6 +18,8 @@ pub struct OpContext<'a, E: Engine> {
     pub now: Now,
     /// Receives the events of operations. Without an observer, an operation pays one branch.
     pub observer: Option<&'a dyn Observer>,
+    /// The items that a transaction watches. Without a guard, an operation pays one branch.
+    pub guard: Option<&'a Guard>,
 }
 
 impl<'a, E: Engine> OpContext<'a, E> {
@@ -28,7 +31,7 @@ impl<'a, E: Engine> OpContext<'a, E> {
         now: impl Into<Now>,
     ) -> Self {
         let now = now.into();
-        Self { engine, counters, limits, now, observer: None }
+        Self { engine, counters, limits, now, observer: None, guard: None }
     }
 
     /// Samples a request for the statistics of hot keys: counts about one in a hundred. An interface calls this once
@@ -49,6 +52,35 @@ impl<'a, E: Engine> OpContext<'a, E> {
         let prefix = end.and_then(|end| key.bytes.get(..end));
         let prefix = prefix.map(|prefix| (prefix, self.engine.hash(prefix)));
         self.counters.hot_keys.count((key.bytes, key.hash), prefix, self.now.secs);
+    }
+
+    /// [`larder_store::Updates::update`], which keeps a watched item that has changed.
+    #[inline]
+    pub(crate) fn update<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<E::Upload>,
+        mut decide: impl FnMut(Lookup<&Item<'_, E::Lease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        let (guard, mut has_changed) = (self.guard, false);
+        let updated = self.engine.update(key, upload, |item| {
+            let may_change = guard.is_none_or(|guard| guard.allows(key.bytes, &item));
+            let is_there = matches!(item, Lookup::Hit(_));
+            let (change, result) = decide(item);
+            // The removal of an expired item, or of one that is not there, is no change.
+            has_changed = guard.is_some()
+                && may_change
+                && match change {
+                    Change::Keep | Change::MarkAccessed | Change::Promote => false,
+                    Change::Remove => is_there,
+                    Change::SetAttributes { .. } | Change::Put { .. } => true,
+                };
+            (if may_change { change } else { Change::Keep }, result)
+        });
+        if let Some(guard) = guard.filter(|_| has_changed && updated.is_ok()) {
+            guard.note_change(key.bytes);
+        }
+        updated
     }
 
     /// Sends events to the observer, if there is one.

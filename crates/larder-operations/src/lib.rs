@@ -5,8 +5,8 @@
 //!  larder-session (memcached, RESP)   other interfaces
 //!          │ lowers requests, encodes outcomes
 //!          ▼
-//!  OpContext::{content, view, look_up, describe, store, set, refuse, swap, take, remove, edit, count,
-//!              add, expire, flush, tags, drop_tag}
+//!  OpContext::{content, view, look_up, describe, store, set, refuse, swap, take, remove, edit, copy,
+//!              rewrite, count, add, expire, flush, tags, drop_tag}
 //!          │ one lookup or one atomic update of one key
 //!          ▼
 //!  larder_store::Engine
@@ -27,6 +27,7 @@ mod context;
 mod counter;
 mod event_queue;
 mod events;
+mod guard;
 mod hot_keys;
 mod latency;
 mod limits;
@@ -38,6 +39,7 @@ pub use context::*;
 pub use counter::*;
 pub use event_queue::*;
 pub use events::*;
+pub use guard::*;
 pub use hot_keys::*;
 pub use latency::*;
 pub use limits::*;

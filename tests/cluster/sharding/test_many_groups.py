@@ -10,7 +10,7 @@ import time
 import pytest
 import redis
 
-from group import Client, Group, client
+from group import PAUSE_SECS, Client, Group, client
 from replicas import ask, keys
 from server import LARDERD, wait_until
 
@@ -118,6 +118,7 @@ def test_pipelines_are_answered_while_their_keys_move(etcd):
             with socket.create_connection((node.host, node.port), 20) as sock:
                 count, number = 0, 0
                 while not end.is_set():
+                    time.sleep(PAUSE_SECS)
                     keys = [f"{name}{(number + n) % 997}" for n in range(16)]
                     number += 16
                     sock.sendall("".join(f"set {key} 0 0 1\r\nv\r\n" for key in keys).encode())
@@ -140,6 +141,18 @@ def test_pipelines_are_answered_while_their_keys_move(etcd):
         for thread in asking:
             thread.join()
         assert len(answered) == len(asking), "each client has had all its answers"
+
+
+def test_keys_are_watched_by_their_owner(etcd):
+    with cluster(etcd, "watch", 2, 2, resp=True) as (first, second):
+        leader, others = first.leader(), [*first.followers(), second.leader()]
+        with redis.Redis(port=leader.resp_port, socket_timeout=30) as client:
+            client.set("key", 1)
+            assert client.transaction(lambda pipe: pipe.multi() or pipe.incr("key"), "key") == [2]
+        for node in others:
+            with redis.Redis(port=node.resp_port, socket_timeout=30) as client, client.pipeline() as pipe:
+                with pytest.raises(redis.ResponseError, match="connect to the leader"):
+                    pipe.watch("key")
 
 
 def test_cas_values_are_unique_across_groups(etcd):

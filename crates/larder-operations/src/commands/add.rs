@@ -28,7 +28,7 @@ impl<E: Engine> OpContext<'_, E> {
     pub fn add(&mut self, key: HashedKey<'_>, delta: i64, binary_key: bool) -> AddOutcome {
         let limits = self.limits;
         let mut found = LookupResult::Nothing;
-        let updated = self.engine.update(key, &mut None, |item| {
+        let updated = self.update(key, &mut None, |item| {
             found = LookupResult::of(&item, key.bytes.len(), limits);
             match item {
                 Lookup::Hit(item) => added_to(item, delta),

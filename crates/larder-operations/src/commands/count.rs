@@ -70,7 +70,7 @@ impl<E: Engine> OpContext<'_, E> {
         let mut found = LookupResult::Nothing;
         // Stays false if the engine has no memory to read an existing item from slower storage.
         let mut creating = false;
-        let updated = self.engine.update(key, &mut None, |item| {
+        let updated = self.update(key, &mut None, |item| {
             found = LookupResult::of(&item, key.bytes.len(), limits);
             creating = found.class().is_none();
             match item {

@@ -70,7 +70,7 @@ impl<E: Engine> OpContext<'_, E> {
     ) -> Result<Option<R>, EditRefusal> {
         let (limits, now) = (self.limits, self.now);
         let (mut found, mut edit) = (LookupResult::Nothing, Edit::Keep);
-        let updated = self.engine.update(key, &mut None, |item| {
+        let updated = self.update(key, &mut None, |item| {
             found = LookupResult::of(&item, key.bytes.len(), limits);
             let old = if let Lookup::Hit(item) = item { Some(item) } else { None };
             let result;

@@ -59,7 +59,7 @@ impl<E: Engine> OpContext<'_, E> {
     pub fn expire(&mut self, key: HashedKey<'_>, op: &Expire) -> ExpireOutcome {
         let (limits, now) = (self.limits, self.now);
         let mut found = LookupResult::Nothing;
-        let updated = self.engine.update(key, &mut None, |item| {
+        let updated = self.update(key, &mut None, |item| {
             found = LookupResult::of(&item, key.bytes.len(), limits);
             let Lookup::Hit(item) = item else { return (Change::Keep, ExpireOutcome::NotFound) };
             if !op.applies_to(item.attributes.expiry) {
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn near_expiries_are_exact_and_far_ones_are_rounded_down_to_a_second() {
-        let now = Now { secs: Seconds(1000), millis: 300 };
+        let now = Now { secs: Seconds(1000), millis: 300, ahead: 0 };
         for (millis, expected) in [
             (0, 0),
             (1_000_300, 1_000_300),

@@ -179,7 +179,7 @@ impl<E: Engine> OpContext<'_, E> {
     ) -> Result<Lookup<R>, Refusal> {
         let (limits, now, access) = (self.limits, self.now, op.access(is_recorded));
         let mut found = LookupResult::Nothing;
-        let updated = self.engine.update(key, &mut None, |item| {
+        let updated = self.update(key, &mut None, |item| {
             found = LookupResult::of(&item, key.bytes.len(), limits);
             match (item, op.create) {
                 (Lookup::Hit(item), _) => {
@@ -254,7 +254,7 @@ impl<E: Engine> OpContext<'_, E> {
     ) -> Lookup<R> {
         if matches!(missing, Lookup::Expired | Lookup::Flushed) {
             // If the engine refuses the removal, only the next miss counts the item again.
-            let _ = self.engine.update(key, &mut None, |found| match found {
+            let _ = self.update(key, &mut None, |found| match found {
                 Lookup::Hit(_) => (Change::Keep, ()),
                 _ => (Change::Remove, ()),
             });

@@ -46,7 +46,7 @@ impl<E: Engine> OpContext<'_, E> {
     /// Removes or invalidates an item.
     pub fn remove(&mut self, key: HashedKey<'_>, op: &Remove) -> RemoveOutcome {
         let limits = self.limits;
-        let updated = self.engine.update(key, &mut None, |item| {
+        let updated = self.update(key, &mut None, |item| {
             let found = LookupResult::of(&item, key.bytes.len(), limits);
             let Lookup::Hit(item) = item else {
                 // Remove even a missing item: a replica may still have it.
@@ -60,7 +60,7 @@ impl<E: Engine> OpContext<'_, E> {
             Err(Refusal::Pending) => return RemoveOutcome::Pending,
             // There is no memory to read the item or to keep it invalidated. Remove it, because later
             // lookups must not find the old item.
-            Err(_) if op.compare.is_none() => {
+            Err(_) if op.compare.is_none() && self.guard.is_none() => {
                 let _ = self.engine.update_unread(key, &mut None, |_| (Change::Remove, ()));
                 (RemoveOutcome::Removed, LookupResult::Nothing)
             }

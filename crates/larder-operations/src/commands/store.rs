@@ -89,10 +89,10 @@ impl<E: Engine> OpContext<'_, E> {
         };
         // An observer gets an event about the old item, so the engine has to look it up.
         let is_blind = op.mode == StoreMode::Set && op.compare.is_none();
-        let updated = if is_blind && self.observer.is_none() {
+        let updated = if is_blind && self.observer.is_none() && self.guard.is_none() {
             self.engine.update_unread(key, upload, decide)
         } else {
-            self.engine.update(key, upload, decide)
+            self.update(key, upload, decide)
         };
         let updated = match updated {
             Ok(updated) => updated,

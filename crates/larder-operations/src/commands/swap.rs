@@ -56,7 +56,7 @@ impl<E: Engine> OpContext<'_, E> {
             return (StoreOutcome::TooLarge, None);
         }
         let mut found = LookupResult::Nothing;
-        let updated = self.engine.update(key, &mut None, |item| {
+        let updated = self.update(key, &mut None, |item| {
             found = LookupResult::of(&item, key.bytes.len(), limits);
             let old = if let Lookup::Hit(item) = item { Some(item) } else { None };
             let shown = old.and_then(&mut show);
@@ -123,7 +123,7 @@ impl<E: Engine> OpContext<'_, E> {
         mut show: impl FnMut(&Item<'_, E::Lease>) -> Option<R>,
     ) -> Result<Lookup<R>, Refusal> {
         let limits = self.limits;
-        let updated = self.engine.update(key, &mut None, |item| {
+        let updated = self.update(key, &mut None, |item| {
             let found = LookupResult::of(&item, key.bytes.len(), limits);
             let Lookup::Hit(item) = item else { return (Change::Remove, (None, found)) };
             let shown = show(item);

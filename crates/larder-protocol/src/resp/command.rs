@@ -1,5 +1,6 @@
 //! Commands with their arguments, which `command_parser.rs` parses and checks.
 
+use super::decimal::Decimal;
 use super::error::Parsed;
 use super::key::checked_key;
 use super::request::Arguments;
@@ -30,6 +31,10 @@ pub enum Command<'b> {
     Item(&'b [u8], ItemCommand<'b>),
     /// An operation on several keys in order.
     Items(ItemsCommand<'b>),
+    /// Copies or renames an item.
+    CopyItem(CopyItem<'b>),
+    /// `MSETNX`: alternating keys and values.
+    AddItems(Arguments<'b>),
     /// `EVAL`, `EVALSHA`.
     Script(ScriptCall<'b>),
     /// `SCRIPT LOAD`: the text.
@@ -63,6 +68,9 @@ pub enum Command<'b> {
     Multi,
     Exec,
     Discard,
+    /// The keys to watch.
+    Watch(Arguments<'b>),
+    Unwatch,
 }
 
 /// The commands that `COMMAND LIST` lists.
@@ -111,8 +119,25 @@ pub enum ItemCommand<'b> {
         start: i64,
         end: i64,
     },
+    /// `SETRANGE`: overwrites the bytes from the offset on.
+    SetRange {
+        offset: u64,
+        bytes: &'b [u8],
+    },
+    /// `SETBIT`: the offset of the bit, and its new value.
+    SetBit(u64, bool),
+    /// `GETBIT`: the offset of the bit.
+    GetBit(u64),
+    /// `BITCOUNT`: the first and the last position, and whether positions are bits, rather than bytes.
+    BitCount {
+        start: i64,
+        end: i64,
+        in_bits: bool,
+    },
     /// Adds this amount to a number.
     Add(i64),
+    /// `INCRBYFLOAT`: adds this amount to a number.
+    AddDecimal(Decimal),
     Expire(Expire),
     Persist,
     /// `TTL` and its variants.
@@ -124,6 +149,31 @@ pub enum ItemCommand<'b> {
     },
     Type,
     MemoryUsage,
+}
+
+/// `RENAME`, `RENAMENX` and `COPY`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyItem<'b> {
+    /// The key of the item.
+    pub from: &'b [u8],
+    /// The key of the new item.
+    pub to: &'b [u8],
+    /// The command.
+    pub kind: CopyKind,
+}
+
+/// The command of a [`CopyItem`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyKind {
+    /// `RENAME` answers `OK`, or an error without an item.
+    Rename,
+    /// `RENAMENX` answers 1, 0 if there is an item with the new key, or an error without an item.
+    RenameNx,
+    /// `COPY` answers 1, or 0 if there is an item with the new key, or none to copy.
+    Copy {
+        /// Whether to replace an item with the new key.
+        replaces: bool,
+    },
 }
 
 /// An operation on several keys.
@@ -299,5 +349,3 @@ pub struct Auth<'b> {
     /// Whether the request has a user name.
     pub is_named: bool,
 }
-
-impl<'b> Command<'b> {}

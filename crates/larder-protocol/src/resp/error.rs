@@ -20,6 +20,24 @@ pub enum CommandError<'b> {
     Syntax,
     /// An argument, or the value to change, is not a number or out of range.
     NotInteger,
+    /// An argument, or the value to change, is not a decimal number.
+    NotFloat,
+    /// The sum of decimal numbers is infinite or too large.
+    FloatRange,
+    /// The offset of a byte is negative.
+    OffsetRange,
+    /// The offset of a bit is not a number, negative, or beyond 512 MiB.
+    BitOffset,
+    /// A bit is neither 0 nor 1.
+    NotBit,
+    /// The two keys of a command are equal.
+    SameKey,
+    /// No item has the key.
+    NoSuchKey,
+    /// Different groups own the keys of a command that one server has to execute.
+    CrossSlot,
+    /// A command has too many keys. The argument is their largest number.
+    KeyCount(usize),
     /// There is no such type of clients.
     ClientType(&'b [u8]),
     /// The number of a connection is malformed.
@@ -76,6 +94,14 @@ pub enum CommandError<'b> {
     DiscardWithoutMulti,
     /// A command of the transaction was refused.
     Aborted,
+    /// `WATCH` within `MULTI`.
+    WatchInMulti,
+    /// `WATCH` without CAS values, which show changes.
+    WatchWithoutCas,
+    /// `WATCH` of a key that another server owns.
+    WatchOfOther,
+    /// A watched item has changed while the transaction was executed, after its first change.
+    WatchedItemChanged,
     /// The commands of a transaction take too much memory.
     TransactionTooLarge,
     /// There is no memory for an item, for an answer, or for the state of the connection.

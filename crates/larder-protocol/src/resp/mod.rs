@@ -6,21 +6,26 @@
 
 mod command;
 mod command_parser;
+mod decimal;
 mod error;
 mod fault;
 mod glob;
 mod inline;
+mod item_parser;
 mod key;
 mod number;
 mod request;
 mod script;
 mod table;
+mod words;
 
 pub use command::*;
+pub use decimal::*;
 pub use error::*;
 pub use fault::*;
 pub use glob::matches;
 pub use inline::*;
+pub use item_parser::decimal;
 pub use key::*;
 pub use number::i64_of;
 pub use request::*;

@@ -9,6 +9,7 @@ use super::request::Request;
 pub enum Verb {
     Append,
     Auth,
+    BitCount,
     ClientGetName,
     ClientId,
     ClientInfo,
@@ -25,6 +26,7 @@ pub enum Verb {
     ConfigGet,
     ConfigResetStat,
     ConfigSet,
+    Copy,
     DbSize,
     Decr,
     DecrBy,
@@ -43,6 +45,7 @@ pub enum Verb {
     FlushAll,
     FlushDb,
     Get,
+    GetBit,
     GetDel,
     GetEx,
     GetRange,
@@ -50,11 +53,13 @@ pub enum Verb {
     Hello,
     Incr,
     IncrBy,
+    IncrByFloat,
     Info,
     Keys,
     LatencyHistogram,
     MGet,
     MSet,
+    MSetNx,
     MemoryUsage,
     Multi,
     PExpire,
@@ -65,6 +70,8 @@ pub enum Verb {
     Persist,
     Ping,
     Quit,
+    Rename,
+    RenameNx,
     Reset,
     Role,
     Scan,
@@ -73,8 +80,10 @@ pub enum Verb {
     ScriptLoad,
     Select,
     Set,
+    SetBit,
     SetEx,
     SetNx,
+    SetRange,
     StrLen,
     TagDrop,
     Time,
@@ -82,7 +91,9 @@ pub enum Verb {
     Ttl,
     Type,
     Unlink,
+    Unwatch,
     Wait,
+    Watch,
 }
 
 impl Verb {
@@ -92,6 +103,7 @@ impl Verb {
         matches!(
             self,
             Self::Append
+                | Self::Copy
                 | Self::Decr
                 | Self::DecrBy
                 | Self::Del
@@ -108,17 +120,31 @@ impl Verb {
                 | Self::GetSet
                 | Self::Incr
                 | Self::IncrBy
+                | Self::IncrByFloat
                 | Self::MSet
+                | Self::MSetNx
                 | Self::PExpire
                 | Self::PExpireAt
                 | Self::PSetEx
                 | Self::Persist
+                | Self::Rename
+                | Self::RenameNx
                 | Self::Set
+                | Self::SetBit
                 | Self::SetEx
                 | Self::SetNx
+                | Self::SetRange
                 | Self::TagDrop
                 | Self::Unlink
         )
+    }
+}
+
+impl Verb {
+    /// Whether the command is the same as a command for each of its keys, so that the servers that own them can share it.
+    #[must_use]
+    pub fn is_split(self) -> bool {
+        !matches!(self, Self::Copy | Self::MSetNx | Self::Rename | Self::RenameNx)
     }
 }
 
@@ -148,10 +174,11 @@ const NO_KEYS: (i8, i8, i8) = (0, 0, 0);
 const ONE_KEY: (i8, i8, i8) = (1, 1, 1);
 /// Behind a script and the number of keys, which is 1 for known scripts.
 const SCRIPT_KEY: (i8, i8, i8) = (3, 3, 1);
+const TWO_KEYS: (i8, i8, i8) = (1, 2, 1);
 const ALL_KEYS: (i8, i8, i8) = (1, -1, 1);
 
 /// All commands. The most frequent ones come first, because lookups are linear.
-pub static COMMANDS: [Row; 62] = [
+pub static COMMANDS: [Row; 73] = [
     row("get", Verb::Get, 2, ONE_KEY),
     row("set", Verb::Set, -3, ONE_KEY),
     row("mget", Verb::MGet, -2, ALL_KEYS),
@@ -164,9 +191,11 @@ pub static COMMANDS: [Row; 62] = [
     row("exists", Verb::Exists, -2, ALL_KEYS),
     row("append", Verb::Append, 3, ONE_KEY),
     row("auth", Verb::Auth, -2, NO_KEYS),
+    row("bitcount", Verb::BitCount, -2, ONE_KEY),
     container("client"),
     Row { name: "command", verb: Some(Verb::Command), arity: -1, keys: NO_KEYS },
     container("config"),
+    row("copy", Verb::Copy, -3, TWO_KEYS),
     row("dbsize", Verb::DbSize, 1, NO_KEYS),
     row("decr", Verb::Decr, 2, ONE_KEY),
     row("decrby", Verb::DecrBy, 3, ONE_KEY),
@@ -181,15 +210,18 @@ pub static COMMANDS: [Row; 62] = [
     row("expiretime", Verb::ExpireTime, 2, ONE_KEY),
     row("flushall", Verb::FlushAll, -1, NO_KEYS),
     row("flushdb", Verb::FlushDb, -1, NO_KEYS),
+    row("getbit", Verb::GetBit, 3, ONE_KEY),
     row("getdel", Verb::GetDel, 2, ONE_KEY),
     row("getex", Verb::GetEx, -2, ONE_KEY),
     row("getrange", Verb::GetRange, 4, ONE_KEY),
     row("getset", Verb::GetSet, 3, ONE_KEY),
     row("hello", Verb::Hello, -1, NO_KEYS),
+    row("incrbyfloat", Verb::IncrByFloat, 3, ONE_KEY),
     row("info", Verb::Info, -1, NO_KEYS),
     row("keys", Verb::Keys, 2, NO_KEYS),
     container("latency"),
     container("memory"),
+    row("msetnx", Verb::MSetNx, -3, (1, -1, 2)),
     row("multi", Verb::Multi, 1, NO_KEYS),
     row("persist", Verb::Persist, 2, ONE_KEY),
     row("pexpire", Verb::PExpire, -3, ONE_KEY),
@@ -199,12 +231,16 @@ pub static COMMANDS: [Row; 62] = [
     row("psetex", Verb::PSetEx, 4, ONE_KEY),
     row("pttl", Verb::PTtl, 2, ONE_KEY),
     row("quit", Verb::Quit, -1, NO_KEYS),
+    row("rename", Verb::Rename, 3, TWO_KEYS),
+    row("renamenx", Verb::RenameNx, 3, TWO_KEYS),
     row("reset", Verb::Reset, 1, NO_KEYS),
     row("role", Verb::Role, 1, NO_KEYS),
     row("scan", Verb::Scan, -2, NO_KEYS),
     container("script"),
     row("select", Verb::Select, 2, NO_KEYS),
+    row("setbit", Verb::SetBit, 4, ONE_KEY),
     row("setnx", Verb::SetNx, 3, ONE_KEY),
+    row("setrange", Verb::SetRange, 4, ONE_KEY),
     row("strlen", Verb::StrLen, 2, ONE_KEY),
     row("substr", Verb::GetRange, 4, ONE_KEY),
     row("tag.drop", Verb::TagDrop, 2, NO_KEYS),
@@ -213,7 +249,9 @@ pub static COMMANDS: [Row; 62] = [
     row("ttl", Verb::Ttl, 2, ONE_KEY),
     row("type", Verb::Type, 2, ONE_KEY),
     row("unlink", Verb::Unlink, -2, ALL_KEYS),
+    row("unwatch", Verb::Unwatch, 1, NO_KEYS),
     row("wait", Verb::Wait, 3, NO_KEYS),
+    row("watch", Verb::Watch, -2, ALL_KEYS),
 ];
 
 pub(crate) static SUBCOMMANDS: [Row; 20] = [
@@ -254,10 +292,10 @@ impl Row {
         })
     }
 
-    /// Whether the command has keys.
+    /// Whether the owner of the command's keys answers it. `WATCH` has keys, but concerns the connection.
     #[must_use]
-    pub fn has_keys(&self) -> bool {
-        self.keys != NO_KEYS
+    pub fn needs_owner(&self) -> bool {
+        self.keys != NO_KEYS && self.verb != Some(Verb::Watch)
     }
 
     fn takes(&self, words: usize) -> bool {

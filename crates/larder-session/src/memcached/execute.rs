@@ -102,9 +102,10 @@ impl<E: Engine> Session<E> {
         work: impl FnOnce(&mut Self, &mut Context<'_, E, H>) -> R,
     ) -> R {
         let observer = RequestObserver::new(cx.host, self.client, self.observed, request);
-        let OpContext { counters, limits, now, .. } = cx.operations;
+        let OpContext { counters, limits, now, guard, .. } = cx.operations;
         let engine = &mut *cx.operations.engine;
-        let operations = OpContext { engine, counters, limits, now, observer: Some(&observer) };
+        let operations =
+            OpContext { engine, counters, limits, now, observer: Some(&observer), guard };
         let Context { host, settings, waker, .. } = *cx;
         work(self, &mut Context { operations, host, settings, waker })
     }

@@ -72,14 +72,18 @@ impl RequestKind<'_> {
         };
         match verb {
             Ok(Verb::Get | Verb::GetRange | Verb::MGet | Verb::StrLen) => CommandClass::Get,
+            Ok(Verb::BitCount | Verb::GetBit) => CommandClass::Get,
             Ok(Verb::Exists | Verb::Type | Verb::Ttl | Verb::PTtl) => CommandClass::Get,
             Ok(Verb::ExpireTime | Verb::PExpireTime) => CommandClass::Get,
             Ok(Verb::Set | Verb::SetEx | Verb::PSetEx | Verb::SetNx) => CommandClass::Store,
-            Ok(Verb::GetSet | Verb::MSet | Verb::Append) => CommandClass::Store,
+            Ok(Verb::GetSet | Verb::MSet | Verb::MSetNx | Verb::Append) => CommandClass::Store,
+            Ok(Verb::SetBit | Verb::SetRange) => CommandClass::Store,
+            Ok(Verb::Copy | Verb::Rename | Verb::RenameNx) => CommandClass::Store,
             Ok(Verb::Del | Verb::DelEx | Verb::DelIfEq | Verb::Unlink | Verb::GetDel) => {
                 CommandClass::Delete
             }
             Ok(Verb::Incr | Verb::IncrBy | Verb::Decr | Verb::DecrBy) => CommandClass::Count,
+            Ok(Verb::IncrByFloat) => CommandClass::Count,
             Ok(Verb::Expire | Verb::ExpireAt | Verb::PExpire | Verb::PExpireAt) => {
                 CommandClass::Touch
             }

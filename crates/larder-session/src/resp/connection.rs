@@ -2,6 +2,7 @@
 
 use super::batch::{Outcome, bulk_len_max};
 use super::script;
+use super::watch::watch;
 use crate::Host;
 use crate::context::Context;
 use crate::session::Session;
@@ -100,7 +101,10 @@ impl<E: Engine> Session<E> {
             Command::LatencyHistogram(names) => {
                 reply::latencies(version, &latencies(cx, *names), output);
             }
-            Command::Time => reply::time(cx.operations.now.in_millis(), output),
+            Command::Time => {
+                let now = cx.operations.now;
+                reply::time(now.unix_millis_of(now.in_millis()), output);
+            }
             // The server's `--ack` decides which changes wait for replicas, not the client.
             Command::Wait => reply::integer(0, output),
             Command::Reset => {
@@ -113,7 +117,13 @@ impl<E: Engine> Session<E> {
                 reply::ok(output);
                 return Outcome::Close;
             }
-            Command::Exec => return answer(execute(state, output), output),
+            Command::Exec => return self.execute_transaction(cx, state, output),
+            Command::Watch(keys) => return watch(cx, state, *keys, output),
+            Command::Unwatch => {
+                state.watched = Vec::new();
+                state.release(cx.host);
+                reply::ok(output);
+            }
             Command::Hello(hello) => {
                 let done = self::hello(cx, state, hello);
                 if done.is_ok() {
@@ -136,11 +146,15 @@ impl<E: Engine> Session<E> {
             Command::Multi => return answer_ok(start_transaction(state), output),
             Command::Discard => {
                 let kept = state.transaction.take();
+                if kept.is_some() {
+                    state.watched = Vec::new();
+                }
                 state.release(cx.host);
                 let done = kept.map(drop).ok_or(CommandError::DiscardWithoutMulti);
                 return answer_ok(done, output);
             }
-            Command::Item(..) | Command::Items(_) | Command::Script(_) => (),
+            Command::Item(..) | Command::Items(_) => (),
+            Command::CopyItem(_) | Command::AddItems(_) | Command::Script(_) => (),
         }
         Outcome::Done
     }
@@ -166,19 +180,6 @@ fn start_transaction(state: &mut State) -> CommandResult {
         return Err(CommandError::NestedMulti);
     }
     state.transaction = Some(Transaction::default());
-    Ok(())
-}
-
-/// `EXEC`: makes the requests since `MULTI` the queue that the session answers next.
-fn execute(state: &mut State, output: &mut Vec<u8>) -> CommandResult {
-    let kept = state.transaction.take().ok_or(CommandError::ExecWithoutMulti)?;
-    if kept.has_failed {
-        return Err(CommandError::Aborted);
-    }
-    reply::array(kept.count, output);
-    state.queue.requests = kept.requests;
-    state.queue.at = 0;
-    state.queue.is_transaction = true;
     Ok(())
 }
 

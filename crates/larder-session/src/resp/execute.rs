@@ -2,7 +2,7 @@
 
 use super::batch::{BATCH_MAX, BatchEnd, BatchRequest, Outcome, RequestKind, bounds, gather};
 use super::scatter::ScatterDecision;
-use super::script;
+use super::{copy_item, multi_key, script};
 use crate::Host;
 use crate::context::{Context, Next, PollState, Step};
 use crate::session::Session;
@@ -52,9 +52,13 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
     ) -> Step {
         let mut queue = std::mem::take(&mut state.queue);
-        let requests = queue.requests.get(queue.at..).unwrap_or_default();
-        let origin = if queue.is_transaction { Origin::Transaction } else { Origin::Line };
-        let step = self.answer_requests(cx, state, requests, poll, output, origin);
+        let step = if let Some(guard) = queue.guard.take() {
+            self.answer_guarded(cx, state, (&mut queue, guard), poll, output)
+        } else {
+            let requests = queue.requests.get(queue.at..).unwrap_or_default();
+            let origin = if queue.is_transaction { Origin::Transaction } else { Origin::Line };
+            self.answer_requests(cx, state, requests, poll, output, origin)
+        };
         match &mut self.pending {
             Pending::Forward(forwarded) => forwarded.is_queued = true,
             Pending::ScatterGather(scattered) => scattered.is_queued = true,
@@ -69,7 +73,7 @@ impl<E: Engine> Session<E> {
         Step { consumed: 0, next: step.next.filter(|next| !matches!(next, Next::Read { .. })) }
     }
 
-    fn answer_requests<H: Host>(
+    pub(super) fn answer_requests<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         state: &mut State,
@@ -226,7 +230,8 @@ impl<E: Engine> Session<E> {
                 if state.transaction.is_none()
                     && !state.needs_login()
                     && !self.is_observed()
-                    && !cx.settings.read_only =>
+                    && !cx.settings.read_only
+                    && cx.operations.guard.is_none() =>
             {
                 let key = HashedKey { bytes: key, hash: ready.hash };
                 let outcome = self.resp_fast_set(cx, state, key, value, output);
@@ -294,8 +299,10 @@ impl<E: Engine> Session<E> {
                 return Outcome::Done;
             }
         };
-        let runs_at_once =
-            matches!(verb, Verb::Exec | Verb::Discard | Verb::Multi | Verb::Quit | Verb::Reset);
+        let runs_at_once = matches!(
+            verb,
+            Verb::Exec | Verb::Discard | Verb::Multi | Verb::Quit | Verb::Reset | Verb::Watch
+        );
         if state.transaction.is_some() && !runs_at_once {
             queue(cx, state, request, output);
             return Outcome::Done;
@@ -319,6 +326,12 @@ impl<E: Engine> Session<E> {
             Ok(Command::Items(command)) => self.with_resp_observer(cx, |session, cx| {
                 session.resp_items(cx, state, &command, output)
             }),
+            Ok(Command::CopyItem(copy)) => {
+                self.with_resp_observer(cx, |_, cx| copy_item::run(cx, state, &copy, output))
+            }
+            Ok(Command::AddItems(words)) => {
+                self.with_resp_observer(cx, |_, cx| multi_key::add(cx, state, words, output))
+            }
             Ok(command) => self.resp_command(cx, state, &command, output),
             Err(error) => {
                 reply::error(&error, output);
@@ -330,7 +343,7 @@ impl<E: Engine> Session<E> {
 
 /// The source of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+pub(super) enum Origin {
     /// The input, as arrays.
     Client,
     /// An inline request.
@@ -348,7 +361,7 @@ fn count_reads(state: &State, batch: &[BatchRequest<'_>]) -> usize {
         RequestKind::Get(..) => true,
         RequestKind::Set(..) => false,
         RequestKind::Request(request) => {
-            matches!(request.row(), Ok((row, verb)) if row.has_keys() && !verb.changes_items())
+            matches!(request.row(), Ok((row, verb)) if row.needs_owner() && !verb.changes_items())
         }
     });
     reads.count()
@@ -365,7 +378,9 @@ fn forwarded(state: &State, batch: &[BatchRequest<'_>]) -> ForwardedRequests {
             RequestKind::Get(..) => false,
             RequestKind::Set(..) => true,
             RequestKind::Request(request) => match request.row() {
-                Ok((row, verb)) if row.has_keys() || verb.changes_items() => verb.changes_items(),
+                Ok((row, verb)) if row.needs_owner() || verb.changes_items() => {
+                    verb.changes_items()
+                }
                 _ => break,
             },
         };

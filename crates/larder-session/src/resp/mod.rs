@@ -2,13 +2,15 @@
 //!
 //! `batch.rs` parses requests, and `execute.rs` answers them in batches, or `scatter.rs` if several groups own their
 //! keys. `single_key/` has the commands on one key, `multi_key.rs` those on several keys, `script.rs`
-//! the known scripts, `connection.rs` all others. The state
+//! the known scripts, `watch.rs` `WATCH` and `EXEC`, and `connection.rs` all others. The state
 //! of a connection is in `session/resp_state.rs`.
 
 mod batch;
 mod connection;
+mod copy_item;
 mod execute;
 mod multi_key;
 mod scatter;
 mod script;
 mod single_key;
+mod watch;

@@ -2,19 +2,23 @@
 //! item or for the output continues later with the first unanswered key.
 
 use super::batch::Outcome;
-use super::single_key::{store, waits};
+use super::copy_item::{Stop, remove_if};
+use super::single_key::{is_binary, store, waits};
 use crate::Host;
 use crate::context::Context;
 use crate::session::Session;
 use crate::session::resp_state::{FETCHES_MAX, KeyProgress, State};
-use larder_operations::{LookupOptions, Remove, RemoveOutcome};
+use larder_operations::{LookupOptions, Remove, RemoveOutcome, Store, StoreMode, StoreOutcome};
 use larder_protocol::reply::resp as reply;
-use larder_protocol::resp::{ItemsCommand, checked_key};
+use larder_protocol::resp::{Arguments, CommandError, ItemsCommand, checked_key};
 use larder_store::{Engine, Expiry, HashedKey, Lookup};
 
 /// The maximum number of keys that a command processes in one step. A poll has up to
 /// [`Settings::requests_per_poll`](crate::Settings::requests_per_poll) steps.
 const KEYS_PER_POLL: usize = 16 << 10;
+
+/// The maximum number of keys of an `MSETNX`, which is executed in one step.
+const ADDED_MAX: usize = 1024;
 
 impl<E: Engine> Session<E> {
     /// Answers a command on several items.
@@ -98,6 +102,117 @@ impl<E: Engine> Session<E> {
         }
         state.key_progress = KeyProgress::default();
         Outcome::Done
+    }
+}
+
+/// `MSETNX`: adds items if none of them exists. Each step changes one item, so other clients may see a part of them; if
+/// one of them appears in between, those that were added are removed again.
+pub(super) fn add<E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    state: &mut State,
+    words: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Outcome {
+    if words.len() > 2 * ADDED_MAX {
+        reply::error(&CommandError::KeyCount(ADDED_MAX), output);
+        return Outcome::Done;
+    }
+    let mut pairs = Vec::new();
+    let mut rest = words;
+    while let (Some(bytes), Some(value)) = (rest.next(), rest.next()) {
+        pairs.push((HashedKey { bytes, hash: cx.operations.engine.hash(bytes) }, value));
+    }
+    let mut progress = Progress::of(state.key_progress, pairs.len());
+    let added = add_all(cx, &pairs, &mut progress);
+    state.key_progress = KeyProgress::default();
+    match added {
+        Ok(added) => reply::integer(added.into(), output),
+        Err(Stop::Wait(key)) => {
+            state.key_progress = progress.kept();
+            return waits(state, key);
+        }
+        Err(Stop::Error(error)) => reply::error(&error, output),
+    }
+    pairs.iter().for_each(|(key, _)| cx.operations.sample(*key));
+    Outcome::Done
+}
+
+/// The progress of `MSETNX`.
+struct Progress {
+    /// The number of keys that were looked up.
+    checked: usize,
+    /// The number of items that are added now.
+    added: usize,
+    /// The reason why the added items are being removed again; `None` while items are added.
+    end: Option<End>,
+}
+
+/// The reason why `MSETNX` adds nothing.
+#[derive(Clone, Copy)]
+enum End {
+    /// Another client has added one of the items.
+    Exists = 1,
+    OutOfMemory,
+    TooLarge,
+}
+
+impl Progress {
+    /// The progress of a command with `keys` keys, which may have waited.
+    fn of(kept: KeyProgress, keys: usize) -> Self {
+        let end = [End::Exists, End::OutOfMemory, End::TooLarge];
+        let end = end.into_iter().find(|end| *end as i64 == kept.found);
+        Self { checked: kept.keys.min(keys), added: kept.keys.saturating_sub(keys), end }
+    }
+
+    /// The progress while the command waits.
+    fn kept(&self) -> KeyProgress {
+        // No item is added before all keys were looked up.
+        KeyProgress { keys: self.checked + self.added, found: self.end.map_or(0, |end| end as i64) }
+    }
+}
+
+/// Adds all items, or removes those that were added again. Returns whether the items were added. If it has to wait, it is
+/// called again with the same `progress`.
+fn add_all<'k, E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    pairs: &[(HashedKey<'k>, &[u8])],
+    progress: &mut Progress,
+) -> Result<bool, Stop<'k>> {
+    while let Some((key, _)) = pairs.get(progress.checked) {
+        match cx.operations.describe(*key, |_| ()) {
+            Lookup::Hit(()) => return Ok(false),
+            Lookup::Pending => return Err(Stop::Wait(*key)),
+            Lookup::Miss | Lookup::Expired | Lookup::Flushed => progress.checked += 1,
+        }
+    }
+    while progress.end.is_none() {
+        let (before, rest) = pairs.split_at(progress.added.min(pairs.len()));
+        let Some((key, value)) = rest.first() else { return Ok(true) };
+        // The last value of a key that is given twice counts.
+        let is_again = before.iter().any(|(other, _)| other.bytes == key.bytes);
+        let op = Store {
+            mode: if is_again { StoreMode::Set } else { StoreMode::Add },
+            value,
+            value_len: value.len(),
+            binary_key: is_binary(key.bytes),
+            ..Store::default()
+        };
+        match cx.operations.store(*key, &op, &mut None) {
+            StoreOutcome::Stored { .. } => progress.added += 1,
+            StoreOutcome::NotStored => progress.end = Some(End::Exists),
+            StoreOutcome::Pending => return Err(Stop::Wait(*key)),
+            StoreOutcome::OutOfMemory => progress.end = Some(End::OutOfMemory),
+            _ => progress.end = Some(End::TooLarge),
+        }
+    }
+    while let Some((key, value)) = progress.added.checked_sub(1).and_then(|at| pairs.get(at)) {
+        remove_if(cx, *key, value)?;
+        progress.added -= 1;
+    }
+    match progress.end {
+        Some(End::OutOfMemory) => Err(Stop::Error(CommandError::OutOfMemory)),
+        Some(End::TooLarge) => Err(Stop::Error(CommandError::TooLarge)),
+        Some(End::Exists) | None => Ok(false),
     }
 }
 

@@ -325,18 +325,21 @@ fn destination(
         RequestKind::Request(request) => request,
     };
     let Ok((row, verb)) = request.row() else { return Destination::Alone };
-    if !row.has_keys() {
+    if !row.needs_owner() {
         return if verb.changes_items() { Destination::AllGroups } else { Destination::Alone };
     }
     let (mut keys, looks_up) = (request.keys(row), !verb.changes_items());
     let Some(first) = keys.next() else { return Destination::Alone };
     let destination = destinations.next(first, looks_up);
     let Some(second) = keys.next() else { return destination };
-    let mut all = [destination, destinations.next(second, looks_up)].into_iter();
-    let are_here = all.all(|destination| destination == Destination::Local)
-        && keys.all(|key| destinations.next(key, looks_up) == Destination::Local);
+    let mut others = [second].into_iter().chain(keys);
+    let is_one = others.all(|key| destinations.next(key, looks_up) == destination);
     // A command with many keys may need several steps, so it cannot be a part, which has to be answered in one.
-    if are_here { Destination::Alone } else { Destination::PerKey }
+    match destination {
+        Destination::Local if is_one => Destination::Alone,
+        group @ Destination::Group(_) if is_one && !verb.is_split() => group,
+        _ => Destination::PerKey,
+    }
 }
 
 /// Parses a request as a multi-key command.
@@ -344,7 +347,8 @@ fn items_command<'b>(ready: &BatchRequest<'b>) -> Result<ItemsCommand<'b>, Comma
     let RequestKind::Request(request) = &ready.kind else { return Err(CommandError::Syntax) };
     let (row, verb) = request.row()?;
     let Command::Items(command) = Command::parse(request, verb, row.name)? else {
-        return Err(CommandError::Syntax);
+        // One server has to execute the others.
+        return Err(CommandError::CrossSlot);
     };
     command.check_keys()?;
     Ok(command)

@@ -1,7 +1,7 @@
 //! Scripts: `EVAL`, `EVALSHA` and `SCRIPT`. The server runs the scripts that it knows as operations on one item.
 
 use super::batch::Outcome;
-use super::single_key::{is_binary, milliseconds_left, try_show_copied, waits};
+use super::single_key::{is_binary, milliseconds_left, try_show_copied, waits, without_padding};
 use crate::Host;
 use crate::context::Context;
 use crate::session::resp_state::State;
@@ -150,10 +150,7 @@ impl<'i> FoundItem<'i> {
 
     /// The value as a number.
     fn number(&self) -> Result<i64, CommandError<'static>> {
-        // memcached's `decr` pads a number that has become shorter.
-        let bytes = self.value.unwrap_or_default();
-        let len = bytes.iter().rposition(|byte| *byte != b' ').map_or(0, |last| last + 1);
-        let digits = bytes.get(..len).unwrap_or_default();
+        let digits = without_padding(self.value.unwrap_or_default());
         i64_of(digits).ok_or(CommandError::NotInteger)
     }
 }

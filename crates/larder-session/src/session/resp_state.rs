@@ -3,10 +3,14 @@
 use crate::Host;
 use crate::route::Conversation;
 use arrayvec::ArrayVec;
+use larder_operations::{Guard, Watched};
 use larder_protocol::reply::resp::Version;
 
 /// The maximum number of reads of slower storage that a RESP connection starts at once.
 pub(crate) const FETCHES_MAX: usize = 32;
+
+/// The memory of a watched key in addition to its bytes.
+pub(crate) const WATCHED_LEN: usize = size_of::<Watched>();
 
 /// The state of a RESP connection between requests.
 #[derive(Debug, Default)]
@@ -19,6 +23,8 @@ pub(crate) struct State {
     pub(crate) is_logged_in: bool,
     /// The requests since `MULTI`.
     pub(crate) transaction: Option<Transaction>,
+    /// The items of `WATCH`.
+    pub(crate) watched: Vec<Watched>,
     /// Requests that the session answers before further input: those of `EXEC`, or an inline request.
     pub(crate) queue: RequestQueue,
     /// The answered keys of the next request.
@@ -45,6 +51,10 @@ pub(crate) struct RequestQueue {
     pub(crate) at: usize,
     /// The requests belong to a transaction, whose requests see each other's changes.
     pub(crate) is_transaction: bool,
+    /// The watched items of a transaction, until it is complete.
+    pub(crate) guard: Option<Box<Guard>>,
+    /// Whether the head of the reply to `EXEC` is not written yet: the first request decides whether the transaction is executed.
+    pub(crate) is_headless: bool,
 }
 
 /// The progress of a multi-key request.
@@ -52,7 +62,7 @@ pub(crate) struct RequestQueue {
 pub(crate) struct KeyProgress {
     /// The number of answered keys.
     pub(crate) keys: usize,
-    /// The number of items found under these keys.
+    /// The number of items found under these keys; for `MSETNX`, the reason why it removes its items again, or 0.
     pub(crate) found: i64,
 }
 
@@ -65,6 +75,7 @@ impl State {
     pub(crate) fn reset(&mut self) {
         (self.version, self.is_logged_in) = (Version::default(), false);
         (self.name, self.transaction) = (Vec::new(), None);
+        self.watched = Vec::new();
     }
 
     /// Whether the client must log in before other requests.
@@ -129,6 +140,8 @@ impl State {
 
     fn used(&self) -> usize {
         let kept = self.transaction.as_ref().map_or(0, |kept| kept.requests.len());
-        self.name.len() + self.queue.requests.len() + kept
+        let watched: usize =
+            self.watched.iter().map(|watched| watched.key.len() + WATCHED_LEN).sum();
+        self.name.len() + self.queue.requests.len() + kept + watched
     }
 }

@@ -57,6 +57,14 @@ pub fn null(version: Version, out: &mut Vec<u8>) {
     });
 }
 
+/// Writes the answer to an `EXEC` that was not executed, because a watched key has changed.
+pub fn null_array(version: Version, out: &mut Vec<u8>) {
+    out.extend_from_slice(match version {
+        Version::Resp2 => b"*-1\r\n",
+        Version::Resp3 => b"_\r\n",
+    });
+}
+
 /// Writes a string.
 #[inline]
 pub fn bulk(bytes: &[u8], out: &mut Vec<u8>) {

@@ -82,6 +82,9 @@ pub fn error(error: &CommandError<'_>, out: &mut Vec<u8>) {
             let line = format!("{CONFIG_FAILED} the limit can be from {least} to {most} bytes");
             text.extend_from_slice(line.as_bytes());
         }
+        CommandError::KeyCount(most) => {
+            text.extend_from_slice(format!("the command takes up to {most} keys").as_bytes());
+        }
         CommandError::NoMemoryValue => {
             text.extend_from_slice(CONFIG_FAILED.as_bytes());
             text.extend_from_slice(b" argument must be a memory value");
@@ -109,8 +112,12 @@ fn coded(error: &CommandError<'_>) -> Option<&'static str> {
         CommandError::WrongPassword => {
             "WRONGPASS invalid username-password pair or user is disabled."
         }
+        CommandError::CrossSlot => "CROSSSLOT Keys in request don't hash to the same slot",
         CommandError::NoScript => "NOSCRIPT No matching script. Please use EVAL.",
         CommandError::Aborted => "EXECABORT Transaction discarded because of previous errors.",
+        CommandError::WatchedItemChanged => {
+            "EXECABORT a watched key has changed while EXEC ran: this command and those after it were not executed"
+        }
         CommandError::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
         _ => return None,
     })
@@ -120,6 +127,13 @@ fn coded(error: &CommandError<'_>) -> Option<&'static str> {
 fn words(error: &CommandError<'_>) -> &'static str {
     match error {
         CommandError::NotInteger => "value is not an integer or out of range",
+        CommandError::NotFloat => "value is not a valid float",
+        CommandError::FloatRange => "increment would produce NaN or Infinity",
+        CommandError::OffsetRange => "offset is out of range",
+        CommandError::BitOffset => "bit offset is not an integer or out of range",
+        CommandError::NotBit => "bit is not an integer or out of range",
+        CommandError::SameKey => "source and destination objects are the same",
+        CommandError::NoSuchKey => "no such key",
         CommandError::ClientId => "Invalid client ID",
         CommandError::TimeoutNotInteger => "timeout is not an integer or out of range",
         CommandError::TimeoutNegative => "timeout is negative",
@@ -142,6 +156,11 @@ fn words(error: &CommandError<'_>) -> &'static str {
         CommandError::NestedMulti => "MULTI calls can not be nested",
         CommandError::ExecWithoutMulti => "EXEC without MULTI",
         CommandError::DiscardWithoutMulti => "DISCARD without MULTI",
+        CommandError::WatchInMulti => "WATCH inside MULTI is not allowed",
+        CommandError::WatchWithoutCas => "WATCH needs CAS values, which -C disables",
+        CommandError::WatchOfOther => {
+            "WATCH of a key that another server owns: connect to the leader of its group"
+        }
         CommandError::TransactionTooLarge => "the transaction is too large",
         CommandError::TooLarge => "string exceeds maximum allowed size (proto-max-bulk-len)",
         CommandError::KeyLength => "a key has 1 to 1024 bytes",

@@ -112,7 +112,7 @@ impl<C: Cache> World<C> {
     fn now(&self, process: &Process<C>) -> Now {
         let millis = START + self.time.get() * self.paces[process.clock] / 1000;
         let secs = Seconds(u32::try_from(millis / 1000).unwrap());
-        Now { secs, millis: u16::try_from(millis % 1000).unwrap() }
+        Now { secs, millis: u16::try_from(millis % 1000).unwrap(), ahead: 0 }
     }
 
     /// Lets other users of the cache act between two steps of a user in `role`.

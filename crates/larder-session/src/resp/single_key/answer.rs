@@ -21,7 +21,15 @@ pub(in crate::resp) fn is_binary(key: &[u8]) -> bool {
     key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f)
 }
 
-pub(super) fn refusal(stored: StoreOutcome) -> CommandError<'static> {
+/// A number without the blanks with which memcached's `decr` pads one that has become shorter.
+pub(in crate::resp) fn without_padding(mut number: &[u8]) -> &[u8] {
+    while let [rest @ .., b' '] = number {
+        number = rest;
+    }
+    number
+}
+
+pub(in crate::resp) fn refusal(stored: StoreOutcome) -> CommandError<'static> {
     match stored {
         StoreOutcome::OutOfMemory => CommandError::OutOfMemory,
         _ => CommandError::TooLarge,

@@ -89,7 +89,11 @@ pub(in crate::resp) fn milliseconds_left(expiry: Expiry, now: Now) -> i64 {
 /// The reply to `TTL` and related commands. Seconds are rounded to the nearest, as redis-server does, or up if the item
 /// has no milliseconds.
 fn shown_expiry(expiry: Expiry, now: Now, in_millis: bool, absolute: bool) -> i64 {
-    let millis = if absolute { expiry.in_millis() } else { expiry.left_millis(now) };
+    let millis = if absolute {
+        expiry.in_millis().map(|millis| now.unix_millis_of(millis))
+    } else {
+        expiry.left_millis(now)
+    };
     let Some(millis) = millis else { return -1 };
     let shown = match expiry {
         _ if in_millis => millis,

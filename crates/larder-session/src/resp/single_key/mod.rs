@@ -1,11 +1,13 @@
 //! Commands on one item.
 
 mod answer;
+mod bits;
 mod expiry;
 mod read;
+mod rewrite;
 mod write;
 
-pub(super) use answer::{is_binary, waits};
+pub(super) use answer::{is_binary, refusal, waits, without_padding};
 pub(super) use expiry::milliseconds_left;
 pub(super) use read::try_show_copied;
 pub(super) use write::store;
@@ -33,9 +35,10 @@ impl<E: Engine> Session<E> {
             return work(self, cx);
         }
         let observer = RequestObserver::unprefixed(cx.host, self.client, self.observed);
-        let OpContext { counters, limits, now, .. } = cx.operations;
+        let OpContext { counters, limits, now, guard, .. } = cx.operations;
         let engine = &mut *cx.operations.engine;
-        let operations = OpContext { engine, counters, limits, now, observer: Some(&observer) };
+        let operations =
+            OpContext { engine, counters, limits, now, observer: Some(&observer), guard };
         let Context { host, settings, waker, .. } = *cx;
         work(self, &mut Context { operations, host, settings, waker })
     }
@@ -70,6 +73,15 @@ impl<E: Engine> Session<E> {
             ItemCommand::GetDel => return read::resp_take(cx, state, key, output),
             ItemCommand::GetRange { start, end } => {
                 return read::get_range(cx, state, key, (*start, *end), output);
+            }
+            ItemCommand::GetBit(offset) => bits::get_bit(cx, key, *offset),
+            ItemCommand::BitCount { start, end, in_bits } => {
+                bits::bit_count(cx, key, (*start, *end), *in_bits)
+            }
+            ItemCommand::SetBit(offset, bit) => rewrite::set_bit(cx, key, *offset, *bit),
+            ItemCommand::SetRange { offset, bytes } => rewrite::set_range(cx, key, *offset, bytes),
+            ItemCommand::AddDecimal(delta) => {
+                return rewrite::add_decimal(cx, state, key, *delta, output);
             }
             ItemCommand::Type => return read::show_type(cx, state, key, output),
             ItemCommand::Append(value) => write::append(cx, key, value),

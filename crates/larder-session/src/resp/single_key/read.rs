@@ -199,7 +199,7 @@ pub(super) fn get_range<E: Engine, H: Host>(
 }
 
 /// The range from `start` to `end` inclusive in a value of `len` bytes. Negative positions count from the end.
-fn range(start: i64, end: i64, len: usize) -> (usize, usize) {
+pub(super) fn range(start: i64, end: i64, len: usize) -> (usize, usize) {
     let position = |at: i64| {
         let at = if at < 0 { at.saturating_add(number(len)) } else { at };
         usize::try_from(at.max(0)).unwrap_or(usize::MAX)

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::cell::Cell;
 
 for_each_engine! { many_groups_reply_like_one_server malformed_requests_are_answered_in_order_by_many_groups requests_follow_moved_keys
-resp_commands_are_scattered random_resp_commands_are_scattered a_transaction_ends_within_a_batch a_multi_key_command_fails_with_one_of_its_parts an_error_ends_the_reply_to_a_line_of_keys flush_all_reaches_all_groups requests_for_a_group_without_a_leader_get_errors
+resp_commands_are_scattered random_resp_commands_are_scattered a_command_on_keys_of_two_groups_is_refused a_transaction_ends_within_a_batch a_multi_key_command_fails_with_one_of_its_parts an_error_ends_the_reply_to_a_line_of_keys flush_all_reaches_all_groups requests_for_a_group_without_a_leader_get_errors
 only_the_owner_answers_forwarded_requests }
 
 /// A shard map that assigns keys to groups by their last byte.
@@ -170,12 +170,25 @@ fn any_redis_command() -> impl Strategy<Value = Vec<u8>> {
         let words = std::iter::once(name.as_bytes().to_vec());
         words.chain(has_key.then_some(key)).collect::<Vec<_>>()
     });
-    prop_oneof![4 => of_keys, 2 => of_pairs, 3 => other].prop_map(|words: Vec<Vec<u8>>| {
-        let mut out = Vec::new();
-        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        larder_protocol::encode::resp::command(&words, &mut out);
-        out
-    })
+    // One group owns both keys, which end in the same byte.
+    let names = prop::sample::select(&["RENAME", "RENAMENX", "COPY", "MSETNX"][..]);
+    let of_one_group = (names, key(), key()).prop_map(|(name, key, other)| {
+        let other = [&other[..], key.last().map_or(&[][..], std::slice::from_ref)].concat();
+        let mut words = vec![name.as_bytes().to_vec(), key, other];
+        if name == "MSETNX" {
+            words.insert(2, b"1".to_vec());
+            words.push(b"2".to_vec());
+        }
+        words
+    });
+    prop_oneof![4 => of_keys, 2 => of_pairs, 1 => of_one_group, 3 => other].prop_map(
+        |words: Vec<Vec<u8>>| {
+            let mut out = Vec::new();
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            larder_protocol::encode::resp::command(&words, &mut out);
+            out
+        },
+    )
 }
 
 /// Random commands, with any number of groups, and with keys that move in between.
@@ -199,6 +212,18 @@ fn random_resp_commands_are_scattered(engine: TestEngine) {
         prop_assert_eq!(scattered.1, direct.1);
         Ok(())
     });
+}
+
+/// Two groups own the keys of a command that one server has to execute.
+fn a_command_on_keys_of_two_groups_is_refused(engine: TestEngine) {
+    let (mut server, _) = member(engine, 2, false, &[], usize::MAX);
+    server.host.shard_map = by_last_byte(2);
+    let client = TestClient { session: Session::resp(0, false), ..TestClient::new() };
+    let stream = b"set a 1\r\nrename a b\r\ncopy a b\r\nmsetnx b 1 c 2\r\nmget a b c\r\nrename a c\r\nget c\r\n";
+    let (replies, _) = Delivery::at_once().run_in(server, client, stream);
+    let refused = "-CROSSSLOT Keys in request don't hash to the same slot\r\n".repeat(3);
+    let expected = format!("+OK\r\n{refused}*3\r\n$1\r\n1\r\n$-1\r\n$-1\r\n+OK\r\n$1\r\n1\r\n");
+    assert_eq!(String::from_utf8_lossy(&replies), expected);
 }
 
 /// A transaction ends within a batch, and the owners of the keys answer the requests behind it.

@@ -1,5 +1,8 @@
 //! RESP: each stream gets the same replies in one piece, with any cut, and with slower storage.
 
+mod parts;
+mod watched;
+
 use crate::common::{TestClient, TestEngine, TestServer, new_server, pattern, text};
 use larder_protocol::reply::resp::{Link, Replication};
 use larder_session::Session;

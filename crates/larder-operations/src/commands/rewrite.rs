@@ -1,0 +1,101 @@
+//! A change of a value that depends on all its bytes.
+
+use crate::{Edit, EditRefusal, EditValue, OpContext, has_value};
+use larder_store::{Engine, Expiry, HashedKey, Lease, Lookup, Value};
+
+/// A copy of an item.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopiedItem {
+    /// The value.
+    pub value: Vec<u8>,
+    /// The client flags.
+    pub client_flags: u32,
+    /// When the item expires.
+    pub expiry: Expiry,
+}
+
+impl<E: Engine> OpContext<'_, E> {
+    /// Copies an item. The lookup is not counted.
+    ///
+    /// # Errors
+    /// There is no memory for the copy.
+    pub fn copy(&mut self, key: HashedKey<'_>) -> Result<Lookup<CopiedItem>, EditRefusal> {
+        let looked = self.describe(key, |item| {
+            let value = copy_of(&item.value)?;
+            let (client_flags, expiry) = (item.attributes.client_flags, item.attributes.expiry);
+            Some(CopiedItem { value, client_flags, expiry })
+        });
+        Ok(match looked {
+            Lookup::Hit(Some(copy)) => Lookup::Hit(copy),
+            Lookup::Hit(None) => return Err(EditRefusal::OutOfMemory),
+            Lookup::Miss => Lookup::Miss,
+            Lookup::Expired => Lookup::Expired,
+            Lookup::Flushed => Lookup::Flushed,
+            Lookup::Pending => Lookup::Pending,
+        })
+    }
+
+    /// Changes the value of an item. `change` gets a copy of the value, which is empty without an item, and whether there
+    /// is an item. It returns its result, and whether to store the changed copy; the item keeps its expiry, flags and
+    /// tags. Returns the result; `None` if the item is on slower storage, and the operation has to be repeated. If
+    /// another thread changes the value concurrently, `change` is called again, and its last result counts.
+    ///
+    /// # Errors
+    /// See [`EditRefusal`]. The item has not changed.
+    pub fn rewrite<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        binary_key: bool,
+        mut change: impl FnMut(&mut Vec<u8>, bool) -> (R, bool),
+    ) -> Result<Option<R>, EditRefusal> {
+        loop {
+            let old = match self.copy(key)? {
+                Lookup::Hit(copy) => Some(copy.value),
+                Lookup::Pending => return Ok(None),
+                Lookup::Miss | Lookup::Expired | Lookup::Flushed => None,
+            };
+            let mut new = match &old {
+                Some(old) => copy_of_bytes(old).ok_or(EditRefusal::OutOfMemory)?,
+                None => Vec::new(),
+            };
+            let (result, stores) = change(&mut new, old.is_some());
+            if !stores {
+                return Ok(Some(result));
+            }
+            let edited = self.edit(key, binary_key, |item| {
+                let expiry = match (item, &old) {
+                    (Some(item), Some(old)) if has_value(item, old) => item.attributes.expiry,
+                    (None, None) => Expiry::Never,
+                    _ => return (Edit::Keep, false),
+                };
+                let value = EditValue::Bytes(&new);
+                (Edit::Store { replaces: false, value, expiry }, true)
+            })?;
+            match edited {
+                Some(true) => return Ok(Some(result)),
+                Some(false) => (),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+fn copy_of<L: Lease>(value: &Value<'_, L>) -> Option<Vec<u8>> {
+    let lease = match value {
+        Value::Whole(bytes) => return copy_of_bytes(bytes),
+        Value::Large(lease) => lease,
+    };
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(lease.len()).ok()?;
+    while copy.len() < lease.len() {
+        copy.extend_from_slice(lease.piece(copy.len()));
+    }
+    Some(copy)
+}
+
+fn copy_of_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len()).ok()?;
+    copy.extend_from_slice(bytes);
+    Some(copy)
+}

@@ -1,0 +1,69 @@
+//! Items that a transaction changes only if they are as it saw them.
+
+use larder_store::{Expiry, Item, Lookup};
+use std::cell::{Cell, RefCell};
+
+/// A key, and the CAS and expiry that its item had when the watch began; `None` if there was no item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// The key.
+    pub key: Box<[u8]>,
+    /// The CAS and the expiry of the item.
+    pub version: Option<(u64, Expiry)>,
+}
+
+/// Watched items. An operation with a guard changes a watched item only if its CAS and expiry are those that were noted.
+/// The first change of an item ends its watch.
+#[derive(Debug, Default)]
+pub struct Guard {
+    watched: RefCell<Vec<Watched>>,
+    is_violated: Cell<bool>,
+    has_changed: Cell<bool>,
+}
+
+impl Guard {
+    /// A guard for these items.
+    #[must_use]
+    pub fn new(watched: Vec<Watched>) -> Self {
+        Self { watched: RefCell::new(watched), ..Self::default() }
+    }
+
+    /// Whether an operation was refused because a watched item has changed.
+    #[must_use]
+    pub fn is_violated(&self) -> bool {
+        self.is_violated.get()
+    }
+
+    /// Whether an operation has changed an item.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        self.has_changed.get()
+    }
+
+    /// Whether `is_wanted` holds for a key that is still watched.
+    pub fn watches_any(&self, is_wanted: impl Fn(&[u8]) -> bool) -> bool {
+        self.watched.borrow().iter().any(|watched| is_wanted(&watched.key))
+    }
+
+    /// Whether the item under a key may change.
+    pub(crate) fn allows<L>(&self, key: &[u8], item: &Lookup<&Item<'_, L>>) -> bool {
+        let found = if let Lookup::Hit(item) = item { Some(version_of(item)) } else { None };
+        let watched = self.watched.borrow();
+        let noted = watched.iter().find(|watched| *watched.key == *key);
+        let allows = noted.is_none_or(|noted| noted.version == found);
+        self.is_violated.set(self.is_violated.get() || !allows);
+        allows
+    }
+
+    /// Notes that the transaction has changed the item under a key.
+    pub(crate) fn note_change(&self, key: &[u8]) {
+        self.watched.borrow_mut().retain(|watched| *watched.key != *key);
+        self.has_changed.set(true);
+    }
+}
+
+/// The CAS and the expiry of an item. Each change of an item changes one of them.
+#[must_use]
+pub fn version_of<L>(item: &Item<'_, L>) -> (u64, Expiry) {
+    (item.cas, item.attributes.expiry)
+}

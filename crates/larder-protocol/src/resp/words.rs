@@ -1,0 +1,25 @@
+//! The words of a request.
+
+use super::error::{CommandError, Parsed};
+use super::number::i64_of;
+use super::request::Arguments;
+
+/// The next argument; empty if there is none.
+pub(super) fn next<'b>(arguments: &mut Arguments<'b>) -> &'b [u8] {
+    arguments.next().unwrap_or_default()
+}
+
+/// The argument at an index; empty if there is none.
+pub(super) fn nth<'b>(mut arguments: Arguments<'b>, index: usize) -> &'b [u8] {
+    arguments.nth(index).unwrap_or_default()
+}
+
+/// Parses an integer.
+pub(super) fn integer<'b>(text: &'b [u8]) -> Parsed<'b, i64> {
+    i64_of(text).ok_or(CommandError::NotInteger)
+}
+
+/// Whether a word is this name, in any case.
+pub(super) fn is(word: &[u8], name: &str) -> bool {
+    word.eq_ignore_ascii_case(name.as_bytes())
+}

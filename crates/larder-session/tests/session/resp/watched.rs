@@ -1,0 +1,158 @@
+//! `WATCH`: transactions that are executed only if items have not changed.
+
+use super::{check, client, close, requests};
+use crate::common::{TestEngine, new_server};
+
+for_each_engine! { transactions_see_changes changes_between_requests_are_not_lost items_that_appear_are_not_overwritten a_lost_leadership_ends_a_transaction }
+
+/// The answers are redis-server's.
+fn transactions_see_changes(engine: TestEngine) {
+    let ok = "+OK\r\n";
+    let (queued, aborted) = ("+OK\r\n+QUEUED\r\n", "*-1\r\n");
+    let conversations: [(&[&str], String); 12] = [
+        (
+            &["SET k 1", "WATCH k none", "MULTI", "INCR k", "GET k", "INCR k", "EXEC"],
+            format!("{ok}{ok}{queued}+QUEUED\r\n+QUEUED\r\n*3\r\n:2\r\n$1\r\n2\r\n:3\r\n"),
+        ),
+        (
+            &["WATCH k", "SET k 4", "MULTI", "SET k 5", "EXEC", "GET k"],
+            format!("{ok}{ok}{queued}{aborted}$1\r\n4\r\n"),
+        ),
+        (
+            &["WATCH k none", "SET none x", "MULTI", "INCR k", "EXEC", "DEL none"],
+            format!("{ok}{ok}{queued}{aborted}:1\r\n"),
+        ),
+        (
+            &["WATCH k", "EXPIRE k 100", "MULTI", "INCR k", "EXEC", "PERSIST k"],
+            format!("{ok}:1\r\n{queued}{aborted}:1\r\n"),
+        ),
+        (&["WATCH k", "DEL k", "MULTI", "INCR k", "EXEC"], format!("{ok}:1\r\n{queued}{aborted}")),
+        (
+            &["WATCH k", "SET k 7", "UNWATCH", "MULTI", "INCR k", "EXEC"],
+            format!("{ok}{ok}{ok}{queued}*1\r\n:8\r\n"),
+        ),
+        (
+            &["WATCH k", "SET k 9", "MULTI", "DISCARD", "MULTI", "INCR k", "EXEC"],
+            format!("{ok}{ok}{ok}{ok}{queued}*1\r\n:10\r\n"),
+        ),
+        (
+            &["WATCH k", "MULTI", "EXEC", "SET k 1", "MULTI", "INCR k", "EXEC"],
+            format!("{ok}{ok}*0\r\n{ok}{queued}*1\r\n:2\r\n"),
+        ),
+        (
+            &["WATCH k", "MULTI", "MGET k k", "MSET k 3 l 4", "EXEC"],
+            format!("{ok}{queued}+QUEUED\r\n*2\r\n*2\r\n$1\r\n2\r\n$1\r\n2\r\n{ok}"),
+        ),
+        (
+            &["MULTI", "WATCH k", "UNWATCH", "EXEC", "WATCH"],
+            format!(
+                "{ok}-ERR WATCH inside MULTI is not allowed\r\n+QUEUED\r\n*1\r\n{ok}\
+                 -ERR wrong number of arguments for 'watch' command\r\n"
+            ),
+        ),
+        (
+            &["SET e v", "FLUSHALL", "SET k 3", "WATCH e", "MULTI", "GET e", "SET e w", "EXEC"],
+            format!("{ok}{ok}{ok}{ok}{queued}+QUEUED\r\n*2\r\n$-1\r\n{ok}"),
+        ),
+        (&["WATCH k", "FLUSHALL", "MULTI", "INCR k", "EXEC"], format!("{ok}{ok}{queued}{aborted}")),
+    ];
+    let sent = conversations.iter().flat_map(|(lines, _)| requests(lines)).collect::<Vec<_>>();
+    let expected: String = conversations.iter().map(|(_, answers)| answers.as_str()).collect();
+    check(engine, false, &sent, &expected);
+}
+
+/// Another connection changes the watched item after any of the requests.
+fn changes_between_requests_are_not_lost(engine: TestEngine) {
+    let mut seen = [0; 3];
+    for changes_after in 0..14 {
+        let mut server = new_server(engine);
+        server.settings.requests_per_poll = 1;
+        let (mut watching, mut other) = (client(false), client(false));
+        other.send(&mut server, &requests(&["SET k 1"]));
+        watching.unread =
+            requests(&["WATCH k", "MULTI", "GET k", "SET a 1", "SET k 2", "APPEND k x", "EXEC"]);
+        for polls in 0..40 {
+            if polls == changes_after {
+                other.send(&mut server, &requests(&["SET k other"]));
+            }
+            watching.poll(&mut server);
+        }
+        watching.send(&mut server, b"");
+        let mut reads = client(false);
+        reads.send(&mut server, &requests(&["GET k", "GET a"]));
+        let answer = String::from_utf8(watching.received).unwrap();
+        let found = String::from_utf8(close(server, reads)).unwrap();
+        let (kind, expected) = if answer.ends_with("*-1\r\n") {
+            (0, vec!["$5\r\nother\r\n$-1\r\n".to_owned()])
+        } else if answer.contains("-EXECABORT a watched key has changed") {
+            (1, vec!["$5\r\nother\r\n$1\r\n1\r\n".to_owned()])
+        } else {
+            let changed = ["2x", "otherx", "other"];
+            let found = changed.map(|k| format!("${}\r\n{k}\r\n$1\r\n1\r\n", k.len()));
+            (2, found.to_vec())
+        };
+        seen[kind] += 1;
+        assert!(expected.contains(&found), "after {changes_after}: {answer}{found}");
+    }
+    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+}
+
+/// Another connection stores an item that was not there, after the transaction has looked for it or removed it.
+fn items_that_appear_are_not_overwritten(engine: TestEngine) {
+    for first in ["GET k", "DEL k"] {
+        let mut refused = 0;
+        for stored_after in 0..14 {
+            let mut server = new_server(engine);
+            server.settings.requests_per_poll = 1;
+            let (mut watching, mut other) = (client(false), client(false));
+            // A flushed item is removed by the first lookup.
+            other.send(&mut server, &requests(&["SET k old", "FLUSHALL"]));
+            watching.unread = requests(&["WATCH k", "MULTI", first, "SET k 2", "EXEC"]);
+            for polls in 0..40 {
+                if polls == stored_after {
+                    other.send(&mut server, &requests(&["SETNX k other"]));
+                }
+                watching.poll(&mut server);
+            }
+            watching.send(&mut server, b"");
+            let answer = String::from_utf8(watching.received).unwrap();
+            // WATCH and MULTI each answer OK, too.
+            let overwrote = answer.matches("+OK").count() == 3;
+            let stored = other.received.ends_with(b":1\r\n");
+            assert!(!overwrote || !stored || stored_after == 0, "{stored_after}: {answer}");
+            refused += usize::from(stored && !overwrote);
+        }
+        assert!(refused > 2, "{first}: {refused}");
+    }
+}
+
+/// The server loses the leadership of its group after any of the requests.
+fn a_lost_leadership_ends_a_transaction(engine: TestEngine) {
+    let mut seen = [0; 3];
+    for lost_after in 1..14 {
+        let mut server = new_server(engine);
+        server.settings.requests_per_poll = 1;
+        server.settings.forwards = true;
+        server.host.leads = true;
+        server.host.leader = Some(Box::new(|_, _| unreachable!("nothing is sent to the leader")));
+        let mut watching = client(false);
+        watching.unread = requests(&["WATCH k", "MULTI", "GET k", "SET k 2", "EXEC"]);
+        for polls in 0..40 {
+            server.host.leads = polls < lost_after;
+            watching.poll(&mut server);
+        }
+        watching.send(&mut server, b"");
+        server.host.leads = true;
+        let mut reads = client(false);
+        reads.send(&mut server, &requests(&["GET k"]));
+        let answer = String::from_utf8(watching.received).unwrap();
+        let found = String::from_utf8(close(server, reads)).unwrap();
+        let kind = ["*-1\r\n", "were not executed\r\n", "*2\r\n$-1\r\n+OK\r\n"]
+            .iter()
+            .position(|end| answer.ends_with(end));
+        let kind = kind.unwrap_or_else(|| panic!("after {lost_after}: {answer}"));
+        seen[kind] += 1;
+        assert_eq!(found, ["$-1\r\n", "$-1\r\n", "$1\r\n2\r\n"][kind], "after {lost_after}");
+    }
+    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+}
