@@ -167,7 +167,7 @@ impl<E: Engine> ScatterGather<E> {
             PartState::Local(sending) => sending.as_ref(),
             _ => None,
         });
-        self.sending.iter().chain(behind).map(|sending| sending.len()).sum()
+        self.sending.iter().chain(behind).map(|sending| sending.memory()).sum()
     }
 
     /// The number of bytes of replies that wait to be written.

@@ -203,19 +203,19 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// The number of bytes of the cache that the session has leased for values that it sends.
+    /// The memory of the cache, in bytes, that the session has leased for values that it sends.
     pub fn leased_bytes(&self) -> usize {
         match &self.pending {
-            Pending::Send(sending) => sending.len(),
+            Pending::Send(sending) => sending.memory(),
             Pending::ScatterGather(scattered) => scattered.leased_bytes(),
             _ => 0,
         }
     }
 
-    /// The number of received bytes of a value that the session stores in the cache as it arrives.
+    /// The memory of the cache, in bytes, that a value takes which the session receives.
     pub fn uploaded_bytes(&self) -> usize {
         match &self.pending {
-            Pending::Receive(arriving) => arriving.received(),
+            Pending::Receive(arriving) => arriving.memory,
             _ => 0,
         }
     }

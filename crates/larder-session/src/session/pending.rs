@@ -100,9 +100,10 @@ pub(crate) struct IncomingValue<E: Engine> {
     /// The item's tags as of the start of the upload. If a client drops one of them before the value
     /// is complete, the stored item is invalid.
     pub(crate) tags: Tags,
+    /// The memory of the cache, in bytes, that the value takes.
+    pub(crate) memory: usize,
     /// The number of bytes of the value that have not arrived.
     value_left: usize,
-    value_len: usize,
     /// The bytes received after the value: CRLF in the text protocol.
     pub(crate) trailer: ArrayVec<u8, 2>,
     trailer_len: usize,
@@ -125,8 +126,8 @@ impl<E: Engine> IncomingValue<E> {
         value_len: usize,
         trailer_len: usize,
     ) -> Self {
-        let (upload, trailer) = (Some(upload), ArrayVec::new());
-        Self { head, parser, upload, tags, value_left: value_len, value_len, trailer, trailer_len }
+        let (upload, trailer, value_left) = (Some(upload), ArrayVec::new(), value_len);
+        Self { head, parser, upload, tags, memory: 0, value_left, trailer, trailer_len }
     }
 
     /// Consumes the bytes of `input` that belong to the value, and returns their number. It consumes them even if
@@ -137,15 +138,11 @@ impl<E: Engine> IncomingValue<E> {
             Some(upload) => engine.extend(upload, value),
             None => Ok(()),
         };
+        self.memory = self.upload.as_ref().map_or(0, |upload| engine.memory_of(upload));
         self.value_left -= value.len();
         let trailer = rest.get(..self.trailer_len - self.trailer.len()).unwrap_or(rest);
         self.trailer.extend(trailer.iter().copied());
         (value.len() + trailer.len(), taken)
-    }
-
-    /// The number of bytes of the value that have arrived.
-    pub(crate) fn received(&self) -> usize {
-        self.value_len - self.value_left
     }
 
     /// The number of bytes of the value and its trailer that have not arrived.
@@ -159,9 +156,9 @@ impl<L: Lease> OutgoingValue<L> {
         Self { lease, at: 0, tail }
     }
 
-    /// The length of the value in bytes.
-    pub(crate) fn len(&self) -> usize {
-        self.lease.len()
+    /// The memory of the cache, in bytes, that the value takes while it is sent.
+    pub(crate) fn memory(&self) -> usize {
+        self.lease.memory()
     }
 
     /// Removes `end` from the end of the reply. False if the reply does not end with it.

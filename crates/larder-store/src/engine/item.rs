@@ -88,6 +88,10 @@ pub trait Lease: Clone {
     fn len(&self) -> usize;
     /// The bytes from `offset` on that are contiguous in memory: at least one if `offset < len`.
     fn piece(&self, offset: usize) -> &[u8];
+    /// The memory that the lease protects from reuse, in bytes.
+    fn memory(&self) -> usize {
+        self.len()
+    }
     /// Whether the lease may outlive the batch. If not, because too much memory is leased already,
     /// the caller copies the value now or refuses the request.
     fn may_be_kept(&self) -> bool {

@@ -89,6 +89,10 @@ impl<T: DelegateUploads> Uploads for T {
         self.inner_mut().extend(upload, bytes)
     }
 
+    fn memory_of(&self, upload: &Self::Upload) -> usize {
+        self.inner().memory_of(upload)
+    }
+
     fn excess_memory(&self) -> ExcessMemory {
         self.inner().excess_memory()
     }

@@ -36,6 +36,9 @@ pub trait Uploads {
     /// the upload belongs to another cache. The caller drops the upload.
     fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal>;
 
+    /// The memory that an upload takes, in bytes: at least the length of its pieces. 0 for an upload of another engine.
+    fn memory_of(&self, upload: &Self::Upload) -> usize;
+
     /// The memory that leases and uploads use above their shares. While a share is exceeded, the
     /// server disconnects some of the peers that use it, before it has to refuse requests of
     /// others.

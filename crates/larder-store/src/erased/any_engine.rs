@@ -63,6 +63,7 @@ pub(super) trait AnyEngine: Send {
     fn upload_len_min(&self) -> usize;
     fn upload(&mut self, len: usize) -> Result<Upload, Refusal>;
     fn extend(&mut self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal>;
+    fn memory_of(&self, upload: &Upload) -> usize;
     fn excess_memory(&self) -> ExcessMemory;
     fn flush(&mut self, at: Option<Seconds>);
     fn flush_generation(&self) -> u64;
@@ -265,6 +266,11 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
     fn extend(&mut self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal> {
         let own = upload.0.downcast_mut::<Option<E::Upload>>().and_then(Option::as_mut);
         Uploads::extend(self, own.ok_or(Refusal::WrongUpload)?, bytes)
+    }
+
+    fn memory_of(&self, upload: &Upload) -> usize {
+        let own = upload.0.downcast_ref::<Option<E::Upload>>().and_then(Option::as_ref);
+        own.map_or(0, |own| Uploads::memory_of(self, own))
     }
 
     fn excess_memory(&self) -> ExcessMemory {

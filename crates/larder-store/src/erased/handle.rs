@@ -105,6 +105,10 @@ impl Uploads for Handle {
         self.0.extend(upload, bytes)
     }
 
+    fn memory_of(&self, upload: &Upload) -> usize {
+        self.0.memory_of(upload)
+    }
+
     fn excess_memory(&self) -> ExcessMemory {
         self.0.excess_memory()
     }

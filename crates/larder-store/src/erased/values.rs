@@ -27,6 +27,10 @@ impl crate::Lease for Lease {
         self.0.piece(offset)
     }
 
+    fn memory(&self) -> usize {
+        self.0.memory()
+    }
+
     fn may_be_kept(&self) -> bool {
         self.0.may_be_kept()
     }
@@ -37,6 +41,7 @@ pub(super) trait AnyLease: Send {
     fn clone_lease(&self) -> Lease;
     fn len(&self) -> usize;
     fn piece(&self, offset: usize) -> &[u8];
+    fn memory(&self) -> usize;
     fn may_be_kept(&self) -> bool;
 }
 
@@ -51,6 +56,10 @@ impl<L: crate::Lease + Send + 'static> AnyLease for L {
 
     fn piece(&self, offset: usize) -> &[u8] {
         crate::Lease::piece(self, offset)
+    }
+
+    fn memory(&self) -> usize {
+        crate::Lease::memory(self)
     }
 
     fn may_be_kept(&self) -> bool {

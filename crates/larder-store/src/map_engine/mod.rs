@@ -215,6 +215,10 @@ impl<M: Map> Uploads for Handle<M> {
     fn extend(&mut self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal> {
         upload.extend(bytes)
     }
+
+    fn memory_of(&self, upload: &Upload) -> usize {
+        upload.charged()
+    }
 }
 
 impl<M: Map> Updates for Handle<M> {

@@ -181,6 +181,10 @@ impl Uploads for Handle {
         }
     }
 
+    fn memory_of(&self, upload: &Upload) -> usize {
+        upload.segments.len() * self.shared.segment_len()
+    }
+
     fn excess_memory(&self) -> ExcessMemory {
         self.shared.excess_memory()
     }

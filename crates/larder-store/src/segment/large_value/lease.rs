@@ -114,6 +114,10 @@ impl Lease for ChainLease {
         self.chain_len + self.tail.1
     }
 
+    fn memory(&self) -> usize {
+        self.counted().map(|(_, segments)| segments).sum::<usize>() * self.shared.segment_len()
+    }
+
     fn may_be_kept(&self) -> bool {
         self.may_be_kept
     }

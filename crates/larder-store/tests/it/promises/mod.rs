@@ -10,6 +10,7 @@
 //! | `flush` | flushed items stay away, items that are stored later stay |
 //! | `full` | a cache that does not evict fills up, and refuses at little cost |
 //! | `handles` | dropped handles do not keep memory |
+//! | `large_values` | the memory of values in transfer is what the engine counts |
 //! | `limits` | the limit changes while threads write at it |
 //! | `stress/long_steps` | no operation delays others for long |
 //! | `stress/many_threads` | many handles share little memory |
@@ -26,6 +27,7 @@ mod common;
 mod flush;
 mod full;
 mod handles;
+mod large_values;
 mod limits;
 mod soundness;
 mod tags;
