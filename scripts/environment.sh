@@ -7,7 +7,7 @@ export GOTOOLCHAIN=local
 
 # All test builds have the same packages and features, so that nothing is compiled twice.
 features=(--workspace --locked --features larder-server/delayed)
-pytest_processes=${PYTEST_PROCESSES:-4}
+pytest_processes=${PYTEST_PROCESSES:-6}
 
 # Runs cargo test with the duration of each test. The flag is for nightly toolchains alone unless RUSTC_BOOTSTRAP is
 # set, which here applies to the test programs and not to the compiler.

@@ -174,7 +174,7 @@ class Group:
 # refuses a request.
 PATIENCE_SECS = 0.9
 # The pause between requests of a client in a loop, because many tests run at the same time.
-PAUSE_SECS = 0.001
+PAUSE_SECS = 0.004
 
 
 class Client:

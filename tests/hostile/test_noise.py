@@ -97,7 +97,7 @@ def test_a_get_line_without_end_is_bounded(start):
         with server.connect(timeout=2) as sock, bounded(server):
             try:
                 sock.sendall(b"get ")
-                for _ in range(2000):
+                for _ in range(1000):
                     sock.sendall(b"a_key_of_twenty_byte " * 5000)
             except OSError:
                 pass  # The connection was closed, or the server stopped reading.

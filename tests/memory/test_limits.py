@@ -11,7 +11,7 @@ from tiers import long
 
 pytestmark = pytest.mark.larder
 
-SIZES = [long(10), 50, 100, 230, 1000, 4000, 20_000, 500_000]
+SIZES = [long(10), long(50), 100, long(230), 1000, 4000, 20_000, 500_000]
 SMALL = 64 * MIB
 RUNS_MAX = 6
 GIB = 1024 * MIB
@@ -30,7 +30,7 @@ def test_filling_64_mib_with_one_size(start, size):
         assert int(server.stats()["limit_maxbytes"]) == SMALL
 
 
-@pytest.mark.parametrize("size", [long(50), 230, 1000, 4000])
+@pytest.mark.parametrize("size", [long(50), long(230), 1000, 4000])
 def test_overwriting_a_third_of_the_time_leaves_most_memory_live(start, size):
     """Overwritten items leave dead copies in the log, which must not take too much memory."""
     window = capacity(size, SMALL)

@@ -300,6 +300,16 @@ def test_many_clients_at_once(server):
         list(pool.map(work, range(16)))
 
 
+def has_read_all(address):
+    """Whether a server has accepted all connections at an IPv4 address, and read all that they have received."""
+    port = int(address.rsplit(":", 1)[1])
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    # The queue of a listener has the connections that wait to be accepted.
+    queues = [row[4].split(":")[1] for row in rows if int(row[1].split(":")[1], 16) == port]
+    assert queues
+    return all(int(length, 16) == 0 for length in queues)
+
+
 def test_a_shutdown_answers_pending_requests(start):
     """The server answers pending requests before it exits, and does not wait for idle connections."""
     server = start("-t", "2", http=True)
@@ -309,6 +319,7 @@ def test_a_shutdown_answers_pending_requests(start):
 
         def body():
             yield b"a" * 1000
+            wait_until(lambda: has_read_all(server.http_address), "reading the first part")
             go.set()
             time.sleep(0.5)
             yield b"b" * 1000

@@ -6,11 +6,19 @@ import sys
 import pytest
 
 import cuts
+from tiers import long
 
 pytestmark = pytest.mark.larder
 
+OF_LONG_TIER = [cuts.the_importing_leader_can_not_reach_the_exporting_one, cuts.the_importing_leader_can_not_reach_etcd]
 
-@pytest.mark.parametrize("scenario", [scenario.__name__ for scenario in cuts.SCENARIOS])
+
+def params():
+    names = [(scenario.__name__, scenario in OF_LONG_TIER) for scenario in cuts.SCENARIOS]
+    return [long(name) if is_long else name for name, is_long in names]
+
+
+@pytest.mark.parametrize("scenario", params())
 def test_cuts(scenario):
     try:
         subprocess.run(["unshare", "--net", "true"], check=True, capture_output=True)

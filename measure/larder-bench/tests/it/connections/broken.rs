@@ -150,7 +150,7 @@ fn a_rate_beyond_all_measure_is_counted_too() {
 fn random_arrivals_have_the_mean_of_the_rate() {
     let server = BrokenServer::start(|request| Action::Send(request.right()));
     let due = |seed| {
-        let line = "-t 2 -c 8 --rate 2000 --test-time 1 --arrivals poisson --seed";
+        let line = "-t 1 -c 8 --rate 2000 --test-time 1 --arrivals poisson --seed";
         let measured = run(&server, &format!("{line} {seed}"));
         check_all_is_accounted_for(&measured);
         measured.outcome.offered.unwrap().due
