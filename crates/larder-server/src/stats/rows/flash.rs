@@ -70,7 +70,7 @@ pub(in crate::stats) const TOTALS: &[Row] = &[
     Row::counter(
         "extstore_compact_lost",
         Server(|s| total(s, |f| f.compact_lost)),
-        "Items that were changed or removed while their page was rewritten.",
+        "Items that a rewrite of their page lost: expired or unreadable ones, and those for which there was no write buffer.",
     )
     .metric(REWRITES, &[("result", "lost")])
     .shown(FLASH),

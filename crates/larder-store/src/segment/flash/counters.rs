@@ -54,6 +54,8 @@ pub(crate) struct Counts {
     pub(crate) reading: Counter,
     /// The number of reads that hold segments for a large value: they are under way, or no request has taken the value yet.
     pub(crate) values_read: Counter,
+    /// The number of writing threads that wait for a free page.
+    pub(crate) waiting_for_page: Counter,
     /// The number of reads and writes that failed in the current minute.
     pub(crate) errors: Counter,
     /// The number of reads and writes that failed since the start, with wrong checksums included.

@@ -190,7 +190,10 @@ impl Handle {
                     bucket = (bucket + 1) % BUCKETS;
                     PAGE_PATIENCE / 100
                 };
-                if !flash.queue.wait(patience) {
+                flash.counts.waiting_for_page.add(1);
+                let goes_on = flash.queue.wait(patience);
+                flash.counts.waiting_for_page.take_off(1);
+                if !goes_on {
                     return Err(Outcome::Stopped);
                 }
             }

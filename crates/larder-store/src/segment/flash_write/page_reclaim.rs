@@ -30,8 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The maximum time of one wait for the write queue, or for reads of a page to end, before checking
 /// again.
 const SHORT_PATIENCE: Duration = Duration::from_millis(1);
-/// The maximum number of times that emptying a page waits for the write queue. After that, items
-/// that can't be kept at once are dropped.
+/// The number of waits for the write queue after which items that can't be kept at once are dropped, if the
+/// queue waits for the page.
 const WAITS_MAX: u32 = 100;
 
 /// The maximum number of recently filled pages with blocks that are still being written: one for
@@ -63,8 +63,16 @@ struct PageReclaim {
     /// The number of bytes that may still be kept.
     budget: u64,
     rescued: u64,
-    /// The number of times that emptying the page has waited for the write queue.
+    /// The number of waits for the write queue since an item was kept.
     waits: u32,
+}
+
+/// The numbers of index words that a sweep has removed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Swept {
+    all: u64,
+    /// Those of items that were not read on flash.
+    unread: u64,
 }
 
 pub(crate) fn run(handle: &mut Handle, flash: &Flash) {
@@ -205,20 +213,23 @@ impl Handle {
             self.end_writing();
             return flash.lists().put_back(shared.table(), emptying.page);
         }
-        let mut evicted = self.sweep(&shared, flash, &emptying);
+        let mut swept = self.sweep(&shared, flash, &emptying);
         self.flush_slot_delta();
         self.end_writing();
         self.wait_for_readers_of(flash, page, &emptying);
         // Sweep again: writes that were under way when the page was chosen have ended since.
-        evicted += self.sweep(&shared, flash, &emptying);
+        let again = self.sweep(&shared, flash, &emptying);
+        swept = Swept { all: swept.all + again.all, unread: swept.unread + again.unread };
         self.flush_slot_delta();
         self.end_writing();
         flash.counts.compact_rescues.add(emptying.rescued);
-        if matches!(emptying.reason, Reason::Compact { .. }) {
-            flash.counts.compact_lost.add(evicted);
+        if let Reason::Compact { unread: keeps_unread } = emptying.reason {
+            let skipped = if keeps_unread { 0 } else { swept.unread };
+            flash.counts.compact_skipped.add(skipped);
+            flash.counts.compact_lost.add(swept.all - skipped);
         }
-        if evicted > 0 {
-            shared.age_ghosts(evicted);
+        if swept.all > 0 {
+            shared.age_ghosts(swept.all);
         }
         self.wait_for_readers_of(flash, page, &emptying);
         if page.reads().load(Ordering::Acquire) == 0 {
@@ -411,10 +422,13 @@ impl Handle {
         };
         while !self.prepare_demotion(bucket, record.len(), chained) {
             emptying.waits += 1;
-            if emptying.waits > WAITS_MAX || !flash.queue.wait(SHORT_PATIENCE) {
+            // The page has to become free if writes need it, or if the device completes none.
+            let is_needed = flash.counts.waiting_for_page.get() > 0 || !flash.is_writing();
+            if emptying.waits > WAITS_MAX && is_needed || !flash.queue.wait(SHORT_PATIENCE) {
                 return false;
             }
         }
+        emptying.waits = 0;
         let hash = shared.hash(record.key());
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
@@ -435,9 +449,9 @@ impl Handle {
         is_kept
     }
 
-    /// Removes the index words that refer to a page. Returns the number of removed words.
-    fn sweep(&mut self, shared: &Arc<Shared>, flash: &Flash, emptying: &PageReclaim) -> u64 {
-        let mut removed = 0;
+    /// Removes the index words that refer to a page.
+    fn sweep(&mut self, shared: &Arc<Shared>, flash: &Flash, emptying: &PageReclaim) -> Swept {
+        let mut swept = Swept::default();
         let mut bucket = 0;
         let is_of_page =
             |slot: Slot| slot.is_on_flash() && flash.format.page_of(slot) == emptying.page as usize;
@@ -453,13 +467,13 @@ impl Handle {
                 let mut is_found = false;
                 shared.index.for_each_in(bucket, |slot| is_found |= is_of_page(slot));
                 if is_found {
-                    removed += self.sweep_bucket(shared, flash, bucket, &is_of_page);
+                    self.sweep_bucket(shared, flash, bucket, &is_of_page, &mut swept);
                 }
                 bucket += 1;
             }
             bucket = 0;
         }
-        removed
+        swept
     }
 
     fn sweep_bucket(
@@ -468,17 +482,17 @@ impl Handle {
         flash: &Flash,
         bucket: usize,
         is_wanted: &impl Fn(Slot) -> bool,
-    ) -> u64 {
+        swept: &mut Swept,
+    ) {
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(bucket as u64);
-        let mut removed = 0;
         for found in stripe.words_of(bucket).filter(|found| is_wanted(found.slot)) {
             let bytes = flash.format.counted_len(found.slot) as u64;
             writer.remove_from_flash(shared, &stripe, &found);
             flash.counts.objects_evicted.add(1);
             flash.counts.bytes_evicted.add(bytes);
-            removed += 1;
+            swept.all += 1;
+            swept.unread += u64::from(found.slot.freq() == 0);
         }
-        removed
     }
 }

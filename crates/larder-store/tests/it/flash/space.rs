@@ -4,7 +4,8 @@ use super::common::*;
 use larder_device::{Faults, Memory};
 use larder_store::segment::{Cache, Handle};
 use larder_store::{
-    Batches, Lookups, Maintenance, ReadRequest, ReadStart, Seconds, SlowStorage, Updates,
+    Batches, FlashSettings, Lookups, Maintenance, ReadRequest, ReadStart, Seconds, SlowStorage,
+    Updates,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -50,6 +51,44 @@ fn counts_agree_with_the_items() {
     assert_eq!((cache.gauges().items, cache.gauges().bytes), (0, 0));
     let gauges = cache.flash_gauges().unwrap();
     assert_eq!((gauges.objects_used, gauges.bytes_used), (0, 0), "{gauges:?}");
+}
+
+#[test]
+fn rewriting_pages_loses_no_items_while_writes_are_slow() {
+    const ITEMS: usize = 60_000;
+    let device = Memory::new(64 * MIB, 3);
+    let settings = FlashSettings { compact_under: u32::MAX, ..any_size() };
+    let cache = Cache::new(config(16 * MIB, &device, settings)).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill(&cache, &mut client, 0..ITEMS, 0);
+    let _ = (0..ITEMS / 2).filter(|i| i % 4 != 0 && client.delete(&key(*i))).count();
+    device.set_faults(Faults { delay_max: Duration::from_millis(400), ..Faults::default() });
+    let gauges = || cache.flash_gauges().unwrap();
+    // A page is rewritten after another one was opened. Evictions fill the queue of writes.
+    for i in (0..).take_while(|_| gauges().compact_rescues < 1000) {
+        client.set(&key(ITEMS + i), &value(ITEMS + i, 0, 1000));
+    }
+    assert!(gauges().dropped > 0, "{:?}", gauges());
+    assert_eq!(gauges().compact_lost, 0, "{:?}", gauges());
+}
+
+#[test]
+fn unread_items_that_a_rewrite_skips_are_counted() {
+    const ITEMS: usize = 60_000;
+    let device = Memory::new(64 * MIB, 3);
+    let settings = FlashSettings { compact_under: u32::MAX, drop_unread: true, ..any_size() };
+    let cache = Cache::new(config(16 * MIB, &device, settings)).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill(&cache, &mut client, 0..ITEMS, 0);
+    let _ = (0..ITEMS / 2).filter(|i| i % 4 != 0 && client.delete(&key(*i))).count();
+    let gauges = || cache.flash_gauges().unwrap();
+    for i in (0..).take_while(|_| gauges().compact_skipped < 1000) {
+        client.set(&key(ITEMS + i), &value(ITEMS + i, 0, 1000));
+        pace(&cache, i);
+    }
+    assert!(gauges().compact_lost < gauges().compact_skipped / 10, "{:?}", gauges());
 }
 
 #[test]
