@@ -54,7 +54,10 @@ impl<'a, E: Engine> OpContext<'a, E> {
         self.counters.hot_keys.count((key.bytes, key.hash), prefix, self.now.secs);
     }
 
-    /// [`larder_store::Updates::update`], which keeps a watched item that has changed.
+    /// [`larder_store::Updates::update`], which refuses to change a watched item that has changed.
+    ///
+    /// # Errors
+    /// [`Refusal`]; [`Refusal::OutOfMemory`] if the guard refuses ([`Guard::is_violated`]).
     #[inline]
     pub(crate) fn update<'v, R>(
         &mut self,
@@ -62,9 +65,10 @@ impl<'a, E: Engine> OpContext<'a, E> {
         upload: &mut Option<E::Upload>,
         mut decide: impl FnMut(Lookup<&Item<'_, E::Lease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
-        let (guard, mut has_changed) = (self.guard, false);
+        let (guard, mut has_changed, mut is_refused) = (self.guard, false, false);
         let updated = self.engine.update(key, upload, |item| {
             let may_change = guard.is_none_or(|guard| guard.allows(key.bytes, &item));
+            is_refused = !may_change;
             let is_there = matches!(item, Lookup::Hit(_));
             let (change, result) = decide(item);
             // The removal of an expired item, or of one that is not there, is no change.
@@ -80,7 +84,8 @@ impl<'a, E: Engine> OpContext<'a, E> {
         if let Some(guard) = guard.filter(|_| has_changed && updated.is_ok()) {
             guard.note_change(key.bytes);
         }
-        updated
+        // The caller stops, rather than take the next step of a command as if this one had been done.
+        if is_refused { updated.and(Err(Refusal::OutOfMemory)) } else { updated }
     }
 
     /// Sends events to the observer, if there is one.

@@ -1,4 +1,4 @@
-//! Items that a transaction changes only if they are as it saw them.
+//! Watched items: a transaction changes them only if their versions are unchanged.
 
 use larder_store::{Expiry, Item, Lookup};
 use std::cell::{Cell, RefCell};
@@ -28,7 +28,7 @@ impl Guard {
         Self { watched: RefCell::new(watched), ..Self::default() }
     }
 
-    /// Whether an operation was refused because a watched item has changed.
+    /// Whether an update met a watched item whose version differs from the noted one. The update was refused.
     #[must_use]
     pub fn is_violated(&self) -> bool {
         self.is_violated.get()
@@ -58,6 +58,17 @@ impl Guard {
     /// Notes that the transaction has changed the item under a key.
     pub(crate) fn note_change(&self, key: &[u8]) {
         self.watched.borrow_mut().retain(|watched| *watched.key != *key);
+        self.has_changed.set(true);
+    }
+
+    /// Notes that the transaction has removed all items.
+    pub(crate) fn note_flush(&self) {
+        self.watched.borrow_mut().iter_mut().for_each(|watched| watched.version = None);
+        self.has_changed.set(true);
+    }
+
+    /// Notes that the transaction has invalidated the items of a tag.
+    pub(crate) fn note_dropped_tag(&self) {
         self.has_changed.set(true);
     }
 }

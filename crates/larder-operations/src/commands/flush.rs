@@ -7,6 +7,10 @@ impl<E: Engine> OpContext<'_, E> {
     /// Removes the items stored before the second of `at`, when this second comes. Removes all
     /// present items at once if `at` is past or `Never`.
     pub fn flush(&mut self, at: Expiry) {
-        self.engine.flush(at.second().filter(|at| *at > self.now.secs));
+        let later = at.second().filter(|at| *at > self.now.secs);
+        self.engine.flush(later);
+        if let Some(guard) = self.guard.filter(|_| later.is_none()) {
+            guard.note_flush();
+        }
     }
 }

@@ -20,6 +20,10 @@ impl<E: Engine> OpContext<'_, E> {
 
     /// Invalidates all items with the tag of this name. Returns false if no item can have the tag.
     pub fn drop_tag(&mut self, name: &[u8]) -> bool {
-        self.engine.drop_tag(name)
+        let is_known = self.engine.drop_tag(name);
+        if let Some(guard) = self.guard.filter(|_| is_known) {
+            guard.note_dropped_tag();
+        }
+        is_known
     }
 }

@@ -36,7 +36,7 @@ pub enum CommandError<'b> {
     NoSuchKey,
     /// Different groups own the keys of a command that one server has to execute.
     CrossSlot,
-    /// A command has too many keys. The argument is their largest number.
+    /// A command has more keys than allowed. The argument is the maximum.
     KeyCount(usize),
     /// There is no such type of clients.
     ClientType(&'b [u8]),
@@ -100,7 +100,7 @@ pub enum CommandError<'b> {
     WatchWithoutCas,
     /// `WATCH` of a key that another server owns.
     WatchOfOther,
-    /// A watched item has changed while the transaction was executed, after its first change.
+    /// Another client changed a watched item, or the key's owner changed, after the transaction had changed items or answered a command.
     WatchedItemChanged,
     /// The commands of a transaction take too much memory.
     TransactionTooLarge,

@@ -74,8 +74,8 @@ fn find<'k, E: Engine, H: Host>(
     }
 }
 
-/// Copies an item, and removes the old one if the command moves it. `is_stored`: the new item is this command's, which has
-/// waited since. Sets it when that is so.
+/// Copies an item, and removes the old one if the command renames it. `is_stored` says whether an earlier attempt of this
+/// command has stored the new item; this sets it after storing.
 fn copy<'k, E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     command: &CopyItem<'_>,

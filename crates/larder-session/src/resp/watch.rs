@@ -1,14 +1,15 @@
-//! `WATCH` and `EXEC`: a transaction changes a watched item only if it is as it was when it was watched.
+//! `WATCH` and `EXEC`.
 //!
-//! `EXEC` looks at all watched items. Then each change of a watched item compares its version in the same update, because
-//! other connections may change items between the requests of a transaction.
+//! `EXEC` first compares all watched items with the versions that `WATCH` noted. Then the first change of each watched item
+//! compares again, in the same update, because other connections may change items between the requests of a transaction.
 
 use super::batch::{Outcome, bounds};
 use super::execute::Origin;
 use super::single_key::waits;
 use crate::Host;
-use crate::context::{Context, PollState, Step};
+use crate::context::{Context, Next, PollState, Step};
 use crate::session::Session;
+use crate::session::pending::Pending;
 use crate::session::resp_state::{KeyProgress, RequestQueue, State, WATCHED_LEN};
 use larder_operations::{Guard, OpContext, Watched, version_of};
 use larder_protocol::reply::resp as reply;
@@ -35,6 +36,7 @@ pub(super) fn watch<E: Engine, H: Host>(
         None
     };
     if let Some(error) = refused {
+        state.key_progress = KeyProgress::default();
         reply::error(&error, output);
         return Outcome::Done;
     }
@@ -42,7 +44,7 @@ pub(super) fn watch<E: Engine, H: Host>(
     for key in keys.skip(answered) {
         state.key_progress.keys += 1;
         let is_known = state.watched.iter().any(|watched| *watched.key == *key);
-        // No item can have a key that is refused.
+        // `checked_key` refuses keys that no item can have.
         if checked_key(key).is_err() || is_known {
             continue;
         }
@@ -127,7 +129,8 @@ impl<E: Engine> Session<E> {
         Outcome::Done
     }
 
-    /// Whether all watched items are as they were when they were watched. `Err`: the request waits for one of them.
+    /// Whether this server owns all watched keys, and their items have the noted versions. `Err`: the request waits for
+    /// one of the items.
     fn watched_are_unchanged<H: Host>(
         cx: &mut Context<'_, E, H>,
         state: &mut State,
@@ -188,6 +191,13 @@ impl<E: Engine> Session<E> {
             self.answer_requests(&mut guarded, state, first, poll, output, Origin::Transaction)
         };
         if has_moved || guard.is_violated() {
+            let has_begun = std::mem::take(&mut state.key_progress) != KeyProgress::default();
+            if has_begun && has_moved && !queue.is_headless {
+                // The answer to this command may have been sent in part.
+                return Step::finish(0, Next::Close);
+            }
+            // The refused command may have begun to send a large value.
+            self.pending = Pending::Idle;
             if queue.is_headless && !guard.has_changed() {
                 output.truncate(start);
                 reply::null_array(state.version, output);

@@ -212,7 +212,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// The memory of the cache, in bytes, that a value takes which the session receives.
+    /// The memory of the cache, in bytes, of the value that the session is receiving.
     pub fn uploaded_bytes(&self) -> usize {
         match &self.pending {
             Pending::Receive(arriving) => arriving.memory,

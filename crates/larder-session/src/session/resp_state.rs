@@ -58,9 +58,10 @@ pub(crate) struct RequestQueue {
 }
 
 /// The progress of a multi-key request.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyProgress {
-    /// The number of answered keys.
+    /// The number of processed keys. `MSETNX`: keys looked up and items added. `RENAME`, `COPY`: 1 after the new item was
+    /// stored.
     pub(crate) keys: usize,
     /// The number of items found under these keys; for `MSETNX`, the reason why it removes its items again, or 0.
     pub(crate) found: i64,

@@ -116,7 +116,7 @@ fn coded(error: &CommandError<'_>) -> Option<&'static str> {
         CommandError::NoScript => "NOSCRIPT No matching script. Please use EVAL.",
         CommandError::Aborted => "EXECABORT Transaction discarded because of previous errors.",
         CommandError::WatchedItemChanged => {
-            "EXECABORT a watched key has changed while EXEC ran: this command and those after it were not executed"
+            "EXECABORT a watched key has changed or moved while EXEC ran: this command was stopped, and those after it were not executed"
         }
         CommandError::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
         _ => return None,

@@ -3,13 +3,13 @@
 use super::{check, client, close, requests};
 use crate::common::{TestEngine, new_server};
 
-for_each_engine! { transactions_see_changes changes_between_requests_are_not_lost items_that_appear_are_not_overwritten a_lost_leadership_ends_a_transaction }
+for_each_engine! { transactions_see_changes changes_between_requests_are_not_lost a_stopped_rename_loses_no_item a_stopped_command_leaves_the_connection_in_step items_that_appear_are_not_overwritten a_lost_leadership_ends_a_transaction }
 
 /// The answers are redis-server's.
 fn transactions_see_changes(engine: TestEngine) {
     let ok = "+OK\r\n";
     let (queued, aborted) = ("+OK\r\n+QUEUED\r\n", "*-1\r\n");
-    let conversations: [(&[&str], String); 12] = [
+    let conversations: [(&[&str], String); 13] = [
         (
             &["SET k 1", "WATCH k none", "MULTI", "INCR k", "GET k", "INCR k", "EXEC"],
             format!("{ok}{ok}{queued}+QUEUED\r\n+QUEUED\r\n*3\r\n:2\r\n$1\r\n2\r\n:3\r\n"),
@@ -54,6 +54,10 @@ fn transactions_see_changes(engine: TestEngine) {
             &["SET e v", "FLUSHALL", "SET k 3", "WATCH e", "MULTI", "GET e", "SET e w", "EXEC"],
             format!("{ok}{ok}{ok}{ok}{queued}+QUEUED\r\n*2\r\n$-1\r\n{ok}"),
         ),
+        (
+            &["SET k 1", "WATCH k", "MULTI", "FLUSHALL", "SET k 3", "INCR k", "EXEC"],
+            format!("{ok}{ok}{queued}+QUEUED\r\n+QUEUED\r\n*3\r\n{ok}{ok}:4\r\n"),
+        ),
         (&["WATCH k", "FLUSHALL", "MULTI", "INCR k", "EXEC"], format!("{ok}{ok}{queued}{aborted}")),
     ];
     let sent = conversations.iter().flat_map(|(lines, _)| requests(lines)).collect::<Vec<_>>();
@@ -95,6 +99,71 @@ fn changes_between_requests_are_not_lost(engine: TestEngine) {
         assert!(expected.contains(&found), "after {changes_after}: {answer}{found}");
     }
     assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+}
+
+/// Another connection changes one of the two items after any of the requests.
+fn a_stopped_rename_loses_no_item(engine: TestEngine) {
+    for changed in ["from", "to"] {
+        let mut stopped = 0;
+        for changed_after in 0..14 {
+            let mut server = new_server(engine);
+            server.settings.requests_per_poll = 1;
+            let (mut watching, mut other) = (client(false), client(false));
+            other.send(&mut server, &requests(&["MSET from 1 to 2"]));
+            let watch = format!("WATCH {changed}");
+            watching.unread =
+                requests(&[&watch, "MULTI", "SET a 1", "RENAME from to", "MGET a none", "EXEC"]);
+            for polls in 0..40 {
+                if polls == changed_after {
+                    other.send(&mut server, &requests(&[&format!("SETRANGE {changed} 0 3")]));
+                }
+                watching.poll(&mut server);
+            }
+            watching.send(&mut server, b"");
+            let answer = String::from_utf8(watching.received).unwrap();
+            let mut reads = client(false);
+            reads.send(&mut server, &requests(&["GET from"]));
+            let from = String::from_utf8(close(server, reads)).unwrap();
+            if answer.contains("EXECABORT") || answer.ends_with("*-1\r\n") {
+                assert_ne!(from, "$-1\r\n", "{changed} after {changed_after}: {answer}");
+            }
+            stopped += usize::from(answer.contains("EXECABORT"));
+        }
+        assert!(stopped > 0, "{changed}");
+    }
+}
+
+/// Another connection changes the watched item after any of the requests.
+fn a_stopped_command_leaves_the_connection_in_step(engine: TestEngine) {
+    let large = "x".repeat(200_000);
+    for command in ["DEL k other", "GETEX k EX 100", "SET k 1 GET"] {
+        let mut stopped = 0;
+        for changed_after in 0..16 {
+            let mut server = new_server(engine);
+            server.settings.requests_per_poll = 1;
+            let (mut watching, mut other) = (client(false), client(false));
+            let set = format!("SET k {large}");
+            other.send(&mut server, &requests(&[&set, "MSET other 2 a 1 b 2"]));
+            watching.unread =
+                requests(&["WATCH k", "MULTI", "SET a 1", command, "EXEC", "MGET a b", "PING"]);
+            for polls in 0..60 {
+                if polls == changed_after {
+                    other.send(&mut server, &requests(&["EXPIRE k 1000"]));
+                }
+                watching.poll(&mut server);
+            }
+            watching.send(&mut server, b"");
+            let answer = String::from_utf8(watching.received).unwrap();
+            let end = "*2\r\n$1\r\n1\r\n$1\r\n2\r\n+PONG\r\n";
+            let shown = answer.replace(&large, "<large>");
+            assert!(answer.ends_with(end), "{command} after {changed_after}: {shown}");
+            if answer.contains("EXECABORT") {
+                assert!(!answer.contains("xx"), "{command} after {changed_after}: {shown}");
+                stopped += 1;
+            }
+        }
+        assert!(stopped > 0, "{command}");
+    }
 }
 
 /// Another connection stores an item that was not there, after the transaction has looked for it or removed it.
