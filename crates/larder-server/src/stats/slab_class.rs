@@ -1,7 +1,7 @@
 //! The slabs that memcached would need for the items of a size class, for `stats slabs`.
 //!
-//! Larder's items take less memory than memcached's. If slabs for all of them would need more memory than the items take,
-//! chunks are reported as smaller than memcached's, because agents compare pages and chunks with the memory limit.
+//! Agents compare pages and chunks with the memory limit. If memcached would count more bytes for all items than they take
+//! here, sizes are scaled down by that ratio. Pages may still exceed the items' memory by the unused part of chunks.
 
 use super::snapshot::Snapshot;
 use crate::memory::slab_classes::PAGE_LEN;
@@ -57,7 +57,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// The part of `item_bytes` for this part of `memcached_bytes`.
+    /// Scales a size that memcached would count to the memory that items take here.
     fn scaled(&self, bytes: u64) -> u64 {
         if self.item_bytes >= self.memcached_bytes {
             return bytes;

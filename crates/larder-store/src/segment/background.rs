@@ -72,7 +72,7 @@ impl Walks for Handle {
 }
 
 impl Handle {
-    /// A step of all maintenance, or without the search for expired items.
+    /// Does a step of maintenance. Unless `searches`, searches for expired items only when that was requested.
     fn maintenance_step(&mut self, now: Seconds, searches: bool) -> bool {
         self.now = now.into();
         self.shared.flush_if_due(now);
@@ -80,7 +80,7 @@ impl Handle {
             flash.note_time(now);
         }
         self.shared.collect();
-        // Flushed items are always searched for.
+        // A flush or an operator may have requested a search.
         let searching = (searches || self.is_search_requested()) && self.expiry_step();
         let shrinking = self.step_to_limit();
         let aging = self.demote_idle_step();

@@ -70,7 +70,7 @@ pub(in crate::stats) const TOTALS: &[Row] = &[
     Row::counter(
         "extstore_compact_lost",
         Server(|s| total(s, |f| f.compact_lost)),
-        "Items that a rewrite of their page lost: expired or unreadable ones, and those for which there was no write buffer.",
+        "Items that a rewrite of their page lost: expired, of a dropped tag, unreadable, or without memory for the copy.",
     )
     .metric(REWRITES, &[("result", "lost")])
     .shown(FLASH),

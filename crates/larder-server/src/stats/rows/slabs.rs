@@ -9,12 +9,12 @@ pub(in crate::stats) const CLASS: &[Row] = &[
     Row::gauge(
         "chunk_size",
         Slab(|s| s.chunk_size),
-        "Maximum size of an item of the class; less if chunks of that size would take more memory than the items.",
+        "Maximum size of an item of the class, scaled down if memcached would count more bytes for all items than they take.",
     )
     .unit(Bytes),
     Row::gauge("chunks_per_page", Slab(|s| s.chunks_per_page), "Chunks in a page of 1 MiB."),
-    Row::gauge("total_pages", Slab(|s| s.pages), "Pages of these chunks that the items would need."),
-    Row::gauge("total_chunks", Slab(|s| s.chunks), "Chunks in these pages; the used ones while items are evicted."),
+    Row::gauge("total_pages", Slab(|s| s.pages), "Pages of chunks of this size for the items; rounded down if the cache is full."),
+    Row::gauge("total_chunks", Slab(|s| s.chunks), "Chunks in these pages; equal to `used_chunks` if the cache is full."),
     Row::gauge("used_chunks", Slab(|s| s.used_chunks), "Chunks that the items would use."),
     Row::gauge(
         "free_chunks",

@@ -52,7 +52,7 @@ pub(crate) struct Counts {
     pub(crate) bytes_read: Counter,
     /// The number of reads that the device has not finished yet.
     pub(crate) reading: Counter,
-    /// The number of reads that hold segments for a large value: they are under way, or no request has taken the value yet.
+    /// The number of reads with segments for a large value: under way, not yet taken, or in use by a batch.
     pub(crate) values_read: Counter,
     /// The number of writing threads that wait for a free page.
     pub(crate) waiting_for_page: Counter,

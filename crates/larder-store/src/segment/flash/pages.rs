@@ -7,8 +7,8 @@
 //!    │                                            └──────────┘ │
 //!    └──────────────────────── Resting ◀──────────────────────┘
 //! ```
-//! A page that could not be emptied is Full again. A page whose device failed keeps its other items; when it is empty, it
-//! rests before it is used again.
+//! A page that could not be emptied is Full again. A page with a failed write, or with too many failed
+//! reads, keeps its other items; when it is empty, it rests before it is used again.
 
 use crate::segment::memory::table::{Sequence, Table};
 use crate::segment::sync::{AtomicU32, AtomicU64, Ordering};
@@ -264,7 +264,7 @@ impl Lists {
         self.free.insert(0, page);
     }
 
-    /// Frees an emptied page some time later, because its device has failed.
+    /// Frees an emptied page some time later, because a write to it or too many reads of it have failed.
     pub(crate) fn rest(&mut self, table: &Table, page: u32, now: Seconds) {
         let entry = Page::new(table, page as usize);
         entry.free();

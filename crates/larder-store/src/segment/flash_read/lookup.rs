@@ -57,7 +57,8 @@ impl Handle {
     #[cold]
     #[inline(never)]
     pub(crate) fn recache(&mut self, hash: u64, slot: Slot) {
-        // A large value has no copy on flash while it is in memory, and takes the place of others that must be written.
+        // A large value that is copied to memory evicts other items, which have to be written, and has to be written again
+        // itself later.
         let has_writes = self.shared.flash.as_ref().is_some_and(|flash| flash.queue.len() > 0);
         if slot.span() == LARGE_SPAN && has_writes {
             return;

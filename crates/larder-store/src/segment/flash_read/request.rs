@@ -147,8 +147,8 @@ impl Handle {
     }
 
     /// Takes segments for a large value. Returns `None` if the read must wait for other reads or for writes to end, or is a
-    /// read-ahead. If there is no memory and nothing to wait for, only the head is read. `openings` is the value of
-    /// [`Flash::openings`] before.
+    /// read-ahead. If there is nothing to wait for, evicts items as for a store; if that frees too little, only the head is
+    /// read. `openings` is [`Flash::openings`] as of the start of this attempt.
     fn begin_value(
         &mut self,
         shared: &Arc<Shared>,

@@ -77,12 +77,16 @@ impl Shared {
             && self.needs_evictions()
     }
 
+    /// Whether a large value of this many segments is written at all.
+    pub(crate) fn may_write_large(&self, segments: usize) -> bool {
+        segments <= self.limit_segments() / LARGE_MAX_SHARE
+    }
+
     /// Whether a large value of this many segments may be added to those that wait to be written.
-    fn has_room_for_large(&self, segments: usize) -> bool {
+    pub(crate) fn has_room_for_large(&self, segments: usize) -> bool {
         let waiting = self.flash.as_ref().map_or(0, |flash| flash.queue.large());
-        let limit = self.limit_segments();
-        waiting + segments <= limit / LARGE_SHARE
-            || waiting == 0 && segments <= limit / LARGE_MAX_SHARE
+        waiting + segments <= self.limit_segments() / LARGE_SHARE
+            || waiting == 0 && self.may_write_large(segments)
     }
 
     /// Whether maintenance should evict nothing now: the queue of write buffers is full except for

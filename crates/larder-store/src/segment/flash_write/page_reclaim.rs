@@ -30,8 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The maximum time of one wait for the write queue, or for reads of a page to end, before checking
 /// again.
 const SHORT_PATIENCE: Duration = Duration::from_millis(1);
-/// The number of waits for the write queue after which items that can't be kept at once are dropped, if the
-/// queue waits for the page.
+/// After this many waits for a write buffer in succession, items that can't be kept at once are dropped if a writing
+/// thread waits for a free page.
 const WAITS_MAX: u32 = 100;
 
 /// The maximum number of recently filled pages with blocks that are still being written: one for
@@ -63,7 +63,7 @@ struct PageReclaim {
     /// The number of bytes that may still be kept.
     budget: u64,
     rescued: u64,
-    /// The number of waits for the write queue since an item was kept.
+    /// The number of waits since a write buffer was available.
     waits: u32,
 }
 
@@ -100,8 +100,8 @@ pub(crate) fn empty_next(handle: &mut Handle, flash: &Flash, before: impl FnOnce
     true
 }
 
-/// Reads a block into the block segment. If that fails, reads it in pieces, and fills the pieces that cannot be read with
-/// zeros. Returns whether the whole block was read.
+/// Reads a block into the block segment. If that fails, reads it in pieces, and zeroes the pieces that fail, or that
+/// remain when the tier stops. Returns whether the first read succeeded.
 fn read_whole(shared: &Shared, flash: &Flash, offset: u64) -> bool {
     let table = shared.table();
     let (start, len) = (table.layout.start(flash.block_segment), flash.format.block_len);
@@ -332,6 +332,13 @@ impl Handle {
         if !self.is_kept(shared, flash, emptying, &record, flash_offset) {
             return blocks;
         }
+        let segments = value_len.div_ceil(table.layout.segment_len);
+        while !shared.has_room_for_large(segments) {
+            if !self.wait_for_writes(shared, flash, emptying, segments) {
+                return blocks;
+            }
+        }
+        emptying.waits = 0;
         let sum = table.region.word(at + record.len()).load(Ordering::Relaxed);
         let value = origin.offset + flash.format.head_len as u64;
         let read = self.read_value(shared, flash, (value, value_len), sum);
@@ -421,10 +428,9 @@ impl Handle {
             _ => LARGE_BUCKET,
         };
         while !self.prepare_demotion(bucket, record.len(), chained) {
-            emptying.waits += 1;
-            // The page has to become free if writes need it, or if the device completes none.
-            let is_needed = flash.counts.waiting_for_page.get() > 0 || !flash.is_writing();
-            if emptying.waits > WAITS_MAX && is_needed || !flash.queue.wait(SHORT_PATIENCE) {
+            // A large value holds memory by now, and `keep_large` has waited.
+            let is_too_long = chained > 0 && emptying.waits > WAITS_MAX;
+            if is_too_long || !self.wait_for_writes(shared, flash, emptying, chained) {
                 return false;
             }
         }
@@ -447,6 +453,23 @@ impl Handle {
         }
         std::mem::forget(whole);
         is_kept
+    }
+
+    /// Waits for the write queue to change. Returns false if the item, with a chain of `chained` segments, is not to be
+    /// kept: writes need the page, the item can't be written at all, or the tier is stopping.
+    fn wait_for_writes(
+        &mut self,
+        shared: &Shared,
+        flash: &Flash,
+        emptying: &mut PageReclaim,
+        chained: usize,
+    ) -> bool {
+        emptying.waits += 1;
+        let is_needed = emptying.waits > WAITS_MAX && flash.counts.waiting_for_page.get() > 0;
+        let is_possible = !flash.is_off() && shared.may_write_large(chained);
+        // Other handles can use this one's open segments while it waits.
+        self.end_writing();
+        is_possible && !is_needed && flash.queue.wait(SHORT_PATIENCE)
     }
 
     /// Removes the index words that refer to a page.

@@ -43,8 +43,8 @@ pub struct Handle {
     pub(crate) batch_reads: BatchReads,
     /// Whether the handle belongs to a thread of the flash tier.
     pub(crate) is_of_flash: bool,
-    /// Whether evacuations leave an item in memory that can be demoted to flash, but not now, rather than drop it. So it is
-    /// while memory is taken for reads.
+    /// Whether evacuations keep an item in memory if its write to flash has to wait, instead of evicting it. True while
+    /// memory is taken for reads. Ignored while the device completes no writes.
     pub(crate) keeps_unwritten: bool,
 }
 
