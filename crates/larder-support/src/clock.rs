@@ -1,7 +1,7 @@
 //! A clock of Unix time that never runs backwards. It reads the wall clock once at its start, and then adds the
 //! machine's uptime, which on Linux includes the time of a suspension. A server that restores the items of an earlier
 //! process (warm restart) continues the clock of that process, or starts a clock that is not behind it, so that items
-//! keep their lifetimes although the wall clock was set. [`Clock::ahead`] is the difference of such a clock.
+//! keep their lifetimes although the wall clock was set. [`Clock::ahead`] is how far such a clock is ahead of Unix time.
 
 use larder_store::{Now, Seconds};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,7 +13,7 @@ pub struct Clock {
     started: Duration,
     /// The time of this clock at the machine's start.
     offset: Duration,
-    /// The seconds by which this clock is ahead of the wall clock at the start of the server.
+    /// The seconds by which this clock was ahead of the wall clock when the server started.
     ahead: i32,
 }
 
@@ -40,7 +40,7 @@ impl Clock {
         clock.with_offset(offset)
     }
 
-    /// Changes a clock that shows the time of the wall clock.
+    /// Sets another offset on a clock that [`Clock::start`] has created.
     fn with_offset(self, offset: Duration) -> Self {
         let micros = |time: Duration| time.as_micros().cast_signed();
         let ahead = (micros(offset) - micros(self.offset) + 500_000).div_euclid(1_000_000);
@@ -49,8 +49,8 @@ impl Clock {
         Self { offset, ahead: i32::try_from(ahead).unwrap_or_default(), ..self }
     }
 
-    /// The seconds by which the clock is ahead of Unix time; below 0 if it is behind. Is 0 unless the clock continues one
-    /// of an earlier process.
+    /// The seconds by which the clock is ahead of Unix time; below 0 if it is behind. Measured at the start; 0 for
+    /// a clock from [`Clock::start`].
     #[must_use]
     pub fn ahead(&self) -> i32 {
         self.ahead

@@ -54,11 +54,11 @@ impl Server {
         let share = max / 4 * 3;
         let leaving = || self.shedding.leaving.of(Kind::Buffers);
         if total.saturating_sub(leaving()) > share {
-            self.shed(Kind::Buffers, total - max / 8 * 5, STALL_MIN, sparing);
+            self.shed(Kind::Buffers, || total - max / 8 * 5, STALL_MIN, sparing);
         }
         let allowed = if held <= SMALL_MAX { max } else { share };
         if total.saturating_sub(leaving()) > allowed {
-            self.shed(Kind::Buffers, total - allowed, Duration::ZERO, sparing);
+            self.shed(Kind::Buffers, || total - allowed, Duration::ZERO, sparing);
         }
         // Marked connections still hold their memory, so the total may exceed the limit by at most half.
         total.saturating_sub(leaving()) <= allowed && total <= max + max / 2
@@ -73,10 +73,10 @@ impl Server {
     /// Marks connections for closing to free this much cache memory. Only stalled connections lose their leases: while
     /// no connection has stalled, the engine copies values. Of uploads, `uploaded_by_any` bytes are freed even if no
     /// connection has stalled.
-    pub(crate) fn free_cache(&self, over: ExcessMemory) {
-        self.shed(Kind::Leased, over.leased, STALL_MIN, 0);
-        self.shed(Kind::Uploaded, over.uploaded, STALL_MIN, 0);
-        self.shed(Kind::Uploaded, over.uploaded_by_any, Duration::ZERO, 0);
+    pub(crate) fn free_cache(&self, over: impl Fn() -> ExcessMemory) {
+        self.shed(Kind::Leased, || over().leased, STALL_MIN, 0);
+        self.shed(Kind::Uploaded, || over().uploaded, STALL_MIN, 0);
+        self.shed(Kind::Uploaded, || over().uploaded_by_any, Duration::ZERO, 0);
     }
 
     /// Whether a marked connection is not closed yet. If so, an allocation that fails now may succeed soon.
@@ -89,24 +89,32 @@ impl Server {
     /// Marks connections without progress for the time `stalled`, the longest stalled first, until the marked
     /// connections that are still open hold `wanted` bytes of this kind. `sparing` is the ID of the connection that
     /// needs the memory; it is not marked.
-    fn shed(&self, kind: Kind, wanted: usize, stalled: Duration, sparing: u64) {
-        let leaving = || self.shedding.leaving.of(kind);
-        if leaving() >= wanted {
+    fn shed(&self, kind: Kind, wanted: impl Fn() -> usize, stalled: Duration, sparing: u64) {
+        // A connection frees its memory before it is no longer counted as leaving. So that memory which was freed just
+        // now is not demanded again, `leaving` is read first.
+        let missing = || {
+            let leaving = self.shedding.leaving.of(kind);
+            wanted().saturating_sub(leaving)
+        };
+        if missing() == 0 {
             return;
         }
         // The lock guarantees that no connection is marked after its end: dismiss() removes it from this list first.
         let conns = self.connections.open();
+        // Another thread may have marked connections before this one had the lock.
+        let mut missing = missing();
         let stalled = u64::try_from(stalled.as_millis()).unwrap_or(u64::MAX);
         let since = self.clock.millis().saturating_sub(stalled);
         let mut any = false;
         for info in longest_stalled(conns.values(), kind, since, sparing) {
-            if leaving() >= wanted {
+            if missing == 0 {
                 break;
             }
             info.note_failure();
             info.memory.shed.store(true, SeqCst);
             info.memory.leaving.add(&info.memory.held);
             self.shedding.leaving.add(&info.memory.leaving);
+            missing = missing.saturating_sub(info.memory.leaving.of(kind));
             self.shedding.count.fetch_add(1, Relaxed);
             self.shedding.marks.fetch_add(1, SeqCst);
             info.memory.wake();

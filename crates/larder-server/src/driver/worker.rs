@@ -193,8 +193,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
 
     /// Marks connections for closing if values in transfer pin too much of the cache.
     fn free_cache(&self) {
-        let over = self.engine.excess_memory();
-        if over != ExcessMemory::default() {
+        let over = || self.engine.excess_memory();
+        if over() != ExcessMemory::default() {
             self.server.free_cache(over);
         }
     }

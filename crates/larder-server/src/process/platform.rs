@@ -123,12 +123,22 @@ pub fn lock_memory(user_changes: bool) -> Result<(), LockError> {
     // Root can raise the limit. The user of -u, to which the process switches later, cannot.
     let _ = setrlimit(RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
     let (limit, _) = getrlimit(RLIMIT_MEMLOCK)?;
-    if limit != RLIM_INFINITY && (user_changes || !is_root()) {
+    if limit != RLIM_INFINITY && (user_changes || !may_lock_any_memory()) {
         // The system would refuse memory and threads later, when the limit is reached.
         return Err(LockError::Limit(limit));
     }
     let on_use = MlockAllFlags::from_bits_retain(nix::libc::MCL_ONFAULT);
     Ok(mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE | on_use)?)
+}
+
+/// Whether the limit of locked memory does not apply: the process has `CAP_IPC_LOCK`, which root may lack in a container.
+#[cfg(target_os = "linux")]
+fn may_lock_any_memory() -> bool {
+    const CAP_IPC_LOCK: u32 = 14;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    effective.map_or_else(is_root, |set| set >> CAP_IPC_LOCK & 1 == 1)
 }
 
 /// Locks all current and future memory of the process.

@@ -196,16 +196,19 @@ fn a_limit_of_locked_memory_is_only_a_warning() {
     if !geteuid().is_root() {
         return;
     }
-    for (runtime, options) in [
-        ("per-core", &["-u", "nobody"][..]),
-        ("tokio-multi-thread", &["-u", "nobody"]),
-        ("per-core", &[]),
+    for (runtime, options, lost) in [
+        ("per-core", &["-u", "nobody"][..], "-sys_resource"),
+        ("tokio-multi-thread", &["-u", "nobody"], "-sys_resource"),
+        ("per-core", &[], "-sys_resource"),
+        ("per-core", &[], "-sys_resource,-ipc_lock"),
     ] {
-        // Root cannot raise the limit again without this capability.
-        let shell = "ulimit -l 8192; exec setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource \
-                     \"$0\" -k -l 127.0.0.1 -p -1 -m 64 -t 2 \"$@\"";
+        // Root cannot raise the limit again without `sys_resource`. The memory at the start is below the limit.
+        let shell = format!(
+            "ulimit -l 8388608; exec setpriv --bounding-set={lost} --inh-caps={lost} \
+             \"$0\" -k -l 127.0.0.1 -p -1 -m 64 -t 2 \"$@\""
+        );
         let mut command = Command::new("sh");
-        command.args(["-c", shell, env!("CARGO_BIN_EXE_larderd"), "--runtime", runtime]);
+        command.args(["-c", &shell, env!("CARGO_BIN_EXE_larderd"), "--runtime", runtime]);
         command.args(options);
         let server = Server::spawn(Scratch::new("lock-limit"), &mut command);
         assert_eq!(server.ask_text("set a 0 0 1\r\n1\r\n"), "STORED\r\n");
