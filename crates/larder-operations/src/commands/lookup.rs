@@ -244,7 +244,7 @@ impl<E: Engine> OpContext<'_, E> {
     }
 
     /// Counts a miss and removes an expired or flushed item, so that later misses do not count as
-    /// `get_expired` or `get_flushed` again.
+    /// `get_expired` or `get_flushed` again. In a guarded transaction the item stays, because a lookup is no change.
     #[inline(never)]
     fn missed<R>(
         &mut self,
@@ -252,7 +252,7 @@ impl<E: Engine> OpContext<'_, E> {
         op: &LookupOptions<'_>,
         missing: Lookup<R>,
     ) -> Lookup<R> {
-        if matches!(missing, Lookup::Expired | Lookup::Flushed) {
+        if self.guard.is_none() && matches!(missing, Lookup::Expired | Lookup::Flushed) {
             // If the engine refuses the removal, only the next miss counts the item again.
             let _ = self.update(key, &mut None, |found| match found {
                 Lookup::Hit(_) => (Change::Keep, ()),

@@ -53,12 +53,24 @@ impl Server {
         let max = self.memory().connections;
         let share = max / 4 * 3;
         let leaving = || self.shedding.leaving.of(Kind::Buffers);
+        // `total` may be out of date when this thread gets the lock of the list.
+        let held_by_all = || self.connections.held();
         if total.saturating_sub(leaving()) > share {
-            self.shed(Kind::Buffers, || total - max / 8 * 5, STALL_MIN, sparing);
+            self.shed(
+                Kind::Buffers,
+                || held_by_all().saturating_sub(max / 8 * 5),
+                STALL_MIN,
+                sparing,
+            );
         }
         let allowed = if held <= SMALL_MAX { max } else { share };
         if total.saturating_sub(leaving()) > allowed {
-            self.shed(Kind::Buffers, || total - allowed, Duration::ZERO, sparing);
+            self.shed(
+                Kind::Buffers,
+                || held_by_all().saturating_sub(allowed),
+                Duration::ZERO,
+                sparing,
+            );
         }
         // Marked connections still hold their memory, so the total may exceed the limit by at most half.
         total.saturating_sub(leaving()) <= allowed && total <= max + max / 2

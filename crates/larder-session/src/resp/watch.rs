@@ -192,12 +192,15 @@ impl<E: Engine> Session<E> {
         };
         if has_moved || guard.is_violated() {
             let has_begun = std::mem::take(&mut state.key_progress) != KeyProgress::default();
-            if has_begun && has_moved && !queue.is_headless {
-                // The answer to this command may have been sent in part.
+            let is_sent_in_part = has_begun && has_moved && !queue.is_headless;
+            // Other servers execute parts of a command, whose replies this connection would get.
+            let is_scattered = !matches!(self.pending, Pending::Idle | Pending::Send(_));
+            if is_sent_in_part || is_scattered {
                 return Step::finish(0, Next::Close);
             }
-            // The refused command may have begun to send a large value.
+            // The refused command may have begun to send a large value, and waited with tags.
             self.pending = Pending::Idle;
+            let _ = self.take_kept_tags();
             if queue.is_headless && !guard.has_changed() {
                 output.truncate(start);
                 reply::null_array(state.version, output);

@@ -3,7 +3,7 @@
 use super::{check, client, close, requests};
 use crate::common::{TestEngine, new_server};
 
-for_each_engine! { transactions_see_changes changes_between_requests_are_not_lost a_stopped_rename_loses_no_item a_stopped_command_leaves_the_connection_in_step items_that_appear_are_not_overwritten a_lost_leadership_ends_a_transaction }
+for_each_engine! { transactions_see_changes changes_between_requests_are_not_lost a_stopped_rename_loses_no_item a_stopped_command_leaves_the_connection_in_step lookups_do_not_stop_a_transaction items_that_appear_are_not_overwritten a_lost_leadership_ends_a_transaction }
 
 /// The answers are redis-server's.
 fn transactions_see_changes(engine: TestEngine) {
@@ -164,6 +164,35 @@ fn a_stopped_command_leaves_the_connection_in_step(engine: TestEngine) {
         }
         assert!(stopped > 0, "{command}");
     }
+}
+
+/// Another connection flushes all items, also while a large value is sent.
+fn lookups_do_not_stop_a_transaction(engine: TestEngine) {
+    let large = "x".repeat(200_000);
+    let mut executed = 0;
+    for flushed_after in 0..16 {
+        let mut server = new_server(engine);
+        server.settings.requests_per_poll = 1;
+        let (mut watching, mut other) = (client(false), client(false));
+        other.send(&mut server, &requests(&[&format!("MSET big {large} k 1 x 2")]));
+        watching.unread = requests(&["WATCH k", "MULTI", "MGET big k x", "EXEC", "PING"]);
+        for polls in 0..60 {
+            if polls == flushed_after {
+                other.send(&mut server, &requests(&["FLUSHALL"]));
+            }
+            watching.poll(&mut server);
+        }
+        watching.send(&mut server, b"");
+        let answer = String::from_utf8(watching.received).unwrap();
+        let big = format!("$200000\r\n{large}\r\n");
+        let short = answer.replace(&big, "$-1\r\n").replace("$1\r\n1\r\n", "$-1\r\n");
+        let short = short.replace("$1\r\n2\r\n", "$-1\r\n");
+        let values = "*1\r\n*3\r\n$-1\r\n$-1\r\n$-1\r\n+PONG\r\n";
+        executed += usize::from(short.ends_with(values));
+        let is_right = short.ends_with(values) || short.ends_with("+QUEUED\r\n*-1\r\n+PONG\r\n");
+        assert!(is_right, "after {flushed_after}: {short}");
+    }
+    assert!(executed > 2, "{executed}");
 }
 
 /// Another connection stores an item that was not there, after the transaction has looked for it or removed it.
