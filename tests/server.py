@@ -68,6 +68,16 @@ def wait_until(condition, event):
         pause = min(2 * pause, 0.05)
 
 
+def has_read_all(address):
+    """Whether a server has accepted all connections at an IPv4 address, and read all that they have received."""
+    port = int(address.rsplit(":", 1)[1])
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    # The queue of a listener has the connections that wait to be accepted.
+    queues = [row[4].split(":")[1] for row in rows if int(row[1].split(":")[1], 16) == port]
+    assert queues
+    return all(int(length, 16) == 0 for length in queues)
+
+
 class ExitedAtStart(AssertionError):
     """The server exited before it listened, with an exit `status` and its `output`."""
 

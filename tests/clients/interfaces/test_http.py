@@ -15,7 +15,7 @@ import pymemcache
 import pytest
 
 from pages import check_block, client_blocks
-from server import wait_until
+from server import has_read_all, wait_until
 from tiers import by_tier, long
 
 pytestmark = pytest.mark.larder
@@ -298,16 +298,6 @@ def test_many_clients_at_once(server):
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         list(pool.map(work, range(16)))
-
-
-def has_read_all(address):
-    """Whether a server has accepted all connections at an IPv4 address, and read all that they have received."""
-    port = int(address.rsplit(":", 1)[1])
-    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    # The queue of a listener has the connections that wait to be accepted.
-    queues = [row[4].split(":")[1] for row in rows if int(row[1].split(":")[1], 16) == port]
-    assert queues
-    return all(int(length, 16) == 0 for length in queues)
 
 
 def test_a_shutdown_answers_pending_requests(start):

@@ -13,7 +13,7 @@ from group import PATIENCE_SECS, PAUSE_SECS, client, http_of
 from grpc_client import Cache
 from pace import Pace
 from replicas import ask, keys
-from server import wait_until
+from server import has_read_all, wait_until
 from test_many_groups import cluster, larder
 
 pytestmark = pytest.mark.larder
@@ -64,20 +64,16 @@ def test_a_node_that_shuts_down_answers_waiting_requests(etcd):
     with cluster(etcd, "webends", 1, 2, http=True) as (group,):
         leader, follower = group.leader(), group.followers()[0]
         leader.signal(signal.SIGSTOP)
-        statuses = []
-
-        def get():
-            with http_of(follower) as http:
-                statuses.append(http.get("/v1/keys/a").status_code)
-
-        waiting = [threading.Thread(target=get) for _ in range(8)]
-        for thread in waiting:
-            thread.start()
-        time.sleep(0.3)
-        follower.process.terminate()
-        for thread in waiting:
-            thread.join()
-        assert set(statuses) <= {503, 404} and len(statuses) == 8, statuses
+        host, port = follower.http_address.rsplit(":", 1)
+        with contextlib.ExitStack() as stack:
+            waiting = [stack.enter_context(socket.create_connection((host, port), 60)) for _ in range(8)]
+            for sock in waiting:
+                sock.sendall(b"GET /v1/keys/a HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            wait_until(lambda: has_read_all(follower.http_address), "reading the requests")
+            follower.process.terminate()
+            for sock in waiting:
+                status = sock.makefile("rb").readline()
+                assert status.split()[1:2] in ([b"503"], [b"404"]), status
         follower.process.wait(10)
         leader.signal(signal.SIGCONT)
 
