@@ -450,15 +450,16 @@ fn connections_end_after_their_lifetime() {
 #[test]
 fn no_misbehaviour_of_a_server_mixes_up_values() {
     any_client::each_pool(|client| {
-        call_random_server(&|address| client(address).connections(8), 300)
+        call_random_server(&|address| client(address).connections(8), 1500)
     });
     // A fault of a shared connection fails all of its calls, so this part makes fewer.
-    any_client::shared(|client| call_random_server(&|address| client(address), 60));
+    any_client::shared(|client| call_random_server(&|address| client(address), 300));
 }
 
-/// Makes `calls` calls in each of 16 threads to a server that misbehaves at random. Each value contains its key, so a
-/// value of another key is noticed.
-fn call_random_server(client: &dyn Fn(String) -> AnyClientBuilder, calls: u32) {
+/// Calls a server that misbehaves at random, in 16 threads, until `wanted` calls have succeeded and a fifteenth of that
+/// number has failed: on a busy machine, most calls may time out. Each value contains its key, so a value of another
+/// key is noticed.
+fn call_random_server(client: &dyn Fn(String) -> AnyClientBuilder, wanted: u32) {
     let server = FakeServer::start(|request| match request.random % 40 {
         0 => Action::Silence,
         1 => Action::Close,
@@ -477,7 +478,12 @@ fn call_random_server(client: &dyn Fn(String) -> AnyClientBuilder, calls: u32) {
         for thread in 0..16 {
             let (client, right, failed) = (&client, &right, &failed);
             scope.spawn(move || {
-                for n in 0..calls {
+                for n in 0.. {
+                    if right.load(Ordering::Relaxed) > wanted
+                        && failed.load(Ordering::Relaxed) > wanted / 15
+                    {
+                        break;
+                    }
                     let keys = [format!("key-{thread}-{n}"), format!("other-{thread}-{n}")];
                     let begun = Instant::now();
                     let found = if n % 4 == 0 {
@@ -489,7 +495,7 @@ fn call_random_server(client: &dyn Fn(String) -> AnyClientBuilder, calls: u32) {
                     } else {
                         client.get(&keys[0]).map(|value| assert_eq!(value.unwrap(), keys[0]))
                     };
-                    assert!(begun.elapsed() < MILLIS(2000), "{:?}", begun.elapsed());
+                    assert!(begun.elapsed() < MILLIS(10_000), "{:?}", begun.elapsed());
                     let counter = if found.is_ok() { right } else { failed };
                     counter.fetch_add(1, Ordering::Relaxed);
                     if let Err(error) = found
@@ -501,8 +507,6 @@ fn call_random_server(client: &dyn Fn(String) -> AnyClientBuilder, calls: u32) {
             });
         }
     });
-    let (right, failed) = (right.into_inner(), failed.into_inner());
-    assert!(right > 5 * calls && failed > calls / 3, "{right} {failed}");
     let (open, idle, waiting) = client.connections();
     assert!(
         open == idle && open <= 8 && waiting == 0,
