@@ -22,7 +22,7 @@ type Key = [u8; 16];
 
 /// The operations of each cache.
 trait Bench: Send + Sync {
-    /// A byte of the value under a key.
+    /// Returns a byte of the value under a key.
     fn read(&self, key: &Key) -> Option<u8>;
     fn insert(&self, key: &Key, value: &[u8]);
     fn len(&self) -> usize;
@@ -148,7 +148,7 @@ fn user_ns() -> i64 {
         * 1000
 }
 
-/// The operations of one thread: keys, and whether each is stored.
+/// Returns the operations of one thread: keys, and whether each is stored.
 fn plan(arguments: &Arguments, thread: usize) -> Vec<(u32, bool)> {
     let mut rng = SmallRng::seed_from_u64(thread as u64);
     let zipf = Zipf::new(f64::from(arguments.items), 0.99).expect("an exponent");

@@ -28,7 +28,7 @@ pub struct Builder {
 }
 
 impl Cache {
-    /// The settings of a new cache.
+    /// Returns the settings of a new cache.
     pub fn builder() -> Builder {
         Builder { memory: MEMORY, item_size_max: usize::MAX, threads: None, listener: None }
     }

@@ -33,7 +33,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// A copy of the value under `key`; `None` if there is none.
+    /// Returns a copy of the value under `key`, or `None` if there is none.
     #[must_use]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Bytes> {
         Batch::new(&self.core).get(key)
@@ -54,8 +54,8 @@ impl Cache {
         })
     }
 
-    /// Whether there is a value under `key`. This is not a use of the value, and [`Stats`] do not
-    /// count it.
+    /// Returns whether there is a value under `key`. This is not a use of the value, and [`Stats`]
+    /// do not count it.
     #[must_use]
     pub fn contains(&self, key: impl AsRef<[u8]>) -> bool {
         self.core.claim().contains(key.as_ref())
@@ -224,14 +224,15 @@ impl Cache {
         self.core.wake();
     }
 
-    /// The number of items, including those that have expired or were cleared and that maintenance
-    /// has not removed yet. Adds up the counts of all handles, so it is too slow for each request.
+    /// Returns the number of items, including those that have expired or were cleared and that
+    /// maintenance has not removed yet. Adds up the counts of all handles, so it is too slow for
+    /// each request.
     #[must_use]
     pub fn len(&self) -> usize {
         usize::try_from(self.core.store.gauges().items).unwrap_or(usize::MAX)
     }
 
-    /// Whether [`Cache::len`] is 0.
+    /// Returns whether [`Cache::len`] is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -243,8 +244,8 @@ impl Cache {
         Stats::of(&self.core)
     }
 
-    /// An estimate of the hit ratio, 0 to 1, with `factor` times the memory, from 0.25 to 4. `None`
-    /// for other factors, and before enough keys were looked up.
+    /// Returns an estimate of the hit ratio, 0 to 1, with `factor` times the memory, from 0.25 to
+    /// 4. `None` for other factors, and before enough keys were looked up.
     ///
     /// The estimate is for an LRU cache, from a sample of at most one key in 128, so it takes
     /// thousands of lookups. Lookups that find nothing count, too.

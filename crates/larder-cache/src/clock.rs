@@ -30,13 +30,14 @@ impl Clock {
         self.now.fetch_max(second_of(self.start.elapsed()).unwrap_or(u32::MAX), Relaxed);
     }
 
-    /// The time until the next second, when [`Clock::advance`] is due.
+    /// Returns the time until the next second, when [`Clock::advance`] is due.
     pub(crate) fn until_next(&self) -> Duration {
         Duration::from_secs(1) - Duration::from_nanos(self.start.elapsed().subsec_nanos().into())
     }
 
-    /// The expiry of an item that is stored now: the last whole second within `ttl`, but at least
-    /// the second after [`Clock::now`]. Never without `ttl`, or if `ttl` exceeds the clock's range.
+    /// Returns the expiry of an item that is stored now: the last whole second within `ttl`, but at
+    /// least the second after [`Clock::now`]. Never without `ttl`, or if `ttl` exceeds the clock's
+    /// range.
     pub(crate) fn expiry(&self, ttl: Option<Duration>) -> Expiry {
         let Some(ttl) = ttl else { return Expiry::Never };
         let end = self.start.elapsed().checked_add(ttl).and_then(second_of);
@@ -46,7 +47,8 @@ impl Clock {
     }
 }
 
-/// The second that contains a time after the start; `None` if it is too far in the future.
+/// Returns the second that contains a time after the start, or `None` if it is too far in the
+/// future.
 fn second_of(elapsed: Duration) -> Option<u32> {
     u32::try_from(elapsed.as_secs().checked_add(FIRST)?).ok()
 }

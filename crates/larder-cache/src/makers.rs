@@ -72,7 +72,7 @@ fn lock() -> MutexGuard<'static, Table> {
 }
 
 impl Table {
-    /// Whether the end of `flight` depends, perhaps through other threads, on `thread`.
+    /// Returns whether the end of `flight` depends, perhaps through other threads, on `thread`.
     fn waits_for(&self, flight: &Arc<Flight>, thread: ThreadId) -> bool {
         let mut next = Some(flight);
         while let Some(flight) = next.filter(|flight| flight.outcome.get().is_none()) {

@@ -28,7 +28,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// The share of lookups that found a value, 0 to 1; `None` before the first lookup.
+    /// Returns the share of lookups that found a value, 0 to 1, or `None` before the first lookup.
     #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {
         let lookups = self.hits + self.misses;
@@ -54,9 +54,9 @@ impl Stats {
     }
 }
 
-/// The hit ratio at `factor` times the memory, interpolated between the two neighbouring points of
-/// the curve; `None` outside of the curve. The curve is nearly straight over the logarithm of the
-/// memory.
+/// Returns the hit ratio at `factor` times the memory, interpolated between the two neighbouring
+/// points of the curve; `None` outside of the curve. The curve is nearly straight over the
+/// logarithm of the memory.
 pub(crate) fn hit_ratio_at(curve: &MissRatioCurve, factor: f64) -> Option<f64> {
     let mut points = curve.hit_ratios.windows(2).filter_map(|pair| {
         let &[(low, at_low), (high, at_high)] = pair else { return None };

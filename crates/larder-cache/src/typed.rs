@@ -157,7 +157,7 @@ impl<K: ?Sized, V, C> Typed<K, V, C> {
         Self { prefix: prefix.as_ref().into(), ..self }
     }
 
-    /// The cache of bytes.
+    /// Returns the cache of bytes.
     #[must_use]
     pub fn cache(&self) -> &Cache {
         &self.cache
@@ -165,16 +165,16 @@ impl<K: ?Sized, V, C> Typed<K, V, C> {
 }
 
 impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
-    /// The value under `key`. `None` if there is none, if the value can't be decoded because
-    /// another type was stored under the same bytes, or if the key can't be encoded.
+    /// Returns the value under `key`. `None` if there is none, if the value can't be decoded
+    /// because another type was stored under the same bytes, or if the key can't be encoded.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<V> {
         let key = self.encode_key(key).ok()?;
         self.cache.read(key, |bytes| self.codec.decode(bytes).ok())?
     }
 
-    /// Whether there is a value under `key`, of this type or another. This is not a use of the
-    /// value, and [`crate::Stats`] do not count it.
+    /// Returns whether there is a value under `key`, of this type or another. This is not a use of
+    /// the value, and [`crate::Stats`] do not count it.
     #[must_use]
     pub fn contains(&self, key: &K) -> bool {
         self.encode_key(key).is_ok_and(|key| self.cache.contains(key))

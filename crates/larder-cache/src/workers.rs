@@ -94,7 +94,7 @@ impl Workers {
         })
     }
 
-    /// The sums of all counters.
+    /// Returns the sums of all counters.
     pub(crate) fn counters(&self) -> Counters {
         let departed = self.departed.lock().unwrap_or_else(PoisonError::into_inner);
         let slots = self.slots.iter().map(|slot| &slot.counters);
@@ -165,8 +165,8 @@ impl Claim<'_> {
         if let Lookup::Hit(shown) = shown { shown } else { None }
     }
 
-    /// A copy of a value; `None` if there is none. The lookup is neither counted nor recorded as an
-    /// access.
+    /// Returns a copy of a value, or `None` if there is none. The lookup is neither counted nor
+    /// recorded as an access.
     pub(crate) fn peek(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         let key = self.hashed(key);
         let shown = self.context().describe(key, |item| match &item.value {
@@ -293,7 +293,7 @@ fn upload(handle: &mut Handle, value: &[u8]) -> Result<Upload, Refusal> {
     Ok(upload)
 }
 
-/// A contiguous copy of a large value.
+/// Returns a contiguous copy of a large value.
 #[cold]
 fn copy_of(lease: &ChainLease) -> Vec<u8> {
     let mut copy = Vec::with_capacity(lease.len());

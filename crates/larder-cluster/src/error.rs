@@ -138,9 +138,9 @@ pub(crate) enum Timeout {
 }
 
 impl PeerError {
-    /// The reason that [`PeerStream::refuse`](crate::peers::PeerStream::refuse) sends to the peer in
-    /// a `Refused` frame; `None` if it sends none. `LeaderHandshake` writes its own refusals, so a
-    /// [`HandshakeError`] has none here.
+    /// Returns the reason that [`PeerStream::refuse`](crate::peers::PeerStream::refuse) sends to the peer in a
+    /// `Refused` frame, or `None` if it sends none. `LeaderHandshake` writes its own refusals, so a [`HandshakeError`]
+    /// has none here.
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         Some(match self {
             Self::Protocol(Violation::Certificate(_)) => {
@@ -157,13 +157,13 @@ impl PeerError {
         })
     }
 
-    /// Whether the statistics count the peer as refused. They do not count a peer that takes this
-    /// node for the leader of its group.
+    /// Returns whether the statistics count the peer as refused. They do not count a peer that takes this node for the
+    /// leader of its group.
     pub(crate) fn counts_as_refused(&self) -> bool {
         !matches!(self, Self::Local(LocalError::NotLeader))
     }
 
-    /// Whether no process listens at the peer's address.
+    /// Returns whether no process listens at the peer's address.
     pub(crate) fn is_connection_refused(&self) -> bool {
         matches!(self, Self::Connection(error) if error.kind() == io::ErrorKind::ConnectionRefused)
     }

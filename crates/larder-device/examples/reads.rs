@@ -155,7 +155,7 @@ fn fill(files: &Files) -> io::Result<()> {
     files.begin(FILLED)
 }
 
-/// A random number (a Weyl sequence through SplitMix64's finaliser, Steele et al. 2014).
+/// Returns a random number (a Weyl sequence through SplitMix64's finaliser, Steele et al. 2014).
 fn draw(weyl: &mut u64) -> u64 {
     *weyl = weyl.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*weyl ^ (*weyl >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -242,7 +242,7 @@ impl Waiting {
     }
 }
 
-/// The processor time of this process.
+/// Returns the processor time of this process.
 fn cpu_time() -> Duration {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: there is room for the result.

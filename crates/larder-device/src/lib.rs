@@ -38,16 +38,16 @@ type RawFd = i32;
 /// A range of bytes on flash.
 #[expect(clippy::len_without_is_empty, reason = "a device always has at least one page")]
 pub trait Device: Send + Sync + fmt::Debug {
-    /// The length in bytes: a multiple of the page length that the device was opened for.
+    /// Returns the length in bytes: a multiple of the page length that the device was opened for.
     fn len(&self) -> u64;
 
-    /// The alignment in bytes, a power of two. Offsets, lengths and addresses of reads and writes
-    /// are multiples of it.
+    /// Returns the alignment in bytes, a power of two. Offsets, lengths and addresses of reads and
+    /// writes are multiples of it.
     fn align(&self) -> usize;
 
-    /// The descriptor of the file that contains an offset, and the offset in that file, for reads
-    /// through a ring. `None` if reads must use [`Device::read`], or if the device does not have
-    /// the offset.
+    /// Returns the descriptor of the file that contains an offset, and the offset in that file, for
+    /// reads through a ring. `None` if reads must use [`Device::read`], or if the device does not
+    /// have the offset.
     fn descriptor(&self, offset: u64) -> Option<(RawFd, u64)>;
 
     /// Reads `len` bytes from `offset` on. Any thread may call it; it blocks.
@@ -80,8 +80,8 @@ pub trait Device: Send + Sync + fmt::Debug {
         unsafe { self.write(offset, bytes.as_ptr(), bytes.len()) }
     }
 
-    /// The identifier of the content, which the last [`Device::begin`] has written. `None` if there
-    /// was none, or if the files or their sizes were changed since then.
+    /// Returns the identifier of the content, which the last [`Device::begin`] has written. `None`
+    /// if there was none, or if the files or their sizes were changed since then.
     fn id(&self) -> Option<u128>;
 
     /// Makes `id` the identifier of the content that is written from now on. The earlier content is
@@ -117,7 +117,7 @@ pub struct ReadParameters {
 /// the same values, and no thread but those that execute the read uses the bytes at these
 /// parameters.
 pub unsafe trait Target: Send + Sync + 'static {
-    /// The parameters of the read.
+    /// Returns the parameters of the read.
     fn parameters(&self) -> ReadParameters;
 
     /// Ends the read: all bytes were read, or the error is the reason why not. Called once, on any

@@ -88,7 +88,7 @@ impl Memory {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The current faults.
+    /// Returns the current faults.
     pub fn faults(&self) -> Faults {
         *self.shared.faults()
     }
@@ -104,7 +104,7 @@ impl Memory {
         self.shared.reads.load(Ordering::Relaxed)
     }
 
-    /// The number of writes that were started.
+    /// Returns the number of writes that were started.
     pub fn writes(&self) -> u64 {
         self.shared.writes.load(Ordering::Relaxed)
     }
@@ -137,17 +137,18 @@ impl Shared {
         *released.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether an event with a rate of one in `rate` happens now.
+    /// Returns whether an event with a rate of one in `rate` happens now.
     fn happens(&self, rate: u32) -> bool {
         rate > 0 && self.draw().is_multiple_of(u64::from(rate))
     }
 
-    /// A random number below `end`.
+    /// Returns a random number below `end`.
     fn below(&self, end: usize) -> usize {
         usize::try_from(self.draw() % end as u64).expect("below a length")
     }
 
-    /// A random number (a Weyl sequence through SplitMix64's finaliser, Steele et al. 2014).
+    /// Returns a random number (a Weyl sequence through SplitMix64's finaliser, Steele et al.
+    /// 2014).
     fn draw(&self) -> u64 {
         let weyl = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         let mixed = (weyl ^ (weyl >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

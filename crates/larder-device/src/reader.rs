@@ -92,9 +92,9 @@ impl Reader {
         }
     }
 
-    /// The descriptor that becomes readable when [`Reader::reap`] will find a finished read; `None`
-    /// with threads. It never changes while the reader exists. It supports edge-triggered polling
-    /// if each event is followed by [`Reader::reap`].
+    /// Returns the descriptor that becomes readable when [`Reader::reap`] will find a finished
+    /// read, or `None` with threads. It never changes while the reader exists. It supports
+    /// edge-triggered polling if each event is followed by [`Reader::reap`].
     #[cfg(unix)]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.kind {
@@ -113,7 +113,7 @@ impl Reader {
         }
     }
 
-    /// Whether reads go through io_uring instead of the pool's threads.
+    /// Returns whether reads go through io_uring instead of the pool's threads.
     pub fn uses_ring(&self) -> bool {
         !matches!(self.kind, Kind::Threads(_))
     }

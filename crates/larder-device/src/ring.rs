@@ -113,8 +113,8 @@ impl Ring {
         count
     }
 
-    /// The slot of the next finished read, and the system's result; `None` if no other read has
-    /// finished.
+    /// Returns the slot of the next finished read, and the system's result, or `None` if no other
+    /// read has finished.
     fn next_completion(&mut self) -> Option<(u32, i32)> {
         let entry = self.ring.completion().next()?;
         let number = u32::try_from(entry.user_data()).expect("the number of a slot");
@@ -189,8 +189,8 @@ impl Ring {
         pushed.expect("the ring has an entry for each slot");
     }
 
-    /// The index of a registered file. Registers the file if necessary; `None` if that is not
-    /// possible.
+    /// Returns the index of a registered file. Registers the file if necessary; `None` if that is
+    /// not possible.
     fn registered(&mut self, fd: RawFd) -> Option<u32> {
         let known = self.files.iter().position(|file| *file == fd);
         let index = known.unwrap_or(self.files.len());
@@ -232,13 +232,13 @@ fn is_interrupted(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted
 }
 
-/// Whether a failed read should be started again.
+/// Returns whether a failed read should be started again.
 fn is_temporary(result: i32) -> bool {
     matches!(-result, libc::EINTR | libc::EAGAIN)
 }
 
-/// A ring that does not interrupt its thread when a read has ended, if the kernel supports that
-/// (5.19). This saves about a fifth of a read's processor time when many are under way.
+/// Returns a ring that does not interrupt its thread when a read has ended, if the kernel supports
+/// that (5.19). This saves about a fifth of a read's processor time when many are under way.
 ///
 /// The ring is not bound to one thread (`SINGLE_ISSUER`), because readers may move; measurements
 /// showed no gain either. With `DEFER_TASKRUN` its descriptor did not become readable for

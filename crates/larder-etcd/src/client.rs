@@ -268,12 +268,12 @@ pub(crate) struct KeyValue {
 }
 
 impl KeyValue {
-    /// The part of the key after the last slash.
+    /// Returns the part of the key after the last slash.
     pub(crate) fn name(&self) -> &str {
         self.key.rsplit('/').next().unwrap_or_default()
     }
 
-    /// The part of the key between the last two slashes.
+    /// Returns the part of the key between the last two slashes.
     pub(crate) fn folder(&self) -> &str {
         self.key.rsplit('/').nth(1).unwrap_or_default()
     }

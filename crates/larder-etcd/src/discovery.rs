@@ -99,7 +99,7 @@ impl DiscoveryKeeper {
     }
 }
 
-/// The list and its revision; an empty list if there is none, or it is malformed.
+/// Returns the list and its revision; an empty list if there is none, or it is malformed.
 fn decode(listed: Option<&KeyValue>) -> (Discovery, u64) {
     let list = listed.and_then(|listed| serde_json::from_slice(&listed.value).ok());
     (list.unwrap_or_default(), listed.map_or(0, |listed| listed.revision))

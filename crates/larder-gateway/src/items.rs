@@ -23,7 +23,7 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// Looks a key up. With `allows_replica`, this server may answer as a replica (`--read-lag`).
     fn get<'a>(&'a self, key: &'a [u8], allows_replica: bool) -> ItemFuture<'a, LookupOutcome>;
 
-    /// Whether there is an item. The check is neither counted nor recorded as an access.
+    /// Returns whether there is an item. The check is neither counted nor recorded as an access.
     fn exists<'a>(&'a self, key: &'a [u8]) -> ItemFuture<'a, bool>;
 
     /// Stores the value of `upload` if there is one, else the value in `op`.
@@ -60,7 +60,7 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// past or [`Expiry::Never`].
     fn flush(&self, at: Expiry) -> ItemFuture<'_, ()>;
 
-    /// The minimum length in bytes of a value that callers have to upload in pieces.
+    /// Returns the minimum length in bytes of a value that callers have to upload in pieces.
     fn upload_len_min(&self) -> usize;
 
     /// Starts the upload of a value of `len` bytes for this key.
@@ -70,8 +70,8 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// has no memory.
     fn start_upload(&self, key: &[u8], len: usize) -> Result<Upload, Refusal>;
 
-    /// Whether uploads, of all protocols together, use more than their share of memory. If so, the caller abandons a
-    /// slow upload.
+    /// Returns whether uploads, of all protocols together, use more than their share of memory. If so, the caller
+    /// abandons a slow upload.
     fn lacks_memory(&self) -> bool;
 
     /// Appends a piece to an upload.
@@ -81,7 +81,7 @@ pub(crate) trait Items: Send + Sync + 'static {
     fn extend(&self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal>;
 }
 
-/// Whether memcached's text protocol has to write a key in base64.
+/// Returns whether memcached's text protocol has to write a key in base64.
 pub(crate) fn is_binary(key: &[u8]) -> bool {
     key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f)
 }
@@ -124,7 +124,7 @@ pub(crate) enum LookupOutcome {
 
 #[cfg(feature = "grpc")]
 impl LookupOutcome {
-    /// The item, if there is one.
+    /// Returns the item, if there is one.
     pub(crate) fn found(&self) -> Option<&StoredItem> {
         if let Self::Found(found) = self { Some(found) } else { None }
     }
@@ -145,7 +145,7 @@ pub(crate) struct StoredItem {
 }
 
 impl StoredItem {
-    /// The length of the value in bytes.
+    /// Returns the length of the value in bytes.
     pub(crate) fn len(&self) -> usize {
         self.value.iter().map(Bytes::len).sum()
     }

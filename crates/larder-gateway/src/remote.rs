@@ -40,7 +40,7 @@ fn exptime(expiry: Expiry, now: Now) -> Exptime {
     }
 }
 
-/// The reason of a refusal; `None` if the answer is no error.
+/// Returns the reason of a refusal, or `None` if the answer is no error.
 fn refused(answer: &Answer<'_>) -> Option<RefusalReason> {
     if let Answer::Error { line, .. } = answer { Some(RefusalReason::of(line)) } else { None }
 }
@@ -247,7 +247,7 @@ pub(crate) fn flush(at: Expiry, now: Now) -> Vec<u8> {
     out
 }
 
-/// Whether the reply confirms a flush.
+/// Returns whether the reply confirms a flush.
 pub(crate) fn has_flushed(reply: &[u8]) -> bool {
     matches!(read_text(reply), Read::Whole(Answer::Ok, len) if len == reply.len())
 }
@@ -273,7 +273,7 @@ pub(crate) fn interpret<O: RemoteOperation>(op: &O, reply: &Bytes) -> ReplyOutco
     }
 }
 
-/// A lower bound of a reply's length in bytes, given its first bytes.
+/// Returns a lower bound of a reply's length in bytes, given its first bytes.
 pub(crate) fn reply_len(start: &[u8]) -> usize {
     if let Read::Incomplete { wanted } = read_text(start) { wanted } else { start.len() }
 }

@@ -217,7 +217,7 @@ fn run(runtime: &Runtime, accepting: Vec<tokio::task::JoinHandle<()>>) {
 }
 
 impl Interfaces {
-    /// The routes of these interfaces.
+    /// Returns the routes of these interfaces.
     fn router(self, app: &App) -> Router {
         match self {
             Self::Http => http::router(app.clone()),

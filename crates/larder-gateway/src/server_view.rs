@@ -12,32 +12,32 @@ pub trait ServerView: Send + Sync + 'static {
     /// are not among them.
     fn samples(&self, visit: &mut dyn FnMut(MetricSample));
 
-    /// The gateway's counters of HTTP and gRPC.
+    /// Returns the gateway's counters of HTTP and gRPC.
     fn web_counts(&self) -> &WebCounts;
 
-    /// The latencies of all threads, summed.
+    /// Returns the latencies of all threads, summed.
     fn latencies(&self) -> Latencies;
 
-    /// The time.
+    /// Returns the time.
     fn now(&self) -> Now;
 
-    /// A random number.
+    /// Returns a random number.
     fn random(&self) -> u64;
 
-    /// The limits of operations.
+    /// Returns the limits of operations.
     fn limits(&self) -> &Limits;
 
-    /// The memory limit of the cache, in bytes.
+    /// Returns the memory limit of the cache, in bytes.
     fn memory_limit(&self) -> u64;
 
     /// Visits the names and values of a page of statistics. Returns false if there is no such page, or if this server
     /// does not allow it.
     fn statistics(&self, page: &str, visit: &mut dyn FnMut(&str, &str)) -> bool;
 
-    /// The observer of operations; `None` if operations need not be reported.
+    /// Returns the observer of operations, or `None` if operations need not be reported.
     fn observer(&self) -> Option<&dyn Observer>;
 
-    /// Whether clients may watch events.
+    /// Returns whether clients may watch events.
     fn watch_allowed(&self) -> bool;
 
     /// Registers a watcher's queue, which receives events from now on. Returns false if there are too many watchers.
@@ -46,38 +46,38 @@ pub trait ServerView: Send + Sync + 'static {
     /// Unregisters a watcher's queue.
     fn unwatch(&self, queue: &Arc<EventQueue>);
 
-    /// Whether clients have to log in.
+    /// Returns whether clients have to log in.
     fn login_required(&self) -> bool;
 
     /// Checks a login. Returns the permissions of the client, or `None` if the login is wrong.
     fn log_in(&self, login: &Login<'_>) -> Option<Rights>;
 
-    /// Whether clients may flush the cache.
+    /// Returns whether clients may flush the cache.
     fn flush_allowed(&self) -> bool;
 
-    /// Whether clients may only read, because this server follows another one and forwards no changes.
+    /// Returns whether clients may only read, because this server follows another one and forwards no changes.
     fn read_only(&self) -> bool;
 
-    /// Whether this server currently serves requests about items of its group. A server outside a cluster and the
-    /// leader of a group serve all; with `is_lookup`, so does a replica that is recent enough.
+    /// Returns whether this server currently serves requests about items of its group. A server outside a cluster and
+    /// the leader of a group serve all; with `is_lookup`, so does a replica that is recent enough.
     fn serves(&self, is_lookup: bool) -> bool;
 
-    /// The group that owns a key.
+    /// Returns the group that owns a key.
     fn group_of(&self, key: &[u8]) -> Group;
 
-    /// All groups that own items or import them.
+    /// Returns all groups that own items or import them.
     fn groups(&self) -> Vec<Group>;
 
     /// Opens a request to the leader of a group, which is another server.
     fn open_route(&self, group: Group) -> Box<dyn RemoteRequest>;
 
-    /// Whether clients may list keys.
+    /// Returns whether clients may list keys.
     fn dumps_allowed(&self) -> bool;
 
-    /// Whether the server accepts requests: false while it shuts down.
+    /// Returns whether the server accepts requests: false while it shuts down.
     fn is_ready(&self) -> bool;
 
-    /// The memory limit of all connections together, in bytes.
+    /// Returns the memory limit of all connections together, in bytes.
     fn connection_memory(&self) -> usize;
 
     /// Reserves memory for a connection, in bytes. Returns false if the limit is reached; never closes another
@@ -100,8 +100,8 @@ impl Group {
 
 /// One request to another server, in memcached's protocol. Dropping it discards the answer.
 pub trait RemoteRequest: Send {
-    /// Whether the next bytes of a partly sent request can be sent. If not, `waker` is called when they can be sent, or
-    /// when the state of the request changes.
+    /// Returns whether the next bytes of a partly sent request can be sent. If not, `waker` is called when they can be
+    /// sent, or when the state of the request changes.
     fn has_room(&mut self, waker: &Waker) -> bool;
 
     /// Sends the next bytes of the request. With `more`, further bytes follow. `waker` is called when the state of the

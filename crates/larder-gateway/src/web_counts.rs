@@ -17,22 +17,22 @@ pub struct WebCounts {
 }
 
 impl WebCounts {
-    /// Whether HTTP or gRPC is served.
+    /// Returns whether HTTP or gRPC is served.
     pub(crate) fn is_used(&self) -> bool {
         self.is_used.load(Relaxed)
     }
 
-    /// The number of open connections.
+    /// Returns the number of open connections.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Relaxed)
     }
 
-    /// The number of connections that were accepted and for which there was memory.
+    /// Returns the number of connections that were accepted and for which there was memory.
     pub(crate) fn accepted(&self) -> u64 {
         self.accepted.load(Relaxed)
     }
 
-    /// The numbers of HTTP requests and of gRPC requests.
+    /// Returns the numbers of HTTP requests and of gRPC requests.
     pub(crate) fn requests(&self) -> (u64, u64) {
         (self.http_requests.load(Relaxed), self.grpc_requests.load(Relaxed))
     }

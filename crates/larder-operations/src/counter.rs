@@ -14,7 +14,7 @@ impl Counter {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// The count so far.
+    /// Returns the count so far.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)

@@ -44,7 +44,7 @@ impl EventKinds {
         Self(self.0 | 1 << kind as u8)
     }
 
-    /// Whether the set contains `kind`.
+    /// Returns whether the set contains `kind`.
     #[must_use]
     pub fn has(self, kind: EventKind) -> bool {
         self.0 & 1 << kind as u8 != 0
@@ -122,7 +122,7 @@ impl EventQueue {
         Self { filter, state: Mutex::new(state) }
     }
 
-    /// The kinds of events that the filter accepts.
+    /// Returns the kinds of events that the filter accepts.
     #[must_use]
     pub fn kinds(&self) -> EventKinds {
         self.filter.kinds

@@ -52,7 +52,7 @@ impl LookupResult {
         }
     }
 
-    /// The size class of a live item, counted from 0; `None` for other results.
+    /// Returns the size class of a live item, counted from 0, or `None` for other results.
     #[inline]
     #[must_use]
     pub fn class(self) -> Option<usize> {

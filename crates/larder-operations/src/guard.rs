@@ -28,24 +28,24 @@ impl Guard {
         Self { watched: RefCell::new(watched), ..Self::default() }
     }
 
-    /// Whether an update met a watched item whose version differs from the noted one. The update was refused.
+    /// Returns whether an update met a watched item whose version differs from the noted one. The update was refused.
     #[must_use]
     pub fn is_violated(&self) -> bool {
         self.is_violated.get()
     }
 
-    /// Whether an operation has changed an item.
+    /// Returns whether an operation has changed an item.
     #[must_use]
     pub fn has_changed(&self) -> bool {
         self.has_changed.get()
     }
 
-    /// Whether `is_wanted` holds for a key that is still watched.
+    /// Returns whether `is_wanted` holds for a key that is still watched.
     pub fn watches_any(&self, is_wanted: impl Fn(&[u8]) -> bool) -> bool {
         self.watched.borrow().iter().any(|watched| is_wanted(&watched.key))
     }
 
-    /// Whether the item under a key may change.
+    /// Returns whether the item under a key may change.
     pub(crate) fn allows<L>(&self, key: &[u8], item: &Lookup<&Item<'_, L>>) -> bool {
         let found = if let Lookup::Hit(item) = item { Some(version_of(item)) } else { None };
         let watched = self.watched.borrow();
@@ -73,7 +73,7 @@ impl Guard {
     }
 }
 
-/// The CAS and the expiry of an item. Each change of an item changes one of them.
+/// Returns the CAS and the expiry of an item. Each change of an item changes one of them.
 #[must_use]
 pub fn version_of<L>(item: &Item<'_, L>) -> (u64, Expiry) {
     (item.cas, item.attributes.expiry)

@@ -28,7 +28,7 @@ impl CommandClass {
     pub const ALL: [Self; 6] =
         [Self::Get, Self::Store, Self::Delete, Self::Count, Self::Touch, Self::Other];
 
-    /// The name in statistics.
+    /// Returns the name in statistics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -61,14 +61,14 @@ impl AnsweredCounts {
         self.0.iter_mut().zip(other.0).for_each(|(count, n)| *count = count.saturating_add(n));
     }
 
-    /// Whether no request was answered.
+    /// Returns whether no request was answered.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The number of requests of a class.
+    /// Returns the number of requests of a class.
     #[must_use]
     pub fn of(&self, class: CommandClass) -> u32 {
         self.0.get(class as usize).copied().unwrap_or_default()
@@ -90,7 +90,7 @@ impl Latencies {
         }
     }
 
-    /// The histogram of a class.
+    /// Returns the histogram of a class.
     #[must_use]
     pub fn of(&self, class: CommandClass) -> &Histogram {
         let [get, store, delete, count, touch, other] = &self.0;
@@ -159,25 +159,25 @@ impl Histogram {
         self.nanos.add(nanos.saturating_mul(count));
     }
 
-    /// The number of requests in each bucket: one for each bound, and the bucket without a bound.
+    /// Returns the number of requests in each bucket: one for each bound, and the bucket without a bound.
     pub fn buckets(&self) -> impl Iterator<Item = u64> {
         self.buckets.iter().map(Counter::get)
     }
 
-    /// The number of requests.
+    /// Returns the number of requests.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets().sum()
     }
 
-    /// The sum of all latencies.
+    /// Returns the sum of all latencies.
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.nanos.get())
     }
 
-    /// The bound of the bucket at quantile `part`, from 0 to 1; the last bound if that bucket has none.
-    /// `None` without requests.
+    /// Returns the bound of the bucket at quantile `part`, from 0 to 1; the last bound if that bucket has none. `None`
+    /// without requests.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let buckets: Vec<u64> = self.buckets().collect();

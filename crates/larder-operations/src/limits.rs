@@ -14,14 +14,14 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The size of an item in bytes, counted as memcached does.
+    /// Returns the size of an item in bytes, counted as memcached does.
     #[inline]
     #[must_use]
     pub fn footprint(&self, key_len: usize, value_len: usize, client_flags: u32) -> usize {
         self.classes.footprint(key_len, value_len, client_flags)
     }
 
-    /// The size class of an item, counted from 0.
+    /// Returns the size class of an item, counted from 0.
     #[inline]
     #[must_use]
     pub fn class_of(&self, key_len: usize, value_len: usize, client_flags: u32) -> usize {

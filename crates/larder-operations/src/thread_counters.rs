@@ -12,7 +12,7 @@ macro_rules! counters {
         pub struct $name { $(pub $field: Counter,)* }
 
         impl $name {
-            /// All counters with their names.
+            /// Returns all counters with their names.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, &Counter)> {
                 [$((stringify!($field), &self.$field)),*].into_iter()
             }

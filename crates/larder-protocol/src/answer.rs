@@ -173,7 +173,7 @@ pub enum AnswerFields<'b> {
 }
 
 impl<'b> AnswerFields<'b> {
-    /// The key, if the answer has it.
+    /// Returns the key, if the answer has it.
     #[must_use]
     pub fn key(&self) -> Option<Key<'b>> {
         match *self {
@@ -190,7 +190,7 @@ impl<'b> AnswerFields<'b> {
         }
     }
 
-    /// The client flags, if the answer has them.
+    /// Returns the client flags, if the answer has them.
     #[must_use]
     pub fn client_flags(&self) -> Option<u32> {
         match *self {
@@ -204,7 +204,7 @@ impl<'b> AnswerFields<'b> {
         }
     }
 
-    /// The item's CAS, if the answer has it. 0 after an `ms` that stored nothing.
+    /// Returns the item's CAS, if the answer has it. 0 after an `ms` that stored nothing.
     #[must_use]
     pub fn cas(&self) -> Option<u64> {
         match *self {
@@ -218,7 +218,7 @@ impl<'b> AnswerFields<'b> {
         }
     }
 
-    /// The flags of a meta answer; none in other protocols.
+    /// Returns the flags of a meta answer; none in other protocols.
     #[must_use]
     pub fn flags(&self) -> Flags<'b> {
         if let Self::Meta(flags) = *self { flags } else { Flags(Tokens(&[])) }

@@ -46,8 +46,8 @@ pub fn metadump(item: &DumpItem<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b" \n");
 }
 
-/// Whether a text request can have the key: encoded, it has at most [`KEY_LEN_MAX`] bytes. RESP
-/// stores longer keys, and binary stores keys that are too long in base64.
+/// Returns whether a text request can have the key: encoded, it has at most [`KEY_LEN_MAX`] bytes.
+/// RESP stores longer keys, and binary stores keys that are too long in base64.
 #[must_use]
 pub fn can_be_sent(item: &DumpItem<'_>) -> bool {
     let len = item.key.len();

@@ -5,15 +5,15 @@ use rapidhash::v3::rapidhash_v3;
 /// The number of slots of a cluster.
 pub const SLOTS: u16 = 4096;
 
-/// The slot of a key: its rapidhash (version 3, default seed) modulo 4096. As in a Redis cluster, only the part in `{…}` is
-/// hashed if there is one and it is not empty, so that clients can place several keys in the same slot.
+/// Returns the slot of a key: its rapidhash (version 3, default seed) modulo 4096. As in a Redis cluster, only the part
+/// in `{…}` is hashed if there is one and it is not empty, so that clients can place several keys in the same slot.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "the remainder is below 4096")]
 pub fn slot(key: &[u8]) -> u16 {
     (rapidhash_v3(hashed_part(key)) % u64::from(SLOTS)) as u16
 }
 
-/// The part between the first `{` and the next `}`, if it is not empty; else the key.
+/// Returns the part between the first `{` and the next `}`, if it is not empty; else the key.
 fn hashed_part(key: &[u8]) -> &[u8] {
     let tag = || {
         let tail = key.splitn(2, |byte| *byte == b'{').nth(1)?;

@@ -149,19 +149,19 @@ impl<E: Engine> Applier<E> {
         Self { is_import: true, ..Self::new(engine) }
     }
 
-    /// Whether the import has all items, and the exporting leader has released the slots.
+    /// Returns whether the import has all items, and the exporting leader has released the slots.
     #[must_use]
     pub fn has_barrier(&self) -> bool {
         self.has_barrier
     }
 
-    /// The handle to the cache.
+    /// Returns the handle to the cache.
     pub fn engine(&mut self) -> &mut E {
         &mut self.engine
     }
 
-    /// The position from which the next stream can resume or start a delta sync; `None` if it must
-    /// start with a full sync.
+    /// Returns the position from which the next stream can resume or start a delta sync, or `None` if it must start
+    /// with a full sync.
     #[must_use]
     pub fn position(&self) -> Option<Position> {
         let before = || self.previous.as_ref().map(|before| before.position().clone());
@@ -214,27 +214,26 @@ impl<E: Engine> Applier<E> {
         self.engine.end_batch();
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> ApplierCounts {
         self.counts
     }
 
-    /// Whether the items are those of the leader, apart from replication lag.
+    /// Returns whether the items are those of the leader, apart from replication lag.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.offsets.is_some() && !self.is_syncing
     }
 
-    /// The sum of the watermark's offsets, in bytes; `None` before the first watermark, and during
-    /// a sync.
+    /// Returns the sum of the watermark's offsets, in bytes, or `None` before the first watermark, and during a sync.
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         self.offsets.as_ref().map(|offsets| offsets.iter().sum())
     }
 
-    /// The replication lag in the last heartbeat of the connection, in milliseconds; `None` if the
-    /// leader did not know it, and before the first heartbeat.
+    /// Returns the replication lag in the last heartbeat of the connection, in milliseconds, or `None` if the leader
+    /// did not know it, and before the first heartbeat.
     #[must_use]
     pub fn lag_ms(&self) -> Option<u32> {
         self.lag_ms
@@ -327,13 +326,13 @@ impl<E: Engine> Applier<E> {
         result
     }
 
-    /// The number of the last heartbeat on this connection; 0 before the first.
+    /// Returns the number of the last heartbeat on this connection, or 0 before the first.
     #[must_use]
     pub fn last_heartbeat(&self) -> u64 {
         self.last_heartbeat
     }
 
-    /// The send time of the last heartbeat, in milliseconds on a clock of the leader.
+    /// Returns the send time of the last heartbeat, in milliseconds on a clock of the leader.
     #[must_use]
     pub fn last_heartbeat_sent_ms(&self) -> u64 {
         self.last_heartbeat_sent_ms
@@ -446,8 +445,8 @@ impl<E: Engine> Applier<E> {
         self.previous = None;
     }
 
-    /// The keys of changes that this member has and a leader at this position may lack. `None` if they are unknown or too
-    /// many.
+    /// Returns the keys of changes that this member has and a leader at this position may lack. `None` if they are
+    /// unknown or too many.
     fn changed_since(&self, position: &Position) -> Option<Keys> {
         let before = self.previous.as_ref().filter(|of| of.position().boot == position.boot)?;
         let own = before.own_since(&position.offsets)?;
@@ -584,7 +583,7 @@ impl<E: Engine> Applier<E> {
     }
 }
 
-/// The CAS value of a replicated item: the leader's, or a fresh one if the leader keeps none.
+/// Returns the CAS value of a replicated item: the leader's, or a fresh one if the leader keeps none.
 fn new_cas(cas: u64) -> NewCas {
     if cas == 0 { NewCas::Fresh } else { NewCas::Exactly(cas) }
 }

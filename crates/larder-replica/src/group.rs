@@ -77,13 +77,13 @@ pub struct TransferRequest {
 }
 
 impl GroupView {
-    /// Whether a process has a lease.
+    /// Returns whether a process has a lease.
     #[must_use]
     pub fn is_live(&self, process: &Process) -> bool {
         self.live.get(&process.node) == Some(&process.incarnation)
     }
 
-    /// Whether another process of the same node has a lease: the node has restarted.
+    /// Returns whether another process of the same node has a lease: the node has restarted.
     #[must_use]
     pub fn is_replaced(&self, process: &Process) -> bool {
         self.live.get(&process.node).is_some_and(|incarnation| *incarnation != process.incarnation)

@@ -163,7 +163,7 @@ impl LeaderHandshake {
     }
 }
 
-/// The cluster of a name `CLUSTER/GROUP`.
+/// Returns the cluster of a name `CLUSTER/GROUP`.
 fn cluster(group: &str) -> &str {
     group.split('/').next().unwrap_or_default()
 }

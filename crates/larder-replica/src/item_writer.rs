@@ -51,7 +51,8 @@ impl<L: Lease> LargeValue<L> {
     }
 }
 
-/// The bytes of a value that is sent within a batch; `None` if the value must follow in parts.
+/// Returns the bytes of a value that is sent within a batch, or `None` if the value must follow in
+/// parts.
 pub(crate) fn whole<'v, L>(value: &Value<'v, L>) -> Option<&'v [u8]> {
     match value {
         Value::Whole(bytes) if bytes.len() <= WHOLE_LEN_MAX => Some(bytes),

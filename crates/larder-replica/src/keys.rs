@@ -50,7 +50,7 @@ impl Keys {
         true
     }
 
-    /// The slot of a key in the table, or the free slot for it.
+    /// Returns the slot of a key in the table, or the free slot for it.
     #[expect(clippy::cast_possible_truncation, reason = "the mask is below")]
     fn find(&self, key: &[u8], hash: u64) -> usize {
         let mask = self.table.len() - 1;
@@ -83,22 +83,22 @@ impl Keys {
         }
     }
 
-    /// All keys, sent or not.
+    /// Returns all keys, sent or not.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).map(|position| self.key(position))
     }
 
-    /// The number of keys, sent or not.
+    /// Returns the number of keys, sent or not.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether all keys are sent.
+    /// Returns whether all keys are sent.
     pub(crate) fn is_done(&self) -> bool {
         self.left == 0
     }
 
-    /// The key at a position.
+    /// Returns the key at a position.
     pub(crate) fn key(&self, position: usize) -> &[u8] {
         let entry = self.entries.get(position);
         let range =

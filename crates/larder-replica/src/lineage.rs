@@ -110,18 +110,18 @@ impl Succession {
         Self { lineage, generation }
     }
 
-    /// The position of the new leader in the journals of the previous one.
+    /// Returns the position of the new leader in the journals of the previous one.
     pub(crate) fn previous(&self) -> &Position {
         self.lineage.position()
     }
 
-    /// The number of the new leader's flushes at the start of its leadership.
+    /// Returns the number of the new leader's flushes at the start of its leadership.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The offsets in the new leader's journals after which a member at this position may lack changes. `None` if the
-    /// member needs a full sync.
+    /// Returns the offsets in the new leader's journals after which a member at this position may lack changes. `None`
+    /// if the member needs a full sync.
     pub(crate) fn since(&self, position: &Position) -> Option<Vec<u64>> {
         let before = self.previous();
         let is_same = position.boot == before.boot && position.generation == before.generation;

@@ -104,14 +104,14 @@ pub enum Role {
     },
 }
 
-/// Whether a member that has all changes up to this time is in sync.
+/// Returns whether a member that has all changes up to this time is in sync.
 #[must_use]
 pub fn is_caught_up(synced_until: Millis, now: Millis) -> bool {
     now.saturating_sub(synced_until) <= LAG_MAX
 }
 
 impl Role {
-    /// The name in statistics.
+    /// Returns the name in statistics.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -201,20 +201,20 @@ impl Member {
         }
     }
 
-    /// The last known state of the group: that of the last read, with the record of a later swap by
-    /// this member.
+    /// Returns the last known state of the group: that of the last read, with the record of a later swap by this
+    /// member.
     #[must_use]
     pub fn view(&self) -> &GroupView {
         &self.view
     }
 
-    /// The process of this member.
+    /// Returns the process of this member.
     #[must_use]
     pub fn me(&self) -> &Process {
         &self.settings.me
     }
 
-    /// The role of this member, by [`Self::view`].
+    /// Returns the role of this member, by [`Self::view`].
     #[must_use]
     pub fn role(&self) -> Role {
         match &self.view.record {
@@ -232,8 +232,8 @@ impl Member {
         self.view.record.as_ref().is_some_and(|record| record.leader == self.settings.me)
     }
 
-    /// The epoch in which the current leadership of this member started, if it leads. It identifies the leadership: the
-    /// epoch itself may have risen since.
+    /// Returns the epoch in which the current leadership of this member started, if it leads. It identifies the
+    /// leadership: the epoch itself may have risen since.
     #[must_use]
     pub fn leads_since(&self) -> Option<u32> {
         self.leads_since
@@ -249,15 +249,15 @@ impl Member {
         can_be
     }
 
-    /// The send time of the last request whose answer showed that this member leads; `None` if it
-    /// does not lead.
+    /// Returns the send time of the last request whose answer showed that this member leads, or `None` if it does not
+    /// lead.
     #[must_use]
     pub fn confirmed_at(&self) -> Option<Millis> {
         self.confirmed_at
     }
 
-    /// The time until which this member may answer requests as the leader: `Millis::MAX` if there
-    /// is no limit, 0 if it may not answer any.
+    /// Returns the time until which this member may answer requests as the leader: `Millis::MAX` if there is no limit,
+    /// 0 if it may not answer any.
     #[must_use]
     pub fn serves_until(&self) -> Millis {
         let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else { return 0 };
@@ -282,7 +282,7 @@ impl Member {
         self.confirmed_at.max(promised).map_or(0, |since| since + LEADER_LEASE)
     }
 
-    /// The next request to the coordinator, if one is due. The caller reports its outcome before the next call.
+    /// Returns the next request to the coordinator, if one is due. The caller reports its outcome before the next call.
     pub fn next(&mut self, now: Millis) -> Option<Command> {
         if now >= self.transfer_until {
             self.transfer = None;
@@ -302,8 +302,7 @@ impl Member {
         })
     }
 
-    /// The time until the next read is due, in milliseconds. An event may make a request due
-    /// earlier.
+    /// Returns the time until the next read is due, in milliseconds. An event may make a request due earlier.
     #[must_use]
     pub fn idle_time(&self, now: Millis) -> Millis {
         self.next_read.saturating_sub(now)
@@ -314,7 +313,7 @@ impl Member {
         self.next_read = 0;
     }
 
-    /// The record that should replace the current one; `None` to keep the current one.
+    /// Returns the record that should replace the current one; `None` to keep the current one.
     fn wanted_record(&self, now: Millis) -> Option<Record> {
         let me = &self.settings.me;
         let Some(record) = &self.view.record else {
@@ -446,7 +445,7 @@ impl Member {
         self.next_read = self.requested_at + LEADER_READ_INTERVAL_MS;
     }
 
-    /// The request for a transfer of this leadership, if there is one.
+    /// Returns the request for a transfer of this leadership, if there is one.
     #[must_use]
     pub fn transfer_request(&self) -> Option<&TransferRequest> {
         let epoch = self.view.record.as_ref().filter(|_| self.leads())?.epoch;
@@ -502,7 +501,7 @@ impl Member {
         self.lacks_items
     }
 
-    /// Whether a full sync or delta sync of this member is incomplete.
+    /// Returns whether a full sync or delta sync of this member is incomplete.
     #[must_use]
     pub fn lacks_items(&self) -> bool {
         self.lacks_items
@@ -553,8 +552,8 @@ impl Member {
         self.ready.remove(member);
     }
 
-    /// Whether the process with this incarnation may stand for election: it is in sync by the
-    /// record, by a pending swap, or by the next swap.
+    /// Returns whether the process with this incarnation may stand for election: it is in sync by the record, by a
+    /// pending swap, or by the next swap.
     #[must_use]
     pub fn may_be_in_sync(&self, incarnation: u64, now: Millis) -> bool {
         let mut ready = self.ready.iter();

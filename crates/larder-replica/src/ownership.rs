@@ -43,33 +43,33 @@ impl Ownership {
         Self { group: group.to_owned(), map: None, revision: 0, released: None }
     }
 
-    /// The group of this node.
+    /// Returns the group of this node.
     #[must_use]
     pub fn group(&self) -> &str {
         &self.group
     }
 
-    /// The last known map; `None` before the first.
+    /// Returns the last known map, or `None` before the first.
     #[must_use]
     pub fn map(&self) -> Option<&ShardMap> {
         self.map.as_ref()
     }
 
-    /// The revision of the last known map; 0 before the first.
+    /// Returns the revision of the last known map, or 0 before the first.
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// The slots of this group in the map, released ones included. All slots before the first map.
+    /// Returns the slots of this group in the map, released ones included. All slots before the first map.
     #[must_use]
     pub fn slots(&self) -> SlotSet {
         self.map.as_ref().map_or_else(SlotSet::all, |map| map.slots_of(&self.group))
     }
 
-    /// The group that receives requests for a slot. For a slot that this leader has released, this
-    /// is the importing group; for any other slot, the owner in the map. `None` before the first
-    /// map: this group owns all slots.
+    /// Returns the group that receives requests for a slot. For a slot that this leader has released, this is the
+    /// importing group; for any other slot, the owner in the map. `None` before the first map: this group owns all
+    /// slots.
     #[must_use]
     pub fn owner_of(&self, slot: u16) -> Option<&str> {
         let owner = self.map.as_ref()?.owner_of(slot)?;
@@ -119,8 +119,8 @@ impl Ownership {
         self.released.take_if(is_earlier).is_some()
     }
 
-    /// Whether the export of a release has ended, and this group still owns some of the released
-    /// slots in the map. The map must be replaced before this leader may answer for the slots again.
+    /// Returns whether the export of a release has ended, and this group still owns some of the released slots in the
+    /// map. The map must be replaced before this leader may answer for the slots again.
     #[must_use]
     pub fn has_failed_release(&self) -> bool {
         self.released.as_ref().is_some_and(|release| !release.is_open)

@@ -182,7 +182,7 @@ impl<E: Engine> Sender<E> {
         Self { slots: Some(slots), ..Self::new(engine, journals, 0, None, None) }
     }
 
-    /// Whether all changes before these journal offsets are sent.
+    /// Returns whether all changes before these journal offsets are sent.
     #[must_use]
     pub fn has_sent(&self, ends: &[u64]) -> bool {
         let has_read = |(at, end): (usize, &u64)| {
@@ -228,25 +228,25 @@ impl<E: Engine> Sender<E> {
         }
     }
 
-    /// Whether a delta sync is under way.
+    /// Returns whether a delta sync is under way.
     #[must_use]
     pub fn is_delta_syncing(&self) -> bool {
         self.delta_sync.is_some()
     }
 
-    /// Whether the first step will start a full sync. False after that step.
+    /// Returns whether the first step will start a full sync. False after that step.
     #[must_use]
     pub fn starts_with_full_sync(&self) -> bool {
         !self.has_started
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> SenderCounts {
         self.counts
     }
 
-    /// The number of the last batch; 0 before the first.
+    /// Returns the number of the last batch, or 0 before the first.
     #[must_use]
     pub fn batch(&self) -> u64 {
         self.batch
@@ -257,26 +257,26 @@ impl<E: Engine> Sender<E> {
         std::mem::take(&mut self.sent_watermarks)
     }
 
-    /// Whether a full sync is under way.
+    /// Returns whether a full sync is under way.
     #[must_use]
     pub fn is_full_syncing(&self) -> bool {
         self.walk.is_some()
     }
 
-    /// The number of bytes of the journals that this sender has not read yet.
+    /// Returns the number of bytes of the journals that this sender has not read yet.
     #[must_use]
     pub fn lag_bytes(&self) -> u64 {
         self.readers.iter().map(Reader::lag_bytes).sum()
     }
 
-    /// The number of changes that are not sent yet.
+    /// Returns the number of changes that are not sent yet.
     #[must_use]
     pub fn lag_keys(&self) -> u64 {
         let in_journals: u64 = self.readers.iter().map(Reader::lag_entries).sum();
         in_journals + self.keys.unsent().count() as u64
     }
 
-    /// The age of the oldest unsent change, in milliseconds; 0 if there is none.
+    /// Returns the age of the oldest unsent change, in milliseconds, or 0 if there is none.
     #[must_use]
     pub fn lag_ms(&self, now: Now) -> u64 {
         if self.keys.is_done() && self.large.is_none() && self.lag_bytes() == 0 {
@@ -285,7 +285,7 @@ impl<E: Engine> Sender<E> {
         now.in_millis().saturating_sub(self.oldest)
     }
 
-    /// Whether a journal, the follower or a flush has something new for the stream.
+    /// Returns whether a journal, the follower or a flush has something new for the stream.
     #[must_use]
     pub fn has_more(&self) -> bool {
         self.readers.iter().any(|reader| reader.lag_bytes() > 0)

@@ -77,29 +77,29 @@ impl ShardMap {
         is_right.then(|| Self { slots: keep_full(slots), migrations: keep_full(migrations) })
     }
 
-    /// The groups that own slots, with their slots, ordered by name.
+    /// Returns the groups that own slots, with their slots, ordered by name.
     pub fn owners(&self) -> impl Iterator<Item = (&str, &SlotSet)> {
         self.slots.iter().map(|(group, slots)| (group.as_str(), slots))
     }
 
-    /// The owner of a slot. Every slot below [`SLOTS`] has one.
+    /// Returns the owner of a slot. Every slot below [`SLOTS`] has one.
     #[must_use]
     pub fn owner_of(&self, slot: u16) -> Option<&str> {
         self.owners().find_map(|(group, slots)| slots.contains(slot).then_some(group))
     }
 
-    /// The groups that will import slots, with these slots, ordered by name.
+    /// Returns the groups that will import slots, with these slots, ordered by name.
     pub fn targets(&self) -> impl Iterator<Item = (&str, &SlotSet)> {
         self.migrations.iter().map(|(group, slots)| (group.as_str(), slots))
     }
 
-    /// The slots of a group.
+    /// Returns the slots of a group.
     #[must_use]
     pub fn slots_of(&self, group: &str) -> SlotSet {
         self.slots.get(group).cloned().unwrap_or_default()
     }
 
-    /// The next migration; `None` if none is planned. A cluster carries out one at a time.
+    /// Returns the next migration, or `None` if none is planned. A cluster carries out one at a time.
     #[must_use]
     pub fn next_migration(&self) -> Option<Migration> {
         let (to, wanted) = self.migrations.first_key_value()?;

@@ -26,14 +26,14 @@ impl SlotSet {
         Self(Box::new([u64::MAX; WORDS]))
     }
 
-    /// Whether the set contains a slot.
+    /// Returns whether the set contains a slot.
     #[must_use]
     pub fn contains(&self, slot: u16) -> bool {
         let word = self.0.get(usize::from(slot / 64)).copied().unwrap_or_default();
         word >> (slot % 64) & 1 == 1
     }
 
-    /// Whether the set contains the slot of a key.
+    /// Returns whether the set contains the slot of a key.
     #[must_use]
     pub fn has_key(&self, key: &[u8]) -> bool {
         self.contains(slot(key))
@@ -64,30 +64,30 @@ impl SlotSet {
         common
     }
 
-    /// Whether the set is a superset of another one.
+    /// Returns whether the set is a superset of another one.
     #[must_use]
     pub fn includes(&self, other: &Self) -> bool {
         self.0.iter().zip(&*other.0).all(|(word, other)| other & !word == 0)
     }
 
-    /// The number of slots.
+    /// Returns the number of slots.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
 
-    /// The slots, in ascending order.
+    /// Returns the slots, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u16> {
         (0..SLOTS).filter(|slot| self.contains(*slot))
     }
 
-    /// A bitmap: one bit for each slot, slot 0 in the lowest bit of the first byte.
+    /// Returns a bitmap: one bit for each slot, slot 0 in the lowest bit of the first byte.
     pub fn to_bytes(&self) -> impl Iterator<Item = u8> {
         self.0.iter().flat_map(|word| word.to_le_bytes())
     }

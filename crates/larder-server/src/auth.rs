@@ -151,7 +151,7 @@ impl PasswordFile {
         }
     }
 
-    /// Whether the credentials are valid. Compares all entries, so that the time does not reveal a match.
+    /// Returns whether the credentials are valid. Compares all entries, so that the time does not reveal a match.
     pub fn authenticate(&self, credentials: &Credentials<'_>) -> bool {
         let user = Secret::new(credentials.user);
         let password = Secret::new(credentials.password.0);
@@ -187,7 +187,8 @@ impl TokenFile {
         }
     }
 
-    /// The rights of a token; `None` if it is unknown. Compares all lines, so that the time does not reveal a match.
+    /// Returns the rights of a token, or `None` if it is unknown. Compares all lines, so that the time does not reveal
+    /// a match.
     pub fn rights(&self, token: &[u8]) -> Option<TokenRights> {
         let token = Secret::new(token);
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);

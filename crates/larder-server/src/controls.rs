@@ -52,7 +52,7 @@ impl Controls {
         }
     }
 
-    /// Whether the background search for expired items is enabled.
+    /// Returns whether the background search for expired items is enabled.
     pub fn crawler_enabled(&self) -> bool {
         self.crawler.load(Relaxed)
     }
@@ -74,12 +74,12 @@ impl Controls {
         }
     }
 
-    /// Whether a dump is running.
+    /// Returns whether a dump is running.
     pub(crate) fn dumps_run(&self) -> bool {
         self.dumps_running.load(Relaxed) > 0
     }
 
-    /// The number of requested crawls and dumps.
+    /// Returns the number of requested crawls and dumps.
     pub(crate) fn crawls(&self) -> u64 {
         self.crawls.load(Relaxed)
     }
@@ -88,7 +88,7 @@ impl Controls {
         self.sizes.store(on, Relaxed);
     }
 
-    /// Whether `stats sizes` counts items.
+    /// Returns whether `stats sizes` counts items.
     pub(crate) fn tracks_sizes(&self) -> bool {
         self.sizes.load(Relaxed)
     }

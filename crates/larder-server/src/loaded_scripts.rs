@@ -12,7 +12,7 @@ const HASHES_MAX: usize = 1000;
 pub(crate) struct LoadedScripts(Mutex<HashMap<ScriptHash, Script>>);
 
 impl LoadedScripts {
-    /// The script whose text has this hash.
+    /// Returns the script whose text has this hash.
     pub(crate) fn find(&self, hash: &ScriptHash) -> Option<Script> {
         self.lock().get(hash).copied()
     }

@@ -166,8 +166,8 @@ impl Server {
         self.access.tls.as_ref()
     }
 
-    /// Whether clients of memcached's protocols and of RESP must log in. With `--token-file` alone, only clients of
-    /// HTTP and gRPC must.
+    /// Returns whether clients of memcached's protocols and of RESP must log in. With `--token-file` alone, only
+    /// clients of HTTP and gRPC must.
     #[must_use]
     pub fn requires_login(&self) -> bool {
         self.access.passwords.is_some()
@@ -240,14 +240,14 @@ impl Server {
         }
     }
 
-    /// The longest time since the last heartbeat of a worker.
+    /// Returns the longest time since the last heartbeat of a worker.
     pub(crate) fn stall_time(&self) -> Duration {
         let seen = self.last_seen.iter().map(|seen| seen.load(Relaxed)).min();
         let now = self.clock.now().0;
         Duration::from_secs(now.saturating_sub(seen.unwrap_or(now)).into())
     }
 
-    /// The current memory limit and its parts.
+    /// Returns the current memory limit and its parts.
     pub(crate) fn memory(&self) -> Memory {
         let memory = Memory::new(self.controls.limit_mib.load(Relaxed));
         let memory = Memory { items: memory.items - self.options.journal_bytes(), ..memory };
@@ -257,7 +257,7 @@ impl Server {
         }
     }
 
-    /// The operations on the cache as a whole.
+    /// Returns the operations on the cache as a whole.
     pub(crate) fn control(&self) -> &dyn CacheControl {
         self.cache.control()
     }

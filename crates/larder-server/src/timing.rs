@@ -74,8 +74,8 @@ mod tests {
         Progress { consumed: 0, hold, next, answered }
     }
 
-    /// The number of recorded requests after these polls, and whether a request took more than a second. The first poll
-    /// started a second ago, the others start now.
+    /// Returns the number of recorded requests after these polls, and whether a request took more than a second. The
+    /// first poll started a second ago, the others start now.
     fn timed(turns: &[Progress]) -> (u64, bool) {
         let (clock, latencies) = (Clock::start(), Latencies::default());
         let mut timer = RequestTimer::default();

@@ -25,7 +25,7 @@ use larder_store::Engine;
 /// line of keys.
 const LINE_LEN_MAX: usize = 1 << 20;
 
-/// The reply format of a request about items; `None` for other requests.
+/// Returns the reply format of a request about items, or `None` for other requests.
 fn format<'r, 'b>(request: &'r Request<'b>) -> Option<&'r ReplyFormat<'b>> {
     match request {
         Request::Get(get) => Some(&get.format),
@@ -56,7 +56,7 @@ pub(crate) fn refuse(batch: &Batch<'_>, ready: &BatchRequest<'_>, output: &mut V
     }
 }
 
-/// Whether a request of a batch changes items.
+/// Returns whether a request of a batch changes items.
 pub(crate) fn changes(batch: &Batch<'_>, ready: &BatchRequest<'_>) -> bool {
     match ready.kind {
         RequestKind::Get(_) => false,
@@ -67,7 +67,7 @@ pub(crate) fn changes(batch: &Batch<'_>, ready: &BatchRequest<'_>) -> bool {
     }
 }
 
-/// The number of requests at the start of a batch that only look up items.
+/// Returns the number of requests at the start of a batch that only look up items.
 fn count_reads(batch: &Batch<'_>) -> usize {
     let looks_up = |ready: &&BatchRequest<'_>| match ready.kind {
         RequestKind::Get(_) => true,
@@ -81,13 +81,13 @@ fn count_reads(batch: &Batch<'_>) -> usize {
 }
 
 impl<E: Engine> Session<E> {
-    /// Whether another node answers requests about the items of this server's group.
+    /// Returns whether another node answers requests about the items of this server's group.
     #[inline]
     pub(crate) fn is_remote<H: Host>(cx: &Context<'_, E, H>) -> bool {
         cx.settings.forwards && cx.host.owner() != Owner::Local
     }
 
-    /// The group whose leader answers requests for a key; `None` if this server does.
+    /// Returns the group whose leader answers requests for a key, or `None` if this server does.
     pub(crate) fn remote_owner<H: Host>(cx: &Context<'_, E, H>, key: &[u8]) -> Option<GroupIndex> {
         if !cx.settings.forwards {
             return None;
@@ -96,7 +96,7 @@ impl<E: Engine> Session<E> {
         (group != GroupIndex::OWN || Self::is_remote(cx)).then_some(group)
     }
 
-    /// Whether this server is a replica that may answer lookups itself.
+    /// Returns whether this server is a replica that may answer lookups itself.
     pub(crate) fn reads_locally<H: Host>(cx: &Context<'_, E, H>) -> bool {
         cx.host.owner() == Owner::RemoteWithLocalReads
     }

@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 
 /// The server's side of commands that need more than the cache. Tests implement a small host of their own.
 pub trait Host {
-    /// The version in the reply to `version`, without `VERSION `.
+    /// Returns the version in the reply to `version`, without `VERSION `.
     fn version(&self) -> &str;
 
     /// Sets the log level (`verbosity`): 0, 1 or 2.
@@ -21,25 +21,25 @@ pub trait Host {
     /// Answers `stats <topic>`: calls `stat` for each line. The topic `""` is the general page.
     fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer;
 
-    /// The latencies of requests, by class.
+    /// Returns the latencies of requests, by class.
     fn latencies(&self) -> Latencies {
         Latencies::default()
     }
 
-    /// Whether the credentials of a login are right. Sessions call it only if the server requires a
-    /// login ([`crate::Session::opening`], [`crate::Session::resp()`]).
+    /// Returns whether the credentials of a login are right. Sessions call it only if the server requires a login
+    /// ([`crate::Session::opening`], [`crate::Session::resp()`]).
     fn authenticate(&self, _credentials: &Credentials<'_>) -> bool {
         false
     }
 
-    /// The owner of the keys of this server's group. Sessions call it for every batch of requests if
+    /// Returns the owner of the keys of this server's group. Sessions call it for every batch of requests if
     /// [`crate::Settings::forwards`] is set.
     fn owner(&self) -> Owner {
         Owner::Local
     }
 
-    /// The shard map; `None` if this server's group owns all keys. Sessions call it for every batch of requests if
-    /// [`crate::Settings::forwards`] is set.
+    /// Returns the shard map, or `None` if this server's group owns all keys. Sessions call it for every batch of
+    /// requests if [`crate::Settings::forwards`] is set.
     fn shard_map(&self) -> Option<&dyn GroupMap> {
         None
     }
@@ -50,13 +50,13 @@ pub trait Host {
         Box::new(NoRoute)
     }
 
-    /// The servers of the cluster (`config get cluster`); `None` without a cluster.
+    /// Returns the servers of the cluster (`config get cluster`); `None` without a cluster.
     fn servers(&self) -> Option<Servers> {
         None
     }
 
-    /// The replication role (`ROLE`, `INFO replication`); `None` if the server neither follows a leader nor accepts
-    /// followers.
+    /// Returns the replication role (`ROLE`, `INFO replication`), or `None` if the server neither follows a leader nor
+    /// accepts followers.
     fn replication(&self) -> Option<Replication> {
         None
     }
@@ -67,7 +67,7 @@ pub trait Host {
     /// Releases reserved bytes.
     fn release(&self, bytes: usize);
 
-    /// Whether the background search for expired items is on (`lru_crawler`).
+    /// Returns whether the background search for expired items is on (`lru_crawler`).
     fn crawler_enabled(&self) -> bool {
         true
     }
@@ -81,7 +81,7 @@ pub trait Host {
     /// Records that an `lru_crawler metadump` or `mgdump` has started or ended.
     fn note_dump(&self, _running: bool) {}
 
-    /// Whether clients may dump keys (no `-X`).
+    /// Returns whether clients may dump keys (no `-X`).
     fn dumps_allowed(&self) -> bool {
         true
     }
@@ -94,12 +94,12 @@ pub trait Host {
         Err(0..=0)
     }
 
-    /// Whether `stats sizes` counts items.
+    /// Returns whether `stats sizes` counts items.
     fn sizes_tracked(&self) -> bool {
         false
     }
 
-    /// The log streams that have a watcher, and [`Streams::PREFIXES`] if requests are counted by prefix.
+    /// Returns the log streams that have a watcher, and [`Streams::PREFIXES`] if requests are counted by prefix.
     /// Sessions call it in each poll, except in one that only checks whether held replies may be sent.
     fn observed(&self) -> Streams {
         Streams::default()
@@ -125,7 +125,7 @@ pub trait Host {
     /// Removes a watcher.
     fn unwatch(&self, _watcher: u64) {}
 
-    /// Whether clients may shut the server down (`-A`).
+    /// Returns whether clients may shut the server down (`-A`).
     fn shutdown_allowed(&self) -> bool {
         false
     }
@@ -141,7 +141,7 @@ pub trait Host {
         Err(RefreshRefusal::NotEnabled)
     }
 
-    /// The script that a client has loaded whose text has this hash.
+    /// Returns the script that a client has loaded whose text has this hash.
     fn script(&self, _hash: &ScriptHash) -> Option<Script> {
         None
     }
@@ -158,13 +158,14 @@ pub trait Host {
 
 /// The assignment of keys to groups.
 pub trait GroupMap {
-    /// The group that owns a key.
+    /// Returns the group that owns a key.
     fn group_of(&self, key: &[u8]) -> GroupIndex;
 
-    /// The groups that own keys or are about to import some, in order. A flush of all items is sent to each of them.
+    /// Returns the groups that own keys or are about to import some, in order. A flush of all items is sent to each of
+    /// them.
     fn groups(&self) -> Vec<GroupIndex>;
 
-    /// The version of the map. It increases when keys move to other groups.
+    /// Returns the version of the map. It increases when keys move to other groups.
     fn version(&self) -> u64;
 }
 

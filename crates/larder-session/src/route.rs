@@ -73,8 +73,8 @@ pub trait Route: Send {
     /// Sends more bytes of the last request to the same node. Drops them if the request has failed.
     fn pass_rest(&mut self, bytes: &[u8], more: bool, waker: &Waker);
 
-    /// Whether the route accepts more bytes of a request, or drops them because the request fails.
-    /// If not, the route calls `waker` when it has room again.
+    /// Returns whether the route accepts more bytes of a request, or drops them because the request fails. If not, the
+    /// route calls `waker` when it has room again.
     fn has_room(&mut self, waker: &Waker) -> bool;
 
     /// Appends the bytes of the replies that have arrived, and returns the outcome of the requests.
@@ -122,12 +122,12 @@ impl Routes {
         self.0.is_empty()
     }
 
-    /// The open route to a group; `None` if there is none.
+    /// Returns the open route to a group, or `None` if there is none.
     pub(crate) fn get(&mut self, group: GroupIndex) -> Option<&mut Box<dyn Route>> {
         self.0.get_mut(&group)
     }
 
-    /// The open route to a group; opens it with `open` if there is none.
+    /// Returns the open route to a group; opens it with `open` if there is none.
     pub(crate) fn get_or(
         &mut self,
         group: GroupIndex,

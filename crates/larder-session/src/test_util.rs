@@ -69,13 +69,13 @@ impl TestHost {
         }
     }
 
-    /// The number of bytes that all sessions together have reserved.
+    /// Returns the number of bytes that all sessions together have reserved.
     #[must_use]
     pub fn reserved(&self) -> usize {
         self.reserved.get()
     }
 
-    /// Whether any client has logged in.
+    /// Returns whether any client has logged in.
     #[must_use]
     pub fn has_authenticated(&self) -> bool {
         self.has_authenticated.get()
@@ -234,13 +234,13 @@ impl<E: Engine> TestServer<E> {
         while self.engine.maintain(self.now) {}
     }
 
-    /// A new client, whose session starts in the parser state [`TestServer::opening`].
+    /// Returns a new client, whose session starts in the parser state [`TestServer::opening`].
     #[must_use]
     pub fn client(&self) -> TestClient<E> {
         TestClient { session: Session::opening(self.opening, 0), ..TestClient::new() }
     }
 
-    /// The replies to `input` on a new connection.
+    /// Returns the replies to `input` on a new connection.
     ///
     /// # Panics
     /// The last request is incomplete.

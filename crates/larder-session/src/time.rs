@@ -4,7 +4,7 @@ use larder_operations::expiry_at;
 use larder_protocol::{Exptime, RELATIVE_SECS_MAX};
 use larder_store::{Expiry, Now, Seconds};
 
-/// The expiry for `exptime` in a request that is executed at `now`.
+/// Returns the expiry for `exptime` in a request that is executed at `now`.
 pub(crate) fn resolve(exptime: Exptime, now: Now) -> Expiry {
     let at = match exptime.0 {
         0 => return Expiry::Never,
@@ -15,7 +15,8 @@ pub(crate) fn resolve(exptime: Exptime, now: Now) -> Expiry {
     Expiry::At(Seconds(u32::try_from(at).unwrap_or(u32::MAX)).max(now.secs))
 }
 
-/// The expiry for `millis`, counted from `now` or since 1970. `None` if [`expiry_at`] has none.
+/// Returns the expiry for `millis`, counted from `now` or since 1970. `None` if [`expiry_at`] has
+/// none.
 pub(crate) fn resolve_millis(millis: i64, absolute: bool, now: Now) -> Option<Expiry> {
     let from =
         if absolute { i64::from(now.ahead) * 1000 } else { i64::try_from(now.in_millis()).ok()? };

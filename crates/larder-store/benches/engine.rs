@@ -17,7 +17,7 @@ fn main() {
     divan::main();
 }
 
-/// A cache with the items 0 to [`ITEMS`].
+/// Returns a cache with the items 0 to [`ITEMS`].
 fn filled() -> segment::Handle {
     let mut engine = segment::Cache::new(segment::Config {
         limit_bytes: 64 << 20,
@@ -38,7 +38,7 @@ fn filled() -> segment::Handle {
     engine
 }
 
-/// The keys of these numbers, in an order that defeats prefetching.
+/// Returns the keys of these numbers, in an order that defeats prefetching.
 fn batches(numbers: std::ops::Range<usize>) -> Vec<Vec<String>> {
     let (start, len) = (numbers.start, numbers.len());
     let number = |i| start + i * 7919 % len;

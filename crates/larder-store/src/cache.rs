@@ -7,28 +7,30 @@ use crate::{
 
 /// Operations on a whole cache, from any thread and without a handle.
 pub trait CacheControl: Send + Sync {
-    /// The cache's totals.
+    /// Returns the cache's totals.
     fn gauges(&self) -> Gauges;
 
     /// Zeroes the counters for `stats reset`, but not the number and the bytes of the items.
     fn reset_counters(&self);
 
-    /// An estimate of the hit ratio under other limits; `None` if the engine has no estimate.
+    /// Returns an estimate of the hit ratio under other limits, or `None` if the engine has no
+    /// estimate.
     fn miss_ratio_curve(&self) -> Option<MissRatioCurve> {
         None
     }
 
-    /// The totals of the flash tier; `None` without one.
+    /// Returns the totals of the flash tier, or `None` if there is none.
     fn flash_gauges(&self) -> Option<FlashGauges> {
         None
     }
 
-    /// The pages of the flash tier, in the order of their numbers; empty without a flash tier.
+    /// Returns the pages of the flash tier, in the order of their numbers, empty without a flash
+    /// tier.
     fn flash_pages(&self) -> Vec<FlashPage> {
         Vec::new()
     }
 
-    /// The settings of the flash tier; `None` without one.
+    /// Returns the settings of the flash tier, or `None` if there is none.
     fn flash_settings(&self) -> Option<FlashSettings> {
         None
     }
@@ -64,7 +66,7 @@ pub trait Cache: Clone + Send + Sync + 'static {
     /// Makes a handle for the calling thread.
     fn engine(&self) -> Self::Engine;
 
-    /// The operations on the cache as a whole. A wrapper returns those of the inner cache.
+    /// Returns the operations on the cache as a whole. A wrapper returns those of the inner cache.
     fn control(&self) -> &dyn CacheControl;
 }
 

@@ -94,7 +94,8 @@ impl Storage {
         Some(wait)
     }
 
-    /// A random number (a Weyl sequence through SplitMix64's finaliser, Steele et al. 2014).
+    /// Returns a random number (a Weyl sequence through SplitMix64's finaliser, Steele et al.
+    /// 2014).
     fn draw(&self) -> u64 {
         let weyl = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         let mixed = (weyl ^ (weyl >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -176,7 +177,7 @@ impl<E: Engine> Handle<E> {
         Self { engine, storage, delivered: Vec::new(), has_changed: false }
     }
 
-    /// The storage behind this handle.
+    /// Returns the storage behind this handle.
     pub fn storage(&self) -> &Arc<Storage> {
         &self.storage
     }

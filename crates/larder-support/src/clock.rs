@@ -49,57 +49,57 @@ impl Clock {
         Self { offset, ahead: i32::try_from(ahead).unwrap_or_default(), ..self }
     }
 
-    /// The seconds by which the clock is ahead of Unix time; below 0 if it is behind. Measured at the start; 0 for
-    /// a clock from [`Clock::start`].
+    /// Returns the seconds by which the clock is ahead of Unix time; below 0 if it is behind. Measured at the start; 0
+    /// for a clock from [`Clock::start`].
     #[must_use]
     pub fn ahead(&self) -> i32 {
         self.ahead
     }
 
-    /// The number from which [`Clock::resumed`] continues this clock: [`Clock::precise`] at the machine's start, in
-    /// microseconds. Invalid after a restart of the machine. Never 0.
+    /// Returns the number from which [`Clock::resumed`] continues this clock: [`Clock::precise`] at the machine's
+    /// start, in microseconds. Invalid after a restart of the machine. Never 0.
     #[must_use]
     pub fn checkpoint(&self) -> u64 {
         u64::try_from(self.offset.as_micros()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// The time since the start of the clock.
+    /// Returns the time since the start of the clock.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         machine_time().saturating_sub(self.started)
     }
 
-    /// The seconds since the start of the clock.
+    /// Returns the seconds since the start of the clock.
     #[must_use]
     pub fn uptime(&self) -> u64 {
         self.elapsed().as_secs()
     }
 
-    /// The time since 1970 on this clock, in the system's resolution.
+    /// Returns the time since 1970 on this clock, in the system's resolution.
     #[must_use]
     pub fn precise(&self) -> Duration {
         self.offset + machine_time()
     }
 
-    /// The milliseconds since the start of the clock.
+    /// Returns the milliseconds since the start of the clock.
     #[must_use]
     pub fn millis(&self) -> u64 {
         u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The current time as a [`Moment`].
+    /// Returns the current time as a [`Moment`].
     #[must_use]
     pub fn moment(&self) -> Moment {
         Moment { time: self.precise(), ahead: self.ahead }
     }
 
-    /// The current time in whole seconds.
+    /// Returns the current time in whole seconds.
     #[must_use]
     pub fn now(&self) -> Seconds {
         self.moment().seconds()
     }
 
-    /// The Unix time in whole seconds.
+    /// Returns the Unix time in whole seconds.
     #[must_use]
     pub fn unix_time(&self) -> Seconds {
         let now = Now::from(self.moment());
@@ -117,13 +117,13 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// The whole seconds.
+    /// Returns the whole seconds.
     #[must_use]
     pub fn seconds(self) -> Seconds {
         Seconds(u32::try_from(self.time.as_secs()).unwrap_or(u32::MAX))
     }
 
-    /// The time from `earlier` to this moment; 0 if `earlier` is later.
+    /// Returns the time from `earlier` to this moment, or 0 if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         self.time.saturating_sub(earlier.time)

@@ -72,7 +72,7 @@ pub enum BenchError {
     },
 }
 
-/// The runs of `--find-rate` that the results cover after a run that ended early.
+/// Returns the runs of `--find-rate` that the results cover after a run that ended early.
 fn covered(complete_runs: usize) -> &'static str {
     match complete_runs {
         0 => "it was the first run, so there are no results",
@@ -344,7 +344,7 @@ fn render(arguments: &Arguments, outcome: &Outcome, runs: &[Measured]) -> String
     text
 }
 
-/// The latencies of all runs and commands in one histogram.
+/// Returns the latencies of all runs and commands in one histogram.
 fn all_latencies(runs: &[Measured]) -> Histogram<u64> {
     let mut all = histogram();
     for total in runs.iter().filter_map(|run| run.histograms.get("total")) {

@@ -108,8 +108,8 @@ impl Search {
     }
 }
 
-/// The midpoint of a passing and a failing rate; `None` if their ratio is at most [`PRECISION`] or
-/// no rate is between them.
+/// Returns the midpoint of a passing and a failing rate, or `None` if their ratio is at most
+/// [`PRECISION`] or no rate is between them.
 #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
 fn between(low: u64, high: u64) -> Option<u64> {
     let is_close = high as f64 <= low as f64 * PRECISION || high - low < 2;
@@ -120,7 +120,8 @@ fn between(low: u64, high: u64) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The search for the rate of a server that passes up to `capacity` requests per second.
+    /// Returns the search for the rate of a server that passes up to `capacity` requests per
+    /// second.
     fn search_of(capacity: u64, most: u64) -> Search {
         let run = |rate: u64| {
             let passed = rate <= capacity;

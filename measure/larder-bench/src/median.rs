@@ -3,7 +3,7 @@
 use crate::outcome::{Command, FlashUse, Latency, Offered, Outcome, ServerCost, ServerOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The median: for an even count, the mean of the two middle numbers; 0 without numbers.
+/// Returns the median: for an even count, the mean of the two middle numbers; 0 without numbers.
 #[must_use]
 pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     let mut numbers: Vec<f64> = numbers.into_iter().collect();

@@ -48,7 +48,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The results of all commands together.
+    /// Returns the results of all commands together.
     #[must_use]
     pub fn total(&self) -> Command {
         self.commands.get("total").cloned().unwrap_or_default()

@@ -94,7 +94,7 @@ impl Settings {
         self.threads * self.clients
     }
 
-    /// Whether requests have scheduled times, from which latency counts.
+    /// Returns whether requests have scheduled times, from which latency counts.
     #[must_use]
     pub fn is_open_loop(&self) -> bool {
         self.rate.is_some() || self.trace.as_ref().is_some_and(|trace| trace.speed.is_some())
@@ -106,14 +106,14 @@ impl Settings {
         self.all_clients() * self.servers.len()
     }
 
-    /// Whether keys are distributed over several servers.
+    /// Returns whether keys are distributed over several servers.
     #[must_use]
     pub fn has_several_servers(&self) -> bool {
         self.servers.len() > 1
     }
 
-    /// The names of the rows of results, without those of sums: `set`, `get`, and the custom
-    /// commands; the sets and the gets of each key space; or the operations of a trace.
+    /// Returns the names of the rows of results, without those of sums: `set`, `get`, and the custom commands; the sets
+    /// and the gets of each key space; or the operations of a trace.
     #[must_use]
     pub fn command_names(&self) -> Vec<String> {
         if !self.key_spaces.is_empty() {
@@ -224,7 +224,7 @@ pub struct KeySpace {
 }
 
 impl KeySpace {
-    /// The name of the row with the results of a command on this key space.
+    /// Returns the name of the row with the results of a command on this key space.
     #[must_use]
     pub fn row(&self, command: &str) -> String {
         format!("{}-{command}", self.name)
@@ -295,7 +295,7 @@ pub struct CustomCommand {
 }
 
 impl CustomCommand {
-    /// The first word in lower case.
+    /// Returns the first word in lower case.
     #[must_use]
     pub fn name(&self) -> String {
         let name = split(&self.line).and_then(|words| words.into_iter().next());
@@ -313,7 +313,7 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Whether the request at a position of the cycle is a set. Advances to the next position.
+    /// Returns whether the request at a position of the cycle is a set. Advances to the next position.
     #[inline]
     pub(crate) fn take_turn(self, turn: &mut u32) -> bool {
         let is_set = *turn < self.sets;

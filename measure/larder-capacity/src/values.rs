@@ -20,14 +20,14 @@ impl Values {
         Self { pool }
     }
 
-    /// The value of the key with this number.
+    /// Returns the value of the key with this number.
     pub(crate) fn value(&self, key: u32, len: usize) -> &[u8] {
         // Fibonacci hashing (Knuth 6.4): adjacent keys get offsets that are far apart.
         let start = key.wrapping_mul(0x9e37_79b9) as usize % STARTS;
         &self.pool[start..start + len]
     }
 
-    /// Whether `found` is a value of this key, of any length up to the maximum.
+    /// Returns whether `found` is a value of this key, of any length up to the maximum.
     pub(crate) fn is_right(&self, key: u32, found: &[u8]) -> bool {
         found.len() <= self.pool.len() - STARTS && self.value(key, found.len()) == found
     }

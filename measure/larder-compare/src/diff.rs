@@ -100,8 +100,8 @@ pub(crate) fn diff(
     Ok(regressions)
 }
 
-/// The threshold of a metric in percent: its own or, without one, the general one. The last of
-/// several wins. `None` without either.
+/// Returns the threshold of a metric in percent: its own or, without one, the general one. The last
+/// of several wins. `None` without either.
 fn limit(thresholds: &[Threshold], metric: Metric) -> Option<f64> {
     let of = |wanted| thresholds.iter().rev().find(|threshold| threshold.metric == wanted);
     of(Some(metric)).or_else(|| of(None)).map(|threshold| threshold.percent)
@@ -129,19 +129,19 @@ impl Side {
         Ok(Self { setup, records })
     }
 
-    /// The measured cells, including failed ones.
+    /// Returns the measured cells, including failed ones.
     fn places(&self) -> BTreeSet<Cell> {
         self.records.iter().map(|record| record.cell.of_all_runs()).collect()
     }
 
-    /// The reason of the cell's first failed run; `None` if no run failed.
+    /// Returns the reason of the cell's first failed run, or `None` if no run failed.
     fn failure(&self, place: &Cell) -> Option<&str> {
         let mut there = self.records.iter().filter(|record| record.cell.of_all_runs() == *place);
         there.find_map(Record::failure)
     }
 
-    /// The values of the compared metrics in each cell, one per run. Omits cells with a failed run,
-    /// because their other runs are a biased selection.
+    /// Returns the values of the compared metrics in each cell, one per run. Omits cells with a
+    /// failed run, because their other runs are a biased selection.
     fn figures(&self) -> BTreeMap<Key, Vec<f64>> {
         let load_cores = self.setup.load_cores.count();
         let mut figures: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
@@ -174,7 +174,7 @@ fn differences(old: &Side, new: &Side) -> Vec<Difference> {
     old.iter().filter_map(difference).collect()
 }
 
-/// The cells with a failed run in the new results and none in the old ones.
+/// Returns the cells with a failed run in the new results and none in the old ones.
 fn failed_only_in(old: &Side, new: &Side) -> Vec<String> {
     let newly = |place: &Cell| {
         let reason = new.failure(place).filter(|_| old.failure(place).is_none())?;
@@ -184,7 +184,7 @@ fn failed_only_in(old: &Side, new: &Side) -> Vec<String> {
 }
 
 impl Difference {
-    /// Whether the new results are significantly worse.
+    /// Returns whether the new results are significantly worse.
     fn is_worse(&self) -> bool {
         let worse = if self.metric.more_is_better() { self.ratio < 1.0 } else { self.ratio > 1.0 };
         worse && self.is_significant()
@@ -194,7 +194,7 @@ impl Difference {
         self.interval.is_some_and(|interval| !interval.contains_one())
     }
 
-    /// The size of the change, in percent of the old figure.
+    /// Returns the size of the change, in percent of the old figure.
     fn loss_percent(&self) -> f64 {
         100.0 * (self.ratio - 1.0).abs()
     }

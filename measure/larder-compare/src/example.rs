@@ -46,8 +46,8 @@ name = "GET"
 load = "--ratio 0:1 --pipeline {pipeline}"
 "#;
 
-/// A setup with five servers: the baseline, one that is twice as fast, one that fails in the second run,
-/// one that always fails, and one that is not installed.
+/// Returns a setup with five servers: the baseline, one that is twice as fast, one that fails in the second run, one
+/// that always fails, and one that is not installed.
 pub(crate) fn setup() -> Setup {
     let suite = Suite::parse(SUITE).unwrap();
     let installed = |server: &Server| Installed {
@@ -72,7 +72,7 @@ pub(crate) fn setup() -> Setup {
     }
 }
 
-/// A record for each cell of the installed servers.
+/// Returns a record for each cell of the installed servers.
 pub(crate) fn records(setup: &Setup) -> Vec<Record> {
     let servers: Vec<&Server> = setup.suite.servers.iter().filter(|s| s.name != "absent").collect();
     let trials = trials(&setup.suite, &servers, 1);

@@ -41,7 +41,7 @@ pub(crate) fn fill(
     })
 }
 
-/// The default settings of `larder bench fill`, with the value size of the phase.
+/// Returns the default settings of `larder bench fill`, with the value size of the phase.
 fn settings(fill: Fill) -> Settings {
     Settings {
         value_bytes: fill.value_bytes,

@@ -392,8 +392,7 @@ impl fmt::Display for TimeLeft {
     }
 }
 
-/// The trials of the installed servers, with their programs. Writes the names of missing servers to
-/// `progress`.
+/// Returns the trials of the installed servers, with their programs. Writes the names of missing servers to `progress`.
 fn installed_trials<'s>(setup: &'s Setup, progress: &mut dyn Write) -> Vec<(Trial<'s>, &'s Path)> {
     let mut servers = Vec::new();
     for (server, installed) in setup.suite.servers.iter().zip(&setup.servers) {
@@ -410,7 +409,7 @@ fn installed_trials<'s>(setup: &'s Setup, progress: &mut dyn Write) -> Vec<(Tria
     trials.into_iter().filter_map(|trial| Some((trial, program(&trial)?))).collect()
 }
 
-/// A line of progress about a result.
+/// Returns a line of progress about a result.
 fn describe(record: &Record, setup: &Setup) -> String {
     let figure = |metric: Metric| {
         let value = metric.of(record, setup.load_cores.count())?;

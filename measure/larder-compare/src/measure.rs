@@ -78,8 +78,8 @@ impl Harness<'_> {
         launch.start().map_err(|error| error.to_string())
     }
 
-    /// The protocol of a trial's server or, if that has none, of the workload's first load; text
-    /// without a load.
+    /// Returns the protocol of a trial's server or, if that has none, of the workload's first load; text without a
+    /// load.
     fn protocol(&self, trial: &Trial<'_>) -> Result<Protocol, String> {
         let mut loads = trial.workload.phases.iter().filter_map(|phase| phase.load.as_deref());
         match (trial.server.protocol, loads.next()) {
@@ -98,7 +98,7 @@ impl Harness<'_> {
             .with("clients", (self.suite.connections / load_threads).max(1))
     }
 
-    /// The result of each measured phase. A failed warm-up phase makes all later phases fail.
+    /// Returns the result of each measured phase. A failed warm-up phase makes all later phases fail.
     fn phases(&self, trial: &Trial<'_>, server: &mut Launched) -> Vec<Measurement> {
         let mut warm = trial.workload.phases.iter().any(|phase| phase.warm_up);
         let mut broken = None;
@@ -182,7 +182,7 @@ impl Harness<'_> {
         CpuTimes::now(pid)?.others_since(&before?, self.cores)
     }
 
-    /// The settings of a load, and the maximum number of its faults.
+    /// Returns the settings of a load, and the maximum number of its faults.
     fn settings(
         &self,
         trial: &Trial<'_>,
@@ -323,9 +323,9 @@ fn judge(outcome: Outcome, faults_max: u64) -> CellResult {
     }
 }
 
-/// The failure of a run that ended early, has no successful request, or has more than `faults_max`
-/// faults: error replies, lost connections, wrong values, and requests that were never sent or
-/// never answered. `None` for any other run.
+/// Returns the failure of a run that ended early, has no successful request, or has more than `faults_max` faults:
+/// error replies, lost connections, wrong values, and requests that were never sent or never answered. `None` for any
+/// other run.
 fn failure(outcome: &Outcome, faults_max: u64) -> Option<String> {
     let all = outcome.fault_count();
     let mut kinds: Vec<(&String, &u64)> = outcome.faults.iter().collect();

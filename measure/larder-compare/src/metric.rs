@@ -147,7 +147,7 @@ impl Metric {
         }
     }
 
-    /// Whether reports compare servers by it, with a plot and a ratio to the baseline.
+    /// Returns whether reports compare servers by it, with a plot and a ratio to the baseline.
     #[must_use]
     pub fn is_compared(self) -> bool {
         !matches!(
@@ -156,7 +156,7 @@ impl Metric {
         )
     }
 
-    /// Whether a higher value is a better one.
+    /// Returns whether a higher value is a better one.
     #[must_use]
     pub fn more_is_better(self) -> bool {
         matches!(
@@ -165,9 +165,8 @@ impl Metric {
         )
     }
 
-    /// The value of the metric in a record; `None` if the metric does not apply or is unknown. Of a
-    /// failed cell, only [`OthersBusy`](Self::OthersBusy) is known. The load ran on `load_cores`
-    /// cores.
+    /// Returns the value of the metric in a record, or `None` if the metric does not apply or is unknown. Of a failed
+    /// cell, only [`OthersBusy`](Self::OthersBusy) is known. The load ran on `load_cores` cores.
     #[must_use]
     pub fn of(self, record: &Record, load_cores: usize) -> Option<f64> {
         if self == Self::OthersBusy {
@@ -270,8 +269,8 @@ impl Unit {
         }
     }
 
-    /// A number without the unit, rounded for readability. From 9,995, times have separators, and
-    /// rates and counts are in thousands (k), from 999,500 in millions (M).
+    /// Returns a number without the unit, rounded for readability. From 9,995, times have separators, and rates and
+    /// counts are in thousands (k), from 999,500 in millions (M).
     #[must_use]
     pub fn number(self, value: f64) -> String {
         let size = value.abs();
@@ -287,7 +286,7 @@ impl Unit {
         }
     }
 
-    /// A number with its unit, scaled for readability.
+    /// Returns a number with its unit, scaled for readability.
     #[must_use]
     pub fn quantity(self, value: f64) -> String {
         match self {

@@ -22,7 +22,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// The cell without its run, in words.
+    /// Returns the cell without its run, in words.
     #[must_use]
     pub fn place(&self) -> String {
         let Self { server, workload, phase, threads, pipeline, .. } = self;
@@ -59,7 +59,7 @@ pub struct Trial<'s> {
 }
 
 impl Trial<'_> {
-    /// The measurements of the trial, one for each measured phase.
+    /// Returns the measurements of the trial, one for each measured phase.
     #[must_use]
     pub fn cells(&self) -> Vec<Cell> {
         let cell = |phase: &super::suite::Phase| Cell {
@@ -74,9 +74,9 @@ impl Trial<'_> {
     }
 }
 
-/// All trials of `servers`, which run on `cores` cores, in order. Servers alternate within a run,
-/// and each run starts with the next server, so that changes of the machine's speed affect all
-/// servers equally.
+/// Returns all trials of `servers`, which run on `cores` cores, in order. Servers alternate within
+/// a run, and each run starts with the next server, so that changes of the machine's speed affect
+/// all servers equally.
 #[must_use]
 pub fn trials<'s>(suite: &'s Suite, servers: &[&'s Server], cores: usize) -> Vec<Trial<'s>> {
     let mut trials = Vec::new();

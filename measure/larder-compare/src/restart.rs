@@ -105,8 +105,7 @@ impl Witness {
         Ok(())
     }
 
-    /// The result, with the load's statistics of the restart. Fails if the load ended before the
-    /// restart.
+    /// Returns the result, with the load's statistics of the restart. Fails if the load ended before the restart.
     pub(crate) fn result(self, measured: &Measured) -> Result<RestartResult, String> {
         let Some(Restarted { signalled, ended, started }) = self.restarted else {
             return Err("the load ended before the restart".to_owned());

@@ -147,7 +147,7 @@ pub struct LatencyProfile {
 }
 
 impl LatencyProfile {
-    /// The course of a run; `None` if no request was due.
+    /// Returns the course of a run, or `None` if no request was due.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "latencies far below 2^53 ns")]
     pub fn of(measured: &Measured) -> Option<Self> {
@@ -163,8 +163,8 @@ impl LatencyProfile {
         })
     }
 
-    /// The latency of a quantile in microseconds: that of the first recorded quantile which is at
-    /// least `quantile`, or else of the last one. The minimum latency for quantile 0.
+    /// Returns the latency of a quantile in microseconds: that of the first recorded quantile which is at least
+    /// `quantile`, or else of the last one. The minimum latency for quantile 0.
     #[must_use]
     pub fn latency(&self, quantile: f64) -> f64 {
         let reaches = |step: &&(f64, f64)| step.0 >= quantile;
@@ -179,22 +179,22 @@ const DISTURBED_PERCENT: f64 = 5.0;
 pub(crate) const ATTEMPTS_MAX: usize = 3;
 
 impl Record {
-    /// Whether other programs used so much of the machine that the result is doubtful.
+    /// Returns whether other programs used so much of the machine that the result is doubtful.
     #[must_use]
     pub fn is_disturbed(&self) -> bool {
         self.others_busy.is_some_and(|percent| percent > DISTURBED_PERCENT)
     }
 
-    /// Whether this attempt replaces an `earlier` one of the same cell: a failure replaces a result, and a
-    /// less disturbed result replaces a more disturbed one. A result without a known disturbance
-    /// counts as undisturbed. Nothing replaces a failure.
+    /// Returns whether this attempt replaces an `earlier` one of the same cell: a failure replaces a result, and a less
+    /// disturbed result replaces a more disturbed one. A result without a known disturbance counts as undisturbed.
+    /// Nothing replaces a failure.
     fn replaces(&self, earlier: &Self) -> bool {
         let busy = |record: &Self| record.others_busy.unwrap_or(0.0);
         let (failed, before) = (self.failure().is_some(), earlier.failure().is_some());
         !before && (failed || busy(self) < busy(earlier))
     }
 
-    /// The reason of the failure, if the cell failed.
+    /// Returns the reason of the failure, if the cell failed.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         match &self.found {
@@ -286,20 +286,19 @@ impl Results {
         Ok((setup, counted.records))
     }
 
-    /// The valid record of each cell so far.
+    /// Returns the valid record of each cell so far.
     #[must_use]
     pub fn records(&self) -> &[Record] {
         &self.counted.records
     }
 
-    /// Whether all of these cells have records, which may be failures.
+    /// Returns whether all of these cells have records, which may be failures.
     #[must_use]
     pub fn have(&self, cells: &[Cell]) -> bool {
         cells.iter().all(|cell| self.counted.records.iter().any(|record| record.cell == *cell))
     }
 
-    /// Whether one of these cells is disturbed, has not failed, and has fewer than [`ATTEMPTS_MAX`]
-    /// attempts.
+    /// Returns whether one of these cells is disturbed, has not failed, and has fewer than [`ATTEMPTS_MAX`] attempts.
     #[must_use]
     pub fn want_again(&self, cells: &[Cell]) -> bool {
         let wanted = |record: &&Record| {

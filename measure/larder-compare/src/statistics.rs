@@ -19,7 +19,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of `numbers`; `None` without numbers.
+    /// Returns the spread of `numbers`; `None` without numbers.
     #[must_use]
     pub fn of(mut numbers: Vec<f64>) -> Option<Self> {
         numbers.sort_by(f64::total_cmp);
@@ -52,12 +52,11 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The exact, distribution-free confidence interval of the ratio `ours` ÷ `theirs`, from the
-    /// rank-sum test of Wilcoxon, Mann and Whitney. Its ends are two of the sorted ratios of each
-    /// number of `ours` to each of `theirs`. Source: L. E. Moses; see Hollander, Wolfe, Chicken:
-    /// Nonparametric Statistical Methods, 3rd edition, section 4.3. The book treats differences;
-    /// ratios are differences of logarithms. `None` with fewer than three numbers on either side, or
-    /// with a number that is not positive.
+    /// Returns the exact, distribution-free confidence interval of the ratio `ours` ÷ `theirs`, from the rank-sum test
+    /// of Wilcoxon, Mann and Whitney. Its ends are two of the sorted ratios of each number of `ours` to each of
+    /// `theirs`. Source: L. E. Moses; see Hollander, Wolfe, Chicken: Nonparametric Statistical Methods, 3rd edition,
+    /// section 4.3. The book treats differences; ratios are differences of logarithms. `None` with fewer than three
+    /// numbers on either side, or with a number that is not positive.
     #[must_use]
     pub fn of_ratio(ours: &[f64], theirs: &[f64]) -> Option<Self> {
         let few = ours.len().min(theirs.len()) < RUNS_MIN;
@@ -76,7 +75,7 @@ impl Interval {
         Some(Self { low, high, level: 1.0 - 2.0 * errors[left_out] })
     }
 
-    /// Whether it contains 1, so the difference is not significant.
+    /// Returns whether it contains 1, so the difference is not significant.
     #[must_use]
     pub fn contains_one(&self) -> bool {
         self.low <= 1.0 && 1.0 <= self.high
@@ -86,10 +85,10 @@ impl Interval {
 const RUNS_MIN: usize = 3;
 const ERROR_MAX: f64 = 0.05;
 
-/// The cumulative distribution of the Mann–Whitney statistic for samples of these sizes: entry `k` is the
-/// probability that at most `k` of the pairs of a number of `ours` and one of `theirs` have the larger
-/// number in `theirs`, if all numbers have the same distribution. The single probabilities are proportional to
-/// the coefficients of a Gaussian binomial coefficient.
+/// Returns the cumulative distribution of the Mann–Whitney statistic for samples of these sizes: entry `k` is the
+/// probability that at most `k` of the pairs of a number of `ours` and one of `theirs` have the larger number in
+/// `theirs`, if all numbers have the same distribution. The single probabilities are proportional to the coefficients
+/// of a Gaussian binomial coefficient.
 #[expect(clippy::cast_precision_loss, reason = "numbers of runs")]
 fn rank_sum_probabilities(ours: usize, theirs: usize) -> Vec<f64> {
     let mut each = vec![0.0; ours * theirs + 1];
@@ -114,7 +113,7 @@ fn rank_sum_probabilities(ours: usize, theirs: usize) -> Vec<f64> {
         .collect()
 }
 
-/// The quantile of sorted numbers, by linear interpolation. There must be at least one number.
+/// Returns the quantile of sorted numbers, by linear interpolation. There must be at least one number.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

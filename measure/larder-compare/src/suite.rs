@@ -74,7 +74,7 @@ pub enum UpToCores {
 }
 
 impl Threads {
-    /// The numbers of threads for servers on `cores` cores.
+    /// Returns the numbers of threads for servers on `cores` cores.
     #[must_use]
     pub fn numbers(&self, cores: usize) -> Vec<usize> {
         let Self::Listed(numbers) = self else {
@@ -274,7 +274,7 @@ fn distinct<'n>(what: &str, names: impl Iterator<Item = &'n String>) -> Result<(
 }
 
 impl Server {
-    /// Whether it listens on a unix socket instead of TCP.
+    /// Returns whether it listens on a unix socket instead of TCP.
     #[must_use]
     pub fn on_unix_socket(&self) -> bool {
         self.command.iter().any(|word| word.contains("{socket}"))
@@ -306,13 +306,13 @@ impl Server {
 }
 
 impl Workload {
-    /// The phases with results.
+    /// Returns the phases with results.
     pub fn measured(&self) -> impl Iterator<Item = &Phase> {
         self.phases.iter().filter(|phase| !phase.warm_up)
     }
 
-    /// The pipelines of its measurements. Fills do not depend on the pipeline, so a workload with only
-    /// fills uses only the first one.
+    /// Returns the pipelines of its measurements. Fills do not depend on the pipeline, so a workload with only fills
+    /// uses only the first one.
     #[must_use]
     pub fn pipelines<'s>(&self, suite: &'s Suite) -> &'s [usize] {
         let only_fills = self.phases.iter().all(|phase| phase.fill.is_some());

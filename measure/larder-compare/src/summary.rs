@@ -85,8 +85,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The ratio to the baseline, such as `1.52×`, or `1.02× no difference` if its confidence
-    /// interval contains 1; `None` without a ratio.
+    /// Returns the ratio to the baseline, such as `1.52×`, or `1.02× no difference` if its
+    /// confidence interval contains 1; `None` without a ratio.
     #[must_use]
     pub fn ratio(&self, metric: Metric) -> Option<String> {
         let ratio = self.ratios.get(&metric)?;
@@ -96,7 +96,7 @@ impl Figures {
 }
 
 impl Row {
-    /// The figures, if there are any.
+    /// Returns the figures, if there are any.
     #[must_use]
     pub fn figures(&self) -> Option<&Figures> {
         match &self.standing {
@@ -105,7 +105,7 @@ impl Row {
         }
     }
 
-    /// Whether a run failed, or there was no run of an installed server.
+    /// Returns whether a run failed, or there was no run of an installed server.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         match &self.standing {
@@ -115,7 +115,7 @@ impl Row {
         }
     }
 
-    /// The number of failed runs in words, if some but not all failed.
+    /// Returns the number of failed runs in words, if some but not all failed.
     #[must_use]
     pub fn failed_runs(&self) -> Option<String> {
         let Figures { runs, failures, .. } = self.figures()?;
@@ -123,7 +123,7 @@ impl Row {
         (failed > 0).then(|| format!("{failed} of {} runs failed", runs + failed))
     }
 
-    /// The number of disturbed runs in words, if any.
+    /// Returns the number of disturbed runs in words, if any.
     #[must_use]
     pub fn disturbed_runs(&self) -> Option<String> {
         let Figures { runs, disturbed, .. } = self.figures()?;
@@ -138,7 +138,7 @@ impl Row {
 }
 
 impl Table {
-    /// The metrics with a figure of at least one server.
+    /// Returns the metrics with a figure of at least one server.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
         let any = |metric: &Metric| self.rows.iter().any(|row| row.spread(*metric).is_some());

@@ -217,8 +217,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The server's memory limit in bytes from memcached's `stats`; `None` in RESP, and if the
-    /// server does not report it.
+    /// Returns the server's memory limit in bytes from memcached's `stats`, or `None` in RESP, and if the server does
+    /// not report it.
     ///
     /// # Errors
     /// The connection fails, or the server's answer is malformed.
@@ -230,7 +230,7 @@ impl Connection {
         Ok(stats.get("limit_maxbytes").and_then(|bytes| bytes.parse().ok()))
     }
 
-    /// All values of `stats` by name; empty if the server refuses the command. Only for memcached's text
+    /// Returns all values of `stats` by name, empty if the server refuses the command. Only for memcached's text
     /// protocol.
     ///
     /// # Errors

@@ -9,8 +9,8 @@ pub struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// The times so far, where `pid` is the server's process; `None` if that does not exist or the
-    /// system does not report the times.
+    /// Returns the times so far, where `pid` is the server's process, or `None` if that does not exist or the system
+    /// does not report the times.
     pub fn now(pid: i32) -> Option<Self> {
         let server = crate::process::usage(pid)?;
         let ours = crate::process::own_cpu_secs() + server.user_secs + server.system_secs;

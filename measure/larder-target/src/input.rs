@@ -17,14 +17,14 @@ impl Input {
         Self { buffer: vec![0; len], start: 0, end: 0, wanted: 1 }
     }
 
-    /// The received bytes.
+    /// Returns the received bytes.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Whether the buffer has at least the wanted number of bytes.
+    /// Returns whether the buffer has at least the wanted number of bytes.
     #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {

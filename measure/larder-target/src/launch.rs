@@ -232,7 +232,7 @@ impl Launch<'_> {
         Ok((address, ready.map(|()| launched)))
     }
 
-    /// Whether the command has a placeholder.
+    /// Returns whether the command has a placeholder.
     fn has(&self, placeholder: &str) -> bool {
         match &self.command {
             CommandLine::Words { arguments, .. } => {
@@ -242,7 +242,7 @@ impl Launch<'_> {
         }
     }
 
-    /// Whether the command has the placeholder of a directory.
+    /// Returns whether the command has the placeholder of a directory.
     fn uses(&self, folder: &Path, folders: &Folders) -> bool {
         let placeholder = if folder == folders.shm { "{shm}" } else { "{disk}" };
         self.has(placeholder)
@@ -317,14 +317,14 @@ impl Launched {
         }
     }
 
-    /// The address that the server listens on.
+    /// Returns the address that the server listens on.
     #[must_use]
     pub fn address(&self) -> &ServerAddress {
         &self.address
     }
 
-    /// The ID of the process that is measured with its descendants. After that process has exited, it is
-    /// the ID of the listening process.
+    /// Returns the ID of the process that is measured with its descendants. After that process has exited, it is the ID
+    /// of the listening process.
     #[must_use]
     pub fn pid(&self) -> i32 {
         if process::is_running(self.pid) {
@@ -333,8 +333,8 @@ impl Launched {
         process::find(&self.address).unwrap_or(self.pid)
     }
 
-    /// The exit status and the last line of the log, if the server has ended. A server with further
-    /// processes, such as a daemon, has not ended when its first process exits.
+    /// Returns the exit status and the last line of the log, if the server has ended. A server with further processes,
+    /// such as a daemon, has not ended when its first process exits.
     pub fn exit_report(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
         let ended = self.is_stopped || self.group.members().is_empty();
@@ -413,7 +413,7 @@ impl Drop for Launched {
     }
 }
 
-/// A number that is unique in this process.
+/// Returns a number that is unique in this process.
 fn next_id() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -430,9 +430,9 @@ fn spawn_on(cores: Option<&CoreSet>, command: &mut Command) -> Result<Child, Str
     })
 }
 
-/// A free address on the loopback interface, with this port or, if `port` is 0, with any. Binds the
-/// address to check that it is free, but does not listen: a process that another thread forks at the same
-/// time would inherit the listening socket, and clients could still connect to it after it is closed here.
+/// Returns a free address on the loopback interface, with this port or, if `port` is 0, with any. Binds the address to
+/// check that it is free, but does not listen: a process that another thread forks at the same time would inherit the
+/// listening socket, and clients could still connect to it after it is closed here.
 ///
 /// # Errors
 /// The port is in use, or no port is free.
@@ -443,7 +443,7 @@ pub fn free_address(port: u16) -> io::Result<SocketAddr> {
     socket.local_addr()?.as_socket().ok_or_else(|| ErrorKind::AddrNotAvailable.into())
 }
 
-/// Whether the server answers a request.
+/// Returns whether the server answers a request.
 fn answers(address: &ServerAddress, protocol: Protocol) -> bool {
     let mut request = Vec::new();
     let answer: &[u8] = match protocol {

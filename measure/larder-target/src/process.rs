@@ -26,8 +26,8 @@ mod linux {
     use procfs::process::{FDInfo, FDTarget, Process, Stat, all_processes};
     use std::net::IpAddr;
 
-    /// The ID of the process that listens on `address`, if it runs on this machine and its file
-    /// descriptors can be read; `None` otherwise.
+    /// Returns the ID of the process that listens on `address`, if it runs on this machine and its file descriptors can
+    /// be read; `None` otherwise.
     pub fn find(address: &ServerAddress) -> Option<i32> {
         let sockets = listening_inodes(address);
         let listens = |file: FDInfo| matches!(file.target, FDTarget::Socket(inode) if sockets.contains(&inode));
@@ -78,8 +78,8 @@ mod linux {
         })
     }
 
-    /// The bytes that a process has written to storage devices. `None` if it belongs to another user or the system does
-    /// not report them. 0 for a descendant of `root` that has exited.
+    /// Returns the bytes that a process has written to storage devices. `None` if it belongs to another user or the
+    /// system does not report them. 0 for a descendant of `root` that has exited.
     fn written_bytes(pid: i32, root: i32) -> Option<u64> {
         match Process::new(pid).and_then(|process| process.io()) {
             Ok(io) => Some(io.write_bytes),
@@ -88,7 +88,7 @@ mod linux {
         }
     }
 
-    /// A process and its descendants; empty if it does not exist.
+    /// Returns a process and its descendants, empty if it does not exist.
     fn tree(pid: i32) -> Vec<Stat> {
         let Ok(root) = Process::new(pid).and_then(|process| process.stat()) else {
             return Vec::new();
@@ -105,12 +105,12 @@ mod linux {
         tree
     }
 
-    /// Whether a process is `ancestor` or descends from it.
+    /// Returns whether a process is `ancestor` or descends from it.
     pub fn descends(pid: i32, ancestor: i32) -> bool {
         tree(ancestor).iter().any(|stat| stat.pid == pid)
     }
 
-    /// The processes that are in a process group or have `mark` in their environment, except zombies.
+    /// Returns the processes that are in a process group or have `mark` in their environment, except zombies.
     pub(crate) fn members(group: i32, mark: &[u8]) -> Vec<i32> {
         let belongs = |process: &Process| {
             let Ok(stat) = process.stat() else { return false };
@@ -124,7 +124,7 @@ mod linux {
         !matches!(stat.state, 'Z' | 'X')
     }
 
-    /// Whether a process exists and is not a zombie.
+    /// Returns whether a process exists and is not a zombie.
     pub(crate) fn is_running(pid: i32) -> bool {
         Process::new(pid).and_then(|process| process.stat()).is_ok_and(|stat| runs(&stat))
     }
@@ -134,7 +134,7 @@ mod linux {
         environment.split(|byte| *byte == 0).any(|variable| variable == mark)
     }
 
-    /// Whether a process is in a process group.
+    /// Returns whether a process is in a process group.
     pub(crate) fn is_in_group(pid: i32, group: i32) -> bool {
         let stat = Process::new(pid).and_then(|process| process.stat());
         stat.is_ok_and(|stat| stat.pgrp == group)

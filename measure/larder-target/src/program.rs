@@ -26,8 +26,8 @@ pub fn find(program: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(program)).find(executable)
 }
 
-/// The version of a program: the first line that is not blank of its standard output, when run with
-/// `arguments`. `None` without arguments, without such a line, or after 20 seconds.
+/// Returns the version of a program: the first line that is not blank of its standard output, when
+/// run with `arguments`. `None` without arguments, without such a line, or after 20 seconds.
 #[must_use]
 pub fn version(program: &Path, arguments: &[String]) -> Option<String> {
     if arguments.is_empty() {

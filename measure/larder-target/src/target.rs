@@ -74,7 +74,7 @@ pub enum TargetError {
 }
 
 impl ServerArguments {
-    /// The servers to measure: one for each `--command`, or the running one.
+    /// Returns the servers to measure: one for each `--command`, or the running one.
     ///
     /// # Errors
     /// The server's name does not resolve.
@@ -144,7 +144,7 @@ impl Target {
         }
     }
 
-    /// Whether each measurement starts with an empty server.
+    /// Returns whether each measurement starts with an empty server.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
         matches!(self, Self::Command { .. })
@@ -226,7 +226,7 @@ impl OpenTarget {
         connect(&self.address, self.dialect)
     }
 
-    /// The server's resident memory in bytes, where the system reports it.
+    /// Returns the server's resident memory in bytes, where the system reports it.
     #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
         process::usage(self.pid?).map(|usage| usage.rss_bytes)

@@ -74,7 +74,7 @@ impl<R: BufRead> Reader<R> {
         if self.start_nanos.is_none() { Err(TraceError::Empty) } else { Ok(None) }
     }
 
-    /// The form of the trace; `None` before the first record.
+    /// Returns the form of the trace, or `None` before the first record.
     #[must_use]
     pub fn form(&self) -> Option<Form> {
         self.form

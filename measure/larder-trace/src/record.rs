@@ -53,7 +53,7 @@ impl Operation {
         Self::Decr,
     ];
 
-    /// The name of the command in traces.
+    /// Returns the name of the command in traces.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -71,7 +71,7 @@ impl Operation {
         }
     }
 
-    /// The operation with this name; `None` if there is none.
+    /// Returns the operation with this name, or `None` if there is none.
     #[must_use]
     pub fn of_name(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|operation| operation.name().as_bytes() == name)

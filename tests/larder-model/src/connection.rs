@@ -34,7 +34,7 @@ impl ModelConnection {
         out
     }
 
-    /// Whether the model has closed the connection.
+    /// Returns whether the model has closed the connection.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed

@@ -19,7 +19,7 @@ pub(crate) struct Item {
     pub(crate) tags: Vec<Vec<u8>>,
 }
 
-/// The second from which an item with this exptime is expired; `None`: never.
+/// Returns the second from which an item with this exptime is expired; `None`: never.
 pub(crate) fn expiry(now: u32, exptime: Exptime) -> Option<u32> {
     let at = match exptime.0 {
         0 => return None,
@@ -30,7 +30,7 @@ pub(crate) fn expiry(now: u32, exptime: Exptime) -> Option<u32> {
     Some(u32::try_from(at).unwrap_or(u32::MAX).max(now))
 }
 
-/// The remaining TTL in seconds; `None` if the item does not expire.
+/// Returns the remaining TTL in seconds, or `None` if the item does not expire.
 pub(crate) fn left(item: &Item, now: u32) -> Option<u32> {
     item.expires.map(|at| at - now)
 }

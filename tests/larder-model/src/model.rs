@@ -380,7 +380,8 @@ impl Model {
     }
 }
 
-/// Whether a value that is too large removes the old one, as memcached does for some commands.
+/// Returns whether a value that is too large removes the old one, as memcached does for some
+/// commands.
 fn drops_old_value(store: &Store<'_>) -> bool {
     match &store.format {
         ReplyFormat::Classic(_) => store.mode == StoreMode::Set && store.compare.is_none(),
@@ -408,7 +409,7 @@ fn decoded(key: Key<'_>) -> Vec<u8> {
     key.decode(&mut [0; KEY_LEN_MAX]).to_vec()
 }
 
-/// The properties of an item that classic and binary answers contain.
+/// Returns the properties of an item that classic and binary answers contain.
 fn hit<'k>(key: &'k [u8], item: &Item) -> Hit<'k> {
     Hit {
         key,

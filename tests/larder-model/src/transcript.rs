@@ -73,7 +73,7 @@ pub enum Action {
 }
 
 impl Case {
-    /// Whether a step advances the clock.
+    /// Returns whether a step advances the clock.
     #[must_use]
     pub fn needs_clock(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.action, Action::Advance(_)))

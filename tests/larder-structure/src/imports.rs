@@ -59,8 +59,8 @@ impl Imports {
         edges
     }
 
-    /// The file that defines the item of `path`, as seen from `from`; `None` if it is of another
-    /// crate, or not found.
+    /// Returns the file that defines the item of `path`, as seen from `from`, or `None` if it is of another crate, or
+    /// not found.
     fn resolve(&self, path: &[String], from: &Module, depth: usize) -> Option<Module> {
         let (mut module, mut rest) = (from.clone(), path);
         match rest.first()?.as_str() {
@@ -164,7 +164,7 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|first: char| first.is_alphabetic() || first == '_')
 }
 
-/// The text up to the module of its tests, which comes last.
+/// Returns the text up to the module of its tests, which comes last.
 fn without_tests(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let is_attribute = |line: &&&str| line.starts_with("#[");
@@ -209,7 +209,7 @@ fn is_char_literal(text: &str) -> bool {
     text.starts_with("'\\") || text.chars().nth(2) == Some('\'')
 }
 
-/// The length in bytes of a literal that ends with this quotation mark, both marks included.
+/// Returns the length in bytes of a literal that ends with this quotation mark, both marks included.
 fn literal_len(text: &str, mark: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {

@@ -63,7 +63,8 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ),
 ];
 
-/// The crates of this workspace among the dependencies of a crate, without those of its tests.
+/// Returns the crates of this workspace among the dependencies of a crate, without those of its
+/// tests.
 fn dependencies(manifest: &str) -> Vec<String> {
     let sections = manifest.split("\n[").filter(|section| {
         section.starts_with("dependencies]") || section.contains(".dependencies]")

@@ -13,8 +13,8 @@ const REASON: &str = "One file, because ";
 /// The start of a generated file, which may have any length.
 const GENERATED: &str = "// This file is @generated";
 
-/// The source files in Rust, Python, Ruby, C and Go: those of the crates, of other clients, of
-/// scripts and of tests.
+/// Returns the source files in Rust, Python, Ruby, C and Go: those of the crates, of other clients,
+/// of scripts and of tests.
 fn source_files() -> Vec<PathBuf> {
     let mut files: Vec<_> = crates().iter().flat_map(|(_, folder)| rust_files(folder)).collect();
     let mut folders: Vec<_> = ["clients", "measure/bench", "scripts", "tests", "fuzz"]
@@ -39,7 +39,8 @@ fn source_files() -> Vec<PathBuf> {
     files
 }
 
-/// The number of lines without blank lines, `//` comments, lines that start with `#`, and tests.
+/// Returns the number of lines without blank lines, `//` comments, lines that start with `#`, and
+/// tests.
 fn lines_of_code(text: &str) -> usize {
     let is_code = |line: &&str| {
         let line = line.trim_start();

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 /// The folders that contain crates.
 const CRATE_FOLDERS: [&str; 4] = ["crates", "clients", "measure", "tests"];
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The crates in `CRATE_FOLDERS` whose names start with `larder-`: their names and paths.
+/// Returns the crates in `CRATE_FOLDERS` whose names start with `larder-`: their names and paths.
 pub(crate) fn crates() -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     for folder in CRATE_FOLDERS {
@@ -27,13 +27,13 @@ pub(crate) fn crates() -> Vec<(String, PathBuf)> {
     found
 }
 
-/// The folder of a crate.
+/// Returns the folder of a crate.
 pub(crate) fn folder(crate_name: &str) -> PathBuf {
     let found = crates().into_iter().find(|(name, _)| name == crate_name);
     found.unwrap_or_else(|| panic!("there is no crate {crate_name}")).1
 }
 
-/// The Rust files below a folder.
+/// Returns the Rust files below a folder.
 pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -51,7 +51,7 @@ pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The text of a file without its tests, which come last.
+/// Returns the text of a file without its tests, which come last.
 pub(crate) fn without_tests(text: &str) -> &str {
     text.split("#[cfg(test)]\nmod ").next().unwrap()
 }

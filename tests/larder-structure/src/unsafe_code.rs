@@ -7,7 +7,7 @@ use std::fs;
 /// The forms of `unsafe` in code. Comments and lints have other words after it.
 const FORMS: [&str; 4] = ["unsafe {", "unsafe fn ", "unsafe impl ", "unsafe extern "];
 
-/// The paths in the list below SECURITY.md's heading "Unsafe code", one in each line.
+/// Returns the paths in the list below SECURITY.md's heading "Unsafe code", one in each line.
 fn listed() -> BTreeSet<String> {
     let text = fs::read_to_string(root().join("SECURITY.md")).unwrap();
     let (_, section) = text.split_once("## Unsafe code").expect("a section \"Unsafe code\"");

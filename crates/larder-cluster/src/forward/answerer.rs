@@ -278,7 +278,7 @@ struct Conversations<'a> {
 }
 
 impl Conversations<'_> {
-    /// Whether the node has shut down and the peer had time to move its requests to the next leader.
+    /// Returns whether the node has shut down and the peer had time to move its requests to the next leader.
     fn has_ended(&mut self, stop: &Stop) -> bool {
         stop.is_set() && self.stopped_at.get_or_insert_with(Instant::now).elapsed() >= FAREWELL_MAX
     }

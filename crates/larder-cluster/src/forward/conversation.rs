@@ -10,13 +10,13 @@ const CONVERSATIONS: [(Conversation, u8); 4] = [
     (Conversation::Resp3, 3),
 ];
 
-/// The number of a kind of conversation on the wire.
+/// Returns the number of a kind of conversation on the wire.
 pub(super) fn number_of(conversation: Conversation) -> u8 {
     let of = CONVERSATIONS.iter().find(|(of, _)| *of == conversation);
     of.map_or(0, |(_, number)| *number)
 }
 
-/// The kind of conversation that has a number; `None` if the number is unknown.
+/// Returns the kind of conversation that has a number, or `None` if the number is unknown.
 pub(super) fn conversation_of(number: u8) -> Option<Conversation> {
     let of = CONVERSATIONS.iter().find(|(_, of)| *of == number);
     of.map(|(conversation, _)| *conversation)

@@ -16,7 +16,7 @@ pub struct Forwarders {
 }
 
 impl Forwarders {
-    /// The forwarder to the leader of a group.
+    /// Returns the forwarder to the leader of a group.
     pub(crate) fn forwarder_of(&self, group: GroupIndex) -> Forwarder {
         if group == GroupIndex::OWN {
             return self.local.clone();
@@ -29,12 +29,12 @@ impl Forwarders {
         Box::new(RemoteRoute::new(self.forwarder_of(group), conversation))
     }
 
-    /// The number of forwarded batches so far.
+    /// Returns the number of forwarded batches so far.
     pub fn forwarded(&self) -> u64 {
         self.sum(|shared| &shared.forwarded)
     }
 
-    /// The number of connections to leaders so far.
+    /// Returns the number of connections to leaders so far.
     pub fn connections(&self) -> u64 {
         self.sum(|shared| &shared.connections)
     }

@@ -95,8 +95,8 @@ impl Link {
         let _ = self.retired_at.set(Instant::now());
     }
 
-    /// The reason to end a retired connection now; `None` if the connection is not retired, or still
-    /// waits for results.
+    /// Returns the reason to end a retired connection now, or `None` if the connection is not retired, or still waits
+    /// for results.
     fn retirement_end(&self) -> Option<PeerError> {
         let since = self.retired_at.get()?;
         if !self.has_unanswered() {
@@ -106,7 +106,7 @@ impl Link {
         }
     }
 
-    /// Whether requests on this connection wait for a result.
+    /// Returns whether requests on this connection wait for a result.
     pub(super) fn has_unanswered(&self) -> bool {
         // `distribute` locks the routes while it holds a state, so no state is locked under the lock of the routes.
         let routes: Vec<_> =

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 /// A group that owns keys, from the view of its forwarder.
 pub(crate) trait OwnerGroup: Send {
-    /// The leader of the group, and its address if it is published. `None` if the leader is this
-    /// node, or unknown.
+    /// Returns the leader of the group, and its address if it is published. `None` if the leader is this node, or
+    /// unknown.
     fn leader(&self) -> Option<(Process, Option<String>)>;
 
-    /// Whether waiting requests need no connection: this node answers them, or the group owns no keys any more.
+    /// Returns whether waiting requests need no connection: this node answers them, or the group owns no keys any more.
     fn needs_no_leader(&self) -> bool;
 
     /// Requests a read of the shard map, because a connection has failed or the peer has refused

@@ -57,12 +57,12 @@ impl RouteState {
         self.waker = Some(waker.clone());
     }
 
-    /// Whether any batch has no outcome yet.
+    /// Returns whether any batch has no outcome yet.
     pub(super) fn is_open(&self) -> bool {
         self.batches.iter().any(|batch| batch.outcome.is_none())
     }
 
-    /// Whether the peer still has to answer a batch.
+    /// Returns whether the peer still has to answer a batch.
     pub(super) fn has_unanswered(&self) -> bool {
         self.batches.iter().any(|batch| matches!(batch.outcome, None | Some(ForwardOutcome::More)))
     }
@@ -103,7 +103,7 @@ impl RouteState {
         }
     }
 
-    /// The outcome of an earlier batch that has failed, if any.
+    /// Returns the outcome of an earlier batch that has failed, if any.
     pub(super) fn failure(&self) -> Option<ForwardOutcome> {
         let outcome = self.batches.iter().filter_map(|batch| batch.outcome);
         outcome.into_iter().find(|outcome| {

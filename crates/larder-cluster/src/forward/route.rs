@@ -36,8 +36,8 @@ impl RemoteRoute {
         Self { forwarder, conversation, state: Arc::default(), on: None }
     }
 
-    /// The current connection, and the number of the route; `None` if there is none. Opens the
-    /// conversation on it if necessary. Only for requests that follow no unanswered ones.
+    /// Returns the current connection, and the number of the route, or `None` if there is none. Opens the conversation
+    /// on it if necessary. Only for requests that follow no unanswered ones.
     fn link(&mut self) -> Option<(Arc<Link>, u64)> {
         let Some(link) = self.present_link() else {
             // The end of a retired connection must not end requests that wait for the next leader.
@@ -68,9 +68,8 @@ impl RemoteRoute {
         lock(&self.forwarder.0.state).link.clone()
     }
 
-    /// The connection for the next bytes. While requests are unanswered, this is the connection on
-    /// which they were sent, which may be retired. Otherwise it is the current connection; `None` if
-    /// there is none.
+    /// Returns the connection for the next bytes. While requests are unanswered, this is the connection on which they
+    /// were sent, which may be retired. Otherwise it is the current connection; `None` if there is none.
     fn sending_link(&self) -> Option<Arc<Link>> {
         let of_unanswered = self.open_conversation().filter(|_| lock(&self.state).has_unanswered());
         of_unanswered.map(|(link, _)| link).or_else(|| self.present_link())
@@ -208,8 +207,8 @@ impl RemoteRoute {
         }
     }
 
-    /// The connection and route of the conversation; `None` if none is open, or if the peer has
-    /// ended it, or if the connection is closed.
+    /// Returns the connection and route of the conversation, or `None` if none is open, or if the peer has ended it, or
+    /// if the connection is closed.
     fn open_conversation(&self) -> Option<(Arc<Link>, u64)> {
         let is_open = |(link, route): &&(Arc<Link>, u64)| lock(&link.routes).contains_key(route);
         self.on.as_ref().filter(is_open).cloned()
@@ -304,7 +303,7 @@ mod tests {
         (link, listener.accept().unwrap().0)
     }
 
-    /// The bytes of requests that wait to be sent on a connection.
+    /// Returns the bytes of requests that wait to be sent on a connection.
     fn requests_on(link: &Link) -> Vec<u8> {
         let (output, mut requests) = (lock(&link.output), Vec::new());
         let mut rest = output.bytes.as_slice();

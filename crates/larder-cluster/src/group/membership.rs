@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The addresses of this server.
+/// Returns the addresses of this server.
 ///
 /// The address for clients is `advertise` (`--advertise`), or `clients`, the address of a listener.
 /// A listener on all interfaces gets the host of `--replicate-on`. The address for members is that
@@ -118,17 +118,17 @@ impl Group {
         }
     }
 
-    /// The name of the group in handshakes: `CLUSTER/GROUP`.
+    /// Returns the name of the group in handshakes: `CLUSTER/GROUP`.
     pub(crate) fn full_name(&self) -> String {
         format!("{}/{}", self.name.cluster, self.name.group)
     }
 
-    /// Whether this server may answer requests as the leader.
+    /// Returns whether this server may answer requests as the leader.
     pub fn is_serving(&self) -> bool {
         boot_millis() < self.serves_until.load(Ordering::Acquire)
     }
 
-    /// Whether this replica may answer lookups (`--read-lag`).
+    /// Returns whether this replica may answer lookups (`--read-lag`).
     pub fn reads_replica(&self) -> bool {
         boot_millis() < self.reads_until.load(Ordering::Acquire)
             && self.topology.is_current(Duration::from_millis(self.read_lag))
@@ -175,12 +175,12 @@ impl Group {
         }
     }
 
-    /// The changes that wait for acknowledgements while this server leads.
+    /// Returns the changes that wait for acknowledgements while this server leads.
     fn ack_mode(&self, member: &Member) -> AckMode {
         member.view().requests.ack.unwrap_or(self.ack)
     }
 
-    /// The changes that currently wait for acknowledgements while this server leads.
+    /// Returns the changes that currently wait for acknowledgements while this server leads.
     pub fn current_ack_mode(&self) -> AckMode {
         self.see(|member| self.ack_mode(member))
     }
@@ -191,12 +191,12 @@ impl Group {
         let _ = self.journals.set(Arc::clone(journals));
     }
 
-    /// The journals of this server's changes; `None` before [`Self::set_journals`].
+    /// Returns the journals of this server's changes, or `None` before [`Self::set_journals`].
     pub(crate) fn journals(&self) -> Option<&Arc<Journals>> {
         self.journals.get()
     }
 
-    /// The acknowledgements of followers; `None` before the server accepts peers.
+    /// Returns the acknowledgements of followers, or `None` before the server accepts peers.
     pub fn acks(&self) -> Option<&Acknowledgements> {
         self.journals().map(|journals| journals.acks())
     }
@@ -287,8 +287,8 @@ impl Group {
         read(&self.lock())
     }
 
-    /// Whether all other members in sync, and all members that answers wait for, have acknowledged
-    /// these journal offsets and the flushes of this node's handles.
+    /// Returns whether all other members in sync, and all members that answers wait for, have acknowledged these
+    /// journal offsets and the flushes of this node's handles.
     pub(crate) fn all_have_passed(&self, journals: &Journals, ends: &[u64]) -> bool {
         let in_sync: Vec<u64> = self.see(|member| {
             let record = member.view().record.iter();
@@ -303,14 +303,14 @@ impl Group {
             && acks.all_have_passed(ends)
     }
 
-    /// Whether this node is in the same leadership, and may answer requests: neither its lease has expired nor a transfer is
-    /// under way.
+    /// Returns whether this node is in the same leadership, and may answer requests: neither its lease has expired nor
+    /// a transfer is under way.
     pub(crate) fn is_leading_in(&self, leadership: u32) -> bool {
         self.leadership() == Some(leadership) && self.is_serving()
     }
 
-    /// The names of the nodes in sync. Excludes other nodes whose process has no lease, and this node
-    /// if the record lists an earlier process of it.
+    /// Returns the names of the nodes in sync. Excludes other nodes whose process has no lease, and this node if the
+    /// record lists an earlier process of it.
     pub fn in_sync(&self) -> Vec<String> {
         self.see(|member| {
             let (view, me) = (member.view(), member.me());
@@ -323,7 +323,7 @@ impl Group {
         })
     }
 
-    /// The current role of this node.
+    /// Returns the current role of this node.
     pub fn role(&self) -> Role {
         self.see(Member::role)
     }
@@ -346,7 +346,7 @@ impl Group {
         let _ = self.changed.wait_timeout(self.lock(), time);
     }
 
-    /// The start of this node's leadership, if delta syncs are possible.
+    /// Returns the start of this node's leadership, if delta syncs are possible.
     pub(crate) fn succession(&self) -> Option<Arc<Succession>> {
         self.succession.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -359,19 +359,20 @@ impl Group {
         self.with(|member, _| member.end_full_sync());
     }
 
-    /// The epoch in which the current leadership of this node started, ready or not; `None` if this
-    /// node does not lead.
+    /// Returns the epoch in which the current leadership of this node started, ready or not, or `None` if this node
+    /// does not lead.
     pub(crate) fn leads_since(&self) -> Option<u32> {
         self.see(Member::leads_since)
     }
 
-    /// The epoch in which the current leadership of this node started, if the node is ready. Identifies the leadership.
+    /// Returns the epoch in which the current leadership of this node started, if the node is ready. Identifies the
+    /// leadership.
     pub(crate) fn leadership(&self) -> Option<u32> {
         let ready = self.ready_epoch.load(Ordering::Acquire);
         self.leads_since().filter(|since| *since == ready)
     }
 
-    /// The current epoch of this leader, if it is ready.
+    /// Returns the current epoch of this leader, if it is ready.
     pub(crate) fn leading_epoch(&self) -> Option<u32> {
         let Role::Leader { epoch, .. } = self.role() else { return None };
         self.leadership().map(|_| epoch)

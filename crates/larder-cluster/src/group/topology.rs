@@ -84,8 +84,8 @@ impl Topology {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The shard map for sessions; `None` while the own group owns all slots and no other group
-    /// will import any.
+    /// Returns the shard map for sessions, or `None` while the own group owns all slots and no other group will import
+    /// any.
     pub fn shard_map(&self) -> Option<&dyn GroupMap> {
         self.is_divided.load(Ordering::Acquire).then_some(self)
     }
@@ -95,29 +95,29 @@ impl Topology {
         owner.map_or(GroupIndex::OWN, |owner| GroupIndex(owner.load(Ordering::Acquire)))
     }
 
-    /// Whether this node's group owns one of these slots, and this node has not released it.
+    /// Returns whether this node's group owns one of these slots, and this node has not released it.
     pub(crate) fn has_one_of(&self, slots: &SlotSet) -> bool {
         slots.iter().any(|slot| self.owner(slot) == GroupIndex::OWN)
     }
 
-    /// Whether the map is at most this old, and at most [`MAP_AGE_MAX`].
+    /// Returns whether the map is at most this old, and at most [`MAP_AGE_MAX`].
     pub(crate) fn is_current(&self, within: Duration) -> bool {
         let read_at = self.known().read_at;
         read_at.is_some_and(|read_at| read_at.elapsed() < within.min(MAP_AGE_MAX))
     }
 
-    /// The map and its revision; `None` and 0 before the first map.
+    /// Returns the map and its revision; `None` and 0 before the first map.
     pub(crate) fn map(&self) -> (Option<ShardMap>, Revision) {
         let ownership = &self.known().ownership;
         (ownership.map().cloned(), ownership.revision())
     }
 
-    /// The next planned migration; `None` if none is planned, and before the first map.
+    /// Returns the next planned migration, or `None` if none is planned, and before the first map.
     pub(crate) fn next_migration(&self) -> Option<Migration> {
         self.known().ownership.map()?.next_migration()
     }
 
-    /// The number of slots with a planned migration.
+    /// Returns the number of slots with a planned migration.
     pub fn slots_moving(&self) -> usize {
         let known = self.known();
         let targets = known.ownership.map().into_iter().flat_map(ShardMap::targets);
@@ -129,30 +129,30 @@ impl Topology {
         self.imported.fetch_add(slots as u64, Ordering::Relaxed);
     }
 
-    /// The number of slots that this node has imported.
+    /// Returns the number of slots that this node has imported.
     pub fn imported(&self) -> u64 {
         self.imported.load(Ordering::Relaxed)
     }
 
-    /// The number of slots that this node has exported.
+    /// Returns the number of slots that this node has exported.
     pub fn exported(&self) -> u64 {
         self.exported.load(Ordering::Relaxed)
     }
 
-    /// Whether a group owns slots, or will import some.
+    /// Returns whether a group owns slots, or will import some.
     pub(crate) fn knows(&self, group: &str) -> bool {
         self.known().names_group(group)
     }
 
-    /// The leader of another group; `None` if it is unknown, or if the group neither owns nor will
-    /// import slots.
+    /// Returns the leader of another group, or `None` if it is unknown, or if the group neither owns nor will import
+    /// slots.
     pub(crate) fn leader(&self, group: &str) -> Option<LeaderView> {
         // A group without slots may have shut down.
         let known = self.known();
         known.leaders.get(group).filter(|_| known.names_group(group)).cloned()
     }
 
-    /// All other groups that the map has had so far, with their local numbers.
+    /// Returns all other groups that the map has had so far, with their local numbers.
     pub(crate) fn others(&self) -> Vec<(GroupIndex, String)> {
         let numbers = 0..self.known().names.len();
         numbers
@@ -203,8 +203,8 @@ impl Topology {
         self.read_soon();
     }
 
-    /// Whether there is a release whose export has ended, and some of whose slots this group still
-    /// owns in the map. The map must be replaced before this node answers for the slots again.
+    /// Returns whether there is a release whose export has ended, and some of whose slots this group still owns in the
+    /// map. The map must be replaced before this node answers for the slots again.
     ///
     /// First drops a release of an earlier leadership than `leads_since`, or any release if this
     /// node does not lead (`None`).
@@ -216,7 +216,7 @@ impl Topology {
         known.ownership.has_failed_release()
     }
 
-    /// The slots of this group in the map, released ones included.
+    /// Returns the slots of this group in the map, released ones included.
     pub fn own_slots(&self) -> SlotSet {
         self.known().ownership.slots()
     }
@@ -308,7 +308,7 @@ impl Topology {
     }
 }
 
-/// The number of the group at this index of `names`; `u16::MAX` for larger indexes.
+/// Returns the number of the group at this index of `names`; `u16::MAX` for larger indexes.
 fn number(position: usize) -> GroupIndex {
     GroupIndex(u16::try_from(position).unwrap_or(u16::MAX))
 }

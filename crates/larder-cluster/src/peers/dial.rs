@@ -82,7 +82,7 @@ fn connect(address: &str, time: Duration) -> io::Result<TcpStream> {
 }
 
 impl Target<'_> {
-    /// The name that the peer's certificate must have.
+    /// Returns the name that the peer's certificate must have.
     fn certified_name(&self) -> Result<ServerName<'static>, PeerError> {
         let name = match self.node {
             Some(node) => DnsName::try_from(node.to_owned()).ok().map(ServerName::DnsName),

@@ -71,12 +71,12 @@ impl Encryption {
         Ok(Self { sending: Mutex::default(), session: Mutex::new(session) })
     }
 
-    /// Whether a read returns bytes without the socket.
+    /// Returns whether a read returns bytes without the socket.
     pub(super) fn has_buffered(&self) -> bool {
         lock(&self.session).has_buffered()
     }
 
-    /// Whether the peer's certificate is for the node of this name.
+    /// Returns whether the peer's certificate is for the node of this name.
     pub(super) fn is_certified_as(&self, node: &str) -> bool {
         lock(&self.session).is_certified_as(node)
     }

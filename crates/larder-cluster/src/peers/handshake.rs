@@ -54,7 +54,7 @@ impl<'a> HandshakeLimit<'a> {
     }
 }
 
-/// Whether a read has timed out, or was interrupted: the caller may read again.
+/// Returns whether a read has timed out, or was interrupted: the caller may read again.
 pub(crate) fn is_silence(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)

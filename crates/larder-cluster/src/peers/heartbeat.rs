@@ -29,7 +29,7 @@ impl HeartbeatSchedule {
         })
     }
 
-    /// The time until the next heartbeat is due.
+    /// Returns the time until the next heartbeat is due.
     pub(crate) fn left(&self) -> Duration {
         self.last.map_or(Duration::ZERO, |last| INTERVAL.saturating_sub(last.elapsed()))
     }

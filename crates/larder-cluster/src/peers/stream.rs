@@ -102,12 +102,12 @@ impl PeerStream {
         self.socket.shutdown(how)
     }
 
-    /// Whether a read returns bytes without the socket. Callers check this before they poll.
+    /// Returns whether a read returns bytes without the socket. Callers check this before they poll.
     pub(crate) fn has_buffered(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_buffered())
     }
 
-    /// Whether the peer's certificate is for the node of this name. Always true without TLS.
+    /// Returns whether the peer's certificate is for the node of this name. Always true without TLS.
     pub(crate) fn is_certified_as(&self, node: &str) -> bool {
         self.tls.as_ref().is_none_or(|tls| tls.is_certified_as(node))
     }

@@ -49,7 +49,7 @@ impl Heartbeats {
         std::mem::replace(&mut self.last, number) < number
     }
 
-    /// The delay of a heartbeat compared with the fastest one. `sent` is its send time on the leader's clock.
+    /// Returns the delay of a heartbeat compared with the fastest one. `sent` is its send time on the leader's clock.
     fn delay(&mut self, sent: u64, now: Millis) -> Millis {
         let difference = i128::from(now) - i128::from(sent);
         // The paces of the clocks may differ by a thousandth.
@@ -309,7 +309,7 @@ impl FollowedLeader<'_> {
         }
     }
 
-    /// Whether the group has another leader now, or none. Always false for `--follow`.
+    /// Returns whether the group has another leader now, or none. Always false for `--follow`.
     fn is_replaced(&self) -> bool {
         match self {
             Self::At(_) => false,

@@ -9,7 +9,8 @@ use larder_support::address::host_of;
 use std::net::SocketAddr;
 
 impl Node {
-    /// The role of this node; `None` if it neither follows a leader nor accepts followers.
+    /// Returns the role of this node, or `None` if it neither follows a leader nor accepts
+    /// followers.
     pub fn replication_info(&self) -> Option<Replication> {
         let status = &self.replication;
         let written = status.journal_offset();
@@ -25,7 +26,7 @@ impl Node {
         Some(Replication { link, followers: followers.collect(), offset })
     }
 
-    /// The link to the leader; `None` if this node leads, or never follows.
+    /// Returns the link to the leader, or `None` if this node leads, or never follows.
     fn link_info(&self) -> Option<Link> {
         let stats = self.replication.link.as_ref()?.stats();
         let leader = match self.group.as_deref().map(|group| (group, group.role())) {
@@ -50,7 +51,8 @@ impl Node {
     }
 }
 
-/// The values of a follower. `offset` is the sum of the ends of this node's journals, in bytes.
+/// Returns the values of a follower. `offset` is the sum of the ends of this node's journals, in
+/// bytes.
 fn follower_info(follower: &FollowerStatus, group: Option<&Group>, offset: u64) -> Follower {
     let stats = follower.stats();
     let (host, port) =
@@ -69,8 +71,8 @@ fn follower_info(follower: &FollowerStatus, group: Option<&Group>, offset: u64) 
     }
 }
 
-/// The host and port of a node for clients, or for members if it has published none for clients;
-/// `None` if it has published no addresses.
+/// Returns the host and port of a node for clients, or for members if it has published none for
+/// clients, or `None` if it has published no addresses.
 fn client_address(group: &Group, node: &str) -> Option<(String, u16)> {
     group.see(|member| {
         let addresses = member.view().addresses.get(node)?;
@@ -79,7 +81,7 @@ fn client_address(group: &Group, node: &str) -> Option<(String, u16)> {
     })
 }
 
-/// The parts of `HOST:PORT` or `[V6]:PORT`; port 0 if there is none.
+/// Returns the parts of `HOST:PORT` or `[V6]:PORT`; port 0 if there is none.
 fn host_and_port(address: &str) -> (String, u16) {
     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
     (host_of(address).to_owned(), port.unwrap_or_default())

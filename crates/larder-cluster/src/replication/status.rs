@@ -39,19 +39,19 @@ impl ReplicationStatus {
         Self { link, ..Self::default() }
     }
 
-    /// The number of followers that have connected so far.
+    /// Returns the number of followers that have connected so far.
     pub fn admitted(&self) -> u64 {
         self.admitted.load(Relaxed)
     }
 
-    /// The number of connections so far that failed in the handshake or were refused. Excludes
-    /// members that take this node for the leader of their group, and imports of slots that the
-    /// state of the migration does not allow.
+    /// Returns the number of connections so far that failed in the handshake or were refused. Excludes members that
+    /// take this node for the leader of their group, and imports of slots that the state of the migration does not
+    /// allow.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
-    /// The connected followers, in the order of their connections.
+    /// Returns the connected followers, in the order of their connections.
     pub fn followers(&self) -> Vec<Arc<FollowerStatus>> {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -61,7 +61,7 @@ impl ReplicationStatus {
         let _ = self.journals.set(Arc::clone(journals));
     }
 
-    /// The total number of bytes written to the journals; `None` without `--replicate-on`.
+    /// Returns the total number of bytes written to the journals; `None` without `--replicate-on`.
     pub fn journal_offset(&self) -> Option<u64> {
         self.journals.get().map(|journals| journals.ends().iter().sum())
     }
@@ -206,8 +206,8 @@ impl FollowerStatus {
         acked
     }
 
-    /// The current values for statistics. `lag_keys` includes sent changes without an
-    /// acknowledgement, and `lag` the time of a round trip.
+    /// Returns the current values for statistics. `lag_keys` includes sent changes without an acknowledgement, and
+    /// `lag` the time of a round trip.
     pub fn stats(&self) -> FollowerStats {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stats = state.stats;
@@ -296,7 +296,7 @@ impl LinkStatus {
         stats.received_bytes += bytes as u64;
     }
 
-    /// The current values for statistics.
+    /// Returns the current values for statistics.
     pub fn stats(&self) -> LinkStats {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stats = state.stats.clone();

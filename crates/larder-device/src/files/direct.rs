@@ -42,8 +42,8 @@ fn set_flags(file: &File, flags: libc::c_int) -> bool {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) == 0 }
 }
 
-/// The alignment that the file system reports; `None` on kernels before 6.1, and if direct I/O may
-/// not work.
+/// Returns the alignment that the file system reports; `None` on kernels before 6.1, and if direct
+/// I/O may not work.
 #[cfg(target_os = "linux")]
 fn stated_align(file: &File) -> Option<usize> {
     use std::mem::MaybeUninit;
@@ -64,7 +64,7 @@ fn stated_align(file: &File) -> Option<usize> {
     usize::try_from(align).ok().filter(|align| *align > 0)
 }
 
-/// The length of a block device's logical blocks in bytes; `None` for other files.
+/// Returns the length of a block device's logical blocks in bytes, or `None` for other files.
 #[cfg(target_os = "linux")]
 fn block_len(file: &File) -> Option<usize> {
     use std::os::fd::AsRawFd;

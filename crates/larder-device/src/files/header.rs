@@ -50,7 +50,7 @@ impl Header {
         page
     }
 
-    /// The header in a page, if it is undamaged and of this version.
+    /// Returns the header in a page, if it is undamaged and of this version.
     pub(super) fn from_page(page: &Page) -> Option<Self> {
         let id = u128::from(page.word(3)) | u128::from(page.word(4)) << 64;
         let [index, files, len, page_len] = [5, 6, 7, 8].map(|at| page.word(at));
@@ -77,8 +77,8 @@ impl Page {
         u64::from_le_bytes(*self.0[at * 8..].first_chunk().expect("a page has 512 words"))
     }
 
-    /// Whether the page is neither empty nor a header of this crate. A header with one damaged word
-    /// is still the crate's.
+    /// Returns whether the page is neither empty nor a header of this crate. A header with one
+    /// damaged word is still the crate's.
     pub(super) fn is_foreign(&self) -> bool {
         let is_empty = self.0.iter().all(|byte| *byte == 0);
         !is_empty && self.word(0) != MAGIC[0] && self.word(1) != MAGIC[1]

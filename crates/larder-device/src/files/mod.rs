@@ -66,8 +66,8 @@ impl Files {
         Ok(files)
     }
 
-    /// Whether reads and writes of all files bypass the system's page cache. If a file system does
-    /// not allow that, the page cache takes memory in addition to the cache's own.
+    /// Returns whether reads and writes of all files bypass the system's page cache. If a file
+    /// system does not allow that, the page cache takes memory in addition to the cache's own.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.is_direct
@@ -112,14 +112,15 @@ impl Files {
         }
     }
 
-    /// The file that contains an offset of the device; `None` if the device does not have it.
+    /// Returns the file that contains an offset of the device, or `None` if the device does not
+    /// have it.
     fn part(&self, offset: u64) -> Option<&Part> {
         let after = self.parts.partition_point(|part| part.base <= offset);
         self.parts[..after].last().filter(|part| offset - part.base < part.len)
     }
 
-    /// The file that contains a range of the device, and the offset of the range in that file. A
-    /// range that is not within one file is `InvalidInput`.
+    /// Returns the file that contains a range of the device, and the offset of the range in that
+    /// file. A range that is not within one file is `InvalidInput`.
     fn range(&self, offset: u64, len: usize) -> io::Result<(&Part, u64)> {
         let part = self.part(offset).ok_or(io::ErrorKind::InvalidInput)?;
         let from = offset - part.base;

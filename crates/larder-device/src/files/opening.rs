@@ -271,7 +271,7 @@ fn check_content(spec: &FileSpec, file: &File) -> Result<(), FilesError> {
     Ok(())
 }
 
-/// The number of bytes of a block device's pages.
+/// Returns the number of bytes of a block device's pages.
 fn len_of_device(spec: &FileSpec, page_len: u64, mut file: &File) -> Result<u64, FilesError> {
     let path = &spec.path;
     let actual = file.seek(SeekFrom::End(0)).map_err(FilesError::io(path))?;

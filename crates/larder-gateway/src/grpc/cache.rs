@@ -234,14 +234,15 @@ async fn whole(
     Ok(pb::GetResponse { found: true, value, cas, flags, ttl })
 }
 
-/// The total length in bytes of the values of `found` that are shorter than `upload_len_min`, which are copies. `Items`
-/// limits the memory of longer values.
+/// Returns the total length in bytes of the values of `found` that are shorter than `upload_len_min`, which are copies.
+/// `Items` limits the memory of longer values.
 fn copied_len<'f>(app: &App, found: impl IntoIterator<Item = &'f StoredItem>) -> usize {
     let large = app.items.upload_len_min();
     found.into_iter().map(StoredItem::len).filter(|len| *len < large).sum()
 }
 
-/// The memory of a list of keys in bytes. Excludes the bytes of the keys, which are part of the received message.
+/// Returns the memory of a list of keys in bytes. Excludes the bytes of the keys, which are part of the received
+/// message.
 fn keys_len(keys: &[Bytes]) -> usize {
     size_of_val(keys)
 }

@@ -58,7 +58,7 @@ pub(super) fn expiry(ttl: Option<Duration>, now: Now) -> Result<Expiry, Status> 
     expiry_at(now.in_millis().saturating_add(millis), now).ok_or_else(refused)
 }
 
-/// The time until an item expires, in whole seconds; `None` if it never does.
+/// Returns the time until an item expires, in whole seconds, or `None` if it never does.
 pub(super) fn ttl(found: &StoredItem) -> Option<Duration> {
     found.ttl.map(|secs| Duration { seconds: secs.into(), nanos: 0 })
 }

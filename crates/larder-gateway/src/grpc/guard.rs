@@ -62,7 +62,7 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
     }
 }
 
-/// The error when the server that owns an item is unreachable.
+/// Returns the error when the server that owns an item is unreachable.
 pub(super) fn owner_unreachable() -> Status {
     let text =
         "The server that owns the item is unreachable: send requests to the leader of its group.";

@@ -64,7 +64,7 @@ impl RequestMemory {
     }
 }
 
-/// The answer to a request for which there is no memory.
+/// Returns the answer to a request for which there is no memory.
 pub(crate) fn refused(busy: Busy) -> Response {
     Status::from(busy).into_http::<body::Body>().map(Body::new)
 }

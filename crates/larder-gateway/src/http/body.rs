@@ -57,12 +57,12 @@ pub(super) enum ReceivedValue {
 }
 
 impl ReceivedValue {
-    /// The value; empty if it is an upload.
+    /// Returns the value, empty if it is an upload.
     pub(super) fn bytes(&self) -> &[u8] {
         if let Self::Whole { bytes, .. } = self { bytes } else { &[] }
     }
 
-    /// The length in bytes.
+    /// Returns the length in bytes.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Whole { bytes, .. } => bytes.len(),
@@ -158,7 +158,8 @@ async fn collect_slowly(
     Ok((whole.freeze(), reserved))
 }
 
-/// The length of the body in bytes according to `Content-Length`; `None` if the header is missing or invalid.
+/// Returns the length of the body in bytes according to `Content-Length`, or `None` if the header is missing or
+/// invalid.
 pub(super) fn announced_len(headers: &HeaderMap) -> Option<usize> {
     let len: u64 = headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
     Some(usize::try_from(len).unwrap_or(usize::MAX))

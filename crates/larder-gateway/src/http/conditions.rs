@@ -18,7 +18,7 @@ pub(super) enum Precondition {
     Is(u64),
 }
 
-/// The entity tag of an item with this CAS; `None` if the CAS is 0, because the engine keeps none.
+/// Returns the entity tag of an item with this CAS, or `None` if the CAS is 0, because the engine keeps none.
 pub(super) fn etag(cas: u64) -> Option<ETag> {
     (cas != 0).then(|| format!("\"{cas:x}\"").parse().ok()).flatten()
 }
@@ -40,7 +40,7 @@ pub(super) fn of_change(headers: &HeaderMap) -> Result<Precondition, Problem> {
     }
 }
 
-/// The value of a header; `None` if it is missing, an error if there are several or the value is not text.
+/// Returns the value of a header, or `None` if it is missing, an error if there are several or the value is not text.
 fn value(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Problem> {
     let mut values = headers.get_all(&name).iter();
     let (first, second) = (values.next(), values.next());

@@ -33,7 +33,7 @@ const TABLE: [&str; 22] = [
     "text/markdown; charset=utf-8",
 ];
 
-/// The flags for a content type; 0 if it is not in the table. Text without a charset counts as UTF-8.
+/// Returns the flags for a content type, or 0 if it is not in the table. Text without a charset counts as UTF-8.
 pub(super) fn flags_of(content_type: &str) -> u32 {
     let normal = |text: &str| -> String {
         let plain = text.chars().filter(|c| !c.is_ascii_whitespace() && *c != '"');
@@ -47,7 +47,7 @@ pub(super) fn flags_of(content_type: &str) -> u32 {
     row.and_then(|row| u32::try_from(row).ok()).map_or(0, |row| MARK | row)
 }
 
-/// The content type for client flags.
+/// Returns the content type for client flags.
 pub(super) fn type_of(flags: u32) -> &'static str {
     let row = usize::try_from(flags ^ MARK).ok().and_then(|row| TABLE.get(row));
     row.copied().unwrap_or(UNKNOWN)

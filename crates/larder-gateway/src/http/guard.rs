@@ -76,7 +76,7 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
     }
 }
 
-/// The host and port that the client uses for the server; `None` without a host, which HTTP/1.0 allows.
+/// Returns the host and port that the client uses for the server; `None` without a host, which HTTP/1.0 allows.
 ///
 /// # Errors
 /// The host is invalid or given twice, or an HTTP/1.1 request has none (RFC 9112, 3.2).
@@ -97,7 +97,7 @@ fn is_known(host: &str, hosts: &[String]) -> bool {
         || hosts.iter().any(|known| known.eq_ignore_ascii_case(host))
 }
 
-/// Whether the request comes from no web page, from a page of this server, or from an allowed origin.
+/// Returns whether the request comes from no web page, from a page of this server, or from an allowed origin.
 fn is_of_this_site(headers: &HeaderMap, host: Option<&Authority>, origins: &[String]) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return true };
     let Ok(origin) = origin.to_str() else { return false };

@@ -144,7 +144,7 @@ pub(super) struct NewItem {
     pub(super) tags: Tags,
 }
 
-/// The client flags in `Larder-Flags`, else those for `Content-Type`; 0 without either.
+/// Returns the client flags in `Larder-Flags`, else those for `Content-Type`; 0 without either.
 fn flags(headers: &HeaderMap) -> Result<u32, Problem> {
     if let Some(flags) = headers.get(LARDER_FLAGS) {
         let number = flags.to_str().ok().and_then(|text| text.parse().ok());

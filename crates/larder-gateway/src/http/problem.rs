@@ -85,7 +85,7 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, OWNER_UNREACHABLE)
     }
 
-    /// Whether the problem is [`Self::owner_unreachable`].
+    /// Returns whether the problem is [`Self::owner_unreachable`].
     pub(super) fn is_owner_unreachable(&self) -> bool {
         self.detail == OWNER_UNREACHABLE
     }
@@ -126,7 +126,7 @@ impl From<Busy> for Problem {
     }
 }
 
-/// The answer to a request for which there is no memory.
+/// Returns the answer to a request for which there is no memory.
 pub(crate) fn refused(busy: Busy) -> Response<Body> {
     Problem::from(busy).into_response()
 }

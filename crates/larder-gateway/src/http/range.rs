@@ -70,8 +70,8 @@ impl ByteRange {
         }
     }
 
-    /// The start and end (exclusive) of the range in a value of `len` bytes; `None` if no byte of
-    /// the value is in the range.
+    /// Returns the start and end (exclusive) of the range in a value of `len` bytes, or `None` if
+    /// no byte of the value is in the range.
     fn within(self, len: u64) -> Option<(u64, u64)> {
         let (first, end) = match self {
             Self::From(first, None) => (first, len),
@@ -82,7 +82,7 @@ impl ByteRange {
     }
 }
 
-/// The bytes from `first` to `end` of a value.
+/// Returns the bytes from `first` to `end` of a value.
 pub(super) fn cut(value: Vec<Bytes>, first: u64, end: u64) -> VecDeque<Bytes> {
     let (mut at, mut parts) = (0_u64, VecDeque::new());
     for piece in value {

@@ -12,7 +12,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// The value of `Content-Type`.
+    /// Returns the value of `Content-Type`.
     pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -45,7 +45,8 @@ impl Format {
         best.0
     }
 
-    /// Whether this crate can write the format with the version and encoding in these parameters.
+    /// Returns whether this crate can write the format with the version and encoding in these
+    /// parameters.
     fn is_written_as(self, parameters: &[(&str, &str)]) -> bool {
         match self {
             Self::Text => true,

@@ -90,7 +90,7 @@ mod linux {
         }
     }
 
-    /// The time of the system's start, in seconds since the Unix epoch.
+    /// Returns the time of the system's start, in seconds since the Unix epoch.
     pub(super) fn boot_seconds() -> Option<f64> {
         let stat = read_to_string("/proc/stat").ok()?;
         stat.lines().find_map(|line| line.strip_prefix("btime "))?.parse().ok()

@@ -69,7 +69,7 @@ fn reserve(view: &dyn ServerView, more: usize) -> bool {
     fits
 }
 
-/// The memory limit of all gateway connections together, in bytes.
+/// Returns the memory limit of all gateway connections together, in bytes.
 pub(crate) fn share(view: &dyn ServerView) -> usize {
     view.connection_memory() / 2
 }

@@ -47,7 +47,7 @@ impl Drop for RequestBody {
 }
 
 impl UnreadBody {
-    /// Whether the handler has left a part of the body.
+    /// Returns whether the handler has left a part of the body.
     pub(crate) fn is_left(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }

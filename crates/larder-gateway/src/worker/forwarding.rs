@@ -55,7 +55,7 @@ enum RemoteOutcome {
     NoLeader,
 }
 
-/// The pieces of a value, then the line end: what follows the command line. Empty without a value.
+/// Returns the pieces of a value, then the line end: what follows the command line. Empty without a value.
 fn value_pieces(value: Option<&[u8]>) -> VecDeque<&[u8]> {
     let Some(value) = value else { return VecDeque::new() };
     value.chunks(PIECE_LEN).chain([VALUE_END]).collect()

@@ -80,9 +80,9 @@ impl CacheItems {
         })
     }
 
-    /// Whether this server serves a request about `key`, or about all items of its group if `key` is `None`. Outside of
-    /// a batch, the result can be outdated at once. Check again within the batch that executes the request: a replaced
-    /// leader becomes a follower only after all batches have ended.
+    /// Returns whether this server serves a request about `key`, or about all items of its group if `key` is `None`.
+    /// Outside of a batch, the result can be outdated at once. Check again within the batch that executes the request:
+    /// a replaced leader becomes a follower only after all batches have ended.
     fn is_local(&self, key: Option<&[u8]>, is_lookup: bool) -> bool {
         // The order matters: a leader reads the shard map before it starts to serve.
         self.view.serves(is_lookup) && key.is_none_or(|key| self.view.group_of(key) == Group::OWN)

@@ -91,7 +91,7 @@ fn number_of(bytes: &[u8]) -> Option<i64> {
     (digits.get(..usize::from(len)) == Some(text.as_bytes())).then_some(number)
 }
 
-/// The decimal form of a number, and its length in bytes.
+/// Returns the decimal form of a number, and its length in bytes.
 fn digits_of(number: i64) -> ([u8; 20], u8) {
     let (mut backwards, mut len, mut rest) = ([b'0'; 20], 0, number.unsigned_abs());
     for digit in &mut backwards {

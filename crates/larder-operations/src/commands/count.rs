@@ -189,7 +189,7 @@ fn number_of(bytes: &[u8]) -> Option<u64> {
     })
 }
 
-/// The decimal digits of a number, and their count.
+/// Returns the decimal digits of a number, and their count.
 fn digits_of(mut value: u64) -> ([u8; 20], u8) {
     let mut backwards = [b'0'; 20];
     let mut len = 0;

@@ -37,7 +37,7 @@ pub enum EditValue<'v> {
 }
 
 impl EditValue<'_> {
-    /// The length of the value in bytes.
+    /// Returns the length of the value in bytes.
     fn len(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
@@ -172,7 +172,7 @@ impl<E: Engine> OpContext<'_, E> {
     }
 }
 
-/// Whether the value of an item is `bytes`.
+/// Returns whether the value of an item is `bytes`.
 #[must_use]
 pub fn has_value<L: Lease>(item: &Item<'_, L>, bytes: &[u8]) -> bool {
     let lease = match &item.value {

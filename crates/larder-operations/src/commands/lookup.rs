@@ -318,12 +318,12 @@ impl<'a, L> ItemView<'a, L> {
 }
 
 impl LookupOptions<'_> {
-    /// The access to record: a request is recorded once, even if it looks the item up several times.
+    /// Returns the access to record: a request is recorded once, even if it looks the item up several times.
     fn access(&self, is_recorded: bool) -> Access {
         if self.untracked || is_recorded { Access::Untracked } else { Access::Tracked }
     }
 
-    /// The attributes after the lookup, and whether the client has won the right to fill the item.
+    /// Returns the attributes after the lookup, and whether the client has won the right to fill the item.
     fn changed<L>(&self, item: &Item<'_, L>, now: Now) -> (Attributes, bool) {
         let before = item.attributes;
         let expiry = self.touch.unwrap_or(before.expiry);
@@ -369,7 +369,7 @@ impl<'t> CreateEmpty<'t> {
         }
     }
 
-    /// The view of the created item.
+    /// Returns the view of the created item.
     fn view<'a, L>(&self, op: &LookupOptions<'_>, cas: u64, now: Now) -> ItemView<'a, L> {
         let attributes = self.attributes();
         ItemView {

@@ -91,7 +91,7 @@ impl<E: Engine> OpContext<'_, E> {
 }
 
 impl Remove {
-    /// Whether the item is kept, stale or without its value.
+    /// Returns whether the item is kept, stale or without its value.
     fn keeps(&self) -> bool {
         self.invalidate || self.value_only
     }

@@ -21,7 +21,7 @@ pub struct Set<'v> {
 }
 
 impl<'v> Set<'v> {
-    /// The equivalent [`Store`].
+    /// Returns the equivalent [`Store`].
     fn store(&self) -> Store<'v> {
         Store {
             value: self.value,

@@ -28,7 +28,7 @@ impl<'k> WireKey<'k> {
         Ok(Self(key))
     }
 
-    /// The key.
+    /// Returns the key.
     #[inline]
     #[must_use]
     pub fn bytes(self) -> &'k [u8] {
@@ -78,13 +78,13 @@ impl NumberedKeys {
         Ok(Self { key: prefix.iter().copied().collect(), prefix_len: len })
     }
 
-    /// The prefix.
+    /// Returns the prefix.
     #[must_use]
     pub fn prefix(&self) -> &[u8] {
         self.key.get(..self.prefix_len).unwrap_or_default()
     }
 
-    /// The number of a key; `None` if the key is not the prefix and a number.
+    /// Returns the number of a key, or `None` if the key is not the prefix and a number.
     #[must_use]
     pub fn number(&self, key: &[u8]) -> Option<u64> {
         u64_of(key.strip_prefix(self.prefix())?)
@@ -129,14 +129,14 @@ impl<'k> MetaKey<'k> {
         }
     }
 
-    /// The key, not encoded.
+    /// Returns the key, not encoded.
     #[inline]
     #[must_use]
     pub fn bytes(self) -> &'k [u8] {
         self.bytes
     }
 
-    /// Whether the key is sent in base64.
+    /// Returns whether the key is sent in base64.
     #[inline]
     #[must_use]
     pub fn is_base64(self) -> bool {

@@ -80,7 +80,7 @@ impl Exptime {
         Self(if at < i32::MAX as u64 { at.cast_signed() } else { i32::MAX as i64 })
     }
 
-    /// The number, clamped to the range of a signed 32-bit integer.
+    /// Returns the number, clamped to the range of a signed 32-bit integer.
     #[inline]
     fn wire(self) -> i32 {
         i32::try_from(self.0).unwrap_or(if self.0 < 0 { i32::MIN } else { i32::MAX })

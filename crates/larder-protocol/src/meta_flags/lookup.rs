@@ -25,7 +25,7 @@ impl Entry {
     }
 }
 
-/// The effect of a flag on a reply to `command`.
+/// Returns the effect of a flag on a reply to `command`.
 #[inline]
 pub(super) fn shows(command: Command, letter: u8) -> ReplyEffect {
     static SHOWN: [[ReplyEffect; LETTERS]; 5] = [
@@ -58,7 +58,7 @@ const fn entries() -> [Option<Entry>; LETTERS] {
     entries
 }
 
-/// The number of flags with a numeric argument among the first `flags` of the table.
+/// Returns the number of flags with a numeric argument among the first `flags` of the table.
 const fn slots(flags: usize) -> usize {
     let (mut slots, mut at) = (0, 0);
     while at < flags {
@@ -95,7 +95,7 @@ const fn fast_letters() -> Letters {
 }
 
 impl Flag {
-    /// Whether `command` supports the flag.
+    /// Returns whether `command` supports the flag.
     const fn is_of(&self, command: Command) -> bool {
         let mut at = 0;
         while at < self.commands.len() {

@@ -131,15 +131,15 @@ impl Argument {
 }
 
 impl MetaFlags<'_> {
-    /// Whether the request has a flag. Serves flags that have no field in the request.
+    /// Returns whether the request has a flag. Serves flags that have no field in the request.
     #[inline]
     #[must_use]
     pub fn has(&self, letter: u8) -> bool {
         self.letters.has(Letters::of(letter))
     }
 
-    /// The numeric argument of a flag; `None` if the request does not have the flag or the flag has
-    /// no numeric argument. Serves flags that have no field in the request.
+    /// Returns the numeric argument of a flag, or `None` if the request does not have the flag or the flag has no
+    /// numeric argument. Serves flags that have no field in the request.
     #[must_use]
     pub fn number(&self, letter: u8) -> Option<u64> {
         let argument = Entry::of(letter)?.argument;
@@ -150,20 +150,19 @@ impl MetaFlags<'_> {
         argument.read(flag.get(1..)?)
     }
 
-    /// The names of the tags in the flag `G`; none without this flag.
+    /// Returns the names of the tags in the flag `G`; none without this flag.
     pub fn tags(&self) -> impl Iterator<Item = &[u8]> {
         let tags = Tokens(self.raw).find(|flag| self.has(b'G') && flag.first() == Some(&b'G'));
         tags.into_iter().filter_map(|flag| flag.get(1..)).flat_map(split_tags)
     }
 
-    /// The argument of a flag as a time, if the request has the flag.
+    /// Returns the argument of a flag as a time, if the request has the flag.
     #[must_use]
     pub fn exptime(&self, letter: u8) -> Option<Exptime> {
         self.number(letter).map(|secs| Exptime(secs.cast_signed()))
     }
 
-    /// Whether the request has flag `first` before flag `second`; true if it does not have
-    /// `second`.
+    /// Returns whether the request has flag `first` before flag `second`, or true if it does not have `second`.
     #[must_use]
     pub fn precedes(&self, first: u8, second: u8) -> bool {
         let index = |letter| Tokens(self.raw).position(|flag| flag.first() == Some(&letter));
@@ -185,7 +184,7 @@ mod tests {
     const BEGIN: &str = "<!-- flags -->\n";
     const END: &str = "<!-- end of flags -->\n";
 
-    /// The row of a flag in `docs/meta-flags.md`.
+    /// Returns the row of a flag in `docs/meta-flags.md`.
     fn row(flag: &Flag) -> String {
         let letter = char::from(flag.letter);
         let argument = match flag.argument {
@@ -240,7 +239,7 @@ mod tests {
         }
     }
 
-    /// A flag with a valid argument for `command`.
+    /// Returns a flag with a valid argument for `command`.
     fn sent(flag: &Flag, command: Command) -> String {
         let argument = match flag.argument {
             Argument::None | KeyEncoding => "",
@@ -292,7 +291,7 @@ mod tests {
         }
     }
 
-    /// The slow path's answer to a hit.
+    /// Returns the slow path's answer to a hit.
     fn slow_answer(get: &FastGet<'_>, item: ShownItem, value: &[u8]) -> Vec<u8> {
         let (get, mut out) = (get.get(), Vec::new());
         let hit = Hit {
@@ -329,7 +328,7 @@ mod tests {
         assert!(b"cfkstv".iter().all(|letter| taken.contains(letter)), "{taken:?}");
     }
 
-    /// Whether `flags` has the flag `letter`, and its number.
+    /// Returns whether `flags` has the flag `letter`, and its number.
     fn queried(flags: &str, letter: u8) -> (bool, Option<u64>) {
         let line = format!("mg k {flags}\r\n");
         let mut parser = Parser::TEXT;

@@ -156,8 +156,8 @@ pub(crate) enum ReplyEffect {
 }
 
 impl ReplyEffect {
-    /// Whether the fast path can write this effect. The fast path has an item's content, but no
-    /// access history.
+    /// Returns whether the fast path can write this effect. The fast path has an item's content,
+    /// but no access history.
     pub(super) const fn is_fast(self) -> bool {
         matches!(
             self,
@@ -167,7 +167,7 @@ impl ReplyEffect {
 }
 
 impl Argument {
-    /// Whether the argument is numeric.
+    /// Returns whether the argument is numeric.
     pub(super) const fn is_number(self) -> bool {
         !matches!(self, Self::None | Self::KeyEncoding | Self::Opaque | Self::Tags)
     }

@@ -15,7 +15,7 @@ use crate::text::number::{i32_of, u32_of};
 use crate::text::tokens::Tokens;
 use arrayvec::ArrayVec;
 
-/// Whether `word` is a prefix of `name`: memcached accepts any prefix of most subcommands' names.
+/// Returns whether `word` is a prefix of `name`: memcached accepts any prefix of most subcommands' names.
 fn starts(name: &str, word: &[u8]) -> bool {
     name.as_bytes().starts_with(word)
 }
@@ -167,8 +167,7 @@ fn free_memchunks(class: &[u8], limit: &[u8]) -> Option<FlashTuning> {
     Some(FlashTuning::FreeMemchunks)
 }
 
-/// The first setting whose name starts with `name`; `None` if there is none or `value` is
-/// malformed.
+/// Returns the first setting whose name starts with `name`, or `None` if there is none or `value` is malformed.
 fn flash_tuning(name: &[u8], value: &[u8]) -> Option<FlashTuning> {
     type Setting = fn(u32) -> FlashTuning;
     const BEFORE_MAX_FRAG: [(&str, Setting); 7] = [

@@ -196,7 +196,7 @@ fn check_head(head: &Head) -> Option<(Status, Recovery)> {
     if right { None } else { Some((Status::InvalidArguments, Recovery::Close)) }
 }
 
-/// Whether a SASL request has the fields of its opcode.
+/// Returns whether a SASL request has the fields of its opcode.
 pub(crate) fn has_sasl_shape(head: &Head) -> bool {
     match head.opcode {
         opcode::SASL_LIST => head.body_len == 0,
@@ -300,7 +300,7 @@ fn arithmetic<'b>(head: &Head, extras: &[u8], key: &'b [u8], down: bool) -> Arit
     }
 }
 
-/// The big-endian 32-bit number at offset `at`; 0 if fewer than four bytes remain.
+/// Returns the big-endian 32-bit number at offset `at`, or 0 if fewer than four bytes remain.
 #[inline]
 fn word(extras: &[u8], at: usize) -> u32 {
     extras.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_be_bytes(*bytes))
@@ -311,7 +311,7 @@ fn expiry(extras: &[u8]) -> Exptime {
 }
 
 impl Status {
-    /// The text in the body of an error answer.
+    /// Returns the text in the body of an error answer.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::NotFound => "Not found",

@@ -71,7 +71,7 @@ impl<'b> FastGet<'b> {
         }
     }
 
-    /// Whether the request is `mg`, which [`fast_item`](crate::reply::fast_item) answers.
+    /// Returns whether the request is `mg`, which [`fast_item`](crate::reply::fast_item) answers.
     /// [`fast_value`](crate::reply::fast_value) answers the others.
     #[inline]
     #[must_use]
@@ -79,21 +79,20 @@ impl<'b> FastGet<'b> {
         matches!(self.form(), Form::Meta(_))
     }
 
-    /// The flags of `mg` in the order of the request, each with the space behind it; none for other
-    /// requests.
+    /// Returns the flags of `mg` in the order of the request, each with the space behind it; none for other requests.
     #[inline]
     pub(crate) fn flags(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
         let flags = if let Form::Meta(flags) = self.form() { flags } else { &[] };
         flags.chunks(2)
     }
 
-    /// Whether `mg` sends the value.
+    /// Returns whether `mg` sends the value.
     #[inline]
     pub(crate) fn with_value(&self) -> bool {
         self.flags().any(|flag| flag.first() == Some(&b'v'))
     }
 
-    /// The request that the full parser returns for the same bytes.
+    /// Returns the request that the full parser returns for the same bytes.
     #[must_use]
     pub fn get(&self) -> Get<'b> {
         let get = Get::classic(self.key);
@@ -136,8 +135,8 @@ pub(crate) fn split_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     if (1..=KEY_LEN_MAX).contains(&end) { rest.split_at_checked(end) } else { None }
 }
 
-/// The length of the flags up to the line's end in bytes; `None` if a flag is repeated or not in
-/// [`FAST`], and for an incomplete or unusual line.
+/// Returns the length of the flags up to the line's end in bytes, or `None` if a flag is repeated or not in [`FAST`],
+/// and for an incomplete or unusual line.
 #[inline]
 fn showing(behind_key: &[u8]) -> Option<usize> {
     let (mut rest, mut unseen) = (behind_key, FAST);

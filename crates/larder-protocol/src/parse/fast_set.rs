@@ -113,7 +113,7 @@ impl<'b> FastSet<'b> {
         Exptime(self.exptime.into())
     }
 
-    /// The format of the answer.
+    /// Returns the format of the answer.
     #[inline]
     #[must_use]
     pub fn format(&self) -> ReplyFormat<'b> {
@@ -131,7 +131,7 @@ impl<'b> FastSet<'b> {
         }
     }
 
-    /// The format of the answer on success.
+    /// Returns the format of the answer on success.
     #[inline]
     pub(crate) fn success(&self) -> Success<'b> {
         match self.rest {
@@ -141,7 +141,7 @@ impl<'b> FastSet<'b> {
         }
     }
 
-    /// The request that the full parser returns for the same bytes.
+    /// Returns the request that the full parser returns for the same bytes.
     #[must_use]
     pub fn store(&self) -> Store<'b> {
         Store {

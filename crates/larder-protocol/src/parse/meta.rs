@@ -193,7 +193,7 @@ impl<'b> Flags<'b> {
         self.seen.has(Letters::of(letter))
     }
 
-    /// The number of a flag; 0 without the flag.
+    /// Returns the number of a flag; 0 without the flag.
     #[inline]
     fn number_or_0(&self, letter: u8) -> u64 {
         let slot = Entry::of(letter).and_then(|entry| self.numbers.get(usize::from(entry.slot)));
@@ -205,7 +205,7 @@ impl<'b> Flags<'b> {
         self.has(letter).then(|| self.number_or_0(letter))
     }
 
-    /// The expiry of a flag; 0, which is never, without the flag.
+    /// Returns the expiry of a flag; 0, which is never, without the flag.
     #[inline]
     fn expiry_or_0(&self, letter: u8) -> Exptime {
         Exptime(self.number_or_0(letter).cast_signed())
@@ -236,14 +236,14 @@ impl<'b> Flags<'b> {
         ReplyFormat::Meta(MetaFlags { raw: self.raw, letters: self.seen })
     }
 
-    /// The new CAS. `E0` lets the server choose, as no `E` does.
+    /// Returns the new CAS. `E0` lets the server choose, as no `E` does.
     #[inline]
     fn new_cas(&self) -> Option<u64> {
         self.number(b'E').filter(|&cas| cas != 0)
     }
 }
 
-/// The error message for a malformed or out-of-range number.
+/// Returns the error message for a malformed or out-of-range number.
 #[cold]
 fn bad_argument(kind: Argument) -> &'static str {
     match kind {
@@ -295,7 +295,7 @@ fn set<'b>(rest: &'b [u8], body: &'b [u8], consumed: usize) -> Parsed<'b> {
     }
 }
 
-/// Whether any token starts with a byte that cannot be a flag, among the tokens that memcached parses.
+/// Returns whether any token starts with a byte that cannot be a flag, among the tokens that memcached parses.
 #[cold]
 fn has_stray(raw: &[u8], before: usize) -> bool {
     let stray = |token: &[u8]| token.first().is_some_and(|&letter| !is_flag_letter(letter));

@@ -10,7 +10,7 @@ fn is_noreply(rest: &[u8]) -> bool {
         || rest.ends_with(b" ") && trim_end_spaces(rest).ends_with(b" noreply")
 }
 
-/// The reply format of a classic line.
+/// Returns the reply format of a classic line.
 pub(crate) fn format<'b>(rest: &[u8]) -> ReplyFormat<'b> {
     ReplyFormat::Classic(Classic { noreply: is_noreply(rest), ..Classic::default() })
 }

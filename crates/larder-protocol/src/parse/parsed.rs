@@ -2,23 +2,23 @@
 
 use crate::request::{Fault, FaultReply, Parsed, Recovery, Request};
 
-/// A complete request of `consumed` bytes.
+/// Returns a complete request of `consumed` bytes.
 pub(crate) fn request<'b>(request: Request<'b>, consumed: usize) -> Parsed<'b> {
     Parsed::Request { request, consumed }
 }
 
-/// A fault with the answer `reply`.
+/// Returns a fault with the answer `reply`.
 pub(crate) fn faulty<'b>(reply: FaultReply, then: Recovery, consumed: usize) -> Parsed<'b> {
     Parsed::Request { request: Request::Fault(Fault { reply, then }), consumed }
 }
 
-/// An error line; parsing continues with the next request.
+/// Returns an error line; parsing continues with the next request.
 pub(crate) fn fault<'b>(line: &'static str, consumed: usize) -> Parsed<'b> {
     faulty(FaultReply::Text(line), Recovery::Continue, consumed)
 }
 
-/// A fault with the answer `reply`; parsing continues after the LF of the current line, which may
-/// not have arrived yet.
+/// Returns a fault with the answer `reply`; parsing continues after the LF of the current line,
+/// which may not have arrived yet.
 pub(crate) fn fault_line<'b>(reply: FaultReply, input: &[u8]) -> Parsed<'b> {
     match memchr::memchr(b'\n', input) {
         Some(end) => faulty(reply, Recovery::Continue, end + 1),
@@ -26,7 +26,7 @@ pub(crate) fn fault_line<'b>(reply: FaultReply, input: &[u8]) -> Parsed<'b> {
     }
 }
 
-/// A fault that closes the connection without an answer.
+/// Returns a fault that closes the connection without an answer.
 pub(crate) fn hang_up<'b>(input: &[u8]) -> Parsed<'b> {
     faulty(FaultReply::Silent, Recovery::Close, input.len())
 }

@@ -135,7 +135,7 @@ impl Parser {
         }
     }
 
-    /// Whether the next bytes start a request, rather than continue a retrieval line.
+    /// Returns whether the next bytes start a request, rather than continue a retrieval line.
     #[must_use]
     pub fn is_between_lines(&self) -> bool {
         !matches!(self.state, State::Blanks(_) | State::Keys(_))
@@ -283,8 +283,8 @@ impl Parser {
     }
 }
 
-/// The part of a line in which the next word is searched. The limit makes the result independent of how much has
-/// arrived.
+/// Returns the part of a line in which the next word is searched. The limit makes the result independent of how much
+/// has arrived.
 #[inline]
 fn front(rest: &[u8]) -> &[u8] {
     rest.get(..LINE_LEN_MAX).unwrap_or(rest)

@@ -75,7 +75,7 @@ fn is_sasl(op: u8) -> bool {
     matches!(op, opcode::SASL_LIST | opcode::SASL_AUTH | opcode::SASL_STEP)
 }
 
-/// The claim of a request, and the next state unless the claim is accepted.
+/// Returns the claim of a request, and the next state unless the claim is accepted.
 fn step<'b>(stage: Stage, op: u8, mechanism: &[u8], message: &'b [u8]) -> (Claim<'b>, Stage) {
     use Stage::{Authenticated, New, Spent, Started};
     match (stage, op) {

@@ -41,7 +41,7 @@ pub(super) fn binary_hit(
 /// The output space to reserve for the answer to a hit besides its key, flags and value, in bytes.
 pub(super) const HIT_ROOM: usize = 96;
 
-/// The output space to reserve for a value: 0 for a large value, which is sent in pieces.
+/// Returns the output space to reserve for a value: 0 for a large value, which is sent in pieces.
 pub(super) fn value_room(value_len: usize) -> usize {
     if value_len <= VALUE_ROOM_MAX { value_len } else { 0 }
 }

@@ -111,7 +111,7 @@ impl Ratio {
         Self(number.to_bits())
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub fn get(self) -> f64 {
         f64::from_bits(self.0)
@@ -130,7 +130,7 @@ pub enum Selection {
 }
 
 impl Selection {
-    /// Whether items of this class, counted from 1, are selected.
+    /// Returns whether items of this class, counted from 1, are selected.
     #[must_use]
     pub fn includes(self, class: usize) -> bool {
         match self {
@@ -170,7 +170,7 @@ impl Streams {
         ("rawcmds", Self::RAWCMDS),
     ];
 
-    /// Whether the sets have a common stream.
+    /// Returns whether the sets have a common stream.
     #[must_use]
     #[inline]
     pub fn has(self, other: Self) -> bool {

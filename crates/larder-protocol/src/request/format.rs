@@ -14,7 +14,7 @@ pub enum ReplyFormat<'b> {
 }
 
 impl<'b> ReplyFormat<'b> {
-    /// The flags of a meta request; `None` for other formats.
+    /// Returns the flags of a meta request, or `None` for other formats.
     #[inline]
     #[must_use]
     pub fn meta(&self) -> Option<&MetaFlags<'b>> {

@@ -169,7 +169,7 @@ pub struct Store<'b> {
 }
 
 impl Store<'_> {
-    /// Whether these bytes after an uploaded value are its valid end: CRLF in text, none in binary.
+    /// Returns whether these bytes after an uploaded value are its valid end: CRLF in text, none in binary.
     #[must_use]
     pub fn is_value_end(trailer: &[u8]) -> bool {
         matches!(trailer, b"" | b"\r\n")

@@ -189,7 +189,7 @@ pub enum ItemsCommand<'b> {
 }
 
 impl<'b> ItemsCommand<'b> {
-    /// The words after the command's name, and the number of words per key. Each group starts with its key.
+    /// Returns the words after the command's name, and the number of words per key. Each group starts with its key.
     #[must_use]
     pub fn words(&self) -> (Arguments<'b>, usize) {
         match *self {
@@ -200,7 +200,7 @@ impl<'b> ItemsCommand<'b> {
         }
     }
 
-    /// The name of the equivalent command with one key.
+    /// Returns the name of the equivalent command with one key.
     #[must_use]
     pub fn of_one_key(&self) -> &'static str {
         match self {
@@ -241,7 +241,7 @@ pub struct Set<'b> {
 }
 
 impl<'b> Set<'b> {
-    /// The names of the item's tags.
+    /// Returns the names of the item's tags.
     pub fn tags(&self) -> impl Iterator<Item = &'b [u8]> {
         self.tags.into_iter().flat_map(|(tags, count)| tags.take(count))
     }

@@ -70,7 +70,7 @@ impl Decimal {
         Ok(Self(if is_negative { -scaled } else { scaled }))
     }
 
-    /// The sum; `None` if it is too large.
+    /// Returns the sum, or `None` if it is too large.
     #[must_use]
     pub fn checked_add(self, other: Self) -> Option<Self> {
         self.0.checked_add(other.0).map(Self)

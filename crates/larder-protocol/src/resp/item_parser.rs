@@ -291,7 +291,7 @@ impl<'b> Options<'b> {
         Ok(options)
     }
 
-    /// Whether the options may have this condition: they have no other one.
+    /// Returns whether the options may have this condition: they have no other one.
     fn may_be(&self, condition: SetCondition<'_>) -> bool {
         [SetCondition::Always, condition].contains(&self.condition)
     }

@@ -286,7 +286,7 @@ fn read_array<'b>(input: &'b [u8], rest: &'b [u8], bounds: &Bounds) -> Read<'b> 
     Read::Request { request: Request { raw, name: name.unwrap_or_default(), arguments }, consumed }
 }
 
-/// The result for a request whose next argument, which starts at `at`, is too long to be kept.
+/// Returns the result for a request whose next argument, which starts at `at`, is too long to be kept.
 fn oversized<'b>(input: &[u8], at: &[u8], arguments: usize) -> Read<'b> {
     match bulk_len(at, DISCARDED_LEN_MAX) {
         Step::Is((len, behind)) => {

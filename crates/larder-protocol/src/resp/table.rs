@@ -97,7 +97,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Whether the command changes items.
+    /// Returns whether the command changes items.
     #[must_use]
     pub fn changes_items(self) -> bool {
         matches!(
@@ -141,7 +141,8 @@ impl Verb {
 }
 
 impl Verb {
-    /// Whether the command is the same as a command for each of its keys, so that the servers that own them can share it.
+    /// Returns whether the command is the same as a command for each of its keys, so that the servers that own them can
+    /// share it.
     #[must_use]
     pub fn is_split(self) -> bool {
         !matches!(self, Self::Copy | Self::MSetNx | Self::Rename | Self::RenameNx)
@@ -292,7 +293,7 @@ impl Row {
         })
     }
 
-    /// Whether the owner of the command's keys answers it. `WATCH` has keys, but concerns the connection.
+    /// Returns whether the owner of the command's keys answers it. `WATCH` has keys, but concerns the connection.
     #[must_use]
     pub fn needs_owner(&self) -> bool {
         self.keys != NO_KEYS && self.verb != Some(Verb::Watch)
@@ -327,7 +328,7 @@ impl<'b> Request<'b> {
         }
     }
 
-    /// The keys of the request, whose command has this row.
+    /// Returns the keys of the request, whose command has this row.
     pub fn keys(&self, row: &Row) -> impl Iterator<Item = &'b [u8]> + use<'b> {
         let (first, last, step) = row.keys;
         let words = self.arguments.len() + 1;

@@ -4,12 +4,12 @@ use super::error::{CommandError, Parsed};
 use super::number::i64_of;
 use super::request::Arguments;
 
-/// The next argument; empty if there is none.
+/// Returns the next argument, empty if there is none.
 pub(super) fn next<'b>(arguments: &mut Arguments<'b>) -> &'b [u8] {
     arguments.next().unwrap_or_default()
 }
 
-/// The argument at an index; empty if there is none.
+/// Returns the argument at an index, empty if there is none.
 pub(super) fn nth<'b>(mut arguments: Arguments<'b>, index: usize) -> &'b [u8] {
     arguments.nth(index).unwrap_or_default()
 }
@@ -19,7 +19,7 @@ pub(super) fn integer<'b>(text: &'b [u8]) -> Parsed<'b, i64> {
     i64_of(text).ok_or(CommandError::NotInteger)
 }
 
-/// Whether a word is this name, in any case.
+/// Returns whether a word is this name, in any case.
 pub(super) fn is(word: &[u8], name: &str) -> bool {
     word.eq_ignore_ascii_case(name.as_bytes())
 }

@@ -19,7 +19,7 @@ impl Letters {
         Self(if index < 64 { 1 << index } else { 0 })
     }
 
-    /// Whether the sets have a common letter.
+    /// Returns whether the sets have a common letter.
     #[inline]
     pub(crate) const fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -42,7 +42,8 @@ impl Letters {
     }
 }
 
-/// The index of a letter among those that can be flags; at least [`LETTERS`] for any other byte.
+/// Returns the index of a letter among those that can be flags; at least [`LETTERS`] for any other
+/// byte.
 #[inline]
 pub(crate) const fn index(letter: u8) -> usize {
     letter.wrapping_sub(FIRST) as usize

@@ -8,7 +8,7 @@ pub(crate) const LINE_LEN_MAX: usize = 2048;
 /// The answer to a line with a missing, malformed or too long word.
 pub(crate) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 
-/// The line without the optional CR before its LF.
+/// Returns the line without the optional CR before its LF.
 #[inline]
 pub(crate) fn without_cr(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)

@@ -16,8 +16,8 @@ impl<'b> Iterator for Tokens<'b> {
     }
 }
 
-/// The number of bytes before the first space. Tests eight bytes at a time: tokens are short, and calling `memchr` for
-/// each would cost more than the rest of the parsing.
+/// Returns the number of bytes before the first space. Tests eight bytes at a time: tokens are short, and calling
+/// `memchr` for each would cost more than the rest of the parsing.
 #[inline]
 fn token_len(bytes: &[u8]) -> usize {
     let (chunks, tail) = bytes.as_chunks::<8>();
@@ -41,8 +41,8 @@ fn zeros(word: u64) -> u64 {
     word.wrapping_sub(EACH) & !word & (EACH * 128)
 }
 
-/// The offset of the first space or control character if it is less than `within`. Otherwise
-/// `None`, or an offset of at least `within`.
+/// Returns the offset of the first space or control character if it is less than `within`. Otherwise `None`, or an
+/// offset of at least `within`.
 #[inline]
 pub(crate) fn blank(bytes: &[u8], within: usize) -> Option<usize> {
     let (chunks, tail) = bytes.as_chunks::<8>();
@@ -57,7 +57,7 @@ pub(crate) fn blank(bytes: &[u8], within: usize) -> Option<usize> {
     Some(8 * chunks.len() + in_tail)
 }
 
-/// Whether any byte is a space, a control character or DEL.
+/// Returns whether any byte is a space, a control character or DEL.
 #[inline]
 pub(crate) fn has_blank_or_control(bytes: &[u8]) -> bool {
     // The last word may overlap the one before it, which is cheaper than testing single bytes.

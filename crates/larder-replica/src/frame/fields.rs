@@ -111,7 +111,7 @@ impl<'b> Fields<'b> {
         Self(bytes)
     }
 
-    /// The number of unread bytes.
+    /// Returns the number of unread bytes.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

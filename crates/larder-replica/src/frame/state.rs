@@ -191,13 +191,13 @@ impl BatchWriter {
         out.extend_from_slice(value);
     }
 
-    /// The number of states so far.
+    /// Returns the number of states so far.
     #[must_use]
     pub fn states(&self) -> usize {
         self.states
     }
 
-    /// The length of the encoded batch so far, in bytes.
+    /// Returns the length of the encoded batch so far, in bytes.
     #[must_use]
     pub fn len(&self, out: &[u8]) -> usize {
         out.len() - self.offset

@@ -45,7 +45,7 @@ impl Found {
         }
     }
 
-    /// The report, one line of JSON.
+    /// Returns the report, one line of JSON.
     pub(crate) fn json(&self) -> String {
         let Self { sets, failed, refusal, hits, wrong, bytes } = self;
         format!(

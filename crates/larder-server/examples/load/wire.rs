@@ -98,7 +98,7 @@ impl Hit {
     }
 }
 
-/// The error for an unexpected reply or the end of the stream.
+/// Returns the error for an unexpected reply or the end of the stream.
 pub(crate) fn broken(line: &[u8]) -> io::Error {
     io::Error::other(format!("unexpected reply: {:?}", String::from_utf8_lossy(line)))
 }
@@ -128,7 +128,7 @@ impl Random {
         mix(self.0)
     }
 
-    /// A random number below `end`, which is not 0.
+    /// Returns a random number below `end`, which is not 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }

@@ -82,7 +82,7 @@ impl ConnectionMemory {
         }
     }
 
-    /// Whether load shedding has marked the connection for closing.
+    /// Returns whether load shedding has marked the connection for closing.
     pub(crate) fn is_shed(&self) -> bool {
         self.shed.load(SeqCst)
     }

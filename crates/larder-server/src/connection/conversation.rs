@@ -20,20 +20,20 @@ pub trait Conversation {
         output: &mut Vec<u8>,
     ) -> Progress;
 
-    /// The state for `stats conns` and for timeouts.
+    /// Returns the state for `stats conns` and for timeouts.
     fn state(&self) -> State;
 
-    /// Whether the unconsumed input `unread` contains a complete head without its value. Such a client is slow,
+    /// Returns whether the unconsumed input `unread` contains a complete head without its value. Such a client is slow,
     /// not idle.
     fn awaits_value(&self, unread: &[u8]) -> bool;
 
-    /// The number of bytes of the cache's memory that a value that is being sent pins.
+    /// Returns the number of bytes of the cache's memory that a value that is being sent pins.
     fn leased_bytes(&self) -> usize;
 
-    /// The number of bytes that have arrived of a value that is being received. The cache's memory holds them.
+    /// Returns the number of bytes that have arrived of a value that is being received. The cache's memory holds them.
     fn uploaded_bytes(&self) -> usize;
 
-    /// Whether the conversation ended because the peer violated the protocol.
+    /// Returns whether the conversation ended because the peer violated the protocol.
     fn has_failed(&self) -> bool;
 
     /// Releases the server's memory that the conversation holds. The driver calls it once, when the connection

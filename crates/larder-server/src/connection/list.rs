@@ -42,7 +42,8 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of buffer bytes that all connections hold, including reservations of sessions and of the gateway.
+    /// Returns the number of buffer bytes that all connections hold, including reservations of sessions and of the
+    /// gateway.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.load(Relaxed)
@@ -116,8 +117,8 @@ impl ConnectionInfo {
         self.state.store(AT_WORK, Relaxed);
     }
 
-    /// The time of the last poll that called the conversation, in Unix seconds; before the first such poll, the time of
-    /// the acceptance.
+    /// Returns the time of the last poll that called the conversation, in Unix seconds; before the first such poll, the
+    /// time of the acceptance.
     pub fn last_command(&self) -> u32 {
         self.last_command.load(Relaxed)
     }
@@ -131,13 +132,13 @@ impl ConnectionInfo {
         let _ = self.ended.set(reason);
     }
 
-    /// The recorded reason for the end: an error or the idle timeout; `None` for any other end, such as `quit` or a
-    /// shutdown.
+    /// Returns the recorded reason for the end: an error or the idle timeout, or `None` for any other end, such as
+    /// `quit` or a shutdown.
     pub(crate) fn ended(&self) -> Option<&'static str> {
         self.ended.get().copied()
     }
 
-    /// Whether the client uses a unix socket.
+    /// Returns whether the client uses a unix socket.
     pub(crate) fn is_local(&self) -> bool {
         self.peer.starts_with("unix:")
     }

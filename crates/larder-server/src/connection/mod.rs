@@ -162,12 +162,13 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// Whether a request waits for slower storage or for another node, or replies wait for an acknowledgement.
+    /// Returns whether a request waits for slower storage or for another node, or replies wait for an acknowledgement.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.stage, Stage::Waiting | Stage::Unacknowledged)
     }
 
-    /// Whether all received input is processed and all replies are sent: no part of a request is unread or unanswered.
+    /// Returns whether all received input is processed and all replies are sent: no part of a request is unread or
+    /// unanswered.
     pub(crate) fn is_quiet(&self) -> bool {
         let between = matches!(self.conversation.state(), State::Waiting | State::Watching);
         let whole = self.tls.as_ref().is_none_or(|tls| tls.is_empty());
@@ -175,8 +176,8 @@ impl<C: Conversation> Connection<C> {
         between && is_at_rest && whole && self.unread.is_empty() && self.unsent.is_empty()
     }
 
-    /// The time since which the connection is idle, in Unix seconds. `None` for a unix socket, and while the connection
-    /// is busy, watches the log, or receives a value.
+    /// Returns the time since which the connection is idle, in Unix seconds. `None` for a unix socket, and while the
+    /// connection is busy, watches the log, or receives a value.
     pub(crate) fn idle_since(&self) -> Option<u32> {
         let waits = self.conversation.state() == State::Waiting
             && self.unsent.is_empty()
@@ -185,27 +186,27 @@ impl<C: Conversation> Connection<C> {
         idle.then(|| self.info.last_command())
     }
 
-    /// Whether the unread input has a complete head of a request without its value.
+    /// Returns whether the unread input has a complete head of a request without its value.
     fn awaits_value(&self) -> bool {
         self.conversation.awaits_value(&self.unread)
     }
 
-    /// Whether replies wait until the socket accepts them.
+    /// Returns whether replies wait until the socket accepts them.
     pub(crate) fn awaits_writing(&self) -> bool {
         !self.unsent.is_empty() && self.stage != Stage::Unacknowledged
     }
 
-    /// Whether the client watches the log: the driver then polls the connection at intervals.
+    /// Returns whether the client watches the log: the driver then polls the connection at intervals.
     pub(crate) fn is_watching(&self) -> bool {
         self.conversation.state() == State::Watching
     }
 
-    /// Whether the TLS handshake is incomplete.
+    /// Returns whether the TLS handshake is incomplete.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// The memory of the connection's own buffers, in bytes. Excludes the [`Buffers`] of the thread.
+    /// Returns the memory of the connection's own buffers, in bytes. Excludes the [`Buffers`] of the thread.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
         let tls = self.tls.as_ref().map_or(0, |tls| tls.buffer_bytes());
@@ -236,27 +237,27 @@ impl<C: Conversation> Connection<C> {
         change
     }
 
-    /// Whether the connection holds memory between polls, as last published.
+    /// Returns whether the connection holds memory between polls, as last published.
     pub(crate) fn is_holding(&self) -> bool {
         self.held != HeldBytes::default()
     }
 
-    /// Whether the connection holds memory of the cache between polls.
+    /// Returns whether the connection holds memory of the cache between polls.
     pub(crate) fn is_holding_cache(&self) -> bool {
         self.held.leased > 0 || self.held.uploaded > 0
     }
 
-    /// Whether load shedding has marked the connection for closing.
+    /// Returns whether load shedding has marked the connection for closing.
     pub(crate) fn is_shed(&self) -> bool {
         self.info.memory.is_shed()
     }
 
-    /// The buffer bytes that were last published to the server.
+    /// Returns the buffer bytes that were last published to the server.
     pub(crate) fn counted_held(&self) -> isize {
         self.held.buffers.cast_signed()
     }
 
-    /// The state between polls. A head without its value counts as `Receiving`.
+    /// Returns the state between polls. A head without its value counts as `Receiving`.
     fn state(&self) -> State {
         match self.conversation.state() {
             State::Waiting | State::Fetching if self.awaits_writing() => State::Sending,
@@ -424,7 +425,7 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// Whether the socket may have input, or the end of the stream.
+    /// Returns whether the socket may have input, or the end of the stream.
     fn may_read(&self) -> bool {
         matches!(self.input, Input::Readable | Input::Ending)
     }

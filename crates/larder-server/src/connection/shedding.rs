@@ -26,12 +26,12 @@ const SMALL_MAX: usize = 4 << 10;
 const STALL_MIN: Duration = Duration::from_millis(200);
 
 impl Server {
-    /// The number of connections that load shedding has marked since the last reset.
+    /// Returns the number of connections that load shedding has marked since the last reset.
     pub(crate) fn shed_count(&self) -> u64 {
         self.shedding.count.load(Relaxed)
     }
 
-    /// A counter that grows with every marked connection, never reset.
+    /// Returns a counter that grows with every marked connection, never reset.
     pub(crate) fn shed_marks(&self) -> u64 {
         self.shedding.marks.load(SeqCst)
     }
@@ -41,9 +41,9 @@ impl Server {
         self.shedding.count.store(0, Relaxed);
     }
 
-    /// Whether `info` may hold `held` buffer bytes when all connections hold `total`. If `total` exceeds three quarters
-    /// of the limit, first marks stalled connections for closing. If `total` then exceeds the limit for `info`, marks
-    /// any other connections, those without progress for the longest time first.
+    /// Returns whether `info` may hold `held` buffer bytes when all connections hold `total`. If `total` exceeds three
+    /// quarters of the limit, first marks stalled connections for closing. If `total` then exceeds the limit for
+    /// `info`, marks any other connections, those without progress for the longest time first.
     pub(crate) fn makes_room(&self, info: &ConnectionInfo, held: usize, total: usize) -> bool {
         self.has_room(info.id, held, total)
     }
@@ -76,8 +76,8 @@ impl Server {
         total.saturating_sub(leaving()) <= allowed && total <= max + max / 2
     }
 
-    /// Whether a reservation may raise the buffer bytes of all connections to `total`: it may use the whole limit.
-    /// Marks connections for closing as [`Self::makes_room`] does.
+    /// Returns whether a reservation may raise the buffer bytes of all connections to `total`: it may use the whole
+    /// limit. Marks connections for closing as [`Self::makes_room`] does.
     pub(crate) fn makes_small_room(&self, total: usize) -> bool {
         self.has_room(0, 0, total)
     }
@@ -91,7 +91,7 @@ impl Server {
         self.shed(Kind::Uploaded, || over().uploaded_by_any, Duration::ZERO, 0);
     }
 
-    /// Whether a marked connection is not closed yet. If so, an allocation that fails now may succeed soon.
+    /// Returns whether a marked connection is not closed yet. If so, an allocation that fails now may succeed soon.
     pub(crate) fn is_shedding(&self) -> bool {
         [Kind::Buffers, Kind::Leased, Kind::Uploaded]
             .iter()

@@ -155,14 +155,14 @@ fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) 
     true
 }
 
-/// Whether an error of accept concerns one connection, not the listener.
+/// Returns whether an error of accept concerns one connection, not the listener.
 fn is_peers(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
 }
 
 impl Server {
-    /// The TLS configuration of a new connection at `listener`; `None` for plaintext.
+    /// Returns the TLS configuration of a new connection at `listener`, or `None` for plaintext.
     fn tls_at(&self, listener: &Listener) -> Option<Arc<ServerConfig>> {
         self.access.tls.as_ref()?.configuration(listener.security())
     }

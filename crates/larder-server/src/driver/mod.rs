@@ -83,7 +83,7 @@ impl Server {
         self.connections.reserve_ids(names.len() as u64);
     }
 
-    /// The addresses of all listeners, in memcached's form.
+    /// Returns the addresses of all listeners, in memcached's form.
     #[must_use]
     pub fn listening(&self) -> Vec<String> {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -65,7 +65,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.server.clock.moment()
     }
 
-    /// The descriptor that becomes readable when flash reads complete, upon which the driver calls
+    /// Returns the descriptor that becomes readable when flash reads complete, upon which the driver calls
     /// [`WorkerContext::drive_reads`]. `None` if no descriptor reports them.
     pub(super) fn reads_fd(&mut self) -> Option<RawFd> {
         self.engine.reads_fd()
@@ -82,7 +82,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.handshakes_took = Duration::ZERO;
     }
 
-    /// Whether this iteration has time for another handshake. A handshake takes as long as a thousand requests,
+    /// Returns whether this iteration has time for another handshake. A handshake takes as long as a thousand requests,
     /// so connections with requests go first.
     pub(super) fn has_time_for_handshake(&self) -> bool {
         self.handshakes_took < HANDSHAKE_SLICE
@@ -301,8 +301,8 @@ impl Server {
         self.log.note_fault(info.id, true, "handshake timed out");
     }
 
-    /// Whether a connection has passed `-o idle_timeout` and must be closed. If so, records the reason and counts the
-    /// connection.
+    /// Returns whether a connection has passed `-o idle_timeout` and must be closed. If so, records the reason and
+    /// counts the connection.
     pub(super) fn is_idle_timed_out(
         &self,
         connection: &Connection<impl Conversation>,

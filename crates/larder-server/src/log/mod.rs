@@ -66,7 +66,7 @@ impl Log {
         Self { clock, classes, buffer_max, observed, watchers, counts: Counts::default() }
     }
 
-    /// The union of the watched streams, with [`Streams::PREFIXES`] while prefixes are counted.
+    /// Returns the union of the watched streams, with [`Streams::PREFIXES`] while prefixes are counted.
     #[inline]
     pub fn observed(&self) -> Streams {
         Streams(self.observed.load(Relaxed))
@@ -77,7 +77,7 @@ impl Log {
         &self.counts
     }
 
-    /// The number of watchers of lines and of events.
+    /// Returns the number of watchers of lines and of events.
     pub fn watchers(&self) -> usize {
         self.lock().count()
     }
@@ -254,7 +254,7 @@ impl Watchers {
     }
 }
 
-/// The streams that contain events of these kinds.
+/// Returns the streams that contain events of these kinds.
 fn streams_of(kinds: EventKinds) -> Streams {
     let of = [
         (EventKind::Hit, Streams::FETCHERS),
@@ -267,7 +267,7 @@ fn streams_of(kinds: EventKinds) -> Streams {
     wanted.fold(Streams::default(), |all, (_, stream)| all.with(stream))
 }
 
-/// The event of a line; `None` for a store that failed.
+/// Returns the event of a line, or `None` for a store that failed.
 fn event_of<'k>(line: &ItemLine<'k>, time: SystemTime) -> Option<ItemEvent<&'k [u8]>> {
     let (kind, key, value_len, ttl) = match *line {
         ItemLine::Get { key, found: LookupStatus::Live, size, .. } => {
@@ -299,7 +299,7 @@ fn peer_of(name: &str) -> Peer<'_> {
     }
 }
 
-/// An IPv6 address without its brackets.
+/// Returns an IPv6 address without its brackets.
 fn bare(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }

@@ -56,7 +56,7 @@ pub fn open(options: &Options) -> Result<Option<FlashConfig>, FlashError> {
     }))
 }
 
-/// The ID of the user of `-u`; `None` without `-u`, if the process is not root, or if the user does not exist.
+/// Returns the ID of the user of `-u`; `None` without `-u`, if the process is not root, or if the user does not exist.
 fn later_user(options: &Options) -> Option<u32> {
     let name = options.user.as_deref().filter(|_| nix::unistd::geteuid().is_root())?;
     let user = User::from_name(name).ok()??;

@@ -53,7 +53,7 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// The exit status for this error, from `sysexits.h`.
+    /// Returns the exit status for this error, from `sysexits.h`.
     #[must_use]
     pub fn status(&self) -> u8 {
         match self {
@@ -393,7 +393,7 @@ fn lock(path: &Path, file: &File) -> Result<(), FileError> {
     }
 }
 
-/// Whether a file is on tmpfs; false outside Linux.
+/// Returns whether a file is on tmpfs; false outside Linux.
 fn is_in_memory(file: &File) -> bool {
     #[cfg(target_os = "linux")]
     return nix::sys::statfs::fstatfs(file)
@@ -405,7 +405,7 @@ fn is_in_memory(file: &File) -> bool {
     }
 }
 
-/// The boot ID of the machine; 0 outside Linux.
+/// Returns the boot ID of the machine; 0 outside Linux.
 fn boot_id() -> io::Result<u128> {
     if !cfg!(target_os = "linux") {
         return Ok(0);

@@ -30,17 +30,17 @@ impl Memory {
         Self { limit, items: limit - share, connections: 16 * MIB + share }
     }
 
-    /// The maximum of [`Self::items`] while the server runs, in bytes, for the initial limit `mib`. It corresponds to
-    /// the memory of the machine (`machine` bytes), but is at least [`Self::items`] of the initial limit, and at most
-    /// that of 64 times this limit, because the bookkeeping for it is allocated at the start. With `None` for
-    /// `machine`, the initial limit is the maximum.
+    /// Returns the maximum of [`Self::items`] while the server runs, in bytes, for the initial limit `mib`. It
+    /// corresponds to the memory of the machine (`machine` bytes), but is at least [`Self::items`] of the initial
+    /// limit, and at most that of 64 times this limit, because the bookkeeping for it is allocated at the start. With
+    /// `None` for `machine`, the initial limit is the maximum.
     #[must_use]
     pub fn items_max(mib: usize, machine: Option<usize>) -> usize {
         let machine_mib = machine.unwrap_or(0) / MIB;
         Self::new(machine_mib.clamp(mib, mib.saturating_mul(64))).items
     }
 
-    /// The limits in MiB whose [`Self::items`] are in the range of `refused`.
+    /// Returns the limits in MiB whose [`Self::items`] are in the range of `refused`.
     #[must_use]
     pub fn range(refused: LimitRefused) -> RangeInclusive<usize> {
         let (mut min, mut max) = (refused.min.div_ceil(MIB), refused.max / MIB);

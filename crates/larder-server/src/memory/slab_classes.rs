@@ -19,7 +19,7 @@ pub const CHUNK_MAX: usize = 512 << 10;
 pub const PAGE_LEN: usize = 1 << 20;
 
 #[expect(clippy::cast_possible_truncation, reason = "memcached cuts the fraction off too")]
-/// The chunk sizes of memcached's classes with its default options, from class 1.
+/// Returns the chunk sizes of memcached's classes with its default options, from class 1.
 fn chunk_sizes() -> Vec<usize> {
     let mut sizes = Vec::new();
     let mut size = CHUNK_MIN;
@@ -32,7 +32,7 @@ fn chunk_sizes() -> Vec<usize> {
     sizes
 }
 
-/// The size classes of the statistics; `cas` is false under `-C`.
+/// Returns the size classes of the statistics; `cas` is false under `-C`.
 #[must_use]
 pub fn size_classes(cas: bool) -> SizeClasses {
     SizeClasses::new(chunk_sizes(), ITEM_OVERHEAD + if cas { CAS_LEN } else { 0 })

@@ -14,7 +14,7 @@ pub(crate) enum Dialect {
     Binary,
 }
 
-/// The first parser of a conversation under these options.
+/// Returns the first parser of a conversation under these options.
 #[must_use]
 pub fn opening(options: &Options) -> Parser {
     match options.protocol.as_deref() {
@@ -26,13 +26,13 @@ pub fn opening(options: &Options) -> Parser {
     }
 }
 
-/// Whether clients of every protocol must log in.
+/// Returns whether clients of every protocol must log in.
 pub(crate) fn requires_login(options: &Options) -> bool {
     options.auth_file.is_some() || options.enable_sasl
 }
 
-/// The first parser of a conversation at a listener with a dialect in `-l`, which overrides `-B`. `None` if the options
-/// require a login that the dialect does not support.
+/// Returns the first parser of a conversation at a listener with a dialect in `-l`, which overrides `-B`. `None` if the
+/// options require a login that the dialect does not support.
 pub(crate) fn opening_in(dialect: Dialect, options: &Options) -> Option<Parser> {
     let usual = opening(options);
     match (usual, dialect) {

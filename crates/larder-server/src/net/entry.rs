@@ -63,7 +63,7 @@ impl<'a> Entry<'a> {
         Ok(Self { security, protocol, text })
     }
 
-    /// The service at the address.
+    /// Returns the service at the address.
     ///
     /// # Errors
     /// [`ListenError::NoLogin`]: the options require a login that the protocol does not support.
@@ -81,13 +81,13 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The text between the brackets of `NAME[..]:`, and the text after the colon; `None` if there is
-/// no such prefix.
+/// Returns the text between the brackets of `NAME[..]:`, and the text after the colon, or `None` if there is no such
+/// prefix.
 fn bracketed<'t>(text: &'t str, name: &str) -> Option<(&'t str, &'t str)> {
     text.strip_prefix(name)?.strip_prefix('[')?.split_once("]:")
 }
 
-/// The entries of `-l`.
+/// Returns the entries of `-l`.
 pub(crate) fn entries(lists: &[String]) -> impl Iterator<Item = Result<Entry<'_>, ListenError>> {
     let texts = lists.iter().flat_map(|list| list.split(';')).map(str::trim);
     texts.filter(|text| !text.is_empty()).map(Entry::parse)
@@ -125,7 +125,7 @@ pub(crate) fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenEr
     if found.is_empty() { Err(bad()) } else { Ok(found) }
 }
 
-/// The port of `*` or `*:PORT`, which stand for all addresses; `None` for other text. `port` is the default.
+/// Returns the port of `*` or `*:PORT`, which stand for all addresses, or `None` for other text. `port` is the default.
 pub(super) fn wildcard_port(text: &str, port: u16) -> Option<u16> {
     match text.strip_prefix('*')? {
         "" => Some(port),
@@ -160,7 +160,7 @@ pub(super) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16), Listen
     }
 }
 
-/// The text without its enclosing brackets, if it has both.
+/// Returns the text without its enclosing brackets, if it has both.
 fn without_brackets(text: &str) -> &str {
     text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text)
 }

@@ -22,7 +22,7 @@ const FULL: u8 = 1;
 const EXHAUSTED: u8 = 2;
 
 impl Gate {
-    /// Whether connections must wait.
+    /// Returns whether connections must wait.
     pub fn is_closed(&self) -> bool {
         self.closed.load(SeqCst) != 0
     }
@@ -36,13 +36,13 @@ impl Gate {
         }
     }
 
-    /// The number of closings since the last reset.
+    /// Returns the number of closings since the last reset.
     pub(crate) fn closings(&self) -> u64 {
         self.closings.load(SeqCst)
     }
 
-    /// The total time that the gate was closed since the last reset. If the gate was closed at the reset, that closing
-    /// counts from its start.
+    /// Returns the total time that the gate was closed since the last reset. If the gate was closed at the reset, that
+    /// closing counts from its start.
     pub(crate) fn closed_for(&self) -> Duration {
         let (since, before) = *self.lock();
         before + since.map_or(Duration::ZERO, |since| since.elapsed())
@@ -54,7 +54,7 @@ impl Gate {
         self.lock().1 = Duration::ZERO;
     }
 
-    /// Whether another connection may pass. Closes the gate if `has_room` is false; a thread that closes a
+    /// Returns whether another connection may pass. Closes the gate if `has_room` is false; a thread that closes a
     /// connection must then wake the accepting thread.
     pub(crate) fn passes(&self, has_room: impl Fn() -> bool) -> bool {
         if has_room() {

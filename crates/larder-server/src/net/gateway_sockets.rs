@@ -26,7 +26,7 @@ pub struct GatewaySocket {
 }
 
 impl GatewaySocket {
-    /// The bound address.
+    /// Returns the bound address.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok()
@@ -74,7 +74,7 @@ impl GatewaySockets {
         Ok(Self { metrics, http, grpc: bind(of_grpc, grpc)?, grpc_shares_http })
     }
 
-    /// The sockets that serve items: HTTP and gRPC.
+    /// Returns the sockets that serve items: HTTP and gRPC.
     pub fn of_items(&self) -> impl Iterator<Item = &GatewaySocket> {
         self.http.iter().chain(&self.grpc)
     }

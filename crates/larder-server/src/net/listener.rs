@@ -40,7 +40,7 @@ impl Listener {
         Ok(Self { socket, address, security, service })
     }
 
-    /// The address in memcached's form.
+    /// Returns the address in memcached's form.
     #[must_use]
     pub fn name(&self) -> String {
         match self.tcp_address() {
@@ -52,19 +52,19 @@ impl Listener {
         }
     }
 
-    /// The address of a TCP socket; `None` for a unix socket.
+    /// Returns the address of a TCP socket, or `None` for a unix socket.
     #[must_use]
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.address.as_socket()
     }
 
-    /// The TLS requirements of accepted connections.
+    /// Returns the TLS requirements of accepted connections.
     #[must_use]
     pub fn security(&self) -> Security {
         self.security
     }
 
-    /// The protocol of accepted connections.
+    /// Returns the protocol of accepted connections.
     #[must_use]
     pub fn service(&self) -> Service {
         self.service
@@ -195,7 +195,7 @@ fn bind_resp(options: &Options) -> Result<Vec<Listener>, ListenError> {
     Ok(listeners)
 }
 
-/// The TCP port of the options: `None` for no TCP, 0 for any free port.
+/// Returns the TCP port of the options: `None` for no TCP, 0 for any free port.
 fn port(options: &Options) -> Option<u16> {
     match options.port {
         0 => None,

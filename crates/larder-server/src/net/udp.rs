@@ -107,13 +107,13 @@ fn bind(address: SocketAddr) -> Result<UdpSocket, ListenError> {
     bind().map_err(|error| ListenError::Udp(address, error))
 }
 
-/// The settings of UDP sessions: they answer one command per call, because each command gets its own message,
+/// Returns the settings of UDP sessions: they answer one command per call, because each command gets its own message,
 /// and produce the whole reply at once.
 pub(crate) fn settings(server: &Server) -> Settings {
     Settings { requests_per_poll: 1, output_max: MESSAGE_MAX, ..server.settings.clone() }
 }
 
-/// The address of a socket in memcached's form.
+/// Returns the address of a socket in memcached's form.
 #[must_use]
 pub fn name(socket: &UdpSocket) -> String {
     socket.local_addr().map_or_else(|_| "udp:".to_owned(), udp_name)
@@ -163,7 +163,7 @@ impl<E: Engine> Endpoint<E> {
         Self { opening: dialect::opening(options), exchange: None }
     }
 
-    /// Whether a reply waits until the socket accepts it.
+    /// Returns whether a reply waits until the socket accepts it.
     pub(crate) fn awaits_writing(&self) -> bool {
         self.exchange
             .as_ref()

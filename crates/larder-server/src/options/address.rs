@@ -2,7 +2,7 @@
 
 use larder_support::address::host_of;
 
-/// Whether an address is on the loopback: a bare port, `localhost`, or an IP address of the
+/// Returns whether an address is on the loopback: a bare port, `localhost`, or an IP address of the
 /// loopback with or without a port.
 pub(super) fn is_loopback(address: &str) -> bool {
     if address.parse::<u16>().is_ok() {

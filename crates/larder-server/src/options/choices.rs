@@ -18,7 +18,7 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
-    /// Whether the segment engine stores the items.
+    /// Returns whether the segment engine stores the items.
     pub(crate) fn is_segment(self) -> bool {
         matches!(self, Self::Segment | Self::Delayed)
     }

@@ -99,7 +99,7 @@ fn text_of(value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-/// The number of the line at a byte offset, from 1.
+/// Returns the number of the line at a byte offset, from 1.
 fn line_of(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1
 }

@@ -87,8 +87,8 @@ impl Default for FlashOptions {
 }
 
 impl FlashOptions {
-    /// The length of a page in bytes, configured or the default. The default is a power of two that fits the smallest
-    /// file.
+    /// Returns the length of a page in bytes, configured or the default. The default is a power of two that fits the
+    /// smallest file.
     #[must_use]
     pub fn page_len(&self) -> u64 {
         self.page_size.unwrap_or_else(|| {
@@ -99,7 +99,7 @@ impl FlashOptions {
         })
     }
 
-    /// The initial settings of a flash tier with this number of pages: the configured ones, with defaults for
+    /// Returns the initial settings of a flash tier with this number of pages: the configured ones, with defaults for
     /// `compact_under` and `drop_under`.
     #[must_use]
     pub fn settings_for(&self, pages: u64) -> FlashSettings {
@@ -131,7 +131,7 @@ impl FlashOptions {
         Ok(())
     }
 
-    /// The given options without effect, and the reasons.
+    /// Returns the given options without effect, and the reasons.
     pub(super) fn without_effect(&self) -> Vec<(&'static str, &'static str)> {
         let reason = |name: &&'static str| match *name {
             name if self.files.is_empty() => Some((name, NO_PATH)),
@@ -199,7 +199,7 @@ impl Bucket {
         found.map(|(_, bucket)| bucket)
     }
 
-    /// The `ext_path` option with this bucket, for messages; `None` for the default bucket.
+    /// Returns the `ext_path` option with this bucket, for messages, or `None` for the default bucket.
     fn suffix(self) -> Option<&'static str> {
         match self {
             Self::Default => None,

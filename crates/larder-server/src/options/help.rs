@@ -18,7 +18,7 @@ pub(super) fn with_other_names(command: Command) -> Command {
     ))
 }
 
-/// The names of an option: `-U --udp-port`.
+/// Returns the names of an option: `-U --udp-port`.
 fn names_of(arg: &Arg) -> String {
     let short = arg.get_short().map(|short| format!("-{short}"));
     let long = arg.get_long().map(|long| format!("--{long}"));

@@ -516,20 +516,21 @@ pub struct Options {
 const MIB: usize = 1 << 20;
 
 impl Options {
-    /// The number of cache handles of threads that serve clients: one per worker, and one if HTTP or gRPC is served.
+    /// Returns the number of cache handles of threads that serve clients: one per worker, and one if HTTP or gRPC is
+    /// served.
     #[must_use]
     pub fn handles(&self) -> usize {
         self.threads + usize::from(self.has_web())
     }
 
-    /// The number of cache handles that answer requests forwarded by other nodes; 0 without `--cluster`.
+    /// Returns the number of cache handles that answer requests forwarded by other nodes; 0 without `--cluster`.
     #[must_use]
     pub fn answerers(&self) -> usize {
         if self.cluster.is_some() { self.threads } else { 0 }
     }
 
-    /// The number of cache handles that write: [`Self::handles`], [`Self::answerers`], one to follow a leader with
-    /// `--follow` or `--cluster`, and one to import slots with `--cluster`.
+    /// Returns the number of cache handles that write: [`Self::handles`], [`Self::answerers`], one to follow a leader
+    /// with `--follow` or `--cluster`, and one to import slots with `--cluster`.
     #[must_use]
     pub fn writers(&self) -> usize {
         let follows = self.follow.is_some() || self.cluster.is_some();
@@ -537,14 +538,14 @@ impl Options {
         self.handles() + self.answerers() + usize::from(follows) + usize::from(takes)
     }
 
-    /// The name of this node in its cluster: `--node`, else the host name, else `larderd`.
+    /// Returns the name of this node in its cluster: `--node`, else the host name, else `larderd`.
     #[must_use]
     pub fn node_name(&self) -> String {
         let machine = || nix::unistd::gethostname().ok()?.into_string().ok();
         self.node.clone().or_else(machine).unwrap_or_else(|| "larderd".to_owned())
     }
 
-    /// The memory for journals in bytes; 0 without `--replicate-on`.
+    /// Returns the memory for journals in bytes; 0 without `--replicate-on`.
     #[must_use]
     pub fn journal_bytes(&self) -> usize {
         if self.replicate_on.is_none() {
@@ -554,13 +555,13 @@ impl Options {
         self.journal_size.map_or(usual, |mib| mib.saturating_mul(MIB))
     }
 
-    /// Whether the server has a thread for HTTP and gRPC.
+    /// Returns whether the server has a thread for HTTP and gRPC.
     #[must_use]
     pub fn has_web(&self) -> bool {
         self.http_listen.is_some() || self.grpc_listen.is_some()
     }
 
-    /// The parser of larderd's command line, with the names of all options in `-h`.
+    /// Returns the parser of larderd's command line, with the names of all options in `-h`.
     fn full_command() -> Command {
         help::with_other_names(Self::command())
     }
@@ -599,25 +600,25 @@ impl Options {
         }
     }
 
-    /// The verbosity of the log: the number of `-v`.
+    /// Returns the verbosity of the log: the number of `-v`.
     #[must_use]
     pub fn verbosity(&self) -> u32 {
         self.verbose.into()
     }
 
-    /// The memory limit in bytes.
+    /// Returns the memory limit in bytes.
     #[must_use]
     pub fn limit_bytes(&self) -> usize {
         self.memory_limit.saturating_mul(MIB)
     }
 
-    /// The exponent of item size in eviction, configured or the default.
+    /// Returns the exponent of item size in eviction, configured or the default.
     #[must_use]
     pub fn size_exponent(&self) -> f64 {
         self.size_exponent.unwrap_or(SIZE_EXPONENT)
     }
 
-    /// The given options without effect: the name on the command line and the reason.
+    /// Returns the given options without effect: the name on the command line and the reason.
     #[must_use]
     pub fn without_effect(&self) -> Vec<(String, &'static str)> {
         let given = [

@@ -143,12 +143,12 @@ fn check_slab_sizes(list: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The names of all suboptions.
+/// Returns the names of all suboptions.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|row| row.name)
 }
 
-/// The part of `--help` that explains all suboptions, under headings.
+/// Returns the part of `--help` that explains all suboptions, under headings.
 pub(super) fn help() -> String {
     let mut text = "Extended options (-o), a list separated by commas:\n".to_owned();
     for heading in ["Connections and items", "Flash", "TLS", "No effect"] {
@@ -163,7 +163,7 @@ pub(super) fn help() -> String {
 }
 
 impl Row {
-    /// The heading in the help.
+    /// Returns the heading in the help.
     fn heading(&self) -> &'static str {
         match self.does {
             Effect::Nothing(_) => "No effect",

@@ -36,7 +36,7 @@ pub(super) fn trimmed(command: &Command, words: Vec<OsString>) -> Vec<OsString> 
     program.into_iter().chain(words.map(&mut trim)).collect()
 }
 
-/// The value without white space around it, or the value itself if it has nothing else.
+/// Returns the value without white space around it, or the value itself if it has nothing else.
 pub(super) fn trimmed_value(value: &str) -> &str {
     match value.trim() {
         "" => value,

@@ -88,7 +88,7 @@ impl LifeCycle {
         let _ = (&self.waker).write(&[0]);
     }
 
-    /// The phase that signals or [`stop`](Self::stop) have requested. A quick end overrides a graceful one.
+    /// Returns the phase that signals or [`stop`](Self::stop) have requested. A quick end overrides a graceful one.
     #[must_use]
     pub fn requested(&self) -> Phase {
         match (self.quick.load(SeqCst), self.graceful.load(SeqCst)) {
@@ -98,7 +98,7 @@ impl LifeCycle {
         }
     }
 
-    /// The current phase.
+    /// Returns the current phase.
     #[inline]
     pub fn phase(&self) -> Phase {
         match self.phase.load(SeqCst) {

@@ -57,7 +57,8 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&temporary, path)
 }
 
-/// The ID of the process in a PID file; `None` if there is none, if it does not run, or if it is this process.
+/// Returns the ID of the process in a PID file, or `None` if there is none, if it does not run, or if it is this
+/// process.
 fn running(path: &Path) -> Option<i32> {
     let mut text = String::new();
     fs::File::open(path).ok()?.take(PID_LEN_MAX).read_to_string(&mut text).ok()?;

@@ -131,7 +131,8 @@ pub fn lock_memory(user_changes: bool) -> Result<(), LockError> {
     Ok(mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE | on_use)?)
 }
 
-/// Whether the limit of locked memory does not apply: the process has `CAP_IPC_LOCK`, which root may lack in a container.
+/// Returns whether the limit of locked memory does not apply: the process has `CAP_IPC_LOCK`, which root may lack in a
+/// container.
 #[cfg(target_os = "linux")]
 fn may_lock_any_memory() -> bool {
     const CAP_IPC_LOCK: u32 = 14;
@@ -175,20 +176,20 @@ impl std::fmt::Display for LockError {
     }
 }
 
-/// Whether a process with this ID runs.
+/// Returns whether a process with this ID runs.
 #[must_use]
 pub fn runs(pid: i32) -> bool {
     use nix::errno::Errno::EPERM;
     matches!(nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None), Ok(()) | Err(EPERM))
 }
 
-/// Whether the process runs as root.
+/// Returns whether the process runs as root.
 #[must_use]
 pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// The user and system CPU time of the process.
+/// Returns the user and system CPU time of the process.
 #[must_use]
 pub fn cpu_times() -> [Duration; 2] {
     use nix::sys::resource::{UsageWho, getrusage};
@@ -199,7 +200,7 @@ pub fn cpu_times() -> [Duration; 2] {
         .map(|time| Duration::from_micros(time.num_microseconds().unsigned_abs()))
 }
 
-/// The memory of the machine in bytes; `None` if the system does not report it.
+/// Returns the memory of the machine in bytes, or `None` if the system does not report it.
 #[must_use]
 pub fn memory() -> Option<usize> {
     use nix::unistd::{SysconfVar, sysconf};

@@ -23,7 +23,7 @@ impl Watchdog {
         Self { timeout: sd_notify::watchdog_enabled(), notified: Instant::now() }
     }
 
-    /// The maximum time until the next [`Watchdog::notify`]; `None` without a watchdog.
+    /// Returns the maximum time until the next [`Watchdog::notify`]; `None` without a watchdog.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
         self.timeout.map(|timeout| timeout / 4)

@@ -50,7 +50,7 @@ const HELP: [(&str, &str); 25] = [
     ("larder_worker_threads", "Worker threads."),
 ];
 
-/// The help of `metric`, one sentence. `row` is one of its rows.
+/// Returns the help of `metric`, one sentence. `row` is one of its rows.
 #[must_use]
 pub fn metric_help(row: &Row, metric: &str) -> &'static str {
     HELP.iter().find(|(name, _)| *name == metric).map_or(row.help, |(_, help)| help)

@@ -175,7 +175,7 @@ impl Row {
         Self { condition: Some(condition), ..self }
     }
 
-    /// The text of a constant row.
+    /// Returns the text of a constant row.
     #[must_use]
     pub fn constant_value(&self) -> Option<&'static str> {
         match self.source {
@@ -233,7 +233,7 @@ impl Condition {
 }
 
 impl Unit {
-    /// The unit of the metric as its name contains it, and the factor from the statistic to the metric.
+    /// Returns the unit of the metric as its name contains it, and the factor from the statistic to the metric.
     #[must_use]
     pub fn base(self) -> (&'static str, f64) {
         match self {
@@ -251,7 +251,7 @@ impl Value {
         Self::Whole(on.into())
     }
 
-    /// The value as a number; `None` for text.
+    /// Returns the value as a number, or `None` for text.
     #[must_use]
     pub fn number(&self) -> Option<f64> {
         match *self {

@@ -45,7 +45,7 @@ impl<'s> Snapshot<'s> {
         &self.server.options.suboptions
     }
 
-    /// The counters, summed over all threads.
+    /// Returns the counters, summed over all threads.
     pub(super) fn counters(&self) -> &Counters {
         self.counters.get_or_init(|| {
             let classes = self.server.settings.limits.classes.count();
@@ -53,12 +53,12 @@ impl<'s> Snapshot<'s> {
         })
     }
 
-    /// A counter, summed over all threads and size classes.
+    /// Returns a counter, summed over all threads and size classes.
     pub(super) fn class_counter(&self, counter: fn(&ClassCounters) -> &Counter) -> u64 {
         self.counters().classes.iter().map(|class| counter(class).get()).sum()
     }
 
-    /// The keys and prefixes with the most requests.
+    /// Returns the keys and prefixes with the most requests.
     pub(super) fn hottest(&self) -> &HotKeyReport {
         self.hottest.get_or_init(|| {
             let threads = self.server.counters.iter().map(|counters| &counters.hot_keys);
@@ -66,62 +66,62 @@ impl<'s> Snapshot<'s> {
         })
     }
 
-    /// The gauges of the engine.
+    /// Returns the gauges of the engine.
     pub(super) fn gauges(&self) -> &Gauges {
         self.gauges.get_or_init(|| self.server.gauges())
     }
 
-    /// The memory of items, including the free part of open segments, in bytes.
+    /// Returns the memory of items, including the free part of open segments, in bytes.
     pub(super) fn items_memory(&self) -> u64 {
         let gauges = self.gauges();
         let others = gauges.index_bytes + gauges.dead_bytes + gauges.tags_bytes;
         gauges.used_bytes.saturating_sub(others)
     }
 
-    /// The bytes that memcached would count for the items, but no more than the memory that they take: agents compare
-    /// them with the limit.
+    /// Returns the bytes that memcached would count for the items, but no more than the memory that they take: agents
+    /// compare them with the limit.
     pub(super) fn item_bytes(&self) -> u64 {
         self.gauges().bytes.min(self.items_memory())
     }
 
-    /// Whether items are evicted because the memory is full.
+    /// Returns whether items are evicted because the memory is full.
     pub(super) fn is_full(&self) -> bool {
         let gauges = self.gauges();
         let free = gauges.limit_bytes.saturating_sub(gauges.used_bytes);
         gauges.evictions > 0 && free < gauges.limit_bytes / 32
     }
 
-    /// A gauge, summed over all size classes.
+    /// Returns a gauge, summed over all size classes.
     pub(super) fn class_gauge(&self, gauge: fn(&ClassGauges) -> u64) -> u64 {
         self.gauges().classes.iter().map(gauge).fold(0, u64::wrapping_add)
     }
 
-    /// The user and system CPU time of the process.
+    /// Returns the user and system CPU time of the process.
     pub(super) fn cpu_times(&self) -> [Duration; 2] {
         *self.cpu_times.get_or_init(platform::cpu_times)
     }
 
-    /// The miss-ratio curve; `None` with an engine that has none.
+    /// Returns the miss-ratio curve, or `None` with an engine that has none.
     pub(super) fn curve(&self) -> Option<&MissRatioCurve> {
         self.curve.get_or_init(|| self.server.miss_ratio_curve()).as_ref()
     }
 
-    /// The settings that commands can change and that have no effect.
+    /// Returns the settings that commands can change and that have no effect.
     pub(super) fn tuned(&self) -> &UnusedSettings {
         self.tuned.get_or_init(|| self.server.controls.tuned())
     }
 
-    /// The gauges of the flash tier; `None` without one.
+    /// Returns the gauges of the flash tier, or `None` if there is none.
     pub(super) fn flash_gauges(&self) -> Option<&FlashGauges> {
         self.flash.get_or_init(|| self.server.flash_gauges()).as_ref()
     }
 
-    /// A gauge of the flash tier; 0 without one.
+    /// Returns a gauge of the flash tier, or 0 if there is none.
     pub(super) fn flash_total(&self, read: fn(&FlashGauges) -> u64) -> u64 {
         self.flash_gauges().map_or(0, read)
     }
 
-    /// The settings of the `extstore` command.
+    /// Returns the settings of the `extstore` command.
     pub(super) fn tuned_flash(&self) -> &TunedFlash {
         self.tuned_flash.get_or_init(|| self.server.controls.tuned_flash())
     }

@@ -59,7 +59,7 @@ impl Socket<'_> {
         }
     }
 
-    /// Whether this is a UDP socket, which has no connections.
+    /// Returns whether this is a UDP socket, which has no connections.
     pub(super) fn is_udp(&self) -> bool {
         matches!(self.kind, SocketKind::Listener(address) if address.starts_with("udp"))
     }

@@ -154,14 +154,14 @@ impl Page {
         PAGES.into_iter().find(|page| page.name == name)
     }
 
-    /// Whether clients may read the page: `-X` disables pages that contain keys.
+    /// Returns whether clients may read the page: `-X` disables pages that contain keys.
     pub(crate) fn is_allowed(&self, server: &Server) -> bool {
         let shows_keys =
             |section: &Section| matches!(section.each, SectionScope::HotKey | SectionScope::Prefix);
         !(server.options.disable_dumping && self.sections.iter().any(shows_keys))
     }
 
-    /// The rows of all sections, in their order on the page.
+    /// Returns the rows of all sections, in their order on the page.
     pub fn rows(&self) -> impl Iterator<Item = &'static Row> + use<'_> {
         self.sections.iter().flat_map(Section::rows)
     }

@@ -55,27 +55,27 @@ impl Channel {
         Ok(Self { rustls, partial: Vec::new(), phase: Phase::Handshake, begun: false, counts })
     }
 
-    /// Whether the handshake is incomplete.
+    /// Returns whether the handshake is incomplete.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.phase == Phase::Handshake
     }
 
-    /// Whether the peer has not sent input yet.
+    /// Returns whether the peer has not sent input yet.
     pub(crate) fn is_unused(&self) -> bool {
         !self.begun
     }
 
-    /// Whether the peer has sent the close alert.
+    /// Returns whether the peer has sent the close alert.
     pub(crate) fn has_ended(&self) -> bool {
         self.phase == Phase::HalfClosed
     }
 
-    /// Whether no incomplete record is buffered.
+    /// Returns whether no incomplete record is buffered.
     pub(crate) fn is_empty(&self) -> bool {
         self.partial.is_empty()
     }
 
-    /// The memory of buffered input, in bytes. Excludes [`FIXED_LEN`] bytes per connection, which `-c` limits.
+    /// Returns the memory of buffered input, in bytes. Excludes [`FIXED_LEN`] bytes per connection, which `-c` limits.
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.partial.capacity()
     }

@@ -76,7 +76,7 @@ impl Tls {
         Ok(())
     }
 
-    /// The configuration of a new connection at a listener; `None` for plaintext, and for `mtls:` without
+    /// Returns the configuration of a new connection at a listener, or `None` for plaintext, and for `mtls:` without
     /// `ssl_ca_cert`, which [`Tls::new`] refuses.
     #[must_use]
     pub fn configuration(&self, security: Security) -> Option<Arc<ServerConfig>> {
@@ -89,7 +89,7 @@ impl Tls {
         }
     }
 
-    /// The configuration of a new HTTP connection at a TLS listener, with ALPN.
+    /// Returns the configuration of a new HTTP connection at a TLS listener, with ALPN.
     #[cfg(feature = "http")]
     pub(crate) fn configuration_of_http(&self, security: Security) -> Arc<ServerConfig> {
         let present = self.configuration(security);
@@ -99,7 +99,7 @@ impl Tls {
         Arc::new(configuration)
     }
 
-    /// Whether a listener requires a valid client certificate.
+    /// Returns whether a listener requires a valid client certificate.
     #[must_use]
     pub fn asks_for_certificates(&self, security: Security) -> bool {
         match security {
@@ -111,17 +111,17 @@ impl Tls {
         }
     }
 
-    /// The maximum duration of a handshake.
+    /// Returns the maximum duration of a handshake.
     pub(crate) fn handshake_timeout(&self) -> Duration {
         Duration::from_secs(self.options.handshake_timeout.unwrap_or(HANDSHAKE_TIMEOUT).into())
     }
 
-    /// The time since the last reading of certificates, in seconds.
+    /// Returns the time since the last reading of certificates, in seconds.
     pub(crate) fn since_refresh(&self) -> u32 {
         self.clock.now().0.saturating_sub(self.refreshed.load(Relaxed))
     }
 
-    /// The fixed memory of TLS connections, in bytes. [`crate::connection::list::Connections::held`] does not
+    /// Returns the fixed memory of TLS connections, in bytes. [`crate::connection::list::Connections::held`] does not
     /// include it.
     pub(crate) fn fixed(&self) -> usize {
         self.counts.open.load(Relaxed) * channel::FIXED_LEN

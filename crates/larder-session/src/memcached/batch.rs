@@ -97,7 +97,7 @@ impl Batch<'_> {
         others
     }
 
-    /// The class of a request in latency statistics: see [`class_of`].
+    /// Returns the class of a request in latency statistics: see [`class_of`].
     pub(crate) fn class(&self, ready: &BatchRequest<'_>) -> Option<CommandClass> {
         match ready.kind {
             RequestKind::Get(_) => Some(CommandClass::Get),
@@ -349,7 +349,7 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// The key of a request about one item; `None` for other requests, which include `mt`.
+/// Returns the key of a request about one item, or `None` for other requests, which include `mt`.
 #[inline]
 pub(crate) fn key_of<'r, 'b>(request: &'r Request<'b>) -> Option<&'r Key<'b>> {
     match request {
@@ -362,8 +362,8 @@ pub(crate) fn key_of<'r, 'b>(request: &'r Request<'b>) -> Option<&'r Key<'b>> {
     }
 }
 
-/// The class of a request in latency statistics; `None` for the end of a line of keys, because each key counts as a
-/// request.
+/// Returns the class of a request in latency statistics, or `None` for the end of a line of keys, because each key
+/// counts as a request.
 pub(crate) fn class_of(request: &Request<'_>) -> Option<CommandClass> {
     Some(match request {
         Request::GetEnd => return None,
@@ -383,7 +383,7 @@ pub(crate) fn class_of(request: &Request<'_>) -> Option<CommandClass> {
     })
 }
 
-/// Whether the session must answer a request before it parses the next one.
+/// Returns whether the session must answer a request before it parses the next one.
 fn ends_batch(request: &Request<'_>) -> bool {
     match request {
         Request::Fault(fault) => fault.then != Recovery::Continue,

@@ -206,7 +206,8 @@ fn crawl<E: Engine, H: Host>(cx: &mut Context<'_, E, H>, selection: Selection) -
     }
 }
 
-/// Whether a class may have items. If not, the reply is empty and needs no walk over all items.
+/// Returns whether a class may have items. If not, the reply is empty and needs no walk over all
+/// items.
 fn has_items(engine: &impl Engine, class: u32) -> bool {
     let class = (class as usize).checked_sub(1);
     let classes = engine.gauges().classes;

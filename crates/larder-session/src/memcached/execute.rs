@@ -144,8 +144,8 @@ impl<E: Engine> Session<E> {
         flow
     }
 
-    /// The tags of a request for the item that it stores. If an earlier execution had to wait, these are its tags,
-    /// because a client may have dropped some of them since.
+    /// Returns the tags of a request for the item that it stores. If an earlier execution had to wait, these are its
+    /// tags, because a client may have dropped some of them since.
     ///
     /// # Errors
     /// The [`Refusal`] of the engine. The reply is in the output.

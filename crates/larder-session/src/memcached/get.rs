@@ -30,8 +30,8 @@ enum HitReply {
     Refused,
 }
 
-/// The fast path: answers a lookup that changes nothing. Returns `None` if the item is large, stale or otherwise
-/// special; the caller then calls [`get`].
+/// Returns the fast path: answers a lookup that changes nothing. Returns `None` if the item is large, stale or
+/// otherwise special; the caller then calls [`get`].
 #[inline]
 pub(crate) fn fast_get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
@@ -174,7 +174,7 @@ fn show_value<E: Engine>(
     HitReply::Written
 }
 
-/// The fields of the reply to a hit.
+/// Returns the fields of the reply to a hit.
 fn hit<'k, L: Lease>(get: &Get<'_>, key: &'k [u8], item: &ItemView<'_, L>, now: Now) -> Hit<'k> {
     let left = |exptime| resolve(exptime, now).left(now);
     let attributes = &item.attributes;

@@ -8,7 +8,7 @@ use larder_operations::{Count, CreateEmpty, CreateNumber, LookupOptions, Recache
 use larder_protocol::{Arithmetic, Delete, Exptime, Get, ReplyFormat, Store, StoreMode};
 use larder_store::{Expiry, Now, Tag};
 
-/// The lookup of `get`, `gat`, `touch` and `mg`.
+/// Returns the lookup of `get`, `gat`, `touch` and `mg`.
 pub(crate) fn lookup_options<'t>(
     get: &Get<'_>,
     tags: &'t [Tag],
@@ -37,12 +37,13 @@ pub(crate) fn lookup_options<'t>(
     }
 }
 
-/// The seconds of `R`. memcached parses them as an expiry time: values above 30 days are a Unix time, and 0 means none.
+/// Returns the seconds of `R`. memcached parses them as an expiry time: values above 30 days are a Unix time, and 0
+/// means none.
 fn recache_secs(within: i32, now: Now) -> Option<u32> {
     resolve(Exptime(within.into()), now).left(now)
 }
 
-/// The store of `set`, `add`, `replace`, `append`, `prepend`, `cas` and `ms`.
+/// Returns the store of `set`, `add`, `replace`, `append`, `prepend`, `cas` and `ms`.
 #[inline]
 pub(crate) fn store<'v>(
     store: &Store<'v>,
@@ -78,7 +79,7 @@ pub(crate) fn store<'v>(
     }
 }
 
-/// The removal of `delete` and `md`.
+/// Returns the removal of `delete` and `md`.
 pub(crate) fn remove(delete: &Delete<'_>, now: Now) -> Remove {
     Remove {
         compare: delete.compare,
@@ -92,7 +93,7 @@ pub(crate) fn remove(delete: &Delete<'_>, now: Now) -> Remove {
     }
 }
 
-/// The increment or decrement of `incr`, `decr` and `ma`.
+/// Returns the increment or decrement of `incr`, `decr` and `ma`.
 pub(crate) fn count<'t>(arithmetic: &Arithmetic<'_>, tags: &'t [Tag], now: Now) -> Count<'t> {
     let create = arithmetic.vivify.map(|vivify| CreateNumber {
         value: arithmetic.initial,
@@ -110,8 +111,8 @@ pub(crate) fn count<'t>(arithmetic: &Arithmetic<'_>, tags: &'t [Tag], now: Now) 
     }
 }
 
-/// The expiry of an item that a request creates: that of the flag `T` if it follows `N`, else that
-/// of `N`. Binary requests have one expiry.
+/// Returns the expiry of an item that a request creates: that of the flag `T` if it follows `N`, else that of `N`.
+/// Binary requests have one expiry.
 fn created_expiry(
     format: &ReplyFormat<'_>,
     vivify: Exptime,

@@ -9,8 +9,8 @@ use larder_operations::CommandClass;
 use larder_protocol::{Get, Parser, Request, reply};
 use larder_store::Engine;
 
-/// The index of the first lookup of the server list in a batch that this server may answer. `parser` is the state
-/// before the batch.
+/// Returns the index of the first lookup of the server list in a batch that this server may answer. `parser` is the
+/// state before the batch.
 ///
 /// One server answers all keys of a line. If another node answers lookups of items ([`Owner::Remote`]), this server
 /// answers only if the key is alone on its line.
@@ -29,7 +29,7 @@ pub(crate) fn next_list_lookup(batch: &Batch<'_>, parser: Parser, owner: Owner) 
     })
 }
 
-/// Whether a request looks up the list of servers and changes nothing.
+/// Returns whether a request looks up the list of servers and changes nothing.
 fn is_list_lookup(batch: &Batch<'_>, ready: &BatchRequest<'_>) -> bool {
     match ready.kind {
         RequestKind::Get(get) => get.key == reply::SERVERS_KEY,

@@ -32,8 +32,8 @@ pub(crate) fn store<E: Engine, H: Host>(
     true
 }
 
-/// The fast path: answers a set without an observer. Writes nothing and returns false if the engine has to wait for
-/// slower storage.
+/// Returns the fast path: answers a set without an observer. Writes nothing and returns false if the engine has to wait
+/// for slower storage.
 #[inline]
 pub(crate) fn fast_set<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
@@ -59,7 +59,7 @@ pub(crate) fn fast_set<E: Engine, H: Host>(
     true
 }
 
-/// Whether the sent key, client flags and value are within the size limit of an item.
+/// Returns whether the sent key, client flags and value are within the size limit of an item.
 pub(crate) fn fits<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     store: &Store<'_>,
@@ -88,7 +88,7 @@ pub(crate) fn refuse<E: Engine, H: Host>(
     }
 }
 
-/// The outcome of a store as its reply shows it; `None` if the store has to wait for slower storage.
+/// Returns the outcome of a store as its reply shows it, or `None` if the store has to wait for slower storage.
 fn stored(outcome: operations::StoreOutcome) -> Option<StoreReply> {
     Some(match outcome {
         operations::StoreOutcome::Stored { cas, len } => StoreReply::Stored { cas, len },

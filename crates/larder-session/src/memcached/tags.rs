@@ -7,7 +7,7 @@ use larder_protocol::reply;
 use larder_protocol::{DropTag, KEY_LEN_MAX, MetaFlags, Request};
 use larder_store::{Engine, Refusal};
 
-/// The meta flags of a request, if they include tags.
+/// Returns the meta flags of a request, if they include tags.
 #[inline]
 fn flags<'r>(request: &'r Request<'_>) -> Option<&'r MetaFlags<'r>> {
     let format = match request {
@@ -19,13 +19,13 @@ fn flags<'r>(request: &'r Request<'_>) -> Option<&'r MetaFlags<'r>> {
     format.meta().filter(|flags| flags.has(b'G'))
 }
 
-/// Whether a request has tags for the item that it stores.
+/// Returns whether a request has tags for the item that it stores.
 #[inline]
 pub(crate) fn has_tags(request: &Request<'_>) -> bool {
     flags(request).is_some()
 }
 
-/// The tags of a request for the item that it stores.
+/// Returns the tags of a request for the item that it stores.
 ///
 /// # Errors
 /// The [`Refusal`] of the engine.

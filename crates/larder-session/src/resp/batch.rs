@@ -54,7 +54,7 @@ pub(super) enum RequestKind<'b> {
 }
 
 impl RequestKind<'_> {
-    /// Whether the request changes items.
+    /// Returns whether the request changes items.
     pub(super) fn changes(&self) -> bool {
         match self {
             Self::Get(..) => false,
@@ -63,7 +63,7 @@ impl RequestKind<'_> {
         }
     }
 
-    /// The class of the request in latency statistics. A multi-key request counts once.
+    /// Returns the class of the request in latency statistics. A multi-key request counts once.
     pub(super) fn class(&self) -> CommandClass {
         let verb = match self {
             Self::Get(..) => return CommandClass::Get,
@@ -124,7 +124,7 @@ pub(super) fn bounds<E: Engine, H: Host>(cx: &Context<'_, E, H>, state: &State) 
     Bounds { bulk_len_max, request_len_max, needs_login: state.needs_login() }
 }
 
-/// The longest argument in bytes.
+/// Returns the longest argument in bytes.
 pub(super) fn bulk_len_max<E: Engine, H: Host>(cx: &Context<'_, E, H>) -> usize {
     cx.operations.limits.item_size_max.max(BULK_LEN_MIN)
 }

@@ -352,7 +352,7 @@ pub(super) enum Origin {
     Transaction,
 }
 
-/// The number of requests at the start of a batch that only look up items.
+/// Returns the number of requests at the start of a batch that only look up items.
 fn count_reads(state: &State, batch: &[BatchRequest<'_>]) -> usize {
     if state.transaction.is_some() || state.needs_login() {
         return 0;
@@ -367,7 +367,7 @@ fn count_reads(state: &State, batch: &[BatchRequest<'_>]) -> usize {
     reads.count()
 }
 
-/// The requests at the start of a batch that have keys or change items.
+/// Returns the requests at the start of a batch that have keys or change items.
 fn forwarded(state: &State, batch: &[BatchRequest<'_>]) -> ForwardedRequests {
     let mut forwarded = ForwardedRequests::new(Parser::default());
     if state.transaction.is_some() || state.needs_login() {

@@ -164,7 +164,7 @@ impl Progress {
         Self { checked: kept.keys.min(keys), added: kept.keys.saturating_sub(keys), end }
     }
 
-    /// The progress while the command waits.
+    /// Returns the progress while the command waits.
     fn kept(&self) -> KeyProgress {
         // No item is added before all keys were looked up.
         KeyProgress { keys: self.checked + self.added, found: self.end.map_or(0, |end| end as i64) }

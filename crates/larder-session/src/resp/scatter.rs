@@ -285,8 +285,7 @@ impl<E: Engine> Session<E> {
         result
     }
 
-    /// The current destination of a part, which may follow a change; `None` if its bytes are not a
-    /// request.
+    /// Returns the current destination of a part, which may follow a change, or `None` if its bytes are not a request.
     pub(crate) fn destination_resp<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

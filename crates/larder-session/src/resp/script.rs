@@ -109,7 +109,7 @@ fn find(host: &impl Host, name: ScriptName<'_>) -> Result<Script, CommandError<'
     }
 }
 
-/// The script with this hash, if a library that the server knows sends it, or a client has loaded it.
+/// Returns the script with this hash, if a library that the server knows sends it, or a client has loaded it.
 pub(super) fn known(host: &impl Host, hash: &ScriptHash) -> Option<Script> {
     Script::of_hash(hash).or_else(|| host.script(hash))
 }
@@ -148,7 +148,7 @@ impl<'i> FoundItem<'i> {
         Self { is_first_argument, value, expiry: item.attributes.expiry }
     }
 
-    /// The value as a number.
+    /// Returns the value as a number.
     fn number(&self) -> Result<i64, CommandError<'static>> {
         let digits = without_padding(self.value.unwrap_or_default());
         i64_of(digits).ok_or(CommandError::NotInteger)
@@ -157,7 +157,7 @@ impl<'i> FoundItem<'i> {
 
 type Decision<'v> = Result<(Edit<'v>, Answer), CommandError<'static>>;
 
-/// The change that a script makes, and its result.
+/// Returns the change that a script makes, and its result.
 fn decide<'v>(
     script: Script,
     arguments: &[&'v [u8]; 4],
@@ -327,7 +327,7 @@ fn store<'v>(
     Ok(Edit::Store { replaces: true, value, expiry: positive_expiry(millis, now, command)? })
 }
 
-/// The number of the item, or 0 without an item, plus `delta`.
+/// Returns the number of the item, or 0 without an item, plus `delta`.
 fn sum_of(item: Option<&FoundItem<'_>>, delta: i64) -> Result<i64, CommandError<'static>> {
     let sum = item.map_or(Ok(0), FoundItem::number)?.checked_add(delta);
     sum.ok_or(CommandError::Overflow)
@@ -372,7 +372,7 @@ fn short<'v>(text: &str) -> Result<EditValue<'v>, CommandError<'static>> {
 /// The start of redis_rate's time: 2017-01-01, in Unix seconds.
 const RATE_EPOCH: f64 = 1_483_228_800.0;
 
-/// The generic cell rate algorithm. The item is the theoretical arrival time of the next request, in seconds.
+/// Returns the generic cell rate algorithm. The item is the theoretical arrival time of the next request, in seconds.
 fn allow_rate<'v>(
     script: Script,
     arguments: &[&[u8]; 4],
@@ -422,7 +422,7 @@ fn allow_rate<'v>(
     Ok((store(short(&next.to_string())?, millis, now, "set")?, answer))
 }
 
-/// A number as a reply, which Redis truncates.
+/// Returns a number as a reply, which Redis truncates.
 #[expect(clippy::cast_possible_truncation, reason = "numbers beyond 64 bits saturate")]
 fn truncated(number: f64) -> i64 {
     number as i64
@@ -447,7 +447,7 @@ fn write(answer: &Answer, version: Version, output: &mut Vec<u8>) {
     }
 }
 
-/// A number as Lua's `tostring` writes it: C's `%.14g`.
+/// Returns a number as Lua's `tostring` writes it: C's `%.14g`.
 fn lua_text(number: f64) -> String {
     let scientific = format!("{number:.13e}");
     let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };

@@ -77,7 +77,7 @@ pub(super) fn watch<E: Engine, H: Host>(
     Outcome::Done
 }
 
-/// The version of an item, `None` if there is no item; nothing if the item is on slower storage.
+/// Returns the version of an item, `None` if there is no item; nothing if the item is on slower storage.
 fn version<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
@@ -129,8 +129,8 @@ impl<E: Engine> Session<E> {
         Outcome::Done
     }
 
-    /// Whether this server owns all watched keys, and their items have the noted versions. `Err`: the request waits for
-    /// one of the items.
+    /// Returns whether this server owns all watched keys, and their items have the noted versions. `Err`: the request
+    /// waits for one of the items.
     fn watched_are_unchanged<H: Host>(
         cx: &mut Context<'_, E, H>,
         state: &mut State,

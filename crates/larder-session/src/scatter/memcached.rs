@@ -107,7 +107,7 @@ impl<E: Engine> Session<E> {
         Step::advance(0)
     }
 
-    /// The part for a request that starts at `at` in the input. The caller sets its destination.
+    /// Returns the part for a request that starts at `at` in the input. The caller sets its destination.
     fn part(&self, batch: &Batch<'_>, ready: &BatchRequest<'_>, at: usize) -> Part<E> {
         let mut part = Part::new(PartBytes::Input(at..ready.end), PartState::Local(None));
         part.is_repeatable = !changes(batch, ready);
@@ -173,8 +173,7 @@ impl<E: Engine> Session<E> {
         result
     }
 
-    /// The current destination of a part, which may follow a change; `None` if its bytes are not a
-    /// request.
+    /// Returns the current destination of a part, which may follow a change, or `None` if its bytes are not a request.
     pub(super) fn destination_memcached<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -211,7 +210,7 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// The destinations of the requests of a batch.
+/// Returns the destinations of the requests of a batch.
 fn destinations<H: Host>(
     host: &H,
     batch: &Batch<'_>,

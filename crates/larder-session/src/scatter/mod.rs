@@ -55,9 +55,8 @@ impl<'h> Destinations<'h> {
         Self { reads_locally: false, ..Self::new(host) }
     }
 
-    /// The result of `find` under one version of the shard map. Calls `find` again if the map has
-    /// changed in between. All requests of a batch for one key thus have the same destination,
-    /// which keeps them in order.
+    /// Returns the result of `find` under one version of the shard map. Calls `find` again if the map has changed in
+    /// between. All requests of a batch for one key thus have the same destination, which keeps them in order.
     pub(crate) fn with_stable_map<R>(
         host: &'h impl Host,
         mut find: impl FnMut(&mut Self) -> R,
@@ -72,7 +71,7 @@ impl<'h> Destinations<'h> {
         }
     }
 
-    /// The destination of the next request, which has this key.
+    /// Returns the destination of the next request, which has this key.
     pub(crate) fn next(&mut self, key: &[u8], looks_up: bool) -> Destination {
         let group = self.shard_map.map_or(GroupIndex::OWN, |map| map.group_of(key));
         if group != GroupIndex::OWN {
@@ -161,7 +160,7 @@ impl<E: Engine> ScatterGather<E> {
         }
     }
 
-    /// The number of bytes of the cache leased for values that the session writes now or later.
+    /// Returns the number of bytes of the cache leased for values that the session writes now or later.
     pub(crate) fn leased_bytes(&self) -> usize {
         let behind = self.parts.iter().filter_map(|part| match &part.state {
             PartState::Local(sending) => sending.as_ref(),
@@ -170,7 +169,7 @@ impl<E: Engine> ScatterGather<E> {
         self.sending.iter().chain(behind).map(|sending| sending.memory()).sum()
     }
 
-    /// The number of bytes of replies that wait to be written.
+    /// Returns the number of bytes of replies that wait to be written.
     pub(crate) fn kept_bytes(&self) -> usize {
         self.parts.iter().map(|part| part.answer.len()).sum()
     }
@@ -188,7 +187,7 @@ impl<E: Engine> ScatterGather<E> {
         rest.for_each(|part| part.is_dropped = true);
     }
 
-    /// Whether all other parts continue the reply of the first one.
+    /// Returns whether all other parts continue the reply of the first one.
     fn is_last_reply(&self) -> bool {
         self.parts.iter().skip(1).all(|part| part.continues)
     }

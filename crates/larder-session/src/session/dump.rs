@@ -63,7 +63,7 @@ impl<E: Engine> Dump<E> {
         Self { format, ..Self::new(engine, Style::Sizes, Selection::Hash, u64::MAX) }
     }
 
-    /// Whether the dump is one of `lru_crawler`, which the host counts.
+    /// Returns whether the dump is one of `lru_crawler`, which the host counts.
     pub(crate) fn is_crawl(&self) -> bool {
         matches!(self.style, Style::Meta | Style::Keys)
     }

@@ -178,12 +178,12 @@ impl<E: Engine> Session<E> {
         session
     }
 
-    /// Whether the session returned [`Next::Close`] because the client violated the protocol.
+    /// Returns whether the session returned [`Next::Close`] because the client violated the protocol.
     pub fn has_failed(&self) -> bool {
         self.failed
     }
 
-    /// The current state.
+    /// Returns the current state.
     pub fn state(&self) -> State {
         let rare = self.rare.as_ref();
         match &self.pending {
@@ -203,7 +203,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// The memory of the cache, in bytes, that the session has leased for values that it sends.
+    /// Returns the memory of the cache, in bytes, that the session has leased for values that it sends.
     pub fn leased_bytes(&self) -> usize {
         match &self.pending {
             Pending::Send(sending) => sending.memory(),
@@ -212,7 +212,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// The memory of the cache, in bytes, of the value that the session is receiving.
+    /// Returns the memory of the cache, in bytes, of the value that the session is receiving.
     pub fn uploaded_bytes(&self) -> usize {
         match &self.pending {
             Pending::Receive(arriving) => arriving.memory,
@@ -307,7 +307,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Whether the replicas have acknowledged `position`. If not yet, stores the position for the next poll.
+    /// Returns whether the replicas have acknowledged `position`. If not yet, stores the position for the next poll.
     #[cold]
     fn hold<H: Host>(&mut self, cx: &mut Context<'_, E, H>, position: E::Position) -> AckState {
         let state = cx.operations.engine.ack_state(&position, &(cx.waker)());

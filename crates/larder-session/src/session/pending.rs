@@ -69,8 +69,8 @@ impl<E: Engine> Pending<E> {
         matches!(self, Self::Idle)
     }
 
-    /// The number of bytes reserved at the host. They exclude a value that is being sent, because
-    /// its lease holds memory of the cache.
+    /// Returns the number of bytes reserved at the host. They exclude a value that is being sent, because its lease
+    /// holds memory of the cache.
     pub(crate) fn reserved(&self) -> usize {
         match self {
             Self::Receive(arriving) => arriving.head.capacity(),
@@ -145,7 +145,7 @@ impl<E: Engine> IncomingValue<E> {
         (value.len() + trailer.len(), taken)
     }
 
-    /// The number of bytes of the value and its trailer that have not arrived.
+    /// Returns the number of bytes of the value and its trailer that have not arrived.
     pub(crate) fn missing(&self) -> usize {
         self.value_left + self.trailer_len - self.trailer.len()
     }
@@ -156,7 +156,7 @@ impl<L: Lease> OutgoingValue<L> {
         Self { lease, at: 0, tail }
     }
 
-    /// The memory of the cache, in bytes, that the value takes while it is sent.
+    /// Returns the memory of the cache, in bytes, that the value takes while it is sent.
     pub(crate) fn memory(&self) -> usize {
         self.lease.memory()
     }

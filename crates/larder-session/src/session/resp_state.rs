@@ -79,12 +79,12 @@ impl State {
         self.watched = Vec::new();
     }
 
-    /// Whether the client must log in before other requests.
+    /// Returns whether the client must log in before other requests.
     pub(crate) fn needs_login(&self) -> bool {
         self.login_required && !self.is_logged_in
     }
 
-    /// The protocol in which the connection's requests are forwarded.
+    /// Returns the protocol in which the connection's requests are forwarded.
     pub(crate) fn conversation(&self) -> Conversation {
         match self.version {
             Version::Resp2 => Conversation::Resp2,
@@ -110,7 +110,7 @@ impl State {
         }
     }
 
-    /// Whether the queue holds requests to answer before further input.
+    /// Returns whether the queue holds requests to answer before further input.
     pub(crate) fn has_queued(&self) -> bool {
         !self.queue.requests.is_empty()
     }

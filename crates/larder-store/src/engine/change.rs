@@ -89,8 +89,8 @@ pub enum NewValue<'v> {
 }
 
 impl NewValue<'_> {
-    /// Whether the value counts as a new item: all do but a number of the old value's length.
-    /// `old_len` returns that length in bytes.
+    /// Returns whether the value counts as a new item: all do but a number of the old value's
+    /// length. `old_len` returns that length in bytes.
     pub(crate) fn makes_item(&self, old_len: impl FnOnce() -> Option<usize>) -> bool {
         !matches!(*self, Self::Number { width, .. } if old_len() == Some(width))
     }

@@ -95,21 +95,21 @@ impl SizeClasses {
 
     const TABLE_LEN: usize = 512;
 
-    /// The number of classes.
+    /// Returns the number of classes.
     #[must_use]
     pub fn count(&self) -> usize {
         self.bounds.len()
     }
 
-    /// The number of bytes that an item counts for in statistics. Client flags take 4 bytes unless
-    /// they are 0, as in memcached.
+    /// Returns the number of bytes that an item counts for in statistics. Client flags take 4 bytes unless they are 0,
+    /// as in memcached.
     #[inline]
     #[must_use]
     pub fn footprint(&self, key_len: usize, value_len: usize, client_flags: u32) -> usize {
         self.overhead + key_len + value_len + if client_flags == 0 { 0 } else { 4 }
     }
 
-    /// The class of a footprint, from 0.
+    /// Returns the class of a footprint, from 0.
     #[inline]
     #[must_use]
     pub fn class_of(&self, footprint: usize) -> usize {
@@ -120,7 +120,7 @@ impl SizeClasses {
         }
     }
 
-    /// The largest footprint of a class. The last class also takes larger ones.
+    /// Returns the largest footprint of a class. The last class also takes larger ones.
     #[must_use]
     pub fn bound(&self, class: usize) -> usize {
         self.bounds[class]

@@ -67,7 +67,7 @@ pub enum Value<'a, L> {
 }
 
 impl<L: Lease> Value<'_, L> {
-    /// The length in bytes.
+    /// Returns the length in bytes.
     #[expect(
         clippy::len_without_is_empty,
         reason = "no caller needs to know whether a value is empty"
@@ -84,16 +84,17 @@ impl<L: Lease> Value<'_, L> {
 /// the item is replaced or removed.
 #[expect(clippy::len_without_is_empty, reason = "a large value is not empty")]
 pub trait Lease: Clone {
-    /// The length of the value in bytes.
+    /// Returns the length of the value in bytes.
     fn len(&self) -> usize;
-    /// The bytes from `offset` on that are contiguous in memory: at least one if `offset < len`.
+    /// Returns the bytes from `offset` on that are contiguous in memory: at least one if `offset <
+    /// len`.
     fn piece(&self, offset: usize) -> &[u8];
-    /// The memory that the lease protects from reuse, in bytes.
+    /// Returns the memory that the lease protects from reuse, in bytes.
     fn memory(&self) -> usize {
         self.len()
     }
-    /// Whether the lease may outlive the batch. If not, because too much memory is leased already,
-    /// the caller copies the value now or refuses the request.
+    /// Returns whether the lease may outlive the batch. If not, because too much memory is leased
+    /// already, the caller copies the value now or refuses the request.
     fn may_be_kept(&self) -> bool {
         true
     }

@@ -15,9 +15,9 @@ use std::task::Waker;
 pub trait Layer {
     /// The type of the inner engine.
     type Inner: Engine;
-    /// The inner engine, shared.
+    /// Returns the inner engine, shared.
     fn inner(&self) -> &Self::Inner;
-    /// The inner engine, exclusive.
+    /// Returns the inner engine, exclusive.
     fn inner_mut(&mut self) -> &mut Self::Inner;
 }
 

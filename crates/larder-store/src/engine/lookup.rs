@@ -21,7 +21,7 @@ pub enum Lookup<R> {
 }
 
 impl<R> Lookup<R> {
-    /// The same result with `f` applied to the content of a hit.
+    /// Returns the same result with `f` applied to the content of a hit.
     pub fn map<S>(self, f: impl FnOnce(R) -> S) -> Lookup<S> {
         match self {
             Self::Hit(hit) => Lookup::Hit(f(hit)),
@@ -49,8 +49,8 @@ impl Liveness {
         self == Self::Live
     }
 
-    /// The result of a lookup that found an item with this liveness. Calls `hit` only for a live
-    /// item.
+    /// Returns the result of a lookup that found an item with this liveness. Calls `hit` only for a
+    /// live item.
     #[inline]
     pub(crate) fn lookup<R>(self, hit: impl FnOnce() -> R) -> Lookup<R> {
         match self {

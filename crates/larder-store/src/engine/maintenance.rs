@@ -50,7 +50,7 @@ pub trait Maintenance {
     /// due.
     fn crawl_soon(&mut self) {}
 
-    /// The cache's totals. Every handle returns the same.
+    /// Returns the cache's totals. Every handle returns the same.
     fn gauges(&self) -> Gauges;
 
     /// Zeroes the counters for `stats reset`, but not the number and the bytes of the items.

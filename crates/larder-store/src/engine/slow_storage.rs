@@ -66,8 +66,8 @@ pub trait SlowStorage {
     /// a batch.
     fn submit(&mut self) {}
 
-    /// A descriptor that becomes readable when reads end, for a caller that polls it. From then on
-    /// the caller calls [`SlowStorage::drive_reads`] before it waits for events, and
+    /// Returns a descriptor that becomes readable when reads end, for a caller that polls it. From
+    /// then on the caller calls [`SlowStorage::drive_reads`] before it waits for events, and
     /// [`SlowStorage::submit`] has no effect. `None` if reads end without the caller. The caller
     /// requests the descriptor once, on the thread that uses the handle, before the first read.
     #[cfg(unix)]

@@ -18,19 +18,19 @@ pub struct Now {
 }
 
 impl Now {
-    /// The time in milliseconds.
+    /// Returns the time in milliseconds.
     #[must_use]
     pub fn in_millis(self) -> u64 {
         u64::from(self.secs.0) * 1000 + u64::from(self.millis)
     }
 
-    /// The Unix time of a time on the caller's clock, both in seconds.
+    /// Returns the Unix time of a time on the caller's clock, both in seconds.
     #[must_use]
     pub fn unix_of(self, secs: Seconds) -> u32 {
         secs.0.saturating_add_signed(-self.ahead)
     }
 
-    /// The Unix time of a time on the caller's clock, both in milliseconds.
+    /// Returns the Unix time of a time on the caller's clock, both in milliseconds.
     #[must_use]
     pub fn unix_millis_of(self, millis: u64) -> u64 {
         millis.saturating_add_signed(-i64::from(self.ahead) * 1000)
@@ -67,7 +67,7 @@ impl SubsecondMillis {
         NonZeroU16::new(millis).filter(|millis| millis.get() < 1000).map(Self)
     }
 
-    /// The number of milliseconds.
+    /// Returns the number of milliseconds.
     #[must_use]
     pub fn millis(self) -> u16 {
         self.0.get()
@@ -87,7 +87,7 @@ impl Expiry {
         }
     }
 
-    /// The second by which the item has expired; `None` if it never expires.
+    /// Returns the second by which the item has expired, or `None` if it never expires.
     #[inline]
     #[must_use]
     pub fn second(self) -> Option<Seconds> {
@@ -97,22 +97,21 @@ impl Expiry {
         }
     }
 
-    /// The number of milliseconds from the item's expiry to [`Expiry::second`]; 0 if the item never
-    /// expires.
+    /// Returns the number of milliseconds from the item's expiry to [`Expiry::second`], or 0 if the item never expires.
     #[inline]
     #[must_use]
     pub fn early_millis(self) -> u16 {
         if let Self::Before(_, early) = self { early.millis() } else { 0 }
     }
 
-    /// The time at which the item expires, in milliseconds; `None` if it never expires.
+    /// Returns the time at which the item expires, in milliseconds, or `None` if it never expires.
     #[must_use]
     pub fn in_millis(self) -> Option<u64> {
         let at = u64::from(self.second()?.0) * 1000;
         Some(at.saturating_sub(self.early_millis().into()))
     }
 
-    /// Whether an item with this expiry has expired at `now`.
+    /// Returns whether an item with this expiry has expired at `now`.
     #[must_use]
     pub fn is_past(self, now: impl Into<Now>) -> bool {
         let now = now.into();

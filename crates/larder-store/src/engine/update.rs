@@ -19,8 +19,7 @@ pub trait Uploads {
     /// A value that arrives in pieces. Dropping it frees its memory.
     type Upload: Send;
 
-    /// The length in bytes from which callers should upload a value rather than pass it in one
-    /// piece.
+    /// Returns the length in bytes from which callers should upload a value rather than pass it in one piece.
     fn upload_len_min(&self) -> usize;
 
     /// Starts an upload of `len` bytes. The engine allocates memory as the pieces arrive.
@@ -36,12 +35,12 @@ pub trait Uploads {
     /// the upload belongs to another cache. The caller drops the upload.
     fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal>;
 
-    /// The memory that an upload takes, in bytes: at least the length of its pieces. 0 for an upload of another engine.
+    /// Returns the memory that an upload takes, in bytes: at least the length of its pieces. 0 for an upload of another
+    /// engine.
     fn memory_of(&self, upload: &Self::Upload) -> usize;
 
-    /// The memory that leases and uploads use above their shares. While a share is exceeded, the
-    /// server disconnects some of the peers that use it, before it has to refuse requests of
-    /// others.
+    /// Returns the memory that leases and uploads use above their shares. While a share is exceeded, the server
+    /// disconnects some of the peers that use it, before it has to refuse requests of others.
     fn excess_memory(&self) -> ExcessMemory {
         ExcessMemory::default()
     }
@@ -100,7 +99,7 @@ pub trait Updates: Lookups + Uploads {
         false
     }
 
-    /// Whether items can have tags.
+    /// Returns whether items can have tags.
     fn has_tags(&self) -> bool {
         false
     }
@@ -110,7 +109,7 @@ pub trait Updates: Lookups + Uploads {
     /// pending.
     fn flush(&mut self, at: Option<Seconds>);
 
-    /// The number of flushes that took effect, delayed ones included. The engine counts a flush
-    /// after the flush took effect, and before a lookup can find an item that was stored later.
+    /// Returns the number of flushes that took effect, delayed ones included. The engine counts a flush after the flush
+    /// took effect, and before a lookup can find an item that was stored later.
     fn flush_generation(&self) -> u64;
 }

@@ -44,7 +44,7 @@ pub trait Walks: Lookups {
         self.walk()
     }
 
-    /// The position from which another walk can continue this one.
+    /// Returns the position from which another walk can continue this one.
     fn walk_position(&self, _walk: &Self::Walk) -> WalkPosition {
         WalkPosition::Unsupported
     }

@@ -84,7 +84,7 @@ pub(super) trait AnyEngine: Send {
     fn reset_counters(&self);
 }
 
-/// The same item, with the lease of a large value in a box.
+/// Returns the same item, with the lease of a large value in a box.
 fn erase<'a, L: crate::Lease + Send + 'static>(item: &Item<'a, L>) -> Item<'a, Lease> {
     let &Item { attributes, cas, fetched, accessed, ref value } = item;
     Item { attributes, cas, fetched, accessed, value: erase_value(value) }
@@ -125,7 +125,7 @@ fn with_upload<E: Engine + 'static>(
     updated
 }
 
-/// The content of a box that this engine has made. Panics if the box is another engine's.
+/// Returns the content of a box that this engine has made. Panics if the box is another engine's.
 fn own<T: 'static>(boxed: &dyn Any) -> &T {
     boxed.downcast_ref().expect("walks, reads and positions are used with the cache that made them")
 }

@@ -37,7 +37,7 @@ impl GhostEpoch {
         Self(index % EPOCHS)
     }
 
-    /// The epoch's number.
+    /// Returns the epoch's number.
     #[must_use]
     pub fn index(self) -> u8 {
         self.0
@@ -59,7 +59,7 @@ impl Ghosts {
         Self::from_places(std::iter::once(new).chain(kept))
     }
 
-    /// Whether there is a current ghost with the fingerprint of `hash`.
+    /// Returns whether there is a current ghost with the fingerprint of `hash`.
     #[must_use]
     pub fn holds(self, hash: u64, epoch: GhostEpoch) -> bool {
         let wanted = fingerprint(hash);
@@ -144,7 +144,7 @@ impl GhostClock {
         Self { epoch, ..Self::default() }
     }
 
-    /// The epoch for new ghosts.
+    /// Returns the epoch for new ghosts.
     #[must_use]
     pub fn epoch(&self) -> GhostEpoch {
         self.epoch

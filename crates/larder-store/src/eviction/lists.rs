@@ -38,12 +38,12 @@ impl<const LISTS: usize> Lists<LISTS> {
         self.links.resize(segments, Links { previous: NONE, next: NONE });
     }
 
-    /// The first segment of a list; `None` if the list is empty.
+    /// Returns the first segment of a list, or `None` if the list is empty.
     pub(crate) fn front(&self, list: usize) -> Option<u32> {
         some(self.ends[list].first)
     }
 
-    /// The segment behind `segment`.
+    /// Returns the segment behind `segment`.
     #[cfg(test)]
     pub(crate) fn next(&self, segment: u32) -> Option<u32> {
         some(self.links[segment as usize].next)

@@ -21,7 +21,7 @@ pub struct Kind {
 /// gains nothing more.
 const OPEN_PERCENT: usize = 4;
 
-/// The number of segments that each of `threads` handles may have open: together 4 % of all
+/// Returns the number of segments that each of `threads` handles may have open: together 4 % of all
 /// `segments`, but at least one for each queue.
 #[must_use]
 pub fn open_budget(segments: usize, threads: usize) -> usize {
@@ -32,9 +32,9 @@ pub fn open_budget(segments: usize, threads: usize) -> usize {
 /// segment.
 const CHAINED_SHARE: usize = 64;
 
-/// The number of segments in the chains of an open segment at which the handle seals it, because
-/// other handles can't evict items of an open segment. By simulation, four threads without the
-/// division by `threads` miss 3 % more items with log-normal sizes (median 1 KiB, sigma 2).
+/// Returns the number of segments in the chains of an open segment at which the handle seals it,
+/// because other handles can't evict items of an open segment. By simulation, four threads without
+/// the division by `threads` miss 3 % more items with log-normal sizes (median 1 KiB, sigma 2).
 #[must_use]
 pub fn chained_max(segments: usize, threads: usize) -> usize {
     (segments / CHAINED_SHARE / threads.max(1)).max(1)

@@ -32,13 +32,13 @@ impl SizeClass {
         Self(index.min(LAST))
     }
 
-    /// The class's number, less than [`SizeClass::COUNT`].
+    /// Returns the class's number, less than [`SizeClass::COUNT`].
     #[must_use]
     pub fn index(self) -> u8 {
         self.0
     }
 
-    /// The number of steps from one class to the other.
+    /// Returns the number of steps from one class to the other.
     #[must_use]
     pub fn distance(self, other: Self) -> u8 {
         self.0.abs_diff(other.0)

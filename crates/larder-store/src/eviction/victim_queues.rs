@@ -169,15 +169,15 @@ impl Queues {
         self.totals[entry.queue as usize].chained -= u64::from(removed);
     }
 
-    /// The number of segments in the chains of all large values.
+    /// Returns the number of segments in the chains of all large values.
     #[must_use]
     pub fn chained(&self) -> u64 {
         self.totals.iter().map(|totals| totals.chained).sum()
     }
 
-    /// The next segment to evict; `None` if no segment is queued. `hit_bytes` returns how many
-    /// bytes of a segment's items (records and chains) were hit since it was written. It is called
-    /// for at most one segment of each queue.
+    /// Returns the next segment to evict, or `None` if no segment is queued. `hit_bytes` returns
+    /// how many bytes of a segment's items (records and chains) were hit since it was written. It
+    /// is called for at most one segment of each queue.
     pub fn victim(&self, hit_bytes: impl Fn(u32) -> u64) -> Option<Victim> {
         let (small, main) = match (self.oldest(Queue::Small), self.oldest(Queue::Main)) {
             (Some(small), Some(main)) => (small, main),
@@ -199,31 +199,31 @@ impl Queues {
         Some(if small_goes { small } else { main })
     }
 
-    /// The number of segments in the queue and in chains of its items.
+    /// Returns the number of segments in the queue and in chains of its items.
     #[must_use]
     pub fn weight(&self, queue: Queue) -> u64 {
         let totals = &self.totals[queue as usize];
         totals.queued + totals.chained
     }
 
-    /// The number of segments in both queues, without chains.
+    /// Returns the number of segments in both queues, without chains.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.totals.iter().map(|totals| totals.queued).sum()
     }
 
-    /// Whether no segment is queued.
+    /// Returns whether no segment is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The oldest segment of each queue and size class that has segments.
+    /// Returns the oldest segment of each queue and size class that has segments.
     pub fn fronts(&self) -> impl Iterator<Item = u32> {
         (0..LISTS).filter_map(|list| self.lists.front(list))
     }
 
-    /// The next victim of a queue; `None` if the queue is empty.
+    /// Returns the next victim of a queue, or `None` if the queue is empty.
     fn oldest(&self, queue: Queue) -> Option<Victim> {
         let now = self.totals[queue as usize].pushed;
         let lists = (0..SizeClass::COUNT).map(|class| queue as usize * SizeClass::COUNT + class);

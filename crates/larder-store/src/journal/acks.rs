@@ -35,7 +35,7 @@ impl AckMode {
     /// All modes.
     pub const ALL: [Self; 3] = [Self::None, Self::Deletes, Self::Writes];
 
-    /// The name of the mode.
+    /// Returns the name of the mode.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl AckMode {
         }
     }
 
-    /// The mode with this name; `None` if there is none.
+    /// Returns the mode with this name, or `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
@@ -147,7 +147,7 @@ impl Acknowledgements {
         self.mode.store(mode as u8, Ordering::Relaxed);
     }
 
-    /// Whether a change of this kind waits.
+    /// Returns whether a change of this kind waits.
     #[inline]
     pub(super) fn waits_for(&self, kind: ChangeKind) -> bool {
         let mode = self.mode.load(Ordering::Relaxed);
@@ -155,7 +155,8 @@ impl Acknowledgements {
             || mode == AckMode::Deletes as u8 && kind == ChangeKind::Removal
     }
 
-    /// The current term. A batch reads it before it checks whether this process may answer it.
+    /// Returns the current term. A batch reads it before it checks whether this process may answer
+    /// it.
     pub(super) fn term(&self) -> u64 {
         self.term.load(Ordering::Acquire)
     }
@@ -176,9 +177,9 @@ impl Acknowledgements {
         AckPosition { journal, offset, generation, term, number }
     }
 
-    /// The state of a position. After [`AckState::Pending`], `waker` is called when the state
-    /// changes. After [`AckState::Lost`], the caller drops the position: a second call could return
-    /// another state.
+    /// Returns the state of a position. After [`AckState::Pending`], `waker` is called when the
+    /// state changes. After [`AckState::Lost`], the caller drops the position: a second call could
+    /// return another state.
     #[cold]
     pub(super) fn state_of(&self, position: &AckPosition, waker: &Waker) -> AckState {
         let mut state = self.lock();
@@ -206,7 +207,7 @@ impl Acknowledgements {
         self.lock().followers.entry(follower).or_default();
     }
 
-    /// Whether replies wait for this follower.
+    /// Returns whether replies wait for this follower.
     #[must_use]
     pub fn requires(&self, follower: u64) -> bool {
         self.lock().followers.contains_key(&follower)
@@ -240,8 +241,8 @@ impl Acknowledgements {
         self.flushes.fetch_max(generation, Ordering::Relaxed);
     }
 
-    /// Whether a follower has everything up to these offsets, and the effects of all flushes by
-    /// handles. False if replies do not wait for the follower.
+    /// Returns whether a follower has everything up to these offsets, and the effects of all
+    /// flushes by handles. False if replies do not wait for the follower.
     #[must_use]
     pub fn has_passed(&self, follower: u64, offsets: &[u64]) -> bool {
         let flushes = self.flushes.load(Ordering::Relaxed);
@@ -253,8 +254,8 @@ impl Acknowledgements {
         })
     }
 
-    /// Whether all required followers have everything up to these offsets, and the effects of all
-    /// flushes by handles.
+    /// Returns whether all required followers have everything up to these offsets, and the effects
+    /// of all flushes by handles.
     #[must_use]
     pub fn all_have_passed(&self, offsets: &[u64]) -> bool {
         let followers: Vec<u64> = self.lock().followers.keys().copied().collect();
@@ -287,13 +288,13 @@ impl Acknowledgements {
         });
     }
 
-    /// The number of batches whose replies had to wait so far.
+    /// Returns the number of batches whose replies had to wait so far.
     #[must_use]
     pub fn holds(&self) -> u64 {
         self.holds.load(Ordering::Relaxed)
     }
 
-    /// The number of batches whose replies were never sent.
+    /// Returns the number of batches whose replies were never sent.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)

@@ -18,12 +18,12 @@ impl<C: Cache> JournaledCache<C> {
         Self { cache, journals }
     }
 
-    /// The inner cache, whose handles keep no journals.
+    /// Returns the inner cache, whose handles keep no journals.
     pub fn inner(&self) -> &C {
         &self.cache
     }
 
-    /// The journals.
+    /// Returns the journals.
     pub fn journals(&self) -> &Arc<Journals> {
         &self.journals
     }

@@ -88,7 +88,7 @@ impl<E> JournaledHandle<E> {
     }
 }
 
-/// The kind of a change; `None` if journals do not contain it.
+/// Returns the kind of a change, or `None` if journals do not contain it.
 #[inline]
 fn kind(change: &Change<'_>, now: Now) -> Option<ChangeKind> {
     match change {

@@ -50,14 +50,14 @@ impl Journals {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The notifier for readers. A handle notifies it after each batch that changed an item, and
-    /// after each flush.
+    /// Returns the notifier for readers. A handle notifies it after each batch that changed an
+    /// item, and after each flush.
     #[must_use]
     pub fn notifier(&self) -> &Arc<Notifier> {
         &self.notifier
     }
 
-    /// The acknowledgements of the followers.
+    /// Returns the acknowledgements of the followers.
     #[must_use]
     pub fn acks(&self) -> &Acknowledgements {
         &self.acks
@@ -68,20 +68,20 @@ impl Journals {
         self.flush_at.fetch_max(at.0, Ordering::AcqRel);
     }
 
-    /// Whether a delayed flush may be pending at `now`. Also true for a flush that was cancelled,
-    /// until its time.
+    /// Returns whether a delayed flush may be pending at `now`. Also true for a flush that was
+    /// cancelled, until its time.
     #[must_use]
     pub fn flush_pends(&self, now: Seconds) -> bool {
         self.flush_at.load(Ordering::Acquire) >= now.0
     }
 
-    /// The current end of each journal.
+    /// Returns the current end of each journal.
     #[must_use]
     pub fn ends(&self) -> Vec<u64> {
         self.all().journals.iter().map(|journal| journal.ring.end()).collect()
     }
 
-    /// The journals from this number on, in the order of their creation.
+    /// Returns the journals from this number on, in the order of their creation.
     #[must_use]
     pub fn from(&self, number: usize) -> Vec<Arc<Ring>> {
         let all = self.all();
@@ -104,9 +104,9 @@ impl Journals {
         rings.iter().zip(offsets).map(|(ring, offset)| Reader::at(ring, offset)).collect()
     }
 
-    /// Whether all batches that were under way at the first call have ended. `seen` is empty at the
-    /// first call, which fills it. A batch that starts later sees everything that was stored before
-    /// that call.
+    /// Returns whether all batches that were under way at the first call have ended. `seen` is
+    /// empty at the first call, which fills it. A batch that starts later sees everything that was
+    /// stored before that call.
     pub fn settle(&self, seen: &mut Vec<u64>) -> bool {
         fence(Ordering::SeqCst);
         let all = self.all();

@@ -59,7 +59,7 @@ pub struct Entry<'k> {
 }
 
 impl Entry<'_> {
-    /// The time in milliseconds from the change to `now_millis` on the writer's clock. 0 if
+    /// Returns the time in milliseconds from the change to `now_millis` on the writer's clock. 0 if
     /// `now_millis` is slightly earlier.
     #[must_use]
     pub fn age(&self, now_millis: u64) -> u64 {
@@ -67,8 +67,8 @@ impl Entry<'_> {
     }
 }
 
-/// The time in milliseconds from an entry's time to `now_millis`. 0 if `now_millis` is earlier, by
-/// less than 17 years.
+/// Returns the time in milliseconds from an entry's time to `now_millis`. 0 if `now_millis` is
+/// earlier, by less than 17 years.
 pub(super) fn age(millis: u64, now_millis: u64) -> u64 {
     let age = now_millis.wrapping_sub(millis) & MILLIS_MASK;
     if age > MILLIS_MASK / 2 { 0 } else { age }
@@ -96,18 +96,18 @@ impl Ring {
         &self.words[offset as usize & mask]
     }
 
-    /// Whether the word at this offset may have been overwritten.
+    /// Returns whether the word at this offset may have been overwritten.
     fn is_overrun(&self, offset: u64) -> bool {
         self.announced.load(Ordering::Relaxed).wrapping_sub(offset) > self.words.len() as u64
     }
 
-    /// The offset of the next entry.
+    /// Returns the offset of the next entry.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.published.load(Ordering::Acquire)
     }
 
-    /// The number of entries that were written.
+    /// Returns the number of entries that were written.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.entries.load(Ordering::Relaxed)
@@ -144,18 +144,18 @@ impl Writer {
         Self { ring: Arc::new(ring), at: 0 }
     }
 
-    /// The ring, for readers.
+    /// Returns the ring, for readers.
     #[must_use]
     pub fn ring(&self) -> &Arc<Ring> {
         &self.ring
     }
 
-    /// The number of words of the ring.
+    /// Returns the number of words of the ring.
     pub(super) fn capacity(&self) -> u64 {
         self.ring.words.len() as u64
     }
 
-    /// The end of the last entry.
+    /// Returns the end of the last entry.
     pub(super) fn end(&self) -> u64 {
         self.at
     }
@@ -229,26 +229,28 @@ impl Reader {
         Ok(reader(offset, entries.saturating_sub(counted)))
     }
 
-    /// The offset of the next entry in words.
+    /// Returns the offset of the next entry in words.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.at
     }
 
-    /// The number of bytes that are still to be read.
+    /// Returns the number of bytes that are still to be read.
     #[must_use]
     pub fn lag_bytes(&self) -> u64 {
         self.ring.end().saturating_sub(self.at) * WORD as u64
     }
 
-    /// The number of entries that are still to be read; one more or less while the writer writes.
+    /// Returns the number of entries that are still to be read; one more or less while the writer
+    /// writes.
     #[must_use]
     pub fn lag_entries(&self) -> u64 {
         let is_at_end = self.at == self.ring.end();
         if is_at_end { 0 } else { self.ring.entries().saturating_sub(self.passed).max(1) }
     }
 
-    /// The age of the next entry in milliseconds; `None` if there is none or it was overwritten.
+    /// Returns the age of the next entry in milliseconds, or `None` if there is none or it was
+    /// overwritten.
     #[must_use]
     pub fn next_age(&self, now_millis: u64) -> Option<u64> {
         let ring = &*self.ring;
@@ -385,8 +387,8 @@ mod tests {
 pub(super) mod model {
     use super::*;
 
-    /// A model of a writer that constantly overtakes its reader: each entry that the reader takes
-    /// was written.
+    /// Returns a model of a writer that constantly overtakes its reader: each entry that the reader
+    /// takes was written.
     pub(crate) fn a_reader_takes_no_torn_entry(
         spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> Box<dyn FnOnce()>,
     ) {

@@ -47,7 +47,7 @@ pub trait Map: fmt::Debug + Send + Sync + Sized + 'static {
     /// The state of a walk over all items.
     type Walk: Send;
 
-    /// The state of the cache besides the map.
+    /// Returns the state of the cache besides the map.
     fn core(&self) -> &Core;
 
     /// Calls `read` with the record under `key`, if there is one.
@@ -72,7 +72,7 @@ pub trait Map: fmt::Debug + Send + Sync + Sized + 'static {
     /// at the end.
     fn continue_walk(&self, walk: &mut Self::Walk, visit: impl FnOnce(&[u8], &Record)) -> bool;
 
-    /// The memory limit in bytes.
+    /// Returns the memory limit in bytes.
     fn limit_bytes(&self) -> usize;
 
     /// Changes the memory limit, if the map supports that.
@@ -81,8 +81,8 @@ pub trait Map: fmt::Debug + Send + Sync + Sized + 'static {
     /// [`LimitRefused`]: the limit is unchanged.
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused>;
 
-    /// The number of slots of the map's table, and the length of a slot in bytes. `items` is the
-    /// number of items in the map.
+    /// Returns the number of slots of the map's table, and the length of a slot in bytes. `items`
+    /// is the number of items in the map.
     fn slots(&self, items: u64) -> (u64, usize);
 }
 

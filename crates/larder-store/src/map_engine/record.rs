@@ -43,7 +43,7 @@ impl Record {
         Self::new(value, attributes, cas, self.flush_generation, self.accessed(), self.fetched())
     }
 
-    /// The liveness of the item after `flush_generation` flushes.
+    /// Returns the liveness of the item after `flush_generation` flushes.
     pub(crate) fn liveness(&self, now: Now, flush_generation: u64) -> Liveness {
         if self.flush_generation < flush_generation {
             Liveness::Flushed
@@ -54,12 +54,12 @@ impl Record {
         }
     }
 
-    /// Whether the value is leased rather than borrowed.
+    /// Returns whether the value is leased rather than borrowed.
     pub(crate) fn is_large(&self) -> bool {
         self.value.len() >= LARGE_LEN_MIN
     }
 
-    /// The item in the form that callers' closures get.
+    /// Returns the item in the form that callers' closures get.
     pub(crate) fn lend(&self) -> Item<'_, SharedLease> {
         let value = if self.is_large() {
             Value::Large(SharedLease(self.value.clone()))

@@ -91,7 +91,7 @@ impl Core {
         self.hasher.hash_one(key)
     }
 
-    /// The number of bytes that an item takes from the budget.
+    /// Returns the number of bytes that an item takes from the budget.
     pub(crate) fn charge(&self, key_len: usize, value_len: usize) -> usize {
         self.overhead + key_len + value_len
     }
@@ -117,7 +117,7 @@ impl Core {
         self.flush_generation.load(Ordering::Acquire)
     }
 
-    /// The liveness of a record at `now`.
+    /// Returns the liveness of a record at `now`.
     pub(crate) fn liveness(&self, record: &Record, now: impl Into<Now>) -> Liveness {
         record.liveness(now.into(), self.flush_generation())
     }
@@ -168,7 +168,7 @@ impl Core {
         let _ = self.observer.set(observer);
     }
 
-    /// The statistics class of an item, and the bytes that it counts for.
+    /// Returns the statistics class of an item, and the bytes that it counts for.
     fn class_of(&self, key_len: usize, record: &Record) -> (usize, usize) {
         let (value_len, flags) = (record.value.len(), record.attributes.client_flags);
         let footprint = self.classes.footprint(key_len, value_len, flags);
@@ -342,7 +342,7 @@ impl Update<'_> {
     }
 }
 
-/// The next CAS of the counter. It is higher than `old`, unless a client chose an `old` of
+/// Returns the next CAS of the counter. It is higher than `old`, unless a client chose an `old` of
 /// [`CAS_FOLLOWED_MAX`] or more.
 fn fresh_cas(last: &AtomicU64, old: u64) -> u64 {
     let next = last.fetch_add(1, Ordering::Relaxed) + 1;
@@ -358,7 +358,7 @@ fn fresh_cas(last: &AtomicU64, old: u64) -> u64 {
 /// remain.
 const CAS_FOLLOWED_MAX: u64 = 1 << 63;
 
-/// The pieces of a new value, in order.
+/// Returns the pieces of a new value, in order.
 fn pieces<'b>(value: &'b NewValue<'_>, old: &'b [u8], uploaded: &'b [u8]) -> [&'b [u8]; 2] {
     match value {
         NewValue::Bytes(bytes) => [bytes, &[]],
@@ -380,7 +380,7 @@ fn is_uploaded(value: &NewValue<'_>) -> bool {
 }
 
 impl Core {
-    /// The totals without those of the map's table.
+    /// Returns the totals without those of the map's table.
     pub(crate) fn gauges(&self, limit_bytes: usize) -> Gauges {
         let apart = !Arc::ptr_eq(&self.items, &self.uploads);
         let used = self.items.used() + if apart { self.uploads.used() } else { 0 };

@@ -19,8 +19,8 @@ impl Budget {
         Self::bounded(limit, limit)
     }
 
-    /// A budget without a limit on the sum, for a map that evicts automatically. It only refuses
-    /// more than `len_max` bytes at once.
+    /// Returns a budget without a limit on the sum, for a map that evicts automatically. It only
+    /// refuses more than `len_max` bytes at once.
     pub(crate) fn unlimited(len_max: usize) -> Arc<Self> {
         Self::bounded(usize::MAX, len_max)
     }
@@ -35,7 +35,7 @@ impl Budget {
         self.len_max.store(limit, Relaxed);
     }
 
-    /// The maximum number of bytes that can be taken in all.
+    /// Returns the maximum number of bytes that can be taken in all.
     pub(crate) fn limit(&self) -> usize {
         self.limit.load(Relaxed)
     }
@@ -153,7 +153,7 @@ impl Upload {
         self.bytes.into()
     }
 
-    /// The number of bytes that the upload is charged.
+    /// Returns the number of bytes that the upload is charged.
     pub(crate) fn charged(&self) -> usize {
         self.charge.len
     }

@@ -373,7 +373,7 @@ fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
     }
 }
 
-/// The item that an index word refers to; `None` if the item has another key.
+/// Returns the item that an index word refers to, or `None` if the item has another key.
 #[inline]
 fn verified<'p>(
     shared: &'p Shared,

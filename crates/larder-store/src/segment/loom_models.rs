@@ -198,7 +198,7 @@ fn a_reader_finds_a_key_while_its_bucket_is_split() {
     });
 }
 
-/// The first ids with these candidate buckets while there are four buckets.
+/// Returns the first ids with these candidate buckets while there are four buckets.
 fn ids(candidates: [usize; 2], count: usize) -> Vec<u64> {
     let index = index(4);
     (1..).filter(|id| index.candidates_of(hash(*id)) == candidates).take(count).collect()
@@ -226,8 +226,8 @@ fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
     });
 }
 
-/// The ids that a walk finds. It reads each bucket once, and looks up the keys that moved behind
-/// it. It yields before it reads bucket `pause`.
+/// Returns the ids that a walk finds. It reads each bucket once, and looks up the keys that moved behind it. It yields
+/// before it reads bucket `pause`.
 fn walked(index: &Index<Plain>, pause: usize) -> Vec<u64> {
     let id = |slot: Slot| slot.offset() as u64 / 8;
     let walk = index.walks.begin();
@@ -402,7 +402,7 @@ fn has_item(index: &Index<Table>) -> bool {
 
 const HASH: u64 = 0x1234_5678_9abc_def0;
 
-/// An item whose CAS equals its value.
+/// Returns an item whose CAS equals its value.
 fn item(value: &[u8; 1]) -> NewRecord<'_> {
     NewRecord {
         attributes: Attributes::default(),
@@ -417,7 +417,7 @@ fn item(value: &[u8; 1]) -> NewRecord<'_> {
     }
 }
 
-/// The value of an item. Checks that value and CAS belong to the same item.
+/// Returns the value of an item. Checks that value and CAS belong to the same item.
 fn whole(record: Record<'_>) -> u8 {
     let &[value] = record.inline_value() else { panic!("one byte") };
     assert_eq!(record.cas(), value.into(), "value and CAS belong to the same item");
@@ -532,7 +532,7 @@ fn a_reader_sees_changed_attributes_whole() {
     });
 }
 
-/// The value of the only item, if it exists and was not flushed.
+/// Returns the value of the only item, if it exists and was not flushed.
 fn is_live(items: &Items) -> Option<u8> {
     let value = items.read(&Arc::default(), |record| {
         let flushed = items.table().header_page().is_flushed(record.entry());

@@ -156,10 +156,9 @@ impl Cache {
         Shared::new(config, limit_bytes_max).map(|shared| Self { shared: Arc::new(shared) })
     }
 
-    /// A cache whose memory is a file, best on tmpfs. A later process that opens the file has the
-    /// same items, even if this process is killed. `file` is open for reading and writing. It is
-    /// empty, or an earlier cache has left it. No other process may use it. `boot` identifies the
-    /// machine's current boot.
+    /// Returns a cache whose memory is a file, best on tmpfs. A later process that opens the file has the same items,
+    /// even if this process is killed. `file` is open for reading and writing. It is empty, or an earlier cache has
+    /// left it. No other process may use it. `boot` identifies the machine's current boot.
     ///
     /// The file keeps the segment length, the hash seed and the maximum limit of the cache that
     /// created it. If the file contains the memory of a cache that can't be used, the new cache
@@ -178,9 +177,9 @@ impl Cache {
         Ok((Self { shared: Arc::new(shared) }, restart))
     }
 
-    /// A cache with the items of an image (see [`Cache::write_image`]), and the image's note. If
-    /// there is a `file` (see [`Cache::in_file`]), it becomes the cache's memory, and the image
-    /// replaces its content. Without a `file`, the memory ends with the process.
+    /// Returns a cache with the items of an image (see [`Cache::write_image`]), and the image's note. If there is a
+    /// `file` (see [`Cache::in_file`]), it becomes the cache's memory, and the image replaces its content. Without a
+    /// `file`, the memory ends with the process.
     ///
     /// # Errors
     /// [`ConfigError`]: as for [`Cache::in_file`], or `image` is no image. If the image can't be
@@ -208,8 +207,7 @@ impl Cache {
         self.shared.write_image(note, to)
     }
 
-    /// A number that the next process can read; 0 at first. For example, an offset that continues a
-    /// clock.
+    /// Returns a number that the next process can read, or 0 at first. For example, an offset that continues a clock.
     #[must_use]
     pub fn note(&self) -> u64 {
         self.shared.table().header_page().uses.note.load(Ordering::Relaxed)
@@ -255,20 +253,20 @@ impl Cache {
         Handle::new(Arc::clone(&self.shared))
     }
 
-    /// The totals of the flash tier; `None` without a flash tier.
+    /// Returns the totals of the flash tier; `None` without a flash tier.
     #[must_use]
     pub fn flash_gauges(&self) -> Option<FlashGauges> {
         Some(self.shared.flash.as_ref()?.gauges(self.shared.table()))
     }
 
-    /// The pages of the flash tier, in the order of their numbers; empty without a flash tier.
+    /// Returns the pages of the flash tier, in the order of their numbers, empty without a flash tier.
     #[must_use]
     pub fn flash_pages(&self) -> Vec<FlashPage> {
         let flash = self.shared.flash.as_ref();
         flash.map_or_else(Vec::new, |flash| flash.pages(self.shared.table()))
     }
 
-    /// The settings of the flash tier; `None` without a flash tier.
+    /// Returns the settings of the flash tier; `None` without a flash tier.
     #[must_use]
     pub fn flash_settings(&self) -> Option<FlashSettings> {
         Some(self.shared.flash.as_ref()?.settings())
@@ -281,13 +279,13 @@ impl Cache {
         }
     }
 
-    /// The cache's totals.
+    /// Returns the cache's totals.
     #[must_use]
     pub fn gauges(&self) -> Gauges {
         self.shared.gauges()
     }
 
-    /// An estimate of the hit ratio with less or more memory, from a sample of recent lookups.
+    /// Returns an estimate of the hit ratio with less or more memory, from a sample of recent lookups.
     #[must_use]
     pub fn miss_ratio_curve(&self) -> MissRatioCurve {
         self.shared.mrc.estimate()
@@ -309,14 +307,14 @@ impl Cache {
         self.shared.table().header_page().cas.set_epoch(epoch);
     }
 
-    /// The number of flushes that took effect, delayed ones included. The cache counts a flush
-    /// after it took effect.
+    /// Returns the number of flushes that took effect, delayed ones included. The cache counts a flush after it took
+    /// effect.
     #[must_use]
     pub fn flush_generation(&self) -> u64 {
         self.shared.flush_generation()
     }
 
-    /// The time at which the pending flush is due; `None` if none is pending.
+    /// Returns the time at which the pending flush is due, or `None` if none is pending.
     #[must_use]
     pub fn flush_pending(&self) -> Option<Seconds> {
         let at = self.shared.table().header_page().shared.flush_at.load(Ordering::Acquire);

@@ -51,7 +51,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::task::Waker;
 
-/// The number of orders to try at random, and to try by PCT.
+/// Returns the number of orders to try at random, and to try by PCT.
 fn schedules(default: usize) -> usize {
     let given = std::env::var("LARDER_SCHEDULES").ok();
     given.map_or(default, |text| text.parse().expect("a number"))
@@ -79,7 +79,7 @@ fn put(index: &Index<Plain>, id: u64) -> bool {
     plain::put(index, id).is_ok()
 }
 
-/// The first ids with these candidate buckets while there are four buckets.
+/// Returns the first ids with these candidate buckets while there are four buckets.
 fn ids(candidates: [usize; 2], count: usize) -> Vec<u64> {
     let index = index(4);
     (1..).filter(|id| index.candidates_of(hash(*id)) == candidates).take(count).collect()
@@ -129,8 +129,7 @@ fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
     });
 }
 
-/// The ids that a walk finds. It reads each bucket once, and looks up the keys that moved behind
-/// it.
+/// Returns the ids that a walk finds. It reads each bucket once, and looks up the keys that moved behind it.
 fn walked(index: &Index<Plain>) -> Vec<u64> {
     let id = |slot: Slot| slot.offset() as u64 / 8;
     let walk = index.walks.begin();
@@ -219,7 +218,7 @@ fn key<'k>(handle: &Handle, bytes: &'k [u8]) -> HashedKey<'k> {
     HashedKey { bytes, hash: handle.hash(bytes) }
 }
 
-/// A value whose bytes all depend on its owner.
+/// Returns a value whose bytes all depend on its owner.
 fn pattern(owner: u8) -> Vec<u8> {
     (0..400_u16).map(|i| (i as u8).wrapping_mul(31) ^ owner).collect()
 }
@@ -440,7 +439,7 @@ fn one_of_many_compares_wins() {
     });
 }
 
-/// Whether the item exists. Checks that it is `owner`'s.
+/// Returns whether the item exists. Checks that it is `owner`'s.
 fn holds(handle: &mut Handle, now: Seconds, name: &[u8], owner: u8) -> bool {
     handle.begin_batch(now);
     let found = handle.get(key(handle, name), Access::Tracked, |item| {
@@ -670,15 +669,14 @@ fn a_walk_misses_nothing_while_others_insert() {
     });
 }
 
-/// The number of dead records that were replaced in all segments.
+/// Returns the number of dead records that were replaced in all segments.
 fn replaced(cache: &Cache) -> u64 {
     let table = cache.shared.table();
     let segments = u32::try_from(table.layout.segments).expect("segments are counted in 32 bits");
     (0..segments).map(|segment| table.entry(segment).taken_dead()).sum()
 }
 
-/// A cache with free blocks of the length of patterns, and the keys `a` to `d` with the pattern of
-/// owner 1.
+/// Returns a cache with free blocks of the length of patterns, and the keys `a` to `d` with the pattern of owner 1.
 fn cache_with_free_blocks(handles: usize) -> (Cache, Vec<Handle>) {
     let cache = cache(false, handles);
     let mut handles: Vec<Handle> = (0..handles).map(|_| cache.handle()).collect();

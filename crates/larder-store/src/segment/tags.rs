@@ -115,17 +115,18 @@ fn loaded((position, word): (usize, &AtomicU64)) -> (usize, Entry) {
 }
 
 impl Table {
-    /// The number of buckets of the table of tags; 0 before the first tag.
+    /// Returns the number of buckets of the table of tags, or 0 before the first tag.
     pub(crate) fn tag_buckets(&self) -> usize {
         self.header_page().tags.buckets.load(Ordering::Acquire) as usize
     }
 
-    /// The length of the table of tags in bytes.
+    /// Returns the length of the table of tags in bytes.
     pub(crate) fn tags_len(&self) -> usize {
         self.tag_buckets() * TAG_BUCKET_LEN
     }
 
-    /// The current generation in the word at this position; 0 if the table has no such position.
+    /// Returns the current generation in the word at this position, or 0 if the table has no such
+    /// position.
     fn tag_generation(&self, position: usize) -> u64 {
         let (bucket, word) = (position / BUCKET_WORDS, position % BUCKET_WORDS);
         if bucket >= self.tag_buckets() {
@@ -134,14 +135,15 @@ impl Table {
         Entry(self.tag_bucket(bucket)[word].load(Ordering::Acquire)).generation()
     }
 
-    /// Whether an item with these tags was flushed, because one of them was dropped or displaced.
+    /// Returns whether an item with these tags was flushed, because one of them was dropped or
+    /// displaced.
     pub(crate) fn has_dropped(&self, tags: &[u8]) -> bool {
         let (tags, _) = tags.as_chunks();
         let tags = tags.iter().map(|word| Tag(u64::from_ne_bytes(*word)));
         tags.into_iter().any(|tag| self.tag_generation(tag.position()) != tag.generation())
     }
 
-    /// The words that may contain the tag, with their positions.
+    /// Returns the words that may contain the tag, with their positions.
     fn tag_words(&self, candidates: &Candidates) -> impl Iterator<Item = (usize, &AtomicU64)> {
         candidates.buckets.into_iter().flat_map(|bucket| {
             let words = self.tag_bucket(bucket).iter().enumerate();
@@ -229,12 +231,12 @@ impl Table {
 }
 
 impl Shared {
-    /// Whether an item was flushed because one of its tags was dropped or displaced.
+    /// Returns whether an item was flushed because one of its tags was dropped or displaced.
     pub(crate) fn has_dropped_tag(&self, record: &Record<'_>) -> bool {
         self.table().has_dropped(record.tags())
     }
 
-    /// The number of dropped and displaced tags, those of earlier processes included.
+    /// Returns the number of dropped and displaced tags, those of earlier processes included.
     pub(crate) fn tag_drops(&self) -> u64 {
         self.table().header_page().tags.drops.load(Ordering::Acquire)
     }
@@ -254,7 +256,7 @@ impl Shared {
         is_found
     }
 
-    /// The number of segments for the table of tags: a power of two, at least 1.
+    /// Returns the number of segments for the table of tags: a power of two, at least 1.
     fn segments_for_tags(&self) -> usize {
         let limit = self.limit_bytes.load(Ordering::Relaxed);
         let len = (limit / TABLE_SHARE).min(TABLE_LEN_MAX) / self.segment_len();

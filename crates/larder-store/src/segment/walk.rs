@@ -63,9 +63,9 @@ impl Walk {
         walk
     }
 
-    /// The position from which another walk can continue: the number of the next bucket plus one,
-    /// which also determines the stripe, or [`POSITION_END`]. `Unsettled` while moved items or
-    /// items on flash have yet to be shown.
+    /// Returns the position from which another walk can continue: the number of the next bucket
+    /// plus one, which also determines the stripe, or [`POSITION_END`]. `Unsettled` while moved
+    /// items or items on flash have yet to be shown.
     pub(crate) fn position(&self) -> WalkPosition {
         if !self.moved.is_empty() || self.seeking.len() > 0 {
             return WalkPosition::Unsettled;
@@ -116,7 +116,7 @@ impl Walk {
         self.moved.clear();
     }
 
-    /// Whether [`SOUGHT_MAX`] or more reads are pending, so that none may be added.
+    /// Returns whether [`SOUGHT_MAX`] or more reads are pending, so that none may be added.
     fn is_full(&self) -> bool {
         self.seeking.len() >= SOUGHT_MAX
     }
@@ -160,8 +160,8 @@ impl Handle {
         }
     }
 
-    /// The part of a step that reads buckets, after `shown` items were shown. Returns `Waiting` if
-    /// items must be read from flash first.
+    /// Returns the part of a step that reads buckets, after `shown` items were shown. Returns
+    /// `Waiting` if items must be read from flash first.
     fn go_through_buckets(
         &mut self,
         walk: &mut Walk,

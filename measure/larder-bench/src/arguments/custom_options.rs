@@ -84,7 +84,7 @@ impl FromArgMatches for CommandList {
     }
 }
 
-/// The last command before a position in the command line; an error if there is none.
+/// Returns the last command before a position in the command line; an error if there is none.
 fn before(
     list: &mut [(usize, CommandOptions)],
     place: usize,
@@ -97,7 +97,7 @@ fn before(
     })
 }
 
-/// The values of an option with their positions in the command line.
+/// Returns the values of an option with their positions in the command line.
 fn with_places<T: Clone + Send + Sync + 'static>(
     matches: &ArgMatches,
     name: &str,

@@ -10,7 +10,7 @@ use crate::settings::{
 };
 
 impl Arguments {
-    /// The validated settings of these options.
+    /// Returns the validated settings of these options.
     ///
     /// # Errors
     /// An option's value cannot be used, or the server's name does not resolve.

@@ -76,7 +76,7 @@ impl Connections {
 }
 
 impl Mode {
-    /// The connections of the client that all threads share; `None` if the mode has no such client.
+    /// Returns the connections of the client that all threads share, or `None` if the mode has no such client.
     #[must_use]
     pub fn of_all(self) -> Option<Connections> {
         match self {

@@ -31,8 +31,8 @@ pub trait Harness {
     /// The client cannot be created, or a value was wrong.
     fn times(&self, threads: usize, rounds: u16) -> Result<Times, Failure>;
 
-    /// All callers set and get without a pause for `time`. A first set opens connections: its
-    /// latency is not reported, but its error is.
+    /// Returns all callers set and get without a pause for `time`. A first set opens connections:
+    /// its latency is not reported, but its error is.
     ///
     /// # Errors
     /// The client cannot be created, or a value was wrong.
@@ -44,9 +44,9 @@ pub trait Harness {
     /// The client cannot be created, a call failed, or a value was wrong.
     fn many(&self, keys: usize, calls: u32) -> Result<f64, Failure>;
 
-    /// The time from the start of the first operation that fails or takes [`OUTAGE_MIN`] to the end
-    /// of the next success, which can be that slow operation. `None` if there is no such success
-    /// within [`RECOVERY_MAX`].
+    /// Returns the time from the start of the first operation that fails or takes [`OUTAGE_MIN`] to
+    /// the end of the next success, which can be that slow operation. `None` if there is no such
+    /// success within [`RECOVERY_MAX`].
     ///
     /// # Errors
     /// The client cannot be created.

@@ -25,7 +25,7 @@ impl ThreadItem {
         Self { values: [value("a"), value("b")], key }
     }
 
-    /// The value of the set with this number.
+    /// Returns the value of the set with this number.
     #[must_use]
     pub fn value(&self, number: usize) -> &[u8] {
         &self.values[number % 2]

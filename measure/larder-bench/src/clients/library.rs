@@ -28,7 +28,7 @@ pub trait Library {
     /// Those of the library.
     fn set(client: &Self::Client, key: &str, value: &[u8]) -> Result<(), Self::Error>;
 
-    /// The value of a key; `None` if the server does not have the key.
+    /// Returns the value of a key, or `None` if the server does not have the key.
     ///
     /// # Errors
     /// Those of the library.

@@ -130,7 +130,7 @@ impl<'r> Report<'r> {
     }
 }
 
-/// The mean and the standard deviation of the population, not of a sample.
+/// Returns the mean and the standard deviation of the population, not of a sample.
 fn mean_and_deviation(times: &[f64]) -> (f64, f64) {
     let count = times.len().max(1) as f64;
     let mean = times.iter().sum::<f64>() / count;

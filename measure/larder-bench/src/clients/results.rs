@@ -105,7 +105,7 @@ impl Load {
         Ok(Self { per_second: operations / took.as_secs_f64(), cpu_micros, latencies, errors })
     }
 
-    /// A latency in µs by its quantile: 0.5 is the median. 0 if no operation succeeded.
+    /// Returns a latency in µs by its quantile: 0.5 is the median. 0 if no operation succeeded.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -117,7 +117,7 @@ impl Load {
         self.latencies.get(rank.max(1) - 1).map_or(0.0, |latency| micros(*latency))
     }
 
-    /// The mean latency in µs; 0 if no operation succeeded.
+    /// Returns the mean latency in µs, or 0 if no operation succeeded.
     #[must_use]
     pub fn mean(&self) -> f64 {
         let sum: Duration = self.latencies.iter().sum();

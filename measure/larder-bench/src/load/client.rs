@@ -52,17 +52,17 @@ impl Client {
         })
     }
 
-    /// The connections, without those that were removed as lost.
+    /// Returns the connections, without those that were removed as lost.
     pub(crate) fn connections(&self) -> impl Iterator<Item = &Connection> {
         self.connections.iter().flatten()
     }
 
-    /// The connections, without those that were removed as lost.
+    /// Returns the connections, without those that were removed as lost.
     pub(crate) fn connections_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.connections.iter_mut().flatten()
     }
 
-    /// The connection to a server; `None` if it was removed as lost.
+    /// Returns the connection to a server, or `None` if it was removed as lost.
     #[inline]
     pub(crate) fn connection(&mut self, server: usize) -> Option<&mut Connection> {
         self.connections.get_mut(server)?.as_mut()
@@ -73,12 +73,12 @@ impl Client {
         self.connections.get_mut(server)?.take()
     }
 
-    /// The requests whose answers are outstanding.
+    /// Returns the requests whose answers are outstanding.
     pub(crate) fn into_pending(self) -> impl Iterator<Item = PendingRequest> {
         self.connections.into_iter().flatten().flat_map(Connection::into_pending)
     }
 
-    /// The queue of recorded requests; `None` unless the run replays a trace.
+    /// Returns the queue of recorded requests, or `None` unless the run replays a trace.
     pub(crate) fn trace(&mut self) -> Option<&mut TraceQueue> {
         self.generator.trace()
     }
@@ -97,24 +97,23 @@ impl Client {
         self.generator.left()
     }
 
-    /// Whether all connections were removed as lost.
+    /// Returns whether all connections were removed as lost.
     pub(crate) fn is_lost(&self) -> bool {
         self.connections().next().is_none()
     }
 
-    /// Whether a later step of the run opens the connections.
+    /// Returns whether a later step of the run opens the connections.
     pub(crate) fn is_dormant(&self) -> bool {
         self.connections().any(Connection::is_dormant)
     }
 
-    /// Whether no answer is outstanding, and no connection is being opened or waits for its
-    /// reconnect.
+    /// Returns whether no answer is outstanding, and no connection is being opened or waits for its reconnect.
     pub(crate) fn is_idle(&self) -> bool {
         self.connections().all(Connection::is_idle)
     }
 
-    /// Whether a request is left and may be sent now: all connections are open, and all answers
-    /// have arrived or the pipeline is sliding.
+    /// Returns whether a request is left and may be sent now: all connections are open, and all answers have arrived or
+    /// the pipeline is sliding.
     #[inline]
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
         self.generator.has_next()
@@ -124,8 +123,7 @@ impl Client {
             }
     }
 
-    /// Whether all requests have been sent and answered. A timed run is done only at the end of a
-    /// trace.
+    /// Returns whether all requests have been sent and answered. A timed run is done only at the end of a trace.
     #[inline]
     pub(crate) fn is_done(&self) -> bool {
         self.generator.is_exhausted() && self.unanswered() == 0
@@ -198,7 +196,7 @@ impl Client {
         }
     }
 
-    /// Whether a request is left, and fits into the pipeline and the output buffers.
+    /// Returns whether a request is left, and fits into the pipeline and the output buffers.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
         self.generator.has_next()
             && self.unanswered() < load.settings.pipeline

@@ -50,7 +50,7 @@ impl Control {
         self.progress.fetch_max(millis, Ordering::Relaxed);
     }
 
-    /// The time of the last progress, since the start of the run.
+    /// Returns the time of the last progress, since the start of the run.
     pub(crate) fn last_progress(&self) -> Duration {
         Duration::from_millis(self.progress.load(Ordering::Relaxed))
     }

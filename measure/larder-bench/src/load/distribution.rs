@@ -57,7 +57,7 @@ impl KeyRouter {
         Self::Ring { points, hash }
     }
 
-    /// The number of the server of a key.
+    /// Returns the number of the server of a key.
     #[inline]
     pub(crate) fn server_of(&self, key: &[u8]) -> usize {
         match self {
@@ -72,7 +72,7 @@ impl KeyRouter {
     }
 }
 
-/// The name of a server's point.
+/// Returns the name of a server's point.
 fn point(server: &NamedServer, number: u32) -> Vec<u8> {
     let NamedServer { host, address } = server;
     match address {
@@ -110,7 +110,7 @@ fn one_at_a_time(bytes: &[u8]) -> u32 {
     mixed.wrapping_add(mixed << 15)
 }
 
-/// The four little-endian words of an MD5 digest.
+/// Returns the four little-endian words of an MD5 digest.
 fn md5_points(bytes: &[u8]) -> [u32; POINTS_PER_DIGEST] {
     let digest = Md5::digest(bytes);
     let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| digest[4 * at + byte]));

@@ -14,7 +14,7 @@ pub(crate) mod wire;
 pub(crate) mod worker;
 pub(crate) mod workload;
 
-/// A time in nanoseconds.
+/// Returns a time in nanoseconds.
 pub(crate) fn nanos(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

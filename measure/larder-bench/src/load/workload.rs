@@ -59,12 +59,12 @@ impl Load {
         })
     }
 
-    /// A writer of requests.
+    /// Returns a writer of requests.
     pub(crate) fn writer(&self) -> Writer {
         Writer::new(&self.settings, &self.spaces)
     }
 
-    /// The TLS settings of connections to a server; `None` without TLS.
+    /// Returns the TLS settings of connections to a server; `None` without TLS.
     pub(super) fn tls(&self, server: usize) -> Option<&TlsClient> {
         self.tls.get(server)
     }
@@ -73,7 +73,7 @@ impl Load {
         &self.settings.servers[server].address
     }
 
-    /// The key space of a number, which is 0 in runs without key spaces.
+    /// Returns the key space of a number, which is 0 in runs without key spaces.
     #[inline]
     pub(crate) fn space(&self, number: u16) -> &Space {
         &self.spaces[usize::from(number)]

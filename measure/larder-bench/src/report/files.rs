@@ -150,7 +150,7 @@ impl Units {
     };
 }
 
-/// A command line with `***` instead of the credentials of `--authenticate`.
+/// Returns a command line with `***` instead of the credentials of `--authenticate`.
 pub(crate) fn without_credentials(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut follows = false;
     let shown = |word: String| {

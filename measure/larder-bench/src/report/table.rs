@@ -88,12 +88,12 @@ pub(crate) fn heading(
     text
 }
 
-/// A number with a noun, in the plural unless the number is 1.
+/// Returns a number with a noun, in the plural unless the number is 1.
 pub(crate) fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// The runs of a search for the highest rate, and its result.
+/// Returns the runs of a search for the highest rate, and its result.
 pub(crate) fn search(bound: Bound, search: &Search) -> String {
     let Bound { percentile, millis } = bound;
     let latency = format!("p{percentile}");
@@ -122,8 +122,8 @@ pub(crate) fn search(bound: Bound, search: &Search) -> String {
     text
 }
 
-/// The reason of an early end, the numbers of lost connections and failed requests, and the
-/// interruption. Empty for a run without them.
+/// Returns the reason of an early end, the numbers of lost connections and failed requests, and the interruption. Empty
+/// for a run without them.
 pub(crate) fn warnings(outcome: &Outcome) -> String {
     let mut text = String::new();
     if let Some(reason) = &outcome.ended_early {
@@ -153,8 +153,8 @@ pub(crate) fn warnings(outcome: &Outcome) -> String {
     text
 }
 
-/// The requested and the achieved rate of an open loop, the numbers of requests that were never
-/// sent or never answered, and the delays of the load generator. Empty for a closed loop.
+/// Returns the requested and the achieved rate of an open loop, the numbers of requests that were never sent or never
+/// answered, and the delays of the load generator. Empty for a closed loop.
 pub(crate) fn offered(outcome: &Outcome) -> String {
     let Some(Offered { per_second, lateness, .. }) = &outcome.offered else { return String::new() };
     let total = outcome.total();
@@ -170,7 +170,7 @@ pub(crate) fn offered(outcome: &Outcome) -> String {
     )
 }
 
-/// A row for each command: the figures of `outcome`, and the medians of the runs' percentiles.
+/// Returns a row for each command: the figures of `outcome`, and the medians of the runs' percentiles.
 pub(crate) fn figures(outcome: &Outcome, runs: &[Measured], percentiles: &[f64]) -> String {
     let longest = outcome.commands.keys().map(|name| name.chars().count()).max();
     let width = longest.unwrap_or(0).max(6);
@@ -204,7 +204,7 @@ pub(crate) fn figures(outcome: &Outcome, runs: &[Measured], percentiles: &[f64])
     text
 }
 
-/// A row for each of several servers; empty with one server.
+/// Returns a row for each of several servers; empty with one server.
 pub(crate) fn servers(outcome: &Outcome) -> String {
     let longest = outcome.servers.iter().map(|server| server.address.len()).max();
     let Some(width) = longest else { return String::new() };
@@ -321,8 +321,8 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// The latency distribution by percentile. Each row counts the requests with a latency above that
-/// of the previous row, up to its own. Rows that would count none are omitted.
+/// Returns the latency distribution by percentile. Each row counts the requests with a latency above that of the
+/// previous row, up to its own. Rows that would count none are omitted.
 pub(crate) fn histogram(total: &Histogram<u64>) -> String {
     let mut text = format!("{:>12}{:>14}{:>14}\n", "percentile", "latency", "requests");
     for value in total.iter_quantiles(2) {
@@ -336,8 +336,8 @@ pub(crate) fn histogram(total: &Histogram<u64>) -> String {
     text
 }
 
-/// A time in microseconds, milliseconds or seconds: with three significant digits from 1 us to
-/// 1,000 s, with two decimals below, and in whole seconds above.
+/// Returns a time in microseconds, milliseconds or seconds: with three significant digits from 1 us to 1,000 s, with
+/// two decimals below, and in whole seconds above.
 pub(crate) fn time(micros: f64) -> String {
     match micros {
         _ if micros < 999.5 => digits(micros) + " us",

@@ -66,8 +66,8 @@ impl Collected {
         }
     }
 
-    /// The answers of each of several servers, their CPU time and memory, and the activity of their
-    /// flash tiers.
+    /// Returns the answers of each of several servers, their CPU time and memory, and the activity
+    /// of their flash tiers.
     pub(super) fn servers(
         &self,
         settings: &Settings,

@@ -69,8 +69,8 @@ pub fn run_interruptible(
     Ok(measured)
 }
 
-/// The settings of the runs that set every key at least once: one run, or one for each key space.
-/// If the clients cannot share the keys evenly, some keys are set more than once.
+/// Returns the settings of the runs that set every key at least once: one run, or one for each key
+/// space. If the clients cannot share the keys evenly, some keys are set more than once.
 fn fill_settings(settings: &Settings) -> Vec<Settings> {
     if settings.key_spaces.is_empty() {
         return vec![fill_settings_of(settings, settings.keys.clone(), None)];
@@ -206,9 +206,9 @@ fn load(
     Ok(measured)
 }
 
-/// Whether the servers have answered nothing for the timeout, although requests were outstanding or
-/// connections were being opened. False after a signal and after the end of a timed run, when the
-/// workers wait for outstanding answers with their own timeout.
+/// Returns whether the servers have answered nothing for the timeout, although requests were
+/// outstanding or connections were being opened. False after a signal and after the end of a timed
+/// run, when the workers wait for outstanding answers with their own timeout.
 fn is_stalled(settings: &Settings, control: &Control, elapsed: Duration) -> bool {
     let timed_out = elapsed.saturating_sub(control.last_progress()) > settings.timeout;
     let waits_at_end = matches!(settings.stop, Stop::After(time) if elapsed >= time);

@@ -29,7 +29,7 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    /// The requested capacities in bytes. `None` stands for 64 MiB with `--command` and
+    /// Returns the requested capacities in bytes. `None` stands for 64 MiB with `--command` and
     /// `--simulate-only`. If a running server reports its limit, that limit replaces all of these.
     fn capacities(&self) -> Vec<Option<u64>> {
         let given = self.arguments.server.memory_mb.or(self.stream.memory_mb).map(|mb| mb << 20);

@@ -281,7 +281,7 @@ mod tests {
         stream("", &[Phase::Mixed { requests, sources }], 7).unwrap().requests
     }
 
-    /// The indices of the requests for each key.
+    /// Returns the indices of the requests for each key.
     fn places(requests: &[Request]) -> Vec<Vec<usize>> {
         let mut places = vec![Vec::new(); requests.len()];
         for (place, request) in requests.iter().enumerate() {

@@ -15,8 +15,8 @@ pub struct Overheads {
 }
 
 impl Overheads {
-    /// The overhead for `optimum` and `bound`: the smaller one, so that neither cache has an
-    /// advantage over them.
+    /// Returns the overhead for `optimum` and `bound`: the smaller one, so that neither cache has an advantage over
+    /// them.
     fn least(self) -> u32 {
         self.lru.min(self.s3fifo)
     }

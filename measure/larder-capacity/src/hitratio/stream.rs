@@ -48,7 +48,7 @@ impl Counted {
         }
     }
 
-    /// Whether the request at `index` is followed by a set if it misses.
+    /// Returns whether the request at `index` is followed by a set if it misses.
     #[must_use]
     pub fn stores(self, index: usize) -> bool {
         !matches!(self, Self::LookUpsFrom(first) if index >= first)
@@ -65,7 +65,7 @@ pub struct Footprint {
 }
 
 impl Stream {
-    /// The key of this number.
+    /// Returns the key of this number.
     #[must_use]
     pub fn key(&self, key: u32) -> Cow<'_, [u8]> {
         match &self.names {
@@ -74,7 +74,7 @@ impl Stream {
         }
     }
 
-    /// The requests with the memory of the item as `size`: key, value and `overhead` bytes.
+    /// Returns the requests with the memory of the item as `size`: key, value and `overhead` bytes.
     #[must_use]
     pub fn charged(&self, overhead: u32) -> Vec<Request> {
         let charge = |request: &Request| {
@@ -97,7 +97,7 @@ impl Stream {
         Footprint { keys: largest.len() as u64, bytes: largest.iter().map(bytes).sum() }
     }
 
-    /// Whether any item expires, so that the replay must keep the times of requests.
+    /// Returns whether any item expires, so that the replay must keep the times of requests.
     #[must_use]
     pub fn has_ttls(&self) -> bool {
         self.requests.iter().any(|request| request.ttl_secs.is_some())

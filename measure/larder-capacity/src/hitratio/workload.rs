@@ -269,7 +269,7 @@ mod tests {
         workload(traits).stream("").unwrap().requests
     }
 
-    /// The number of requests for the most popular key, and the number of keys requested once.
+    /// Returns the number of requests for the most popular key, and the number of keys requested once.
     fn counts(requests: &[Request]) -> (usize, usize) {
         let mut counts: RapidHashMap<u32, usize> = RapidHashMap::default();
         requests.iter().for_each(|request| *counts.entry(request.key).or_default() += 1);

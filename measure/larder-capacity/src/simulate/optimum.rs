@@ -42,7 +42,7 @@ impl<'s> Optimum<'s> {
         }
     }
 
-    /// Whether `next` is the index of a request ([`NONE`] is not) before the time `expires_ms`.
+    /// Returns whether `next` is the index of a request ([`NONE`] is not) before the time `expires_ms`.
     fn is_requested_before(&self, next: u32, expires_ms: u64) -> bool {
         next != NONE && self.requests[next as usize].now_ms < expires_ms
     }

@@ -16,7 +16,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The stream time in milliseconds at which an item that this request stores expires.
+    /// Returns the stream time in milliseconds at which an item that this request stores expires.
     #[must_use]
     pub fn expires_ms(&self) -> u64 {
         self.ttl_secs.map_or(NEVER, |secs| self.now_ms + u64::from(secs.get()) * 1000)

@@ -40,8 +40,8 @@ const CLEAN_PERCENT: u64 = 17;
 /// few segments may be open.
 const LIFETIMES_MAX: u32 = 8;
 
-/// The engine's default segment length in bytes for a capacity: `SEGMENT_LEN_MIN`, `SEGMENTS_AIM` and the constants
-/// around them in `memory/layout.rs`.
+/// Returns the engine's default segment length in bytes for a capacity: `SEGMENT_LEN_MIN`, `SEGMENTS_AIM` and the
+/// constants around them in `memory/layout.rs`.
 fn segment_len(capacity: u64) -> u64 {
     let short = (capacity / 256).clamp(16 << 10, 64 << 10);
     let ideal = (capacity / 1024).clamp(short, 1 << 20);

@@ -45,7 +45,7 @@ impl Axis {
         Self { scale, first: ticks[0], last: ticks[ticks.len() - 1], ticks }
     }
 
-    /// The position of a value, from 0 at the lower end to 1 at the upper end.
+    /// Returns the position of a value, from 0 at the lower end to 1 at the upper end.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let (value, first, last) = match self.scale {
             Scale::Linear => (value, self.first, self.last),

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const RANKED: [Metric; 5] =
     [Metric::Throughput, Metric::P50, Metric::P99, Metric::Cpu, Metric::HeldByLimit];
 
-/// The conclusions as sentences, the most important ones first.
+/// Returns the conclusions as sentences, the most important ones first.
 pub(crate) fn conclusions(report: &Report<'_>) -> Vec<String> {
     let summary = &report.summary;
     let mut sentences: Vec<String> =
@@ -25,8 +25,8 @@ pub(crate) fn conclusions(report: &Report<'_>) -> Vec<String> {
     sentences
 }
 
-/// A sentence with the best servers in a metric, and the number of places without a clear winner.
-/// `None` if no place has two servers to compare.
+/// Returns a sentence with the best servers in a metric, and the number of places without a clear
+/// winner. `None` if no place has two servers to compare.
 fn ranking(summary: &Summary, metric: Metric) -> Option<String> {
     let mut wins: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut places, mut unclear) = (0, 0);
@@ -56,8 +56,8 @@ enum Winner<'t> {
     Unclear,
 }
 
-/// The best in a metric of the servers without failed runs at a place; `None` if fewer than two
-/// such servers have figures.
+/// Returns the best in a metric of the servers without failed runs at a place, or `None` if fewer
+/// than two such servers have figures.
 fn winner(table: &Table, metric: Metric) -> Option<Winner<'_>> {
     let sound = table.rows.iter().filter(|row| !row.has_failed());
     let mut ranked: Vec<(&Row, f64)> =
@@ -94,7 +94,7 @@ fn disturbances(report: &Report<'_>) -> Option<String> {
     })
 }
 
-/// A sentence about servers with more threads than cores; `None` without such servers.
+/// Returns a sentence about servers with more threads than cores; `None` without such servers.
 fn crowded(report: &Report<'_>) -> Option<String> {
     let cores = report.setup.server_cores.count();
     let threads = report.summary.tables.iter().map(|table| table.place.threads);

@@ -4,7 +4,7 @@ use super::contents::Report;
 use crate::metric::Metric;
 use crate::results::Record;
 
-/// The text of the CSV file.
+/// Returns the text of the CSV file.
 pub(super) fn csv(report: &Report<'_>) -> String {
     let mut writer = ::csv::Writer::from_writer(Vec::new());
     // Writing to memory cannot fail.

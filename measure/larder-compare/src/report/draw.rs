@@ -79,14 +79,14 @@ impl Drawing {
         Ok(Self { scale: figure.scale, svg })
     }
 
-    /// The text of an SVG file, with a style for dark mode.
+    /// Returns the text of an SVG file, with a style for dark mode.
     pub(crate) fn file(&self) -> String {
         let style = format!("<style>{}</style>", style::DARK);
         let after = self.svg.find('>').map_or(0, |end| end + 1);
         format!("{}{style}{}", &self.svg[..after], &self.svg[after..])
     }
 
-    /// The SVG for embedding in HTML, without the namespace.
+    /// Returns the SVG for embedding in HTML, without the namespace.
     pub(crate) fn inline(&self) -> String {
         self.svg.replacen(r#" xmlns="http://www.w3.org/2000/svg""#, "", 1)
     }
@@ -147,8 +147,8 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         Ok(())
     }
 
-    /// The entries of the legend: each server's name, then one entry with the names of the servers
-    /// that are not installed.
+    /// Returns the entries of the legend: each server's name, then one entry with the names of the servers that are not
+    /// installed.
     fn legend_words(&self) -> Vec<String> {
         let mut words: Vec<String> = self.figure.series.iter().map(|s| s.name.clone()).collect();
         if !self.figure.absent.is_empty() {

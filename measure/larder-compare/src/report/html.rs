@@ -11,7 +11,7 @@ use crate::metric::Metric;
 use crate::summary::{Figures, Row, ServerResult, Table};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// The text of the HTML file.
+/// Returns the text of the HTML file.
 pub(super) fn html(
     report: &Report<'_>,
     sections: &[(View, Vec<Drawing>)],
@@ -117,7 +117,7 @@ fn servers(report: &Report<'_>) -> Markup {
     }
 }
 
-/// The words of a command with spaces between them, and an empty word as `""`.
+/// Returns the words of a command with spaces between them, and an empty word as `""`.
 fn typed(command: &[String]) -> String {
     let word = |word: &String| if word.is_empty() { "\"\"".to_owned() } else { word.clone() };
     command.iter().map(word).collect::<Vec<_>>().join(" ")

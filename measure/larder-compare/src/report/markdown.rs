@@ -7,7 +7,7 @@ use crate::metric::Metric;
 use crate::summary::{Figures, Row, ServerResult, Table};
 use std::fmt::Write;
 
-/// The text of the Markdown file: title, summary, setup, servers and tables.
+/// Returns the text of the Markdown file: title, summary, setup, servers and tables.
 pub(crate) fn markdown(report: &Report<'_>) -> String {
     let (setup, suite) = (report.setup, &report.setup.suite);
     let mut text = format!("# {}\n\n{}\n\n", suite.title, suite.about.trim());
@@ -39,14 +39,14 @@ pub(crate) fn markdown(report: &Report<'_>) -> String {
     text
 }
 
-/// A note on servers with more threads than cores; `None` if they have at most as many.
+/// Returns a note on servers with more threads than cores, or `None` if they have at most as many.
 pub(crate) fn crowd(report: &Report<'_>, table: &Table) -> Option<String> {
     let (threads, cores) = (table.place.threads, report.setup.server_cores.count());
     let plural = if cores == 1 { "" } else { "s" };
     (threads > cores).then(|| format!("The servers' {threads} threads share {cores} core{plural}."))
 }
 
-/// The setup of the results, one line per fact.
+/// Returns the setup of the results, one line per fact.
 pub(crate) fn facts(report: &Report<'_>) -> Vec<String> {
     let (setup, suite) = (report.setup, &report.setup.suite);
     let machine = &setup.machine;
@@ -83,13 +83,13 @@ fn rows(table: &Table) -> String {
     if notes.is_empty() { text } else { text + "\n" + &notes }
 }
 
-/// The numbers of failed and of disturbed runs, in words; empty without any.
+/// Returns the numbers of failed and of disturbed runs, in words, empty without any.
 pub(crate) fn marks(row: &Row) -> String {
     row.failed_runs().into_iter().chain(row.disturbed_runs()).collect::<Vec<_>>().join(", ")
 }
 
-/// The missing servers and, for each server with figures, the reason of its first failed run and
-/// the faults of its successful runs.
+/// Returns the missing servers and, for each server with figures, the reason of its first failed
+/// run and the faults of its successful runs.
 pub(crate) fn notes(table: &Table) -> Vec<String> {
     let absent = table.rows.iter().filter(|row| matches!(row.standing, ServerResult::Absent));
     let absent: Vec<&str> = absent.map(|row| row.server.as_str()).collect();
@@ -105,7 +105,7 @@ fn notes_of(row: &Row) -> Vec<String> {
     failed.into_iter().chain(faults).collect()
 }
 
-/// A metric with its unit, unless the name of the metric contains the unit (items per GiB).
+/// Returns a metric with its unit, unless the name of the metric contains the unit (items per GiB).
 pub(crate) fn head(metric: Metric) -> String {
     match metric.unit().name() {
         "items/GiB" => metric.name().to_owned(),

@@ -31,7 +31,7 @@ pub struct MeanSeries {
 }
 
 impl MeanPlot {
-    /// The text of an SVG file.
+    /// Returns the text of an SVG file.
     ///
     /// # Errors
     /// The plot cannot be drawn.

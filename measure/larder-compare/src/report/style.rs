@@ -31,12 +31,12 @@ const SERVERS: [RGBColor; 9] = [
     RGBColor(0x7d, 0x85, 0x90),
 ];
 
-/// The colour of the server at this index of the suite.
+/// Returns the colour of the server at this index of the suite.
 pub(crate) fn server(place: usize) -> RGBColor {
     SERVERS[place % SERVERS.len()]
 }
 
-/// The colour in HTML notation.
+/// Returns the colour in HTML notation.
 pub(crate) fn hex(RGBColor(red, green, blue): RGBColor) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }

@@ -39,8 +39,8 @@ fn count(number: usize, what: &str) -> String {
 }
 
 impl View {
-    /// All views of a summary: by pipeline and by threads, each if it varies; if neither varies,
-    /// one by workload and phase.
+    /// Returns all views of a summary: by pipeline and by threads, each if it varies; if neither
+    /// varies, one by workload and phase.
     pub(crate) fn all(summary: &Summary) -> Vec<Self> {
         let mut views = Self::along(summary, PIPELINE);
         views.extend(Self::along(summary, THREADS));
@@ -87,7 +87,7 @@ impl View {
         }
     }
 
-    /// The metrics to plot in this view.
+    /// Returns the metrics to plot in this view.
     pub(crate) fn metrics(&self, summary: &Summary) -> Vec<Metric> {
         let tables = || self.tables.iter().map(|number| &summary.tables[*number]);
         let there = |metric: &Metric| tables().any(|table| table.metrics().contains(metric));
@@ -95,7 +95,7 @@ impl View {
     }
 }
 
-/// The heading of a table.
+/// Returns the heading of a table.
 pub(crate) fn heading(place: &Combination) -> String {
     let Combination { workload, phase, threads, pipeline } = place;
     let plural = if *threads == 1 { "" } else { "s" };

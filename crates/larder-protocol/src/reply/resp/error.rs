@@ -97,7 +97,7 @@ pub fn error(error: &CommandError<'_>, out: &mut Vec<u8>) {
 /// The start of the message that refuses a memory limit.
 const CONFIG_FAILED: &str = "CONFIG SET failed (possibly related to argument 'maxmemory') -";
 
-/// The message of an error with a code of its own; `None` for the code `ERR`.
+/// Returns the message of an error with a code of its own, or `None` for the code `ERR`.
 fn coded(error: &CommandError<'_>) -> Option<&'static str> {
     Some(match error {
         CommandError::NoProtocol => "NOPROTO unsupported protocol version",
@@ -123,7 +123,7 @@ fn coded(error: &CommandError<'_>) -> Option<&'static str> {
     })
 }
 
-/// The constant messages of errors, after the code `ERR`.
+/// Returns the constant messages of errors, after the code `ERR`.
 fn words(error: &CommandError<'_>) -> &'static str {
     match error {
         CommandError::NotInteger => "value is not an integer or out of range",
@@ -202,7 +202,7 @@ fn unknown_command(request: &Request<'_>, text: &mut Vec<u8>) {
 /// message. The message cuts the arguments of an unknown command at about the same total length.
 const SHOWN_LEN_MAX: usize = 128;
 
-/// A string as C prints it: at most `len_max` bytes, up to the first NUL.
+/// Returns a string as C prints it: at most `len_max` bytes, up to the first NUL.
 fn c_text(bytes: &[u8], len_max: usize) -> &[u8] {
     let bytes = bytes.get(..len_max).unwrap_or(bytes);
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()

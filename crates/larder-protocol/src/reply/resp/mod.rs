@@ -21,7 +21,7 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds { bulk_len_max: 1000, request_len_max: 4000, needs_login: false };
 
-    /// The error in the answer to an inline request; empty if the request is valid.
+    /// Returns the error in the answer to an inline request, empty if the request is valid.
     fn refusal(line: &str) -> String {
         let (mut raw, mut out) = (Vec::new(), Vec::new());
         split_line(line.as_bytes(), &mut raw).unwrap();

@@ -71,7 +71,7 @@ impl LinkState {
 }
 
 impl Replication {
-    /// The lines of the section of `INFO`.
+    /// Returns the lines of the section of `INFO`.
     pub(super) fn lines(&self) -> String {
         let mut lines = String::new();
         match &self.link {
@@ -115,7 +115,7 @@ fn line(lines: &mut String, name: &str, value: impl std::fmt::Display) {
     let _ = write!(lines, "{name}:{value}\r\n");
 }
 
-/// A number, or -1 if there is none.
+/// Returns a number, or -1 if there is none.
 pub(super) fn or_none(number: Option<u64>) -> i64 {
     number.map_or(-1, |number| i64::try_from(number).unwrap_or(i64::MAX))
 }

@@ -48,7 +48,7 @@ impl<'b> ScriptCall<'b> {
         Ok(Self { name, key, arguments: rest })
     }
 
-    /// The arguments of `script`.
+    /// Returns the arguments of `script`.
     ///
     /// # Errors
     /// There are too few, or a number is malformed.

@@ -5,13 +5,13 @@ use sha1::{Digest, Sha1};
 /// The SHA-1 hash of a script's text, which names the script in `EVALSHA`.
 pub type ScriptHash = [u8; 20];
 
-/// A hash in hexadecimal digits.
+/// Returns a hash in hexadecimal digits.
 #[must_use]
 pub fn hex(hash: &ScriptHash) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The hash of a script's text.
+/// Returns the hash of a script's text.
 #[must_use]
 pub fn hash_of(text: &[u8]) -> ScriptHash {
     Sha1::digest(text).into()

@@ -52,7 +52,7 @@ pub enum Script {
 }
 
 impl Script {
-    /// The number of arguments that the script uses.
+    /// Returns the number of arguments that the script uses.
     pub(super) fn arguments(self) -> usize {
         match self {
             Self::ShowHits => 0,

@@ -67,7 +67,7 @@ enum Token<'s> {
     Symbol(&'s [u8]),
 }
 
-/// The normal form of a script; `None` if the script is too long, or not valid Lua as far as its tokens go.
+/// Returns the normal form of a script, or `None` if the script is too long, or not valid Lua as far as its tokens go.
 #[must_use]
 pub fn normal_form(script: &[u8]) -> Option<Vec<u8>> {
     if script.len() > SCRIPT_LEN_MAX {
@@ -117,7 +117,7 @@ pub fn normal_form(script: &[u8]) -> Option<Vec<u8>> {
     Some(form)
 }
 
-/// Whether a statement may end with this token.
+/// Returns whether a statement may end with this token.
 fn ends_statement(token: Token<'_>) -> bool {
     match token {
         Token::Name(b"end" | b"true" | b"false" | b"nil" | b"break") => true,
@@ -127,7 +127,8 @@ fn ends_statement(token: Token<'_>) -> bool {
     }
 }
 
-/// Whether a statement, or the end of a block, may start with this token. Statements in parentheses are left out.
+/// Returns whether a statement, or the end of a block, may start with this token. Statements in parentheses are left
+/// out.
 fn starts_statement(token: Token<'_>) -> bool {
     matches!(token, Token::Name(name) if !matches!(
         name,

@@ -63,7 +63,7 @@ struct Own {
 }
 
 impl Own {
-    /// Whether a request that is sent at `when` may find the key.
+    /// Returns whether a request that is sent at `when` may find the key.
     fn live(self, when: Instant) -> bool {
         self.seen != 0 && self.dead.is_none_or(|dead| when < dead)
     }
@@ -154,7 +154,8 @@ impl Mixed<'_> {
         if len > PIPELINED_LEN_MAX { self.settle() } else { Ok(()) }
     }
 
-    /// A random length of a value in bytes: mostly small, about 2 KB on average, sometimes longer than a segment.
+    /// Returns a random length of a value in bytes: mostly small, about 2 KB on average, sometimes longer than a
+    /// segment.
     fn len(&mut self) -> usize {
         let end = match self.random.below(1000) {
             0..700 => 200,
@@ -256,7 +257,7 @@ impl Mixed<'_> {
         Ok(())
     }
 
-    /// The version of the record in `value`.
+    /// Returns the version of the record in `value`.
     fn version(&mut self, owner: u64) -> io::Result<u64> {
         record::version(&self.value, owner, &mut self.scratch)
             .map_err(|what| fault(owner >> 32, owner & 0xffff_ffff, &what))

@@ -132,7 +132,7 @@ impl Ledger {
 /// The number of bits below the epoch in a number.
 const EPOCH_SHIFT: u32 = 24;
 
-/// The first number of a new epoch.
+/// Returns the first number of a new epoch.
 fn new_epoch(epochs: &AtomicU64) -> u64 {
     epochs.fetch_add(1, Ordering::Relaxed) << EPOCH_SHIFT
 }

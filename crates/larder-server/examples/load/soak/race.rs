@@ -35,7 +35,7 @@ impl<'a> Race<'a> {
         }
     }
 
-    /// The number of finished rounds with a winner.
+    /// Returns the number of finished rounds with a winner.
     pub(super) fn rounds(&self) -> u64 {
         self.rounds.load(Ordering::Relaxed)
     }

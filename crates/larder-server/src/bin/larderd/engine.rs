@@ -90,7 +90,7 @@ pub(crate) fn start(options: Options, verbosity: Verbosity) -> Result<(), Failur
     }
 }
 
-/// The memory for items under `-m`, in bytes.
+/// Returns the memory for items under `-m`, in bytes.
 fn items_bytes(options: &Options) -> usize {
     Memory::new(options.memory_limit).items - options.journal_bytes()
 }

@@ -89,7 +89,7 @@ fn needs_tls() -> Failure {
     failure(EX_USAGE)(&"mtls: and btls: need -Z")
 }
 
-/// Whether the server serves clients on other machines without requiring a certificate.
+/// Returns whether the server serves clients on other machines without requiring a certificate.
 pub(crate) fn is_open_to_others(
     server: &Server,
     listeners: &[Listener],

@@ -212,7 +212,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// The maximum time to wait for an event.
+    /// Returns the maximum time to wait for an event.
     fn poll_timeout(&self) -> Duration {
         let has_arrivals = self.arriving || !self.handshaking.is_empty();
         let resumes = !self.resumed.is_empty();

@@ -24,7 +24,7 @@ impl Stream {
         TcpStream::from_std(OwnedFd::from(socket).into()).map(Self)
     }
 
-    /// The socket, for reading and writing.
+    /// Returns the socket, for reading and writing.
     pub(super) fn socket(&self) -> SockRef<'_> {
         SockRef::from(&self.0)
     }

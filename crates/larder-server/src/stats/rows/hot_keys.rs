@@ -26,7 +26,7 @@ pub(in crate::stats) const PREFIX: &[Row] = &[
     ),
 ];
 
-/// The name in the encoding of dumps: bytes other than letters, digits and `-._~` are percent-encoded.
+/// Returns the name in the encoding of dumps: bytes other than letters, digits and `-._~` are percent-encoded.
 fn name(hot: &HotKey) -> Value {
     let mut encoded = Vec::new();
     uri(&hot.name, &mut encoded);

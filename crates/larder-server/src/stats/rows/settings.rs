@@ -262,8 +262,8 @@ pub(in crate::stats) const LAST: &[Row] = &[
     .shown(SEGMENT),
 ];
 
-/// The configured port; 0 for any free port (-1), and with a unix socket, which replaces TCP and
-/// UDP.
+/// Returns the configured port, or 0 for any free port (-1), and with a unix socket, which replaces
+/// TCP and UDP.
 fn port(options: &Options, port: i32) -> Value {
     if options.unix_socket.is_some() { 0 } else { port.max(0) }.into()
 }

@@ -120,7 +120,7 @@ fn path(path: Option<&Path>, none: &'static str) -> Value {
     path.map_or(none.into(), |path| path.display().to_string().into())
 }
 
-/// The mode as the bits of OpenSSL, as in memcached.
+/// Returns the mode as the bits of OpenSSL, as in memcached.
 fn bits(mode: VerifyMode) -> Value {
     Value::Whole(match mode {
         VerifyMode::None => 0,

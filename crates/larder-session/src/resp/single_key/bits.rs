@@ -56,12 +56,12 @@ pub(super) fn bit_count<E: Engine, H: Host>(
     answer(looked)
 }
 
-/// The index of the byte of a bit, and the bit in it.
+/// Returns the index of the byte of a bit, and the bit in it.
 pub(super) fn place_of(offset: u64) -> (usize, u8) {
     (usize::try_from(offset / 8).unwrap_or(usize::MAX), 0x80 >> (offset % 8))
 }
 
-/// The number of ones in the bits from `from` to `to`, or to the end of the bytes.
+/// Returns the number of ones in the bits from `from` to `to`, or to the end of the bytes.
 fn ones(bytes: &[u8], from: usize, to: usize) -> usize {
     let to = to.min(8 * bytes.len());
     if from >= to {
@@ -77,7 +77,7 @@ fn ones(bytes: &[u8], from: usize, to: usize) -> usize {
     all - before as usize - behind as usize
 }
 
-/// The answer to a command that finds 0 without an item.
+/// Returns the answer to a command that finds 0 without an item.
 fn answer(looked: Lookup<Option<i64>>) -> Answer<'static> {
     match looked {
         Lookup::Hit(found) => Some(Ok(found.unwrap_or_default())),

@@ -198,7 +198,7 @@ pub(super) fn get_range<E: Engine, H: Host>(
     Outcome::Done
 }
 
-/// The range from `start` to `end` inclusive in a value of `len` bytes. Negative positions count from the end.
+/// Returns the range from `start` to `end` inclusive in a value of `len` bytes. Negative positions count from the end.
 pub(super) fn range(start: i64, end: i64, len: usize) -> (usize, usize) {
     let position = |at: i64| {
         let at = if at < 0 { at.saturating_add(number(len)) } else { at };

@@ -99,7 +99,7 @@ fn rewrite<E: Engine, H: Host, R>(
     Some(result)
 }
 
-/// Whether an item may have a value of this length.
+/// Returns whether an item may have a value of this length.
 fn fits<E: Engine, H: Host>(cx: &Context<'_, E, H>, key: HashedKey<'_>, len: usize) -> bool {
     let limits = cx.operations.limits;
     len < limits.item_size_max && limits.footprint(key.bytes.len(), len, 0) <= limits.item_size_max

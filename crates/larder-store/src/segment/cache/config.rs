@@ -33,14 +33,15 @@ pub struct Config {
 }
 
 impl Config {
-    /// The shape of a region for this limit, which may be raised to `limit_bytes_max`.
+    /// Returns the shape of a region for this limit, which may be raised to `limit_bytes_max`.
     pub(crate) fn shape(&self, limit_bytes_max: usize) -> Result<Shape, ConfigError> {
         let classes = self.classes.count();
         let shape = Shape::new(self.limit_bytes, limit_bytes_max, self.threads, classes);
         shape.ok_or(ConfigError::Limit { min: limit_min(classes), max: REGION_MAX })
     }
 
-    /// The length in bytes of a typical item without key and value, index word and ghosts included.
+    /// Returns the length in bytes of a typical item without key and value, index word and ghosts
+    /// included.
     pub(crate) fn overhead(&self) -> usize {
         if self.cas { 31 } else { 23 }
     }

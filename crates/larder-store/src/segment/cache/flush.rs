@@ -14,14 +14,14 @@ use crate::segment::memory::table::{Entry, Sequence};
 use crate::segment::sync::Ordering;
 
 impl HeaderPage {
-    /// The flush floor: items in segments with a lower sequence are flushed. 0 before the first
-    /// flush.
+    /// Returns the flush floor: items in segments with a lower sequence are flushed. 0 before the
+    /// first flush.
     #[inline]
     pub(crate) fn flush_floor(&self) -> Sequence {
         self.shared.flush_floor.load(Ordering::Acquire)
     }
 
-    /// Whether the items of a segment are flushed.
+    /// Returns whether the items of a segment are flushed.
     #[inline]
     pub(crate) fn is_flushed(&self, entry: Entry<'_>) -> bool {
         let floor = self.flush_floor();
@@ -42,7 +42,7 @@ impl HeaderPage {
         self.order.flush_generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether a flush is pending and due.
+    /// Returns whether a flush is pending and due.
     #[inline]
     fn is_flush_due(&self, now: Seconds) -> bool {
         let at = self.shared.flush_at.load(Ordering::Acquire);
@@ -56,15 +56,15 @@ impl Shared {
         self.table().header_page().flush_floor()
     }
 
-    /// The number of flushes that took effect, those of earlier processes in the region included. A
-    /// flush is counted under the allocator's lock, and segments for items that are stored later
-    /// are opened under the same lock.
+    /// Returns the number of flushes that took effect, those of earlier processes in the region
+    /// included. A flush is counted under the allocator's lock, and segments for items that are
+    /// stored later are opened under the same lock.
     pub(crate) fn flush_generation(&self) -> u64 {
         self.table().header_page().order.flush_generation.load(Ordering::Acquire)
     }
 
-    /// Whether a flush of the whole cache invalidated an item in a segment. Dropped tags do not
-    /// count.
+    /// Returns whether a flush of the whole cache invalidated an item in a segment. Dropped tags do
+    /// not count.
     #[inline]
     pub(crate) fn is_flushed(&self, record: &Record<'_>) -> bool {
         self.table().header_page().is_flushed(record.entry())

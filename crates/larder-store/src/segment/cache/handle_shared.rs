@@ -77,7 +77,7 @@ pub(crate) enum EvacuationReason {
 }
 
 impl WriteState {
-    /// The limit on the length of the items that the main queue keeps in succession.
+    /// Returns the limit on the length of the items that the main queue keeps in succession.
     pub(crate) fn keep_limit(&mut self, segment_len: usize) -> &mut KeepLimit {
         self.keep_limit.get_or_insert_with(|| KeepLimit::new(segment_len))
     }

@@ -22,25 +22,26 @@ impl Shared {
         self.open_budget.store(budget, Ordering::Relaxed);
     }
 
-    /// Whether there are so few segments for each handle that handles alternate; see `write::room`.
+    /// Returns whether there are so few segments for each handle that handles alternate; see
+    /// `write::room`.
     pub(crate) fn is_tight(&self) -> bool {
         self.handles.load(Ordering::Relaxed) * TIGHT_SHARE > self.limit_segments()
     }
 
-    /// The current limit in segments.
+    /// Returns the current limit in segments.
     pub(crate) fn limit_segments(&self) -> usize {
         self.limit_segments.load(Ordering::Relaxed)
     }
 
-    /// The number of open segments from which a handle takes over an open segment of another
-    /// handle.
+    /// Returns the number of open segments from which a handle takes over an open segment of
+    /// another handle.
     pub(crate) fn open_max(&self) -> usize {
         let budget = self.open_budget.load(Ordering::Relaxed) * self.config.threads.max(1);
         budget.min(self.limit_segments() / OPEN_SHARE_MAX)
     }
 
-    /// The number of free segments that are reserved for evacuations. Ordinary writes leave at
-    /// least half of them.
+    /// Returns the number of free segments that are reserved for evacuations. Ordinary writes leave
+    /// at least half of them.
     pub(crate) fn reserve(&self) -> usize {
         self.reserve_of(self.limit_segments())
     }
@@ -124,12 +125,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether a segment is so old that its free blocks are not reused.
+    /// Returns whether a segment is so old that its free blocks are not reused.
     pub(crate) fn is_aged(&self, segment: u32, now: Seconds) -> bool {
         now.0.saturating_sub(self.table().entry(segment).base().0) >= age_max(segment)
     }
 
-    /// Whether there are free lists. They exist while segments besides the reserve are untouched.
+    /// Returns whether there are free lists. They exist while segments besides the reserve are
+    /// untouched.
     #[inline]
     pub(crate) fn has_free_lists(&self) -> bool {
         self.unused_left.load(Ordering::Relaxed) != 0

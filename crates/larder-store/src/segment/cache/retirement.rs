@@ -110,7 +110,7 @@ impl Shared {
         self.alloc().give_back(segments);
     }
 
-    /// The segments of a chain, in order.
+    /// Returns the segments of a chain, in order.
     pub(crate) fn chain_segments(&self, first: u32) -> impl Iterator<Item = u32> {
         std::iter::successors(Some(first), |&segment| {
             self.table().entry(segment).next().load(Ordering::Relaxed).checked_sub(1)
@@ -123,8 +123,8 @@ impl Shared {
         leased <= self.limit_segments() / 2
     }
 
-    /// The memory in bytes that leases and uploads use above the shares from which the server
-    /// disconnects slow peers. The memory above these shares, up to the limits (half, and
+    /// Returns the memory in bytes that leases and uploads use above the shares from which the
+    /// server disconnects slow peers. The memory above these shares, up to the limits (half, and
     /// `large_value::upload::UPLOAD_SHARE`), is for peers that read and send.
     pub(crate) fn excess_memory(&self) -> ExcessMemory {
         let (limit, uploading) = (self.limit_segments(), self.alloc().uploading);

@@ -24,7 +24,7 @@ use rapidhash::v3::RapidSecrets;
 use std::sync::OnceLock;
 
 impl Shared {
-    /// A cache in memory that ends with the process.
+    /// Returns a cache in memory that ends with the process.
     pub(crate) fn new(config: Config, limit_bytes_max: usize) -> Result<Self, ConfigError> {
         let layout_for = |max| {
             let shape = config.shape(max)?;
@@ -42,7 +42,7 @@ impl Shared {
         Self::begin(config, Table::new(region, layout), shape, 0)
     }
 
-    /// A cache in a region of zeroes.
+    /// Returns a cache in a region of zeroes.
     pub(crate) fn begin(
         config: Config,
         table: Table,
@@ -86,7 +86,7 @@ impl Shared {
         Ok(Self::assemble(config, index, alloc, 0, flash))
     }
 
-    /// An empty flash tier, with its table of pages in segments.
+    /// Returns an empty flash tier, with its table of pages in segments.
     pub(crate) fn begin_flash(
         flash: &FlashConfig,
         config: &Config,

@@ -94,12 +94,12 @@ impl Drop for AbortOnUnwind {
     }
 }
 
-/// The number of stripes of an index with this first number of buckets.
+/// Returns the number of stripes of an index with this first number of buckets.
 pub(crate) fn stripes_for(buckets_first: usize) -> usize {
     (buckets_first / STRIPE_BUCKETS).clamp(1, STRIPES_MAX)
 }
 
-/// The hash of a key.
+/// Returns the hash of a key.
 #[inline]
 pub(crate) fn hash_of(secrets: &RapidSecrets, key: &[u8]) -> u64 {
     rapidhash::v3::rapidhash_v3_seeded(key, secrets)
@@ -110,7 +110,7 @@ pub(crate) fn narrow(segments: usize) -> u32 {
     u32::try_from(segments).expect("segments are counted in 32 bits")
 }
 
-/// A hash that identifies size classes.
+/// Returns a hash that identifies size classes.
 pub(crate) fn class_fingerprint(classes: &SizeClasses) -> u64 {
     let bounds = (0..classes.count()).map(|class| classes.bound(class) as u64);
     let words: Vec<u64> = bounds.chain([classes.footprint(0, 0, 0) as u64]).collect();
@@ -182,7 +182,7 @@ impl Shared {
         self.departed.absorb(&handle_shared.stats);
     }
 
-    /// The oldest epoch in which a handle may still be reading; see [`Epoch::oldest`].
+    /// Returns the oldest epoch in which a handle may still be reading; see [`Epoch::oldest`].
     pub(crate) fn oldest_pin(&self) -> u64 {
         self.epoch.oldest(self.handle_list().iter().map(|handle_shared| &handle_shared.pin))
     }
@@ -207,7 +207,7 @@ impl Shared {
         GhostEpoch::from_index(u8::try_from(epoch).unwrap_or_default())
     }
 
-    /// The ghosts of a bucket. The caller holds the lock of its stripe.
+    /// Returns the ghosts of a bucket. The caller holds the lock of its stripe.
     pub(crate) fn ghosts(&self, words: [&AtomicU64; 2]) -> Ghosts {
         Ghosts(words.map(|word| word.load(Ordering::Relaxed)))
     }
@@ -220,7 +220,7 @@ impl Shared {
         self.class_of_parts(record.key_len(), record.value_len(), record.client_flags())
     }
 
-    /// The statistics class of an item, and the length in bytes at which statistics count it.
+    /// Returns the statistics class of an item, and the length in bytes at which statistics count it.
     pub(crate) fn class_of_parts(
         &self,
         key_len: usize,

@@ -58,12 +58,12 @@ const SPANS: [u32; LARGE_SPAN as usize] = [
     1 << 20,
 ];
 
-/// The number of the shortest span that contains `len` bytes.
+/// Returns the number of the shortest span that contains `len` bytes.
 pub(crate) fn span_of(len: usize) -> u8 {
     SPANS.partition_point(|span| (*span as usize) < len) as u8
 }
 
-/// The length of a span in bytes.
+/// Returns the length of a span in bytes.
 fn span_len(span: u8) -> usize {
     SPANS[usize::from(span)] as usize
 }
@@ -106,7 +106,7 @@ impl Format {
         Self { unit_shift, page_shift, head_len, block_len, pages, cas, id }
     }
 
-    /// The description of the format that the region stores.
+    /// Returns the description of the format that the region stores.
     pub(crate) fn content(&self) -> FlashContent {
         FlashContent {
             id: self.id,
@@ -124,17 +124,17 @@ impl Format {
         (self.page_len() / self.block_len as u64) as u32
     }
 
-    /// The offset of a block on the device.
+    /// Returns the offset of a block on the device.
     pub(crate) fn block_offset(&self, page: u32, block: u32) -> u64 {
         (u64::from(page) << self.page_shift) + u64::from(block) * self.block_len as u64
     }
 
-    /// The number of bytes of which the length of each item is a multiple.
+    /// Returns the number of bytes of which the length of each item is a multiple.
     pub(crate) fn unit(&self) -> usize {
         1 << self.unit_shift
     }
 
-    /// The flash offset of an item at `offset` on the device.
+    /// Returns the flash offset of an item at `offset` on the device.
     pub(crate) fn flash_offset_of(&self, offset: u64) -> u64 {
         offset >> self.unit_shift
     }
@@ -144,7 +144,7 @@ impl Format {
         (slot.flash_offset() & !len_mask) << self.unit_shift
     }
 
-    /// The number of low bits of a flash offset that are 0 at the start of a block.
+    /// Returns the number of low bits of a flash offset that are 0 at the start of a block.
     fn large_bits(&self) -> u32 {
         self.block_len.ilog2().saturating_sub(self.unit_shift)
     }
@@ -154,8 +154,8 @@ impl Format {
         self.page_shift.saturating_sub(self.large_bits()).max(self.head_len.ilog2())
     }
 
-    /// The length in bytes that a large item with a value of `value_len` bytes takes on flash;
-    /// `None` if it does not fit a page or its length does not fit the flash offset.
+    /// Returns the length in bytes that a large item with a value of `value_len` bytes takes on
+    /// flash, or `None` if it does not fit a page or its length does not fit the flash offset.
     pub(crate) fn large_len(&self, value_len: usize) -> Option<usize> {
         let len = (self.head_len + value_len).next_multiple_of(1 << self.large_shift());
         let is_possible =
@@ -163,12 +163,12 @@ impl Format {
         is_possible.then_some(len)
     }
 
-    /// The flash offset of a large item of `len` bytes that starts a block.
+    /// Returns the flash offset of a large item of `len` bytes that starts a block.
     pub(crate) fn large_flash_offset(&self, offset: u64, len: usize) -> u64 {
         self.flash_offset_of(offset) | (len >> self.large_shift()) as u64
     }
 
-    /// The offset on the device of a large item's value, and its maximum length in bytes.
+    /// Returns the offset on the device of a large item's value, and its maximum length in bytes.
     pub(crate) fn value_extent(&self, slot: Slot) -> (u64, usize) {
         let len = self.large_len_of(slot).saturating_sub(self.head_len);
         (self.offset_of(slot) + self.head_len as u64, len)
@@ -179,8 +179,8 @@ impl Format {
         (steps as usize) << self.large_shift()
     }
 
-    /// The length in bytes at which an item is counted: that of a large item, or the mean of the
-    /// shortest and the longest length of the item's span.
+    /// Returns the length in bytes at which an item is counted: that of a large item, or the mean
+    /// of the shortest and the longest length of the item's span.
     pub(crate) fn counted_len(&self, slot: Slot) -> usize {
         if slot.span() == LARGE_SPAN {
             return self.large_len_of(slot);
@@ -189,7 +189,7 @@ impl Format {
         usize::midpoint(shortest, span_len(slot.span()))
     }
 
-    /// The number of bytes to read first for an item: only the head of a large item.
+    /// Returns the number of bytes to read first for an item: only the head of a large item.
     pub(crate) fn read_len(&self, slot: Slot) -> usize {
         if slot.span() == LARGE_SPAN { self.head_len } else { span_len(slot.span()) }
     }
@@ -198,8 +198,8 @@ impl Format {
         (self.offset_of(slot) >> self.page_shift) as usize
     }
 
-    /// The byte range of the device to read for an item, at multiples of `align`. It is in one
-    /// block.
+    /// Returns the byte range of the device to read for an item, at multiples of `align`. It is in
+    /// one block.
     pub(crate) fn extent(&self, slot: Slot, align: usize) -> (u64, u64) {
         let (offset, align, block) = (self.offset_of(slot), align as u64, self.block_len as u64);
         let block_end = (offset / block + 1) * block;
@@ -207,12 +207,13 @@ impl Format {
         (offset / align * align, end)
     }
 
-    /// The length in bytes that a record takes on flash, unless it is large.
+    /// Returns the length in bytes that a record takes on flash, unless it is large.
     pub(crate) fn len_of(&self, header: Header) -> usize {
         (header.record_len(self.cas) + CHECKSUM_LEN).next_multiple_of(1 << self.unit_shift)
     }
 
-    /// The checksum of a record with the bytes `rest` behind its header, for its location on flash.
+    /// Returns the checksum of a record with the bytes `rest` behind its header, for its location
+    /// on flash.
     pub(crate) fn checksum(&self, header: Header, rest: &[u8], origin: Origin) -> u64 {
         // Readers may change these fields while the item is written.
         let fixed = header.with_access_code(0).with(State::Fetched, false).with(State::Dead, false);

@@ -47,12 +47,12 @@ impl<'t> Page<'t> {
         self.table.region.word(self.at + 8 * i)
     }
 
-    /// The sequence that the page got when it was opened; 0 while it is free.
+    /// Returns the sequence that the page got when it was opened, or 0 while it is free.
     pub(crate) fn sequence(&self) -> Sequence {
         self.word(0).load(Ordering::Acquire)
     }
 
-    /// The second at which the page was opened.
+    /// Returns the second at which the page was opened.
     pub(crate) fn base(&self) -> Seconds {
         Seconds(self.half(2).load(Ordering::Relaxed))
     }
@@ -67,28 +67,27 @@ impl<'t> Page<'t> {
         self.half(3).store(state as u32, Ordering::Release);
     }
 
-    /// The number of index words that refer to the page.
+    /// Returns the number of index words that refer to the page.
     pub(crate) fn items(&self) -> u32 {
         self.half(4).load(Ordering::Acquire)
     }
 
-    /// The number of the page's items that were hit since they were written.
+    /// Returns the number of the page's items that were hit since they were written.
     pub(crate) fn hits(&self) -> &'t AtomicU32 {
         self.half(5)
     }
 
-    /// The sum of the lengths at which the page's items are counted, in bytes; see
-    /// `Format::counted_len`.
+    /// Returns the sum of the lengths at which the page's items are counted, in bytes; see `Format::counted_len`.
     pub(crate) fn bytes(&self) -> u64 {
         self.word(3).load(Ordering::Relaxed)
     }
 
-    /// The second by which all items of the page have expired; `u32::MAX` if some never expire.
+    /// Returns the second by which all items of the page have expired; `u32::MAX` if some never expire.
     pub(crate) fn last_expiry(&self) -> u32 {
         self.half(8).load(Ordering::Relaxed)
     }
 
-    /// The number of blocks that were reserved in the page for writes.
+    /// Returns the number of blocks that were reserved in the page for writes.
     pub(crate) fn blocks(&self) -> &'t AtomicU32 {
         self.half(9)
     }
@@ -104,9 +103,8 @@ impl<'t> Page<'t> {
         self.half(11)
     }
 
-    /// The number of the page's items that were copied to memory and have not returned. Evicting
-    /// such a copy needs no write if it is unchanged. Copies that have changed or were removed
-    /// count, too.
+    /// Returns the number of the page's items that were copied to memory and have not returned. Evicting such a copy
+    /// needs no write if it is unchanged. Copies that have changed or were removed count, too.
     pub(crate) fn copies(&self) -> &'t AtomicU32 {
         self.half(13)
     }

@@ -21,21 +21,21 @@ pub(crate) enum ReadState {
 
 /// The interface of a read of an item.
 pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
-    /// The index word for which the read was started.
+    /// Returns the index word for which the read was started.
     fn slot(&self) -> Slot;
 
-    /// The hash of the key for which the read was started.
+    /// Returns the hash of the key for which the read was started.
     fn hash(&self) -> u64;
 
     fn origin(&self) -> Origin;
 
-    /// The second at which the read was started.
+    /// Returns the second at which the read was started.
     fn begun(&self) -> Seconds;
 
-    /// Whether the read takes too long.
+    /// Returns whether the read takes too long.
     fn is_late(&self, now: Seconds) -> bool;
 
-    /// Whether the value was read, too. False for a large value for which there was no memory.
+    /// Returns whether the value was read, too. False for a large value for which there was no memory.
     fn has_value(&self) -> bool;
 
     /// Leaves the chain of a large item to the record in memory that the index refers to now.
@@ -44,14 +44,14 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// Starts reads of further pieces of a large value, as many as `reader` has room for.
     fn begin_more(self: Arc<Self>, reader: &mut Reader);
 
-    /// The offset of the item in the region, and the buffer that it is in.
+    /// Returns the offset of the item in the region, and the buffer that it is in.
     fn item(&self) -> (usize, &Buffer);
 
     /// Adds a waker, which is called when the read ends or a request must continue it, or now if
     /// the item was read. Returns false if the read was aborted, has failed or took too long.
     fn join(&self, waker: &Waker) -> bool;
 
-    /// Whether [`ItemRead::join`] would return true.
+    /// Returns whether [`ItemRead::join`] would return true.
     fn can_be_joined(&self) -> bool;
 
     /// Returns the state. If the item was read, the calling batch uses it until [`ItemRead::leave`].
@@ -69,7 +69,7 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     fn give_up(&self);
 }
 
-/// The delivered read of an item; `None` if there is none.
+/// Returns the delivered read of an item, or `None` if there is none.
 pub(crate) fn find(delivered: &[Arc<dyn ItemRead>], slot: Slot) -> Option<&Arc<dyn ItemRead>> {
     delivered.iter().find(|read| read.slot().is_same_item(slot))
 }

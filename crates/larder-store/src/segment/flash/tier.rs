@@ -153,7 +153,7 @@ impl Flash {
         self.low_ttl.load(Relaxed)
     }
 
-    /// The idle time in seconds after which items are demoted; `None` if idle items stay in memory.
+    /// Returns the idle time in seconds after which items are demoted, or `None` if idle items stay in memory.
     pub(crate) fn item_age(&self) -> Option<u32> {
         Some(self.item_age.load(Relaxed)).filter(|age| *age != u32::MAX)
     }
@@ -195,8 +195,8 @@ impl Flash {
         self.queue.notify();
     }
 
-    /// Whether a page may be rewritten: at most one for each page that is opened. The rewritten
-    /// items fill less than a page, so rewriting comes to an end.
+    /// Returns whether a page may be rewritten: at most one for each page that is opened. The rewritten items fill less
+    /// than a page, so rewriting comes to an end.
     pub(crate) fn may_rewrite(&self) -> bool {
         self.counts.page_allocs.get() > self.rewritten_at.load(Relaxed)
     }
@@ -242,8 +242,7 @@ impl Flash {
         }
     }
 
-    /// Whether a write has ended, or the queue was seen empty, in the last [`WRITE_SECONDS_MAX`]
-    /// seconds.
+    /// Returns whether a write has ended, or the queue was seen empty, in the last [`WRITE_SECONDS_MAX`] seconds.
     pub(crate) fn is_writing(&self) -> bool {
         self.now.load(Relaxed).saturating_sub(self.written_at.load(Relaxed)) <= WRITE_SECONDS_MAX
     }
@@ -255,7 +254,7 @@ impl Flash {
         self.written_at.store(now.saturating_sub(WRITE_SECONDS_MAX + 1), Relaxed);
     }
 
-    /// Whether a page has failed so often that it rests before its next use.
+    /// Returns whether a page has failed so often that it rests before its next use.
     pub(crate) fn is_failing(page: Page<'_>) -> bool {
         page.errors().load(Relaxed) >= PAGE_ERRORS_MAX
     }
@@ -264,8 +263,8 @@ impl Flash {
         lock(&self.lists)
     }
 
-    /// The page of an item and its sequence, if the item can be read: flash is on, and the page is
-    /// in use, not flushed and not expired. Otherwise `None`.
+    /// Returns the page of an item and its sequence, if the item can be read: flash is on, and the page is in use, not
+    /// flushed and not expired. Otherwise `None`.
     pub(crate) fn readable<'t>(
         &self,
         table: &'t Table,
@@ -300,7 +299,7 @@ impl Flash {
         &self.reads[usize::try_from(number).expect("four bits fit usize") % READ_MAPS]
     }
 
-    /// The current read of the same item; `None` if there is none.
+    /// Returns the current read of the same item, or `None` if there is none.
     pub(crate) fn known_read(&self, slot: Slot) -> Option<Arc<dyn ItemRead>> {
         lock(self.reads_of(slot)).get(&slot.flash_offset()).and_then(Weak::upgrade)
     }
@@ -367,7 +366,7 @@ impl Flash {
         self.wake_waiters();
     }
 
-    /// The number of times that there may have been room for another read since the start.
+    /// Returns the number of times that there may have been room for another read since the start.
     pub(crate) fn openings(&self) -> u64 {
         self.openings.load(Ordering::SeqCst)
     }
@@ -464,8 +463,8 @@ impl Flash {
         (0..self.format.pages).map(page).collect()
     }
 
-    /// The bytes of the items of a page. Items are counted with rounded lengths, whose sum may exceed the written part of
-    /// the page.
+    /// Returns the bytes of the items of a page. Items are counted with rounded lengths, whose sum may exceed the
+    /// written part of the page.
     fn bytes_of(&self, page: Page<'_>) -> u64 {
         let written = u64::from(page.blocks().load(Relaxed)) * self.format.block_len as u64;
         page.bytes().min(written)

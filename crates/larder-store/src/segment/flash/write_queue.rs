@@ -28,13 +28,13 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of write buffers that are not written yet.
+    /// Returns the number of write buffers that are not written yet.
     pub(crate) fn len(&self) -> usize {
         let state = self.state();
         state.waiting.len() + state.under_way
     }
 
-    /// The number of segments in chains of large items that are not written yet.
+    /// Returns the number of segments in chains of large items that are not written yet.
     pub(crate) fn large(&self) -> usize {
         self.state().large
     }

@@ -118,8 +118,8 @@ impl Read {
         self.buffer.offset + skipped
     }
 
-    /// Whether the buffer contains the item that was written there. If so, adapts its header to the
-    /// segment of the buffer, and links the chain of a large item.
+    /// Returns whether the buffer contains the item that was written there. If so, adapts its header to the segment of
+    /// the buffer, and links the chain of a large item.
     fn is_whole(&self) -> bool {
         let Some(flash) = &self.shared.flash else { return false };
         let (table, at) = (self.shared.table(), self.record_offset());
@@ -155,8 +155,8 @@ impl Read {
         true
     }
 
-    /// Whether a large value belongs to the head, or was not read because there was no memory.
-    /// Links a value that was read as the chain of the item.
+    /// Returns whether a large value belongs to the head, or was not read because there was no memory. Links a value
+    /// that was read as the chain of the item.
     fn has_whole_value(&self, large: &LargeValue) -> bool {
         let (table, at) = (self.shared.table(), self.record_offset());
         let record = Record::at(table, at, self.shared.config.cas, Witness::buffered(&self.buffer));

@@ -56,7 +56,7 @@ impl LargeValue {
         self.len
     }
 
-    /// Whether there are segments for the value, or were until a record in memory took them over.
+    /// Returns whether there are segments for the value, or were until a record in memory took them over.
     pub(crate) fn has_memory(&self) -> bool {
         let state = self.state();
         state.upload.is_some() || state.is_linked
@@ -77,7 +77,7 @@ impl LargeValue {
         Some((self.start + at as u64, table.layout.start(segment), len))
     }
 
-    /// Whether pieces remain to be read and no read is under way whose end would start them.
+    /// Returns whether pieces remain to be read and no read is under way whose end would start them.
     pub(crate) fn is_stalled(&self) -> bool {
         let state = self.state();
         let pieces = state.upload.as_ref().map_or(0, |upload| upload.segments.len());

@@ -34,7 +34,7 @@ pub(crate) enum UpdateSearch<'i> {
     Item(LockedSlot<'i>, Arc<dyn ItemRead>),
 }
 
-/// The liveness of an item that was read from flash.
+/// Returns the liveness of an item that was read from flash.
 pub(crate) fn liveness_on_flash(
     shared: &Shared,
     read: &dyn ItemRead,
@@ -207,7 +207,7 @@ impl Writer<'_> {
 }
 
 impl Shared {
-    /// The record of an item that was read from flash. The read must be complete.
+    /// Returns the record of an item that was read from flash. The read must be complete.
     pub(crate) fn record_in_buffer<'r>(&'r self, read: &'r dyn ItemRead) -> Record<'r> {
         let (offset, buffer) = read.item();
         Record::at(self.table(), offset, self.config.cas, Witness::buffered(buffer))

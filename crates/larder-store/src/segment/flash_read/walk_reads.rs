@@ -198,7 +198,7 @@ impl Handle {
         will_be_woken
     }
 
-    /// Whether a walk may start another read.
+    /// Returns whether a walk may start another read.
     fn leaves_room(&mut self, flash: &Flash) -> bool {
         !flash.has_waiters() && self.batch_reads.reader(flash).under_way() < flash.depth / 2
     }

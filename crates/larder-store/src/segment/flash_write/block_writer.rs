@@ -332,7 +332,7 @@ impl Handle {
     }
 }
 
-/// The offsets and headers of the records of a complete write buffer.
+/// Returns the offsets and headers of the records of a complete write buffer.
 fn records<'s>(
     shared: &'s Shared,
     flash: &'s Flash,

@@ -13,12 +13,14 @@ use crate::segment::sync::{Ordering, fence};
 use crate::segment::write::writer::Writer;
 
 impl Shared {
-    /// Whether an item can be demoted without a write, unless its page is emptied at the same time.
+    /// Returns whether an item can be demoted without a write, unless its page is emptied at the
+    /// same time.
     pub(crate) fn has_copy_on_flash(&self, slot: Slot, record: &Record<'_>) -> bool {
         self.copy_on_flash(slot, record).is_some()
     }
 
-    /// The index word of an item's copy on flash, and its page. `None` if there is no usable copy.
+    /// Returns the index word of an item's copy on flash, and its page. `None` if there is no
+    /// usable copy.
     fn copy_on_flash(&self, slot: Slot, record: &Record<'_>) -> Option<(Slot, Page<'_>)> {
         let (flash, copy) = (self.flash.as_ref()?, record.flash_copy()?);
         let slot = copy.slot(slot);

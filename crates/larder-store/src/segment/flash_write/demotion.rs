@@ -30,7 +30,7 @@ const LARGE_MAX_SHARE: usize = 8;
 pub(crate) const LARGE_BUCKET: usize = BUCKETS;
 
 impl Shared {
-    /// The bucket of write buffers and pages for an item; `None` if it may not be demoted to flash.
+    /// Returns the bucket of write buffers and pages for an item, or `None` if it may not be demoted to flash.
     pub(crate) fn bucket_for(&self, record: &Record<'_>, now: crate::Seconds) -> Option<usize> {
         let flash = self.flash.as_ref().filter(|flash| !flash.is_off())?;
         let is_admitted = flash.admits_all()
@@ -47,16 +47,15 @@ impl Shared {
         Some(usize::from(left.is_some_and(|left| left < flash.low_ttl())))
     }
 
-    /// The number of write buffers that wait to be written, and its maximum. Segments in chains of
-    /// large values do not count. Both are 0 without flash.
+    /// Returns the number of write buffers that wait to be written, and its maximum. Segments in chains of large values
+    /// do not count. Both are 0 without flash.
     pub(crate) fn write_backlog(&self) -> (usize, usize) {
         let max = || (self.limit_segments() / WAITING_SHARE).max(WAITING_MIN);
         self.flash.as_ref().map_or((0, 0), |flash| (flash.queue.len(), max()))
     }
 
-    /// Whether writes may soon need more segments than are free or will be after the queued writes.
-    /// The memory of large values is free only after their write, so they are demoted before memory
-    /// runs out.
+    /// Returns whether writes may soon need more segments than are free or will be after the queued writes. The memory
+    /// of large values is free only after their write, so they are demoted before memory runs out.
     pub(crate) fn needs_evictions(&self) -> bool {
         let (free_or_pending, chained) = {
             let alloc = self.alloc();
@@ -70,28 +69,27 @@ impl Shared {
         free_or_pending + waiting.min(max) + large <= self.reserve() + max + large_max
     }
 
-    /// Whether a large value may be demoted now, before its memory is needed.
+    /// Returns whether a large value may be demoted now, before its memory is needed.
     pub(crate) fn may_demote_large(&self) -> bool {
         self.flash.as_ref().is_some_and(|flash| !flash.is_off())
             && self.has_room_for_large(1)
             && self.needs_evictions()
     }
 
-    /// Whether a large value of this many segments is written at all.
+    /// Returns whether a large value of this many segments is written at all.
     pub(crate) fn may_write_large(&self, segments: usize) -> bool {
         segments <= self.limit_segments() / LARGE_MAX_SHARE
     }
 
-    /// Whether a large value of this many segments may be added to those that wait to be written.
+    /// Returns whether a large value of this many segments may be added to those that wait to be written.
     pub(crate) fn has_room_for_large(&self, segments: usize) -> bool {
         let waiting = self.flash.as_ref().map_or(0, |flash| flash.queue.large());
         waiting + segments <= self.limit_segments() / LARGE_SHARE
             || waiting == 0 && self.may_write_large(segments)
     }
 
-    /// Whether maintenance should evict nothing now: the queue of write buffers is full except for
-    /// the one that is being filled, or no large value may be added to those that wait; and the
-    /// device completes writes.
+    /// Returns whether maintenance should evict nothing now: the queue of write buffers is full except for the one that
+    /// is being filled, or no large value may be added to those that wait; and the device completes writes.
     pub(crate) fn waits_for_writes(&self) -> bool {
         let Some(flash) = &self.flash else { return false };
         let (waiting, max) = self.write_backlog();

@@ -19,7 +19,7 @@ pub(crate) struct LargeWrite {
 }
 
 impl LargeWrite {
-    /// The item of a write buffer; `None` if the index does not refer to it any more.
+    /// Returns the item of a write buffer, or `None` if the index does not refer to it any more.
     pub(crate) fn of(shared: &Arc<Shared>, flash: &Flash, segment: &OwnedSegment) -> Option<Self> {
         let (table, cas) = (shared.table(), shared.config.cas);
         let start = table.layout.start(segment.0);

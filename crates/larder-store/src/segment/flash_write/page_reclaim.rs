@@ -384,9 +384,8 @@ impl Handle {
         (pieces.fold(0, add_piece) == sum).then_some(upload)
     }
 
-    /// Whether to keep the item at `flash_offset`: its index word still exists, the reason for
-    /// emptying the page and the budget allow it, and it is neither expired nor invalidated by a
-    /// tag.
+    /// Returns whether to keep the item at `flash_offset`: its index word still exists, the reason for emptying the
+    /// page and the budget allow it, and it is neither expired nor invalidated by a tag.
     fn is_kept(
         &self,
         shared: &Shared,

@@ -32,8 +32,8 @@ impl BatchReads {
         })
     }
 
-    /// The descriptor that becomes readable when reads end, for a caller that then calls
-    /// [`BatchReads::drive`]; `None` if threads do the reads.
+    /// Returns the descriptor that becomes readable when reads end, for a caller that then calls
+    /// [`BatchReads::drive`], or `None` if threads do the reads.
     #[cfg(unix)]
     pub(crate) fn poll(&mut self, flash: &Flash) -> Option<RawFd> {
         self.is_polled = true;
@@ -58,12 +58,12 @@ impl BatchReads {
         }
     }
 
-    /// The delivered read of this item; `None` if there is none.
+    /// Returns the delivered read of this item, or `None` if there is none.
     pub(crate) fn find(&self, slot: Slot) -> Option<&Arc<dyn ItemRead>> {
         find(&self.delivered, slot)
     }
 
-    /// Whether the handle may start another read.
+    /// Returns whether the handle may start another read.
     pub(crate) fn has_room(&mut self, flash: &Flash) -> bool {
         self.reader(flash).under_way() < flash.depth
     }

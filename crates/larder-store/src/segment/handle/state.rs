@@ -124,8 +124,8 @@ impl Handle {
     }
 }
 
-/// Whether an item is live, expired or flushed. For an item in a read buffer, does not check
-/// whether its page on flash was flushed; see `flash_read::lookup::liveness_on_flash`.
+/// Returns whether an item is live, expired or flushed. For an item in a read buffer, does not check whether its page
+/// on flash was flushed; see `flash_read::lookup::liveness_on_flash`.
 #[inline]
 pub(crate) fn liveness(shared: &Shared, record: &Record<'_>, now: Now) -> Liveness {
     if shared.is_flushed(record) {
@@ -148,7 +148,7 @@ pub(crate) fn value<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Value<'p, 
     }
 }
 
-/// The item in the form that callers' closures receive.
+/// Returns the item in the form that callers' closures receive.
 #[inline]
 pub(crate) fn lend<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Item<'p, ChainLease> {
     let value = value(shared, record);

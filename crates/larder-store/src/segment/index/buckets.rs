@@ -46,11 +46,11 @@ const ROOM_MIN: usize = 3;
 
 /// The memory of the buckets, of the number of buckets and of the stripes.
 pub(crate) trait Buckets {
-    /// The words of a bucket. The memory of a bucket below [`Index::len`] never moves.
+    /// Returns the words of a bucket. The memory of a bucket below [`Index::len`] never moves.
     fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_SLOTS];
-    /// The number of buckets in use.
+    /// Returns the number of buckets in use.
     fn len(&self) -> &AtomicU64;
-    /// The word of a stripe.
+    /// Returns the word of a stripe.
     fn stripe(&self, stripe: usize) -> &AtomicU32;
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct LockedSlot<'i> {
 }
 
 impl LockedSlot<'_> {
-    /// The current frequency.
+    /// Returns the current frequency.
     pub(crate) fn freq(&self) -> u8 {
         Slot(self.word.load(Ordering::Relaxed)).freq()
     }
@@ -172,12 +172,12 @@ impl<B: Buckets> Index<B> {
         locked
     }
 
-    /// Whether the index can add a bucket without reading keys again.
+    /// Returns whether the index can add a bucket without reading keys again.
     pub(crate) fn can_grow_without_keys(&self) -> bool {
         (self.len() as u64) < 1 << (self.growth_shift + GROWTH_BITS)
     }
 
-    /// Whether moving a word may require the item's key.
+    /// Returns whether moving a word may require the item's key.
     pub(crate) fn has_forgotten_bits(&self) -> bool {
         self.len() as u64 > 1 << (self.growth_shift + GROWTH_BITS)
     }
@@ -192,13 +192,13 @@ impl<B: Buckets> Index<B> {
         }
     }
 
-    /// The number of buckets in use.
+    /// Returns the number of buckets in use.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.buckets.len().load(Ordering::Acquire) as usize
     }
 
-    /// The number of stripes.
+    /// Returns the number of stripes.
     pub(crate) fn stripes(&self) -> usize {
         self.stripe_mask as usize + 1
     }
@@ -218,14 +218,14 @@ impl<B: Buckets> Index<B> {
         (u64::from(bucket_hash) >> self.growth_shift) as u8 & ((1 << GROWTH_BITS) - 1)
     }
 
-    /// The patterns of the words of a hash in its first and in its second bucket.
+    /// Returns the patterns of the words of a hash in its first and in its second bucket.
     #[inline]
     pub(crate) fn patterns(&self, hash: u64) -> [Pattern; 2] {
         self.bucket_hashes(hash)
             .map(|bucket_hash| Pattern::new(hash_prefix(hash), self.growth(bucket_hash)))
     }
 
-    /// The number of the stripe that a hash, a bucket hash or a bucket number belongs to.
+    /// Returns the number of the stripe that a hash, a bucket hash or a bucket number belongs to.
     fn stripe_number(&self, hash: u64) -> usize {
         (hash as u32 & self.stripe_mask) as usize
     }
@@ -234,7 +234,7 @@ impl<B: Buckets> Index<B> {
         Stripe(self.buckets.stripe(self.stripe_number(hash)))
     }
 
-    /// The numbers of the two candidate buckets, in the order in which a lookup reads them.
+    /// Returns the numbers of the two candidate buckets, in the order in which a lookup reads them.
     #[inline]
     pub(crate) fn candidates_of(&self, hash: u64) -> [usize; 2] {
         let len = self.len();
@@ -313,15 +313,15 @@ impl<B: Buckets> Index<B> {
         drop(self.lock(stripe as u64));
     }
 
-    /// A hash with the prefix and the two buckets of the key of a word in `bucket`. Valid at any
-    /// length of the index at which it can grow without keys.
+    /// Returns a hash with the prefix and the two buckets of the key of a word in `bucket`. Valid
+    /// at any length of the index at which it can grow without keys.
     pub(crate) fn hash_like(&self, bucket: usize, slot: Slot) -> u64 {
         slot.hash_with(self.bucket_hash_of(bucket, slot, [self.len(); 2], &|_| 0))
     }
 
-    /// The bucket hash of a word in `bucket`, in an index of `len` buckets, with enough bits to
-    /// choose among `wanted_len` buckets. Calls `rehash` if bucket and word do not contain these
-    /// bits.
+    /// Returns the bucket hash of a word in `bucket`, in an index of `len` buckets, with enough
+    /// bits to choose among `wanted_len` buckets. Calls `rehash` if bucket and word do not contain
+    /// these bits.
     fn bucket_hash_of(
         &self,
         bucket: usize,
@@ -385,17 +385,17 @@ pub(crate) fn scan<'i, R>(
     None
 }
 
-/// The bits in which the two bucket hashes of a key with this hash prefix differ. They include the
-/// lowest bit above those of the stripe, and none of the stripe's bits.
+/// Returns the bits in which the two bucket hashes of a key with this hash prefix differ. They
+/// include the lowest bit above those of the stripe, and none of the stripe's bits.
 #[inline]
 fn flip(hash_prefix: u16, stripe_mask: u32) -> u32 {
     let mixed = (u64::from(hash_prefix).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
     mixed & !stripe_mask | (stripe_mask + 1)
 }
 
-/// The bucket of a bucket hash in an index of `len` buckets, by linear hashing: the low bits of the
-/// bucket hash, as many as bucket numbers have, without the highest if that bucket does not exist
-/// yet. `len` is not 0.
+/// Returns the bucket of a bucket hash in an index of `len` buckets, by linear hashing: the low
+/// bits of the bucket hash, as many as bucket numbers have, without the highest if that bucket does
+/// not exist yet. `len` is not 0.
 #[inline]
 fn fold(bucket_hash: u32, len: usize) -> usize {
     let mask = u64::MAX >> ((len as u64 - 1) | 1).leading_zeros();
@@ -438,8 +438,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         self.index.buckets_of(self.hash).into_iter().flatten()
     }
 
-    /// The first word with this hash that refers to memory and for which `verify` returns true;
-    /// `None` if there is none.
+    /// Returns the first word with this hash that refers to memory and for which `verify` returns
+    /// true, or `None` if there is none.
     #[inline]
     pub(crate) fn find(&self, mut verify: impl FnMut(Slot) -> bool) -> Option<LockedSlot<'i>> {
         let mut to_locked =
@@ -450,8 +450,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
             .or_else(|| scan(second, patterns[1], &mut to_locked))
     }
 
-    /// The words of this hash whose items are on flash. Nearly always at most one. It may belong to
-    /// another key, because only 14 to 20 bits are compared.
+    /// Returns the words of this hash whose items are on flash. Nearly always at most one. It may
+    /// belong to another key, because only 14 to 20 bits are compared.
     pub(crate) fn on_flash(&self) -> impl Iterator<Item = LockedSlot<'i>> + use<'i, B> {
         let buckets = self.index.buckets_of(self.hash).into_iter();
         let patterns = self.index.patterns(self.hash);
@@ -464,7 +464,7 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         })
     }
 
-    /// The words of a bucket of this stripe that are not empty.
+    /// Returns the words of a bucket of this stripe that are not empty.
     pub(crate) fn words_of(
         &self,
         bucket: usize,
@@ -481,7 +481,7 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         found.word.store(slot.0, Ordering::Release);
     }
 
-    /// The first candidate bucket.
+    /// Returns the first candidate bucket.
     pub(crate) fn bucket(&self) -> usize {
         fold(self.hash as u32, self.index.len())
     }
@@ -529,8 +529,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         Ok(())
     }
 
-    /// The word with the lowest frequency in either bucket, whose item is evicted if the index
-    /// can't grow; `None` if both buckets are empty.
+    /// Returns the word with the lowest frequency in either bucket, whose item is evicted if the
+    /// index can't grow, or `None` if both buckets are empty.
     pub(crate) fn coldest(&self) -> Option<LockedSlot<'i>> {
         self.words()
             .map(|word| LockedSlot { word, slot: Slot(word.load(Ordering::Acquire)) })
@@ -622,7 +622,7 @@ impl<B: Buckets> Drop for LockedStripe<'_, B> {
     }
 }
 
-/// The first empty word of a bucket, and the number of empty words.
+/// Returns the first empty word of a bucket, and the number of empty words.
 fn free(bucket: &[AtomicU64; BUCKET_SLOTS]) -> (Option<&AtomicU64>, usize) {
     let empty = || bucket.iter().filter(|word| word.load(Ordering::Relaxed) == Slot::EMPTY.0);
     (empty().next(), empty().count())
@@ -699,7 +699,7 @@ pub(crate) mod plain {
         }
     }
 
-    /// A hash for the item at offset `8 * id`.
+    /// Returns a hash for the item at offset `8 * id`.
     pub(crate) fn hash(id: u64) -> u64 {
         rapidhash::v3::rapidhash_v3(&id.to_le_bytes())
     }

@@ -84,22 +84,23 @@ impl Slot {
         self.0 & TIER != 0
     }
 
-    /// The location of the item: its offset divided by 8, or on flash its span and flash offset.
+    /// Returns the location of the item: its offset divided by 8, or on flash its span and flash
+    /// offset.
     pub(crate) fn location(self) -> u64 {
         self.0 & LOCATION_MASK
     }
 
-    /// The flash offset of the item on flash; see `flash::format`.
+    /// Returns the flash offset of the item on flash; see `flash::format`.
     pub(crate) fn flash_offset(self) -> u64 {
         self.0 & FLASH_OFFSET_MASK
     }
 
-    /// The class of the item's length on flash; see `flash::format`.
+    /// Returns the class of the item's length on flash; see `flash::format`.
     pub(crate) fn span(self) -> u8 {
         (self.0 >> FLASH_OFFSET_BITS) as u8 & 15
     }
 
-    /// Whether both words refer to the same item, in any bucket and with any frequency.
+    /// Returns whether both words refer to the same item, in any bucket and with any frequency.
     pub(crate) fn is_same_item(self, other: Self) -> bool {
         let mask = u64::MAX << HASH_PREFIX_SHIFT | TIER | LOCATION_MASK;
         self.0 & mask == other.0 & mask
@@ -109,28 +110,28 @@ impl Slot {
         self == Self::EMPTY
     }
 
-    /// Whether the word refers to an item in memory that may have the key of this pattern.
+    /// Returns whether the word refers to an item in memory that may have the key of this pattern.
     #[inline]
     pub(crate) fn matches(self, pattern: Pattern) -> bool {
         // No hash prefix is 0, so an empty word matches nothing.
         self.0 & PATTERN_MASK == pattern.0
     }
 
-    /// Whether the word refers to an item in memory or on flash that may have the key of this
-    /// pattern.
+    /// Returns whether the word refers to an item in memory or on flash that may have the key of
+    /// this pattern.
     #[inline]
     pub(crate) fn matches_in_any_tier(self, pattern: Pattern) -> bool {
         self.0 & PATTERN_MASK & !TIER == pattern.0
     }
 
-    /// Whether the word refers to an item in memory whose key has this hash prefix.
+    /// Returns whether the word refers to an item in memory whose key has this hash prefix.
     #[inline]
     pub(crate) fn is_in_memory_with(self, hash_prefix: u16) -> bool {
         let mask = u64::MAX << HASH_PREFIX_SHIFT | TIER;
         self.0 & mask == u64::from(hash_prefix) << HASH_PREFIX_SHIFT
     }
 
-    /// A hash with the prefix of the word and these low bits, which choose its buckets.
+    /// Returns a hash with the prefix of the word and these low bits, which choose its buckets.
     pub(crate) fn hash_with(self, bucket_hash: u32) -> u64 {
         self.0 & (u64::MAX << HASH_PREFIX_SHIFT) | u64::from(bucket_hash)
     }
@@ -158,7 +159,7 @@ impl Slot {
         Self::new(Pattern(self.0 & PATTERN_MASK & !TIER), offset, freq)
     }
 
-    /// The offset in the region of an item in memory, in bytes.
+    /// Returns the offset in the region of an item in memory, in bytes.
     #[inline]
     pub(crate) fn offset(self) -> usize {
         usize::try_from((self.0 & LOCATION_MASK) * 8).expect("a region fits the address space")
@@ -175,8 +176,8 @@ impl Slot {
     }
 }
 
-/// The prefix of a hash: its highest 14 bits, but at least 1, so that no empty word has one. The
-/// lowest bits of a hash choose the buckets.
+/// Returns the prefix of a hash: its highest 14 bits, but at least 1, so that no empty word has
+/// one. The lowest bits of a hash choose the buckets.
 #[inline]
 pub(crate) fn hash_prefix(hash: u64) -> u16 {
     ((hash >> HASH_PREFIX_SHIFT) as u16).max(1)

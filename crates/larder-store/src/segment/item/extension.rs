@@ -28,8 +28,8 @@ const TAG_LEN: usize = 8;
 pub(crate) struct Extension(NonZeroU64);
 
 impl Extension {
-    /// The extension of an item with these fields; `None` if the item needs none. Lengths are in
-    /// bytes.
+    /// Returns the extension of an item with these fields, or `None` if the item needs none.
+    /// Lengths are in bytes.
     #[inline]
     pub(crate) fn of(
         key_len: usize,
@@ -59,13 +59,13 @@ impl Extension {
         self.0.get()
     }
 
-    /// The length of the key in bytes.
+    /// Returns the length of the key in bytes.
     #[inline]
     pub(crate) fn key_len(self) -> usize {
         (self.word() >> KEY_LEN_SHIFT) as usize
     }
 
-    /// The part of the last second by which the item expires early; `None` if it is 0.
+    /// Returns the part of the last second by which the item expires early, or `None` if it is 0.
     pub(crate) fn early(self) -> Option<SubsecondMillis> {
         SubsecondMillis::new((self.word() >> EARLY_SHIFT & EARLY_MASK) as u16)
     }
@@ -74,19 +74,19 @@ impl Extension {
         self.word() & BINARY_KEY != 0
     }
 
-    /// The length of all tags in bytes.
+    /// Returns the length of all tags in bytes.
     #[inline]
     pub(crate) fn tags_len(self) -> usize {
         TAG_LEN * (self.word() >> TAGS_SHIFT & TAGS_MASK) as usize
     }
 
-    /// The length of the inline value in bytes, for an item with this header.
+    /// Returns the length of the inline value in bytes, for an item with this header.
     #[inline]
     pub(crate) fn inline_len(self, header: Header) -> usize {
         header.key_len() + header.inline_len() - self.key_len() - self.tags_len()
     }
 
-    /// Whether an item with this header can have the extension.
+    /// Returns whether an item with this header can have the extension.
     pub(crate) fn fits(self, header: Header) -> bool {
         let len = header.key_len() + header.inline_len();
         (1..=KEY_LEN_MAX).contains(&self.key_len()) && self.key_len() + self.tags_len() <= len

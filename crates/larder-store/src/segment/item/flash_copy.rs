@@ -27,38 +27,39 @@ impl FlashCopy {
     /// it.
     pub(crate) const FORGOTTEN: u32 = u32::MAX;
 
-    /// The copy that `slot` refers to, in a page with this sequence; `None` for a large item.
+    /// Returns the copy that `slot` refers to, in a page with this sequence, or `None` for a large
+    /// item.
     pub(crate) fn of(slot: Slot, sequence: Sequence) -> Option<Self> {
         let is_small = slot.span() != LARGE_SPAN;
         is_small.then(|| Self((sequence & SEQUENCE_MASK) << LOCATION_BITS | slot.location()))
     }
 
-    /// Whether a link refers to a copy, valid or not.
+    /// Returns whether a link refers to a copy, valid or not.
     #[inline]
     pub(crate) fn is_one([first, _]: [u32; 2]) -> bool {
         first & IS_COPY != 0
     }
 
-    /// The copy that a link refers to; `None` if the link refers to a chain or to a copy that is no
-    /// longer valid.
+    /// Returns the copy that a link refers to, or `None` if the link refers to a chain or to a copy
+    /// that is no longer valid.
     pub(crate) fn from_link(link @ [first, second]: [u32; 2]) -> Option<Self> {
         let is_known = Self::is_one(link) && first != Self::FORGOTTEN;
         is_known.then(|| Self(u64::from(first & !IS_COPY) << 32 | u64::from(second)))
     }
 
-    /// The two halves of the link to the copy.
+    /// Returns the two halves of the link to the copy.
     pub(crate) fn link(self) -> [u32; 2] {
         [(self.0 >> 32) as u32 | IS_COPY, self.0 as u32]
     }
 
-    /// The index word that refers to the copy, from that of the item in memory.
+    /// Returns the index word that refers to the copy, from that of the item in memory.
     pub(crate) fn slot(self, in_memory: Slot) -> Slot {
         // Frequency 1, so that the next hit counts as the item's second.
         in_memory.at_location_on_flash(self.0).with_freq(1)
     }
 
-    /// Whether the copy is in a page with this sequence, and not in an earlier or later use of the
-    /// page.
+    /// Returns whether the copy is in a page with this sequence, and not in an earlier or later use
+    /// of the page.
     pub(crate) fn is_of(self, sequence: Sequence) -> bool {
         self.0 >> LOCATION_BITS == sequence & SEQUENCE_MASK
     }

@@ -100,7 +100,7 @@ impl Header {
         (self.0 >> 32) as u16
     }
 
-    /// Whether the item has an expiry.
+    /// Returns whether the item has an expiry.
     #[inline]
     pub(crate) fn may_expire(self) -> bool {
         self.expiry_code() != NEVER
@@ -122,14 +122,14 @@ impl Header {
         Self(self.0 & !(u64::from(ACCESS_MAX) << 20) | u64::from(code) << 20)
     }
 
-    /// Whether no field except a CAS follows the header: no extension, client flags, exact expiry
-    /// or link.
+    /// Returns whether no field except a CAS follows the header: no extension, client flags, exact
+    /// expiry or link.
     #[inline]
     pub(crate) fn is_plain(self) -> bool {
         self.0 & EXTRAS == 0
     }
 
-    /// The length in bytes of the fields between the header word and the tags or the key.
+    /// Returns the length in bytes of the fields between the header word and the tags or the key.
     #[inline]
     pub(crate) fn extras_len(self, cas: bool) -> usize {
         let cas = 8 * usize::from(cas);
@@ -141,7 +141,7 @@ impl Header {
         cas + len(State::Extended, 8) + halves + len(State::Link, 8)
     }
 
-    /// The length of the item in its segment in bytes, padding included.
+    /// Returns the length of the item in its segment in bytes, padding included.
     #[inline]
     pub(crate) fn record_len(self, cas: bool) -> usize {
         let len = 8 + self.extras_len(cas) + self.key_len() + self.inline_len();
@@ -149,16 +149,16 @@ impl Header {
     }
 }
 
-/// The code of expiry `at` for a segment with this base; `None` if it needs [`WIDE`]. An expiry at
-/// or before the base becomes one second after it. That is in the past already, because the base is
-/// one second before the segment was opened.
+/// Returns the code of expiry `at` for a segment with this base, or `None` if it needs [`WIDE`]. An
+/// expiry at or before the base becomes one second after it. That is in the past already, because
+/// the base is one second before the segment was opened.
 pub(crate) fn expiry_code(base: Seconds, at: Option<Seconds>) -> Option<u16> {
     let Some(at) = at else { return Some(NEVER) };
     let delta = at.0.saturating_sub(base.0).max(1);
     u16::try_from(delta).ok().filter(|&code| code != WIDE)
 }
 
-/// The expiry of a code other than [`WIDE`]; `None` if the item never expires.
+/// Returns the expiry of a code other than [`WIDE`], or `None` if the item never expires.
 #[inline]
 pub(crate) fn expiry_of(base: Seconds, code: u16) -> Option<Seconds> {
     (code != NEVER).then(|| Seconds(base.0.saturating_add(code.into())))
@@ -168,9 +168,9 @@ const ACCESS_MAX: u16 = (1 << 12) - 1;
 /// The bit of an access code for times before the base.
 const ACCESS_BEFORE: u16 = 1 << 11;
 
-/// The code of the time of an access, a small float: the seconds between the segment's base and the
-/// access, exact up to 255, and with 8 significant bits above. The access may be before the base,
-/// because items move to newer segments.
+/// Returns the code of the time of an access, a small float: the seconds between the segment's base
+/// and the access, exact up to 255, and with 8 significant bits above. The access may be before the
+/// base, because items move to newer segments.
 #[inline]
 pub(crate) fn access_code(base: Seconds, at: Seconds) -> u16 {
     match at.0.checked_sub(base.0) {
@@ -186,7 +186,7 @@ fn far_access_code(base: Seconds, at: Seconds) -> u16 {
     if at < base { code | ACCESS_BEFORE } else { code }
 }
 
-/// The time of an access from its code.
+/// Returns the time of an access from its code.
 pub(crate) fn accessed_at(base: Seconds, code: u16) -> Seconds {
     let magnitude = u32::from(code & !ACCESS_BEFORE);
     let secs =

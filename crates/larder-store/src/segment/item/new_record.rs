@@ -43,21 +43,21 @@ impl<'v> NewRecord<'v> {
 }
 
 impl NewRecord<'_> {
-    /// Whether the item has tags.
+    /// Returns whether the item has tags.
     #[inline]
     pub(crate) fn has_tags(&self) -> bool {
         self.extension.is_some_and(|extension| extension.tags_len() > 0)
     }
 
-    /// The item's header in a segment with this base that will be written to flash. It differs from
-    /// [`NewRecord::header`] in that an item that expires has an exact expiry.
+    /// Returns the item's header in a segment with this base that will be written to flash. It
+    /// differs from [`NewRecord::header`] in that an item that expires has an exact expiry.
     pub(crate) fn header_for_flash(&self, base: Seconds) -> Header {
         let header = self.header(base);
         let expires = self.attributes.expiry != Expiry::Never;
         if expires { header.with(State::Wide, true).with_expiry_code(WIDE) } else { header }
     }
 
-    /// The header of the item with its lengths, and without attributes.
+    /// Returns the header of the item with its lengths, and without attributes.
     #[inline]
     fn plain_header(&self) -> Header {
         if let Some(extension) = self.extension {
@@ -74,7 +74,7 @@ impl NewRecord<'_> {
         Header::new(short, rest + self.inline_len()).with(State::Extended, true)
     }
 
-    /// The item's header in a segment with this base.
+    /// Returns the item's header in a segment with this base.
     #[expect(clippy::inline_always, reason = "a call costs `set` 2 % of its instructions")]
     #[inline(always)]
     pub(crate) fn header(&self, base: Seconds) -> Header {
@@ -92,7 +92,8 @@ impl NewRecord<'_> {
             .with_access_code(access_code(base, self.accessed))
     }
 
-    /// The item's header in a segment with this base, derived from its header for another base.
+    /// Returns the item's header in a segment with this base, derived from its header for another
+    /// base.
     #[inline]
     pub(crate) fn header_at(&self, header: Header, base: Seconds) -> Header {
         match self.attributes.expiry {
@@ -101,7 +102,7 @@ impl NewRecord<'_> {
         }
     }
 
-    /// The maximum length of the record in any segment, in bytes.
+    /// Returns the maximum length of the record in any segment, in bytes.
     pub(crate) fn len_at_most(&self) -> usize {
         let wide = self.plain_header().with(State::Wide, true);
         let wide = wide.with(State::Link, self.link().is_some());
@@ -113,12 +114,12 @@ impl NewRecord<'_> {
         chain.or_else(|| self.flash_copy.map(FlashCopy::link))
     }
 
-    /// The length of the value's inline part in bytes.
+    /// Returns the length of the value's inline part in bytes.
     pub(crate) fn inline_len(&self) -> usize {
         self.value.iter().map(|piece| piece.len()).sum()
     }
 
-    /// The length of the value's part in the chain, in bytes.
+    /// Returns the length of the value's part in the chain, in bytes.
     pub(crate) fn chain_len(&self) -> usize {
         self.chain.map_or(0, |chain| chain.value_len as usize - self.inline_len())
     }

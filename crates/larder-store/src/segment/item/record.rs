@@ -53,7 +53,7 @@ impl<'p> Record<'p> {
         self.table.region.word(self.offset)
     }
 
-    /// The length of the item in its segment, in bytes.
+    /// Returns the length of the item in its segment, in bytes.
     pub(crate) fn len(&self) -> usize {
         self.header.record_len(self.cas)
     }
@@ -85,7 +85,7 @@ impl<'p> Record<'p> {
         Extension::from_word(word.load(Ordering::Relaxed))
     }
 
-    /// Whether the item's fields are consistent with each other.
+    /// Returns whether the item's fields are consistent with each other.
     pub(crate) fn is_plausible(&self) -> bool {
         let is_extended = self.header.has(State::Extended);
         self.header.key_len() > 0
@@ -98,13 +98,13 @@ impl<'p> Record<'p> {
         self.offset + 8 + self.header.extras_len(self.cas)
     }
 
-    /// The offset of the key of a plain item.
+    /// Returns the offset of the key of a plain item.
     #[inline]
     fn plain_key_offset(&self) -> usize {
         self.offset + 8 + 8 * usize::from(self.cas)
     }
 
-    /// The offset of the key in the region, and its length in bytes.
+    /// Returns the offset of the key in the region, and its length in bytes.
     #[inline]
     fn key_place(&self) -> (usize, usize) {
         if self.header.has(State::Extended) {
@@ -122,7 +122,7 @@ impl<'p> Record<'p> {
         (self.fields_end() + tags_len, key_len)
     }
 
-    /// The length of the key in bytes.
+    /// Returns the length of the key in bytes.
     #[inline]
     pub(crate) fn key_len(&self) -> usize {
         if self.header.has(State::Extended) {
@@ -137,7 +137,7 @@ impl<'p> Record<'p> {
         self.published(offset, len)
     }
 
-    /// Whether the item has this key.
+    /// Returns whether the item has this key.
     #[inline]
     pub(crate) fn has_key(&self, key: &[u8]) -> bool {
         if !self.header.is_plain() {
@@ -151,7 +151,7 @@ impl<'p> Record<'p> {
         self.key() == key
     }
 
-    /// The item's tags, as words, and the key behind them.
+    /// Returns the item's tags, as words, and the key behind them.
     pub(crate) fn tags_and_key(&self) -> &'p [u8] {
         let (key_offset, key_len) = self.key_place();
         let start = self.fields_end();
@@ -163,31 +163,31 @@ impl<'p> Record<'p> {
         self.header.has(State::Extended)
     }
 
-    /// The item's tags, as words.
+    /// Returns the item's tags, as words.
     #[cold]
     pub(crate) fn tags(&self) -> &'p [u8] {
         self.published(self.fields_end(), self.tags_len())
     }
 
-    /// The length of the item's tags in bytes.
+    /// Returns the length of the item's tags in bytes.
     pub(crate) fn tags_len(&self) -> usize {
         self.extension().map_or(0, Extension::tags_len)
     }
 
-    /// The bytes between the header and the value.
+    /// Returns the bytes between the header and the value.
     pub(crate) fn fields_and_key(&self) -> &'p [u8] {
         let start = self.offset + 8;
         self.published(start, self.value_offset() - start)
     }
 
-    /// The offset in the region of the value, or of its tail if there is a chain.
+    /// Returns the offset in the region of the value, or of its tail if there is a chain.
     #[inline]
     pub(crate) fn value_offset(&self) -> usize {
         let (offset, len) = self.key_place();
         offset + len
     }
 
-    /// The length of the inline value in bytes.
+    /// Returns the length of the inline value in bytes.
     #[inline]
     pub(crate) fn inline_len(&self) -> usize {
         if self.header.has(State::Extended) {
@@ -202,14 +202,14 @@ impl<'p> Record<'p> {
         self.extension().map_or(0, |extension| extension.inline_len(self.header))
     }
 
-    /// The value, or its tail if there is a chain.
+    /// Returns the value, or its tail if there is a chain.
     #[inline]
     pub(crate) fn inline_value(&self) -> &'p [u8] {
         self.published(self.value_offset(), self.inline_len())
     }
 
-    /// The value of an item without fields between CAS and key, such as client flags or a chain;
-    /// `None` for other items.
+    /// Returns the value of an item without fields between CAS and key, such as client flags or a
+    /// chain, or `None` for other items.
     #[inline]
     pub(crate) fn plain_value(&self) -> Option<&'p [u8]> {
         self.header.is_plain().then(|| {
@@ -218,12 +218,12 @@ impl<'p> Record<'p> {
         })
     }
 
-    /// The item's header with an inline value of 0 bytes.
+    /// Returns the item's header with an inline value of 0 bytes.
     pub(crate) fn header_without_value(&self) -> Header {
         self.header.with_inline_len(self.header.inline_len() - self.inline_len())
     }
 
-    /// The length of the whole value in bytes.
+    /// Returns the length of the whole value in bytes.
     pub(crate) fn value_len(&self) -> usize {
         self.chain().map_or(self.inline_len(), |chain| chain.value_len as usize)
     }
@@ -238,7 +238,7 @@ impl<'p> Record<'p> {
         self.cas_word().map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// The half word at this offset behind the CAS and the extension.
+    /// Returns the half word at this offset behind the CAS and the extension.
     fn half(&self, at: usize) -> &'p crate::segment::sync::AtomicU32 {
         let words = usize::from(self.cas) + usize::from(self.header.has(State::Extended));
         self.table.region.half(self.offset + 8 + 8 * words + at)
@@ -265,7 +265,7 @@ impl<'p> Record<'p> {
         })
     }
 
-    /// The chain of the item; `None` if its value is not large.
+    /// Returns the chain of the item, or `None` if its value is not large.
     #[inline]
     pub(crate) fn chain(&self) -> Option<Chain> {
         let [first, value_len] = self.link().filter(|link| !FlashCopy::is_one(*link))?;
@@ -277,8 +277,8 @@ impl<'p> Record<'p> {
         self.half(self.link_at()).store(first, Ordering::Relaxed);
     }
 
-    /// The item's copy on flash; `None` if the item was not read from there, has changed since, or
-    /// is large.
+    /// Returns the item's copy on flash, or `None` if the item was not read from there, has changed
+    /// since, or is large.
     #[inline]
     pub(crate) fn flash_copy(&self) -> Option<FlashCopy> {
         FlashCopy::from_link(self.link()?)
@@ -291,7 +291,7 @@ impl<'p> Record<'p> {
         }
     }
 
-    /// Whether the item has expired.
+    /// Returns whether the item has expired.
     #[inline]
     pub(crate) fn is_past(&self, now: Now) -> bool {
         self.header.may_expire() && self.expiry().is_past(now)
@@ -347,7 +347,7 @@ impl<'p> Record<'p> {
         self.entry().first_hits().fetch_add(len, Ordering::Relaxed);
     }
 
-    /// The length of the item in bytes, chain included.
+    /// Returns the length of the item in bytes, chain included.
     pub(crate) fn item_len(&self) -> usize {
         let in_chain = self.chain().map_or(0, |_| self.value_len() - self.inline_len());
         self.len() + in_chain
@@ -370,7 +370,7 @@ impl<'p> Record<'p> {
         self.word().fetch_or((State::Dead as u64) << 48, Ordering::Release);
     }
 
-    /// The number of segments in the item's chain.
+    /// Returns the number of segments in the item's chain.
     pub(crate) fn chain_segments(&self, segment_len: usize) -> usize {
         (self.item_len() - self.len()).div_ceil(segment_len)
     }
@@ -425,8 +425,8 @@ impl<'p> Record<'p> {
     }
 }
 
-/// Whether an item with this header can be at `offset`: it has a key and ends in its segment, and
-/// the segment holds items.
+/// Returns whether an item with this header can be at `offset`: it has a key and ends in its
+/// segment, and the segment holds items.
 pub(super) fn is_in_place(table: &Table, offset: usize, header: Header, cas: bool) -> bool {
     let segment = table.layout.segment_of(offset);
     let end = table.layout.start(segment) + table.layout.segment_len;

@@ -100,7 +100,7 @@ impl ValueBuilder {
     }
 }
 
-/// The added bytes; `None` if they were uploaded.
+/// Returns the added bytes, or `None` if they were uploaded.
 fn bytes_of(value: NewValue<'_>) -> Option<&[u8]> {
     match value {
         NewValue::Bytes(bytes) | NewValue::Append(bytes) | NewValue::Prepend(bytes) => Some(bytes),
@@ -165,12 +165,12 @@ impl Shared {
         piece(tail);
     }
 
-    /// The number of segments in the chain of an item.
+    /// Returns the number of segments in the chain of an item.
     pub(crate) fn chain_segments_of(&self, record: &Record<'_>) -> usize {
         record.chain_segments(self.segment_len())
     }
 
-    /// The last segment of an item's chain.
+    /// Returns the last segment of an item's chain.
     pub(crate) fn last_of_chain(&self, record: &Record<'_>) -> u32 {
         let segments = self.chain_segments_of(record);
         let first = record.chain().map_or(0, |chain| chain.first);

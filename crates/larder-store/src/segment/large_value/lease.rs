@@ -46,8 +46,9 @@ impl ChainLease {
         (self.tail.1 > 0).then(|| self.shared.table().layout.segment_of(self.tail.0))
     }
 
-    /// The segments whose entries count this lease, each with the number of segments that it
-    /// protects: the first segment of the chain for the whole chain, and the segment of the tail.
+    /// Returns the segments whose entries count this lease, each with the number of segments that
+    /// it protects: the first segment of the chain for the whole chain, and the segment of the
+    /// tail.
     fn counted(&self) -> impl Iterator<Item = (u32, usize)> {
         let chain = (self.first, self.chain_len.div_ceil(self.shared.segment_len()));
         [chain].into_iter().chain(self.tail_segment().map(|segment| (segment, 1)))
@@ -87,7 +88,7 @@ impl ChainLease {
         }
     }
 
-    /// The segment of the chain's piece number `piece`.
+    /// Returns the segment of the chain's piece number `piece`.
     fn segment(&self, piece: usize) -> u32 {
         let (at, segment) = self.cursor.get();
         let (at, segment) = if at <= piece { (at, segment) } else { (0, self.first) };

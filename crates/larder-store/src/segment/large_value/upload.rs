@@ -39,7 +39,7 @@ impl Upload {
         upload
     }
 
-    /// Whether the upload must not take more memory.
+    /// Returns whether the upload must not take more memory.
     pub(crate) fn is_at_limit(&self) -> bool {
         let limit = self.shared.limit_segments();
         let alloc = self.shared.alloc();
@@ -80,7 +80,7 @@ impl Upload {
         if self.filled == self.len { Ok(()) } else { Err(Refusal::WrongUpload) }
     }
 
-    /// The number of segments that a value of the announced length needs.
+    /// Returns the number of segments that a value of the announced length needs.
     pub(crate) fn segments_wanted(&self) -> usize {
         self.len.div_ceil(self.shared.segment_len())
     }
@@ -110,7 +110,8 @@ impl Upload {
         }
     }
 
-    /// The bytes that were written to segment number `i`; empty if there is no such segment.
+    /// Returns the bytes that were written to segment number `i`, empty if there is no such
+    /// segment.
     pub(crate) fn piece(&self, i: usize) -> &[u8] {
         let Some(&segment) = self.segments.get(i) else { return &[] };
         let table = self.shared.table();
@@ -120,15 +121,15 @@ impl Upload {
         unsafe { table.region.bytes(table.layout.start(segment), len) }
     }
 
-    /// The number of segments of the chain: all, unless the content of the last one fits into the
-    /// item.
+    /// Returns the number of segments of the chain: all, unless the content of the last one fits
+    /// into the item.
     pub(crate) fn chain_len(&self) -> usize {
         let rest = self.len % self.shared.segment_len();
         let inline = rest <= self.shared.table().layout.inline_max();
         self.segments.len() - usize::from(inline && rest > 0)
     }
 
-    /// The part of the value that is stored inline in the item.
+    /// Returns the part of the value that is stored inline in the item.
     pub(crate) fn tail(&self) -> &[u8] {
         if self.chain_len() < self.segments.len() { self.piece(self.chain_len()) } else { &[] }
     }

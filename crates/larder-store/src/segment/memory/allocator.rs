@@ -58,8 +58,8 @@ impl QueueEntry {
     }
 }
 
-/// The level of a segment's dead share, relative to the length of a segment; [`DEAD_LEVELS`] if no
-/// item of the segment is live.
+/// Returns the level of a segment's dead share, relative to the length of a segment;
+/// [`DEAD_LEVELS`] if no item of the segment is live.
 pub(crate) fn dead_level(table: &Table, dead: u32, written: u32) -> usize {
     if dead >= written {
         return DEAD_LEVELS;
@@ -210,7 +210,7 @@ impl Alloc {
         self.limit
     }
 
-    /// The free segments that are taken last, at most `count`.
+    /// Returns the free segments that are taken last, at most `count`.
     pub(crate) fn last_free(&self, count: usize) -> impl Iterator<Item = u32> {
         self.free.iter().take(count).copied()
     }
@@ -231,14 +231,15 @@ impl Alloc {
         Some(self.free.remove(self.untouched))
     }
 
-    /// Whether writes are about to use untouched segments: there are some, and fewer than two other
-    /// segments are free or retired.
+    /// Returns whether writes are about to use untouched segments: there are some, and fewer than
+    /// two other segments are free or retired.
     pub(crate) fn is_about_to_use_more_memory(&self) -> bool {
         let used = self.free.len() - self.untouched;
         used + self.retired_segments < 2 && self.untouched > 0
     }
 
-    /// The number of free segments whose memory was never touched, or was returned to the system.
+    /// Returns the number of free segments whose memory was never touched, or was returned to the
+    /// system.
     pub(crate) fn untouched(&self) -> usize {
         self.untouched
     }
@@ -248,7 +249,7 @@ impl Alloc {
         self.free.extend_from_slice(segments);
     }
 
-    /// The number of free segments.
+    /// Returns the number of free segments.
     pub(crate) fn free(&self) -> usize {
         self.free.len()
     }
@@ -259,13 +260,13 @@ impl Alloc {
         if is_flash_read { &mut self.reading } else { &mut self.uploading }
     }
 
-    /// The number of retired segments that readers may still see.
+    /// Returns the number of retired segments that readers may still see.
     pub(crate) fn retired_segments(&self) -> usize {
         self.retired_segments
     }
 
-    /// The number of segments that are free, or retired and free once all current readers have
-    /// ended.
+    /// Returns the number of segments that are free, or retired and free once all current readers
+    /// have ended.
     pub(crate) fn free_or_pending(&self) -> usize {
         self.free.len() + self.retired_segments
     }
@@ -277,7 +278,8 @@ impl Alloc {
         self.retired.push_back(retired);
     }
 
-    /// The epoch that has to end before more memory is free; `None` if no memory is retired.
+    /// Returns the epoch that has to end before more memory is free, or `None` if no memory is
+    /// retired.
     pub(crate) fn next_epoch(&self) -> Option<u64> {
         self.retired.front().map(|retired| retired.epoch)
     }
@@ -291,7 +293,7 @@ impl Alloc {
         Some(retired)
     }
 
-    /// The number of segments whose memory was touched.
+    /// Returns the number of segments whose memory was touched.
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn ever_used(&self) -> usize {
         self.present - self.untouched
@@ -301,7 +303,7 @@ impl Alloc {
         self.present - self.free.len()
     }
 
-    /// The lowest limit in segments: index, ghosts and tags do not shrink.
+    /// Returns the lowest limit in segments: index, ghosts and tags do not shrink.
     pub(crate) fn limit_min(&self) -> usize {
         SEGMENTS_MIN.max((self.indexing * 100).div_ceil(self.index_share_max))
     }
@@ -320,7 +322,7 @@ impl Alloc {
         self.present += more;
     }
 
-    /// The number of segments that are present above the limit.
+    /// Returns the number of segments that are present above the limit.
     pub(crate) fn excess(&self) -> usize {
         self.present.saturating_sub(self.limit)
     }
@@ -368,7 +370,7 @@ impl Alloc {
         }
     }
 
-    /// The dead level of a queued segment; `None` if the segment is not queued.
+    /// Returns the dead level of a queued segment, or `None` if the segment is not queued.
     fn level_of(&self, segment: u32) -> Option<usize> {
         usize::from(self.dead_level[segment as usize]).checked_sub(1)
     }
@@ -635,8 +637,8 @@ mod tests {
         assert_eq!(alloc.free(), 31);
     }
 
-    /// The sorted times of single choices among `segments` segments. Takes a segment with expired
-    /// items, a dead one and the next victim alternately, and queues each again.
+    /// Returns the sorted times of single choices among `segments` segments. Takes a segment with
+    /// expired items, a dead one and the next victim alternately, and queues each again.
     #[expect(clippy::disallowed_methods, reason = "this test measures time")]
     fn choices(segments: u32) -> Vec<std::time::Duration> {
         let mut alloc = Alloc::new(segments, segments, 0.7);

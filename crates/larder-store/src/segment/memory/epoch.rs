@@ -36,9 +36,9 @@ impl Epoch {
         self.0.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// The oldest epoch in which a reader of these slots may still be; the current epoch if no
-    /// handle reads. Never later than the epoch that was current when the call started, because a
-    /// reader that starts during the call may find memory that is retired during the call.
+    /// Returns the oldest epoch in which a reader of these slots may still be; the current epoch if no handle reads.
+    /// Never later than the epoch that was current when the call started, because a reader that starts during the call
+    /// may find memory that is retired during the call.
     pub(crate) fn oldest<'s>(&self, slots: impl Iterator<Item = &'s PinSlot>) -> u64 {
         let current = self.0.load(Ordering::Acquire);
         fence(Ordering::SeqCst);
@@ -128,7 +128,7 @@ impl<S: AsRef<PinSlot>> Pin<S> {
         }
     }
 
-    /// A guard for reading, under the pin of the batch or under a pin that ends with the guard.
+    /// Returns a guard for reading, under the pin of the batch or under a pin that ends with the guard.
     #[inline]
     pub(crate) fn read(&mut self, epoch: &Epoch) -> PinGuard<'_, S> {
         if !self.is_entered {

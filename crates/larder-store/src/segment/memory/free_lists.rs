@@ -47,7 +47,7 @@ pub(crate) struct FreeBlock {
     pub(crate) sequence: Sequence,
 }
 
-/// The number of blocks of one length that a handle takes from the pool or gives to it at once.
+/// Returns the number of blocks of one length that a handle takes from the pool or gives to it at once.
 fn share(len: usize) -> usize {
     (OWN_BYTES / 2 / len.max(1)).max(OWN_MIN / 2)
 }
@@ -211,10 +211,9 @@ impl Pool {
     }
 }
 
-/// The age in seconds from which the blocks of a segment are not reused any more, because the
-/// access times of its items are exact only to 255 s. It is 128 to 255 s and varies with the
-/// segment's number, so that the segments of a cache that was filled at once do not all reach it at
-/// once.
+/// Returns the age in seconds from which the blocks of a segment are not reused any more, because the access times of
+/// its items are exact only to 255 s. It is 128 to 255 s and varies with the segment's number, so that the segments of
+/// a cache that was filled at once do not all reach it at once.
 pub(crate) fn age_max(segment: u32) -> u32 {
     128 + segment.wrapping_mul(37) % 128
 }

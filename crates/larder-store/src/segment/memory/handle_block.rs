@@ -37,7 +37,7 @@ impl Block {
         self.is_shared
     }
 
-    /// The words that count the items and the bytes of a class.
+    /// Returns the words that count the items and the bytes of a class.
     #[inline]
     fn words(self, table: &Table, class: usize) -> &[AtomicU64; 2] {
         table.region.counters(self.at + BLOCK_HEAD_LEN + 16 * class)
@@ -65,7 +65,7 @@ impl Block {
         self.add(table, class, 1_u64.wrapping_neg(), (bytes as u64).wrapping_neg());
     }
 
-    /// The items and bytes counted in a class.
+    /// Returns the items and bytes counted in a class.
     pub(crate) fn counts(self, table: &Table, class: usize) -> [u64; 2] {
         self.words(table, class).each_ref().map(|word| word.load(Relaxed))
     }
@@ -98,12 +98,13 @@ impl Block {
         self.segment(table, 2).store(segment + 1, Relaxed);
     }
 
-    /// The segment that was last searched for expired items; `None` if there is none.
+    /// Returns the segment that was last searched for expired items, or `None` if there is none.
     pub(crate) fn searched(self, table: &Table) -> Option<u32> {
         self.segment(table, 2).load(Relaxed).checked_sub(1)
     }
 
-    /// The segments in which the handle last removed an item and last overwrote a dead record.
+    /// Returns the segments in which the handle last removed an item and last overwrote a dead
+    /// record.
     pub(crate) fn noted(self, table: &Table) -> impl Iterator<Item = u32> {
         let segments = [0, 1].map(|i| self.segment(table, i).load(Relaxed));
         segments.into_iter().filter_map(|segment| segment.checked_sub(1))

@@ -232,7 +232,7 @@ impl RegionParameters {
 }
 
 impl Identity {
-    /// All words except the magic and the checksum.
+    /// Returns all words except the magic and the checksum.
     fn words(&self) -> [&AtomicU64; 9] {
         let [boot_low, boot_high] = &self.boot;
         [
@@ -276,7 +276,7 @@ impl HeaderPage {
         self.identity.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// The region's parameters, for a machine whose pages have `page_len` bytes.
+    /// Returns the region's parameters, for a machine whose pages have `page_len` bytes.
     ///
     /// # Errors
     /// [`RegionMismatch`]: the region can't be used.

@@ -68,7 +68,7 @@ const BLOCKS_MIN: usize = 2;
 /// with fewer handles.
 const BLOCKS_USUAL: usize = 16;
 
-/// The smallest limit that works, in bytes, if items are counted in `classes` classes.
+/// Returns the smallest limit that works, in bytes, if items are counted in `classes` classes.
 pub(crate) const fn limit_min(classes: usize) -> usize {
     FIXED_LEN + BLOCKS_MIN * block_len(classes) + SEGMENTS_MIN * (SEGMENT_LEN_MIN + PER_SEGMENT_LEN)
 }
@@ -86,9 +86,9 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape for a limit that may grow to `limit_max`. It has blocks for `threads` handles, or
-    /// for [`BLOCKS_USUAL`] if that is more, as far as there is room; they count items in `classes`
-    /// classes. `None` if the limit is too low, or higher than locations can address.
+    /// Returns the shape for a limit that may grow to `limit_max`. It has blocks for `threads` handles, or for
+    /// [`BLOCKS_USUAL`] if that is more, as far as there is room; they count items in `classes` classes. `None` if the
+    /// limit is too low, or higher than locations can address.
     pub(crate) fn new(
         limit: usize,
         limit_max: usize,
@@ -115,7 +115,7 @@ impl Shape {
         })
     }
 
-    /// Whether a region can have this shape.
+    /// Returns whether a region can have this shape.
     pub(crate) fn is_possible(&self) -> bool {
         self.segment_len.is_power_of_two()
             && (SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&self.segment_len)
@@ -174,19 +174,18 @@ impl Layout {
         layout
     }
 
-    /// The number of segments that fit into a limit, together with their bookkeeping.
+    /// Returns the number of segments that fit into a limit, together with their bookkeeping.
     pub(crate) fn segments_within(&self, limit: usize) -> usize {
         let room = limit.saturating_sub(self.table);
         (room / (self.segment_len + PER_SEGMENT_LEN)).min(self.segments)
     }
 
-    /// The lowest limit that allows `segments` segments.
+    /// Returns the lowest limit that allows `segments` segments.
     pub(crate) fn limit_for(&self, segments: usize) -> usize {
         self.table + segments * (self.segment_len + PER_SEGMENT_LEN)
     }
 
-    /// The two ranges of the region before the first segment that are in use with `segments`
-    /// segments.
+    /// Returns the two ranges of the region before the first segment that are in use with `segments` segments.
     pub(crate) fn bookkeeping(&self, segments: usize) -> [Range<usize>; 2] {
         [
             0..self.table + segments * ENTRY_LEN,
@@ -198,53 +197,51 @@ impl Layout {
         self.first_segment + self.segments * self.segment_len
     }
 
-    /// The offset of a stripe's word.
+    /// Returns the offset of a stripe's word.
     #[inline]
     pub(crate) fn stripe(&self, stripe: usize) -> usize {
         HEADER_PAGE_LEN + stripe * STRIPE_LEN
     }
 
-    /// The offset of a handle block.
+    /// Returns the offset of a handle block.
     pub(crate) fn block(&self, block: usize) -> usize {
         FIXED_LEN + block * self.block_len
     }
 
-    /// The offset of a segment's table entry.
+    /// Returns the offset of a segment's table entry.
     #[inline]
     pub(crate) fn entry(&self, segment: u32) -> usize {
         self.table + segment as usize * ENTRY_LEN
     }
 
-    /// The offset of the word that counts the first hits of a segment's items.
+    /// Returns the offset of the word that counts the first hits of a segment's items.
     #[inline]
     pub(crate) fn first_hits(&self, segment: u32) -> usize {
         self.first_hits + segment as usize * FIRST_HITS_LEN
     }
 
-    /// The offset of a segment.
+    /// Returns the offset of a segment.
     #[inline]
     pub(crate) fn start(&self, segment: u32) -> usize {
         self.first_segment + segment as usize * self.segment_len
     }
 
-    /// The segment of a location. Segment lengths are powers of two.
+    /// Returns the segment of a location. Segment lengths are powers of two.
     #[inline]
     pub(crate) fn segment_of(&self, offset: usize) -> u32 {
         ((offset - self.first_segment) >> self.segment_shift) as u32
     }
 
-    /// The maximum length in bytes of a value that is stored inline as a whole. A longer one has a
-    /// chain of segments for its front. A value of L bytes in a segment of S bytes wastes S - L
-    /// bytes in a chain. Inline it wastes about L² / 2S bytes at the ends of segments in which it
-    /// does not fit. Both are equal at 0.73 S.
+    /// Returns the maximum length in bytes of a value that is stored inline as a whole. A longer one has a chain of
+    /// segments for its front. A value of L bytes in a segment of S bytes wastes S - L bytes in a chain. Inline it
+    /// wastes about L² / 2S bytes at the ends of segments in which it does not fit. Both are equal at 0.73 S.
     pub(crate) fn inline_max(&self) -> usize {
         self.segment_len / 4 * 3 - ITEM_HEAD_MAX
     }
 
-    /// The number of segments of the index at first: a power of two. Without flash, it is under 1 %
-    /// of all segments except in small regions. With flash, it is a 64th of all segments, rounded
-    /// down to an integer and then up to a power of two: an index with items on flash can grow only
-    /// 64-fold, because it cannot read their keys.
+    /// Returns the number of segments of the index at first: a power of two. Without flash, it is under 1 % of all
+    /// segments except in small regions. With flash, it is a 64th of all segments, rounded down to an integer and then
+    /// up to a power of two: an index with items on flash can grow only 64-fold, because it cannot read their keys.
     pub(crate) fn index_segments_first(&self, has_flash: bool) -> usize {
         if has_flash {
             return (self.segments_first / 64).next_power_of_two();
@@ -257,16 +254,15 @@ impl Layout {
     }
 }
 
-/// The length of a handle block in bytes: a line for the segments that its handle changes, and two
-/// words for each class, rounded up to a pair of cache lines, so that handles do not write to each
-/// other's lines.
+/// Returns the length of a handle block in bytes: a line for the segments that its handle changes, and two words for
+/// each class, rounded up to a pair of cache lines, so that handles do not write to each other's lines.
 const fn block_len(classes: usize) -> usize {
     (BLOCK_HEAD_LEN + 16 * classes).next_multiple_of(128)
 }
 
-/// A hash of the system's page length, the lengths of the main tables' entries, the byte order, the
-/// key hash function and the width of locations. A region is reused only if this hash and the
-/// layout version match; the version covers all other changes.
+/// Returns a hash of the system's page length, the lengths of the main tables' entries, the byte order, the key hash
+/// function and the width of locations. A region is reused only if this hash and the layout version match; the version
+/// covers all other changes.
 pub(crate) fn constants(page_len: usize) -> u64 {
     checksum(&[
         page_len as u64,
@@ -283,7 +279,7 @@ pub(crate) fn constants(page_len: usize) -> u64 {
     ])
 }
 
-/// A checksum of words.
+/// Returns a checksum of words.
 pub(crate) fn checksum(words: &[u64]) -> u64 {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     rapidhash::v3::rapidhash_v3(&bytes)

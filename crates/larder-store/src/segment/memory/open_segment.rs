@@ -38,15 +38,15 @@ pub(crate) const OPEN_SHARE_MAX: usize = 3;
 /// (`simulate/s3fifo.rs` of `larder-capacity`).
 const LIFETIMES_MAX: usize = 8;
 
-/// The number of lifetime classes. It is low if few segments may be open.
+/// Returns the number of lifetime classes. It is low if few segments may be open.
 pub(crate) fn lifetime_count(segments: usize, threads: usize) -> u32 {
     let each = open_budget(segments, threads) / Queue::ALL.len();
     u32::try_from(each.clamp(1, LIFETIMES_MAX)).expect("LIFETIMES_MAX fits 32 bits")
 }
 
-/// The lifetime class of an item. Items that expire at about the same time share segments, so that
-/// the items of a segment expire at about the same time. Items of class 0 never expire, unless it
-/// is the only class. The other classes are spaced logarithmically up to about 50 days.
+/// Returns the lifetime class of an item. Items that expire at about the same time share segments,
+/// so that the items of a segment expire at about the same time. Items of class 0 never expire,
+/// unless it is the only class. The other classes are spaced logarithmically up to about 50 days.
 pub(crate) fn lifetime_class(expiry: Expiry, now: Seconds, classes: u32) -> u8 {
     const SPAN_BITS: u32 = 22;
     let mortal = classes - 1;

@@ -42,7 +42,7 @@ pub(crate) struct Buffers {
     parts: Vec<Part>,
 }
 
-/// The number of segments of buffers under a limit of `limit` segments.
+/// Returns the number of segments of buffers under a limit of `limit` segments.
 pub(crate) fn segments_for(layout: &Layout, limit: usize) -> usize {
     (limit / SHARE).clamp(SEGMENTS_MIN, (BYTES_MAX / layout.segment_len).max(SEGMENTS_MIN))
 }

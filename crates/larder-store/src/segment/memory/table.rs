@@ -50,7 +50,7 @@ pub(crate) enum SegmentState {
 }
 
 impl SegmentState {
-    /// The states from which a segment may enter this one.
+    /// Returns the states from which a segment may enter this one.
     fn predecessors(self) -> &'static [Self] {
         match self {
             // The memory was returned to the system.
@@ -99,7 +99,7 @@ impl<'r> Entry<'r> {
         self.sequence()
     }
 
-    /// The owner; `None` if no chain starts here. See [`Entry::owner_word`].
+    /// Returns the owner, or `None` if no chain starts here. See [`Entry::owner_word`].
     pub(crate) fn owner(&self) -> Option<usize> {
         let owner = self.owner_word().load(Ordering::Acquire);
         usize::try_from(owner & !OWNED).ok().filter(|_| owner & OWNED != 0)
@@ -119,38 +119,38 @@ impl<'r> Entry<'r> {
         self.region.half(self.at + 4 * i)
     }
 
-    /// The segment's sequence, assigned when it was opened; 0 if it never held items. In a chain,
-    /// the same word contains the owner (see [`Entry::owner_word`]).
+    /// Returns the segment's sequence, assigned when it was opened, or 0 if it never held items. In
+    /// a chain, the same word contains the owner (see [`Entry::owner_word`]).
     #[inline]
     pub(crate) fn sequence(&self) -> &'r AtomicU64 {
         self.region.word(self.at)
     }
 
-    /// The base of expiry and access codes: one second before the segment was opened. For read
-    /// buffers, the time at which the first of them was taken.
+    /// Returns the base of expiry and access codes: one second before the segment was opened. For
+    /// read buffers, the time at which the first of them was taken.
     #[inline]
     pub(crate) fn base(&self) -> Seconds {
         Seconds(self.half(2).load(Ordering::Relaxed))
     }
 
-    /// The length of all records in the segment in bytes. Set when the segment is sealed, or queued
-    /// to be written to flash.
+    /// Returns the length of all records in the segment in bytes. Set when the segment is sealed,
+    /// or queued to be written to flash.
     pub(crate) fn written(&self) -> &'r AtomicU32 {
         self.half(3)
     }
 
-    /// The length of all dead items in bytes in the low 31 bits, [`CLOSED`], and above that the
-    /// number of dead records that were taken.
+    /// Returns the length of all dead items in bytes in the low 31 bits, [`CLOSED`], and above that
+    /// the number of dead records that were taken.
     fn dead_word(&self) -> &'r AtomicU64 {
         self.region.word(self.at + 16)
     }
 
-    /// The length of all dead items in bytes.
+    /// Returns the length of all dead items in bytes.
     pub(crate) fn dead(&self) -> u32 {
         dead_bytes(self.dead_word().load(Ordering::Acquire))
     }
 
-    /// The length of all dead items in bytes. A thread that changes it after this call sees
+    /// Returns the length of all dead items in bytes. A thread that changes it after this call sees
     /// everything that this thread wrote before the call.
     pub(crate) fn dead_before_changes(&self) -> u32 {
         dead_bytes(self.dead_word().fetch_add(0, Ordering::AcqRel))
@@ -189,8 +189,8 @@ impl<'r> Entry<'r> {
         Some(dead_bytes(word))
     }
 
-    /// The number of dead records that were taken. An offset in a segment refers to the same record
-    /// while neither the sequence nor this number changes.
+    /// Returns the number of dead records that were taken. An offset in a segment refers to the
+    /// same record while neither the sequence nor this number changes.
     pub(crate) fn taken_dead(&self) -> u64 {
         self.dead_word().load(Ordering::Acquire) / TAKEN_ONE
     }
@@ -200,7 +200,7 @@ impl<'r> Entry<'r> {
         self.dead_word().fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// Whether [`Entry::take_dead`] fails.
+    /// Returns whether [`Entry::take_dead`] fails.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.dead_word().load(Ordering::Relaxed) & CLOSED != 0
@@ -218,42 +218,43 @@ impl<'r> Entry<'r> {
         self.half(13)
     }
 
-    /// The second by which all items of the segment have expired; `u32::MAX` if some never expire.
+    /// Returns the second by which all items of the segment have expired; `u32::MAX` if some never
+    /// expire.
     pub(crate) fn last_expiry(&self) -> &'r AtomicU32 {
         self.half(6)
     }
 
-    /// Whether all items of the segment have an expiry.
+    /// Returns whether all items of the segment have an expiry.
     pub(crate) fn may_all_expire(&self) -> bool {
         self.last_expiry().load(Ordering::Relaxed) != u32::MAX
     }
 
-    /// The next segment of a chain plus one; 0 at its end.
+    /// Returns the next segment of a chain plus one, or 0 at its end.
     pub(crate) fn next(&self) -> &'r AtomicU32 {
         self.half(7)
     }
 
-    /// The leases on a chain that starts here, or on values whose tail is here: their number in the
-    /// low 32 bits, the segments that are charged for them in units of [`LEASE_CHARGE`], and
-    /// [`RETIRED`].
+    /// Returns the leases on a chain that starts here, or on values whose tail is here: their
+    /// number in the low 32 bits, the segments that are charged for them in units of
+    /// [`LEASE_CHARGE`], and [`RETIRED`].
     pub(crate) fn leases(&self) -> &'r AtomicU64 {
         self.region.word(self.at + 56)
     }
 
-    /// The queue, lifetime class and size class of the segment's items. In a write buffer, the
-    /// lifetime class is the number of the buffer's bucket.
+    /// Returns the queue, lifetime class and size class of the segment's items. In a write buffer,
+    /// the lifetime class is the number of the buffer's bucket.
     pub(crate) fn kind(&self) -> Kind {
         kind_of(self.half(9).load(Ordering::Relaxed))
     }
 
-    /// Whether the segment is of this queue and lifetime class, whatever its size class.
+    /// Returns whether the segment is of this queue and lifetime class, whatever its size class.
     #[inline]
     pub(crate) fn is_for(&self, kind: Kind) -> bool {
         let others = self.half(9).load(Ordering::Relaxed) ^ word_of(kind);
         others & !(0xff << SIZE_SHIFT) == 0
     }
 
-    /// A [`SegmentState`].
+    /// Returns a [`SegmentState`].
     fn state_word(&self) -> &'r AtomicU32 {
         self.half(10)
     }
@@ -268,7 +269,7 @@ impl<'r> Entry<'r> {
         self.state_word().store(state as u32, Ordering::Release);
     }
 
-    /// The state; `None` if the stored number is not a state.
+    /// Returns the state, or `None` if the stored number is not a state.
     pub(crate) fn state(&self) -> Option<SegmentState> {
         use SegmentState::{
             Buckets, Chain, Free, Fresh, Ghosts, Open, Pages, ReadBuffers, Retired, Sealed, Tags,
@@ -307,23 +308,23 @@ impl<'r> Entry<'r> {
         self.state_word().load(Ordering::Acquire) == state as u32
     }
 
-    /// Whether readers may find items in the segment.
+    /// Returns whether readers may find items in the segment.
     pub(crate) fn holds_items(&self) -> bool {
         use SegmentState::{Open, ReadBuffers, Retired, Sealed, WriteBuffer};
         [Open, Sealed, Retired, WriteBuffer, ReadBuffers].into_iter().any(|state| self.is(state))
     }
 
-    /// The number of the part of the growing array that is in this segment.
+    /// Returns the number of the part of the growing array that is in this segment.
     pub(crate) fn part(&self) -> &'r AtomicU32 {
         self.half(11)
     }
 
-    /// The second at which maintenance next searches the segment for expired items.
+    /// Returns the second at which maintenance next searches the segment for expired items.
     pub(crate) fn next_crawl(&self) -> &'r AtomicU32 {
         self.half(12)
     }
 
-    /// Whether maintenance has to search the segment for items whose tags were dropped:
+    /// Returns whether maintenance has to search the segment for items whose tags were dropped:
     /// [`NO_TAGS`], [`UNSEARCHED`], or the number of dropped tags at the last search (see
     /// [`drops_word`]).
     fn tags_searched(&self) -> &'r AtomicU32 {
@@ -344,7 +345,7 @@ impl<'r> Entry<'r> {
         }
     }
 
-    /// Whether items of the segment may have tags that were dropped since its last search.
+    /// Returns whether items of the segment may have tags that were dropped since its last search.
     pub(crate) fn may_have_dropped_tags(&self, drops: u64) -> bool {
         let searched = self.tags_searched().load(Ordering::Relaxed);
         searched != NO_TAGS && drops > 0 && searched != drops_word(drops)
@@ -357,7 +358,8 @@ impl<'r> Entry<'r> {
         }
     }
 
-    /// The length in bytes of the segment's items that were hit since they were written to it.
+    /// Returns the length in bytes of the segment's items that were hit since they were written to
+    /// it.
     #[inline]
     pub(crate) fn first_hits(&self) -> &'r AtomicU32 {
         self.region.half(self.first_hits)
@@ -425,8 +427,8 @@ const NO_TAGS: u32 = 0;
 /// Items with tags were added since the last search, or there was none.
 const UNSEARCHED: u32 = 1;
 
-/// The count of dropped tags in the form that an entry stores. Equal values are two billion drops
-/// apart.
+/// Returns the count of dropped tags in the form that an entry stores. Equal values are two billion
+/// drops apart.
 fn drops_word(drops: u64) -> u32 {
     2 + (drops & 0x7fff_ffff) as u32
 }
@@ -434,7 +436,8 @@ fn drops_word(drops: u64) -> u32 {
 /// The bit offset of the size class in a stored kind.
 const SIZE_SHIFT: u32 = 8;
 
-/// The stored form of a kind, from the lowest byte on: lifetime class, size class and queue.
+/// Returns the stored form of a kind, from the lowest byte on: lifetime class, size class and
+/// queue.
 fn word_of(kind: Kind) -> u32 {
     u32::from_le_bytes([kind.lifetime, kind.size.index(), kind.queue as u8, 0])
 }
@@ -506,12 +509,12 @@ impl Directory {
         index & self.mask == 0
     }
 
-    /// The number of parts for `len` elements.
+    /// Returns the number of parts for `len` elements.
     fn parts(&self, len: usize) -> usize {
         len.div_ceil(self.mask + 1)
     }
 
-    /// Whether all parts for `len` elements exist.
+    /// Returns whether all parts for `len` elements exist.
     fn has_parts(&self, len: usize) -> bool {
         let parts = self.starts.get(..self.parts(len));
         parts.is_some_and(|parts| parts.iter().all(|at| at.load(Ordering::Relaxed) != 0))
@@ -527,12 +530,12 @@ impl Table {
         Self { region, layout, bucket_segments, ghost_segments, page_segments, tag_segments }
     }
 
-    /// The number of segments of a table of `pages` pages on flash.
+    /// Returns the number of segments of a table of `pages` pages on flash.
     pub(crate) fn segments_for_pages(&self, pages: usize) -> usize {
         self.page_segments.parts(pages)
     }
 
-    /// The number of pages that fit into this many segments.
+    /// Returns the number of pages that fit into this many segments.
     pub(crate) fn pages_within(&self, segments: usize) -> usize {
         segments * (self.page_segments.mask + 1)
     }
@@ -547,7 +550,7 @@ impl Table {
         self.add_part(&self.tag_segments, part, segment);
     }
 
-    /// A bucket of the table of tags.
+    /// Returns a bucket of the table of tags.
     #[inline]
     pub(crate) fn tag_bucket(&self, bucket: usize) -> &[AtomicU64; BUCKET_SLOTS] {
         self.region.bucket(self.tag_segments.offset_of(bucket))
@@ -568,7 +571,7 @@ impl Table {
         directory.starts[part].store(self.layout.start(segment), Ordering::Release);
     }
 
-    /// The offset of a page's table entry.
+    /// Returns the offset of a page's table entry.
     #[inline]
     pub(crate) fn page_entry(&self, page: usize) -> usize {
         self.page_segments.offset_of(page)
@@ -580,7 +583,7 @@ impl Table {
         Entry { region: &self.region, at, first_hits }
     }
 
-    /// The length of all dead items of all segments in bytes.
+    /// Returns the length of all dead items of all segments in bytes.
     pub(crate) fn dead_bytes(&self) -> u64 {
         let segments = u32::try_from(self.layout.segments).unwrap_or(u32::MAX);
         let entries = (0..segments).map(|segment| self.entry(segment));
@@ -623,8 +626,8 @@ impl Table {
         self.region.header_page()
     }
 
-    /// The number of segments that the index needs before `bucket` can be used, for the bucket and
-    /// its ghosts.
+    /// Returns the number of segments that the index needs before `bucket` can be used, for the
+    /// bucket and its ghosts.
     pub(crate) fn wants(&self, bucket: usize) -> usize {
         usize::from(self.bucket_segments.starts_part(bucket))
             + usize::from(self.ghost_segments.starts_part(bucket))
@@ -662,17 +665,17 @@ impl Table {
         })
     }
 
-    /// Whether all parts for `buckets` buckets exist.
+    /// Returns whether all parts for `buckets` buckets exist.
     pub(crate) fn has_parts(&self, buckets: usize) -> bool {
         self.bucket_segments.has_parts(buckets) && self.ghost_segments.has_parts(buckets)
     }
 
-    /// Whether all parts of the table of pages exist.
+    /// Returns whether all parts of the table of pages exist.
     pub(crate) fn has_page_parts(&self, pages: usize) -> bool {
         self.page_segments.has_parts(pages)
     }
 
-    /// Whether all parts of the table of tags exist.
+    /// Returns whether all parts of the table of tags exist.
     pub(crate) fn has_tag_parts(&self, buckets: usize) -> bool {
         self.tag_segments.has_parts(buckets)
     }
@@ -697,7 +700,7 @@ impl Table {
         self.bucket_segments.offset_of(bucket)
     }
 
-    /// The two words of ghosts of a bucket.
+    /// Returns the two words of ghosts of a bucket.
     pub(crate) fn ghosts(&self, bucket: usize) -> [&AtomicU64; 2] {
         let at = self.ghost_segments.offset_of(bucket);
         [self.region.word(at), self.region.word(at + 8)]

@@ -178,12 +178,12 @@ impl Curve {
         Self { stack, threshold: THRESHOLD_MAX, limit_bytes, counts: Counts::default() }
     }
 
-    /// The share of all keys that is sampled.
+    /// Returns the share of all keys that is sampled.
     fn rate(&self) -> f64 {
         self.threshold as f64 / u64::MAX as f64
     }
 
-    /// The length in bytes of the live items that fit into memory.
+    /// Returns the length in bytes of the live items that fit into memory.
     fn capacity(&self) -> f64 {
         self.limit_bytes as f64 * LIVE_SHARE
     }

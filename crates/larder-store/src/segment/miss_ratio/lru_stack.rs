@@ -41,12 +41,12 @@ impl Stack {
         }
     }
 
-    /// The number of items.
+    /// Returns the number of items.
     pub(crate) fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// The length of all items in bytes.
+    /// Returns the length of all items in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -137,7 +137,7 @@ impl Sums {
         }
     }
 
-    /// The sum of all numbers up to and including a position.
+    /// Returns the sum of all numbers up to and including a position.
     fn up_to(&self, position: usize) -> u64 {
         let (mut i, mut sum) = (position + 1, 0_u64);
         while i > 0 {

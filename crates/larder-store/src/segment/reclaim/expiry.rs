@@ -29,7 +29,8 @@ const PAUSE_PART: u32 = 16;
 const PAUSE_MAX: u32 = 300;
 
 impl Handle {
-    /// Whether a flush or an operator has requested a search that this handle has not completed.
+    /// Returns whether a flush or an operator has requested a search that this handle has not
+    /// completed.
     pub(crate) fn is_search_requested(&self) -> bool {
         self.crawl.at_once || self.shared.crawls.load(Ordering::Relaxed) != self.crawl.begun
     }
@@ -99,8 +100,8 @@ impl Handle {
         entry.is(SegmentState::Sealed) || self.written_end(segment).is_some()
     }
 
-    /// The end of a segment's records. Only sealed segments, and those open in this handle, may be
-    /// searched: `None` for any other.
+    /// Returns the end of a segment's records. Only sealed segments, and those open in this handle,
+    /// may be searched: `None` for any other.
     fn written_end(&mut self, segment: u32) -> Option<usize> {
         let (shared, writer) = self.writer();
         let own = writer.writing.open.iter().find(|open| open.segment == segment);

@@ -84,7 +84,7 @@ impl Shared {
     }
 }
 
-/// Whether the input starts like an image.
+/// Returns whether the input starts like an image.
 ///
 /// # Errors
 /// The reader's.

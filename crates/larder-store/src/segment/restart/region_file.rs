@@ -133,8 +133,9 @@ impl From<ColdStartReason> for ReopenError {
     }
 }
 
-/// The first word of a file; `None` if the file is shorter than a word. Reads the file and not
-/// mapped memory, because there may be a hole at this place, and the file system may be full.
+/// Returns the first word of a file, or `None` if the file is shorter than a word. Reads the file
+/// and not mapped memory, because there may be a hole at this place, and the file system may be
+/// full.
 fn first_word(file: &File) -> io::Result<Option<u64>> {
     let mut file = file;
     let mut word = [0; 8];
@@ -244,8 +245,8 @@ pub(crate) fn reuse(
     Ok((Shared::assemble(config, attached.index, attached.alloc, attached.items, flash), restart))
 }
 
-/// The flash tier of a restored region: in the format `known`, with its old content, or empty.
-/// `None` if the cache has no flash.
+/// Returns the flash tier of a restored region: in the format `known`, with its old content, or
+/// empty. `None` if the cache has no flash.
 fn reopen_flash(
     config: &Config,
     seed: u64,

@@ -92,9 +92,9 @@ impl<'t> Survey<'t> {
         }
     }
 
-    /// The length in bytes of the dead records in a range of records. Marks the records without an
-    /// index word dead. `None` if the range contains anything else, or if a word refers to no
-    /// record.
+    /// Returns the length in bytes of the dead records in a range of records. Marks the records
+    /// without an index word dead. `None` if the range contains anything else, or if a word refers
+    /// to no record.
     fn dead_bytes(&self, start: usize, end: usize, references: &[Reference<'_>]) -> Option<u32> {
         let mut references = references.iter().peekable();
         let (mut at, mut dead) = (start, 0);
@@ -124,7 +124,8 @@ impl<'t> Survey<'t> {
         (at == end && references.next().is_none()).then(|| u32::try_from(dead).ok()).flatten()
     }
 
-    /// The lists of the flash's pages, the full ones in the order in which they were opened.
+    /// Returns the lists of the flash's pages, the full ones in the order in which they were
+    /// opened.
     pub(super) fn restore_pages(&self) -> Result<Lists, CorruptRegion> {
         let next = self.table.header_page().order.sequence.load(Ordering::Relaxed);
         let (mut free, mut full) = (Vec::new(), Vec::new());
@@ -206,8 +207,8 @@ impl<'t> Survey<'t> {
         removed
     }
 
-    /// The first `wanted` segments of a chain; `None` if the chain is shorter, or if one of them
-    /// belongs to another chain.
+    /// Returns the first `wanted` segments of a chain, or `None` if the chain is shorter, or if one
+    /// of them belongs to another chain.
     fn chain(&self, first: u32, wanted: usize, is_kept: &[bool]) -> Option<Vec<u32>> {
         let mut chain = Vec::with_capacity(wanted);
         let mut next = Some(first);

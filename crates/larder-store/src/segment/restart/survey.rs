@@ -184,7 +184,8 @@ impl<'t> Survey<'t> {
         }
     }
 
-    /// The segment of an offset at which an item can start; `None` if no item can start there.
+    /// Returns the segment of an offset at which an item can start, or `None` if no item can start
+    /// there.
     pub(super) fn segment_of(&self, offset: usize) -> Option<u32> {
         let layout = &self.table.layout;
         let is_in_segments = offset >= layout.start(0) && offset.is_multiple_of(8);
@@ -193,18 +194,19 @@ impl<'t> Survey<'t> {
         (offset < found.end).then_some(segment)
     }
 
-    /// Whether the header of the record at `offset` is consistent.
+    /// Returns whether the header of the record at `offset` is consistent.
     pub(super) fn is_valid(&self, offset: usize) -> bool {
         let Some(segment) = self.segment_of(offset) else { return false };
         self.has_fields(offset, self.found[segment as usize].end)
     }
 
-    /// Whether an index word refers to a possible item in memory, or to a page on flash with items.
+    /// Returns whether an index word refers to a possible item in memory, or to a page on flash
+    /// with items.
     pub(super) fn is_valid_word(&self, slot: Slot) -> bool {
         if slot.is_on_flash() { self.page_of(slot).is_some() } else { self.is_valid(slot.offset()) }
     }
 
-    /// The page of an index word that refers to flash; `None` if the page has no items.
+    /// Returns the page of an index word that refers to flash, or `None` if the page has no items.
     pub(super) fn page_of(&self, slot: Slot) -> Option<usize> {
         let page = self.flash?.page_of(slot);
         let is_used = self.pages.get(page).is_some_and(|_| {
@@ -215,7 +217,7 @@ impl<'t> Survey<'t> {
         is_used.then_some(page)
     }
 
-    /// Whether a record could be at `offset`, even behind the last counted record.
+    /// Returns whether a record could be at `offset`, even behind the last counted record.
     pub(super) fn may_be_record(&self, offset: usize) -> bool {
         let layout = &self.table.layout;
         let segments = layout.start(0)..layout.start(narrow(self.found.len()));
@@ -226,13 +228,13 @@ impl<'t> Survey<'t> {
         self.has_fields(offset, layout.start(segment) + layout.segment_len)
     }
 
-    /// Whether the bytes at `offset` can be a record that ends at or before `end`.
+    /// Returns whether the bytes at `offset` can be a record that ends at or before `end`.
     fn has_fields(&self, offset: usize, end: usize) -> bool {
         let record = Record::candidate_at(self.table, offset, self.cas, Witness::alone(self.table));
         offset + record.len() <= end && record.is_plausible()
     }
 
-    /// The key of a possible record.
+    /// Returns the key of a possible record.
     pub(super) fn key(&self, offset: usize) -> &'t [u8] {
         Record::candidate_at(self.table, offset, self.cas, Witness::alone(self.table)).key()
     }

@@ -44,7 +44,7 @@ pub(super) struct FoundItem<'i> {
 }
 
 impl FoundItem<'_> {
-    /// Whether the item was read from flash.
+    /// Returns whether the item was read from flash.
     pub(super) fn is_on_flash(&self) -> bool {
         self.locked_slot.slot.is_on_flash()
     }
@@ -67,7 +67,7 @@ pub(super) struct Update<'u, 'h> {
 }
 
 impl<'u> Update<'u, '_> {
-    /// The item that was found, if it is live.
+    /// Returns the item that was found, if it is live.
     pub(super) fn live(&self) -> Option<&FoundItem<'u>> {
         self.found.as_ref().filter(|_| self.is_live)
     }
@@ -135,7 +135,7 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    /// Whether an item that is stored with these tags may have tags.
+    /// Returns whether an item that is stored with these tags may have tags.
     fn may_have(&self, tags: NewTags<'_>) -> bool {
         match tags {
             NewTags::None => false,
@@ -144,7 +144,7 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    /// Whether a value of this length in bytes can be stored inline.
+    /// Returns whether a value of this length in bytes can be stored inline.
     fn is_inline(&self, len: usize) -> bool {
         let max = self.shared.table().layout.inline_max();
         len <= max && len <= self.shared.config.item_size_max
@@ -204,8 +204,8 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    /// The extension of an item with this key; `None` if the item needs none. `tags_len` is in
-    /// bytes.
+    /// Returns the extension of an item with this key, or `None` if the item needs none. `tags_len`
+    /// is in bytes.
     #[inline]
     pub(super) fn extension(&self, attributes: &Attributes, tags_len: usize) -> Option<Extension> {
         let early = attributes.expiry.early_millis();

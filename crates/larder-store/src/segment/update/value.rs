@@ -169,8 +169,8 @@ impl<'u> Update<'u, '_> {
         });
     }
 
-    /// The large value that was assembled for this update. If there is none, or the old value has
-    /// changed since, returns a shortage that requests another copy. After more than
+    /// Returns the large value that was assembled for this update. If there is none, or the old
+    /// value has changed since, returns a shortage that requests another copy. After more than
     /// [`ValueBuilder::ROUNDS_MAX`] copies, makes the next copy now, under the lock of the stripe.
     fn built<'v>(
         &mut self,

@@ -124,7 +124,7 @@ impl Handle {
         worked
     }
 
-    /// Whether few segments are free, and few enough are retired that evicting more would help.
+    /// Returns whether few segments are free, and few enough are retired that evicting more would help.
     fn wants_more(&self) -> bool {
         let alloc = self.shared.alloc();
         let retired_max =

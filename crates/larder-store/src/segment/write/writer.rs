@@ -77,7 +77,7 @@ impl Handle {
         }
     }
 
-    /// The cache and the [`Writer`] of this handle.
+    /// Returns the cache and the [`Writer`] of this handle.
     #[inline]
     pub(crate) fn writer(&mut self) -> (&Arc<Shared>, Writer<'_>) {
         if self.writing.is_none() {
@@ -174,16 +174,16 @@ impl Shared {
 }
 
 impl Writer<'_> {
-    /// The kind of an item in this queue: its lifetime class, and the size class of its `bytes`
-    /// bytes, chain included.
+    /// Returns the kind of an item in this queue: its lifetime class, and the size class of its
+    /// `bytes` bytes, chain included.
     pub(crate) fn kind(&self, shared: &Shared, queue: Queue, expiry: Expiry, bytes: usize) -> Kind {
         let lifetimes = shared.lifetimes.load(Ordering::Relaxed);
         let lifetime = lifetime_class(expiry, self.now.secs, lifetimes);
         Kind { queue, lifetime, size: SizeClass::of(bytes as u64) }
     }
 
-    /// The position of the open segment for items of this kind. If the kind has no open segment of
-    /// its own, that of a similar kind; `None` if the kind should get its own.
+    /// Returns the position of the open segment for items of this kind. If the kind has no open
+    /// segment of its own, that of a similar kind; `None` if the kind should get its own.
     fn open_position(&self, shared: &Shared, wanted: Kind) -> Option<usize> {
         let open = &self.writing.open;
         let own = open.iter().position(|open| open.kind == wanted);
@@ -196,7 +196,8 @@ impl Writer<'_> {
         })
     }
 
-    /// The open segment for items of a kind; `None` if there is none, or if it is flushed.
+    /// Returns the open segment for items of a kind, or `None` if there is none, or if it is
+    /// flushed.
     fn open_of(&mut self, shared: &Shared, kind: Kind) -> Option<&mut Open> {
         let floor = shared.flush_floor();
         let i = self.open_position(shared, kind)?;

@@ -205,7 +205,7 @@ impl PendingRequest {
         self.kind
     }
 
-    /// The time that the request has waited until `now`, in nanoseconds.
+    /// Returns the time that the request has waited until `now`, in nanoseconds.
     pub(crate) fn waited(&self, now: u64) -> u64 {
         now.saturating_sub(self.at)
     }
@@ -296,9 +296,9 @@ impl PendingRequest {
     }
 }
 
-/// Whether a value is the right one for a requested key. Removes that key from `keys`, whose first
-/// `asked` elements belong to the request. Without a `name`, the key is the first one. A value with
-/// a `name` that was not requested is wrong, and the first key is removed.
+/// Returns whether a value is the right one for a requested key. Removes that key from `keys`, whose first `asked`
+/// elements belong to the request. Without a `name`, the key is the first one. A value with a `name` that was not
+/// requested is wrong, and the first key is removed.
 fn is_right(
     name: Option<&[u8]>,
     value: &[u8],
@@ -319,7 +319,7 @@ fn is_right(
     key.is_some_and(|key| space.values.is_of(key, value))
 }
 
-/// The first 80 bytes of a server's message, with escapes for unprintable ones.
+/// Returns the first 80 bytes of a server's message, with escapes for unprintable ones.
 pub(super) fn shown(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(80)].escape_ascii().to_string()
 }

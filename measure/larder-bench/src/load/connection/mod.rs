@@ -131,17 +131,17 @@ impl Connection {
         })
     }
 
-    /// Whether a later step of the run opens the connection.
+    /// Returns whether a later step of the run opens the connection.
     pub(crate) fn is_dormant(&self) -> bool {
         self.stage == Stage::Dormant
     }
 
-    /// Whether no answer, no step of the opening and no reconnect is outstanding.
+    /// Returns whether no answer, no step of the opening and no reconnect is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
         self.pending.is_empty() && matches!(self.stage, Stage::Dormant | Stage::Open)
     }
 
-    /// Whether the connection has sent all requests until its reconnect and received their answers.
+    /// Returns whether the connection has sent all requests until its reconnect and received their answers.
     pub(crate) fn is_used_up(&self) -> bool {
         self.until_reconnect == Some(0) && self.pending.is_empty()
     }
@@ -164,12 +164,12 @@ impl Connection {
         std::mem::take(&mut self.pending)
     }
 
-    /// Whether requests can be sent.
+    /// Returns whether requests can be sent.
     pub(crate) fn is_open(&self) -> bool {
         self.stage == Stage::Open
     }
 
-    /// Whether the connection is lost and the reconnect has not started.
+    /// Returns whether the connection is lost and the reconnect has not started.
     pub(crate) fn is_lost(&self) -> bool {
         self.stage == Stage::Lost
     }
@@ -216,7 +216,7 @@ impl Connection {
         (self.stage, self.since) = (stage, Instant::now());
     }
 
-    /// The error of a connection that has taken too long to open; `None` otherwise.
+    /// Returns the error of a connection that has taken too long to open; `None` otherwise.
     pub(crate) fn overdue(&self, load: &Load) -> Option<io::Error> {
         let Settings { timeout, connection_timeout, .. } = load.settings;
         let by_timeout = (timeout, "--timeout");
@@ -240,7 +240,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the TLS handshake is not complete; false without TLS.
+    /// Returns whether the TLS handshake is not complete; false without TLS.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.socket.is_handshaking()
     }
@@ -251,7 +251,7 @@ impl Connection {
         self.client.take()
     }
 
-    /// The requests whose answers are outstanding.
+    /// Returns the requests whose answers are outstanding.
     pub(crate) fn into_pending(self) -> VecDeque<PendingRequest> {
         self.pending
     }
@@ -272,21 +272,21 @@ impl Connection {
         }
     }
 
-    /// Whether the connection is open and requests may be sent now: after all answers, or at any
-    /// time with a sliding pipeline.
+    /// Returns whether the connection is open and requests may be sent now: after all answers, or at any time with a
+    /// sliding pipeline.
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
         self.stage == Stage::Open && (self.pending.is_empty() || load.settings.sliding)
     }
 
-    /// Whether another request fits into the pipeline and the output buffer, and may be sent before
-    /// the next reconnect.
+    /// Returns whether another request fits into the pipeline and the output buffer, and may be sent before the next
+    /// reconnect.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
         self.until_reconnect != Some(0)
             && self.pending.len() < load.settings.pipeline
             && self.may_write()
     }
 
-    /// Whether the output buffer has room for another request.
+    /// Returns whether the output buffer has room for another request.
     fn may_write(&self) -> bool {
         self.unsent.len() - self.sent_len < self.unsent_max
     }

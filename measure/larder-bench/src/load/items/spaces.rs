@@ -16,7 +16,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// The key spaces of a run; one for a run without `--key-spaces`.
+    /// Returns the key spaces of a run; one for a run without `--key-spaces`.
     ///
     /// # Errors
     /// A prefix is not valid in a key, or a distribution of value sizes has invalid parameters.

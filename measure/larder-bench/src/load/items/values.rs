@@ -41,7 +41,7 @@ pub(crate) struct Value<'v> {
 const HEAD_LEN: usize = 8;
 
 impl Value<'_> {
-    /// The bytes; joined in `memory` if the value has two parts.
+    /// Returns the bytes; joined in `memory` if the value has two parts.
     #[inline]
     pub(crate) fn bytes<'b>(&'b self, memory: &'b mut Vec<u8>) -> &'b [u8] {
         if self.head_len == 0 {
@@ -74,7 +74,7 @@ impl Values {
         Self::of_sizes(settings, &settings.data_size, 0)
     }
 
-    /// The values of a key space; `None` if the distribution of sizes has invalid parameters.
+    /// Returns the values of a key space, or `None` if the distribution of sizes has invalid parameters.
     pub(crate) fn of_space(settings: &Settings, space: &KeySpace) -> Option<Self> {
         // FNV-1a of the prefix.
         let salt = space.keys.prefix.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -99,8 +99,7 @@ impl Values {
         Some(Self { pool, sizes, verified: settings.verify, salt })
     }
 
-    /// A value for `key`. Its size is drawn with `rng` or, if values are verified, derives from the
-    /// key.
+    /// Returns a value for `key`. Its size is drawn with `rng` or, if values are verified, derives from the key.
     #[inline]
     pub(crate) fn draw(&self, key: u64, rng: &mut SmallRng) -> Value<'_> {
         if self.verified {
@@ -113,7 +112,7 @@ impl Values {
         }
     }
 
-    /// Whether `value` is the verified value of `key`.
+    /// Returns whether `value` is the verified value of `key`.
     pub(crate) fn is_of(&self, key: u64, value: &[u8]) -> bool {
         self.verified(key).is(value)
     }
@@ -190,8 +189,8 @@ impl Sizes {
     }
 }
 
-/// The maximum value size in bytes, but at most 4096, for the size of buffers. 0 if the
-/// distribution has invalid parameters.
+/// Returns the maximum value size in bytes, but at most 4096, for the size of buffers. 0 if the distribution has
+/// invalid parameters.
 pub(crate) fn typical_len(size: &DataSize) -> usize {
     Sizes::new(size).map_or(0, |sizes| sizes.largest()).min(4096)
 }

@@ -93,7 +93,7 @@ impl Bursts {
         })
     }
 
-    /// Whether a due request is unsent.
+    /// Returns whether a due request is unsent.
     pub(crate) fn is_behind(&self) -> bool {
         self.turns.iter().any(|turn| turn.left > 0 || turn.begun < self.ticks)
     }
@@ -127,7 +127,7 @@ impl Bursts {
 mod tests {
     use super::*;
 
-    /// The number of requests of a burst, and the milliseconds between bursts.
+    /// Returns the number of requests of a burst, and the milliseconds between bursts.
     fn burst(rate: u64) -> (u64, u128) {
         let mut bursts = Bursts::new(rate, 1);
         bursts.advance();

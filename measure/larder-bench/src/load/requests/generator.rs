@@ -45,7 +45,7 @@ enum Source {
 }
 
 impl Generator {
-    /// The requests of client `index` of the run.
+    /// Returns the requests of client `index` of the run.
     ///
     /// # Errors
     /// The distribution of keys or the shares of the key spaces are invalid.
@@ -81,7 +81,8 @@ impl Generator {
         self.left
     }
 
-    /// Whether all requests were generated. A timed run is exhausted only at the end of a trace.
+    /// Returns whether all requests were generated. A timed run is exhausted only at the end of a
+    /// trace.
     #[inline]
     pub(crate) fn is_exhausted(&self) -> bool {
         match &self.source {
@@ -90,7 +91,7 @@ impl Generator {
         }
     }
 
-    /// Whether [`next`](Self::next) has a request now.
+    /// Returns whether [`next`](Self::next) has a request now.
     #[inline]
     pub(crate) fn has_next(&self) -> bool {
         match &self.source {
@@ -99,7 +100,7 @@ impl Generator {
         }
     }
 
-    /// The queue of recorded requests; `None` unless the run replays a trace.
+    /// Returns the queue of recorded requests, or `None` unless the run replays a trace.
     pub(crate) fn trace(&mut self) -> Option<&mut TraceQueue> {
         match &mut self.source {
             Source::Trace(queue) => Some(queue),
@@ -107,7 +108,7 @@ impl Generator {
         }
     }
 
-    /// The next request. The caller checks [`has_next`](Self::has_next) first.
+    /// Returns the next request. The caller checks [`has_next`](Self::has_next) first.
     #[expect(clippy::inline_always, reason = "a request is then kept in registers")]
     #[inline(always)]
     pub(crate) fn next<'r>(&'r mut self, load: &'r Load) -> Request<'r> {
@@ -135,8 +136,8 @@ impl Generator {
     }
 }
 
-/// A custom command. Its value derives from the last key before it, or from key 0 if none precedes
-/// it.
+/// Returns a custom command. Its value derives from the last key before it, or from key 0 if none
+/// precedes it.
 fn command<'r>(
     load: &'r Load,
     number: usize,

@@ -26,7 +26,7 @@ struct SpaceStream {
 }
 
 impl SpaceRequests {
-    /// The requests of client `index`.
+    /// Returns the requests of client `index`.
     ///
     /// # Errors
     /// A distribution of keys has invalid parameters, or the shares of the key spaces are all 0 or

@@ -78,7 +78,7 @@ impl Socket {
         Ok(Self { transport, tls })
     }
 
-    /// A socket for [`begin_connect`](Self::begin_connect).
+    /// Returns a socket for [`begin_connect`](Self::begin_connect).
     pub(crate) fn unconnected(
         address: &ServerAddress,
         tls: Option<&TlsClient>,
@@ -113,7 +113,7 @@ impl Socket {
         }
     }
 
-    /// Whether the socket is connected.
+    /// Returns whether the socket is connected.
     ///
     /// # Errors
     /// Connecting failed.
@@ -169,18 +169,18 @@ impl Socket {
         Ok(taken)
     }
 
-    /// Whether a read that does not fill the buffer has emptied the socket. False with TLS, which
-    /// returns one record at a time.
+    /// Returns whether a read that does not fill the buffer has emptied the socket. False with TLS, which returns one
+    /// record at a time.
     pub(crate) fn short_read_is_the_last(&self) -> bool {
         self.tls.is_none()
     }
 
-    /// Whether the TLS handshake is not complete.
+    /// Returns whether the TLS handshake is not complete.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Whether TLS has no unsent data.
+    /// Returns whether TLS has no unsent data.
     pub(crate) fn is_flushed(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| !tls.wants_write())
     }

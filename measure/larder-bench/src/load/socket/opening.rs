@@ -33,7 +33,7 @@ pub(crate) fn open(
     Ok(socket)
 }
 
-/// Whether an error of [`open`] is a refused login.
+/// Returns whether an error of [`open`] is a refused login.
 pub(crate) fn is_refused_login(error: &io::Error) -> bool {
     error.kind() == ErrorKind::PermissionDenied && error.raw_os_error().is_none()
 }
@@ -50,17 +50,17 @@ fn name_login_timeout(error: io::Error) -> io::Error {
     }
 }
 
-/// Whether an error of [`open`] is an unanswered login.
+/// Returns whether an error of [`open`] is an unanswered login.
 pub(crate) fn is_login_timeout(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<LoginTimeout>())
 }
 
-/// The version of each server, as [`server_version`] reports it.
+/// Returns the version of each server, as [`server_version`] reports it.
 pub(crate) fn server_versions(settings: &Settings) -> Vec<Option<String>> {
     settings.servers.iter().map(|server| server_version(settings, &server.address)).collect()
 }
 
-/// The version that a server reports; `None` if the connection, the login or the query fails.
+/// Returns the version that a server reports, or `None` if the connection, the login or the query fails.
 fn server_version(settings: &Settings, address: &ServerAddress) -> Option<String> {
     let settings = &Settings {
         connection_timeout: Some(VERSION_TIMEOUT),
@@ -82,7 +82,7 @@ fn server_version(settings: &Settings, address: &ServerAddress) -> Option<String
     exchange(&mut socket, settings.timeout, &request, read).ok()
 }
 
-/// The encoded login request.
+/// Returns the encoded login request.
 pub(crate) fn login_request(protocol: Protocol, login: &Login) -> Vec<u8> {
     let mut out = Vec::new();
     let user = login.user.as_deref().unwrap_or_default().as_bytes();
@@ -99,7 +99,7 @@ pub(crate) fn login_request(protocol: Protocol, login: &Login) -> Vec<u8> {
     out
 }
 
-/// The length of the answer to a login; `None` if the answer is incomplete.
+/// Returns the length of the answer to a login, or `None` if the answer is incomplete.
 ///
 /// # Errors
 /// The server refused the login, or the answer is malformed.
@@ -151,9 +151,8 @@ fn version_answer(protocol: Protocol, bytes: &[u8]) -> io::Result<Option<(String
     }
 }
 
-/// The product and version in the answer to `INFO`. Other products than Redis report their own
-/// version and that of the Redis that they are compatible with. `None` if the answer has the
-/// version of no known product.
+/// Returns the product and version in the answer to `INFO`. Other products than Redis report their own version and that
+/// of the Redis that they are compatible with. `None` if the answer has the version of no known product.
 fn version_in_info(info: &str) -> Option<String> {
     let mut versions: Vec<(&str, &str)> = info
         .lines()
@@ -218,7 +217,7 @@ fn again(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
 /// `EMFILE` and `ENFILE`: the process or the system has too many open files.
 const TOO_MANY_FILES: [i32; 2] = [24, 23];
 
-/// The error of opening the connection of client `index` to a server.
+/// Returns the error of opening the connection of client `index` to a server.
 pub(crate) fn failure(
     settings: &Settings,
     index: usize,

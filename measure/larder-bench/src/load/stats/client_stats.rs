@@ -32,8 +32,8 @@ impl ClientStats {
         Self { index, seconds: Vec::new(), latency: [histogram(), histogram()] }
     }
 
-    /// The figures of a command in the second that contains `now`, which is in nanoseconds since
-    /// the start of the run.
+    /// Returns the figures of a command in the second that contains `now`, which is in nanoseconds
+    /// since the start of the run.
     pub(crate) fn at(&mut self, kind: Kind, now: u64) -> &mut ClientSecond {
         let second = usize::try_from(now / 1_000_000_000).unwrap_or(usize::MAX);
         while self.seconds.len() <= second {

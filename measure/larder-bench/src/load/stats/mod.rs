@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// Whether the command is a set.
+    /// Returns whether the command is a set.
     #[inline]
     pub(crate) fn is_set(self) -> bool {
         matches!(self, Self::Set(_))
@@ -106,7 +106,7 @@ impl LoadStats {
         Self { commands, lateness: None, faults, outage: None, servers, second: 0 }
     }
 
-    /// The sums over the answers of all servers since the last report.
+    /// Returns the sums over the answers of all servers since the last report.
     pub(crate) fn of_all_servers(&self) -> ServerStats {
         let mut all = ServerStats::default();
         for command in &self.commands {
@@ -314,7 +314,7 @@ impl CommandStats {
     }
 }
 
-/// An empty histogram of nanoseconds up to an hour, with three significant digits.
+/// Returns an empty histogram of nanoseconds up to an hour, with three significant digits.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("sound bounds")
 }

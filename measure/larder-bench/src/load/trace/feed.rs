@@ -81,7 +81,7 @@ struct Timed {
 }
 
 impl Feed {
-    /// The requests of a thread; `None` if the run replays no trace.
+    /// Returns the requests of a thread, or `None` if the run replays no trace.
     ///
     /// # Errors
     /// The file cannot be opened or is not a regular file, or its first record cannot be read or
@@ -116,19 +116,19 @@ impl Feed {
         Ok(Some(feed))
     }
 
-    /// The error that ended the trace, once all earlier requests were taken; `None` before that,
-    /// and for a trace without an error.
+    /// Returns the error that ended the trace, once all earlier requests were taken, or `None` before that, and for a
+    /// trace without an error.
     pub(crate) fn error(&self) -> Option<&str> {
         self.error.as_deref().filter(|_| self.has_ended())
     }
 
-    /// Whether the last request was taken.
+    /// Returns whether the last request was taken.
     pub(crate) fn has_ended(&self) -> bool {
         self.is_read && self.read.is_empty()
     }
 
-    /// Whether to call [`read_some`](Self::read_some): the closed loop has no request left, or the
-    /// open loop has read fewer requests or groups ahead than it should.
+    /// Returns whether to call [`read_some`](Self::read_some): the closed loop has no request left, or the open loop
+    /// has read fewer requests or groups ahead than it should.
     pub(crate) fn wants_more(&self) -> bool {
         let has_few = match self.trace.speed {
             Some(_) => self.groups.len() < GROUPS_AHEAD || self.read.len() < READ_AHEAD,
@@ -169,7 +169,7 @@ impl Feed {
         Some((connection, Recorded { due: Some(due), ..request }))
     }
 
-    /// Whether a request can be taken.
+    /// Returns whether a request can be taken.
     pub(crate) fn has_next(&self) -> bool {
         match self.trace.speed {
             Some(_) => !self.groups.is_empty(),
@@ -301,7 +301,7 @@ mod tests {
         arguments: Arguments,
     }
 
-    /// The feed of the first thread that replays `text`.
+    /// Returns the feed of the first thread that replays `text`.
     fn feed(text: &str, options: &str) -> Feed {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace.csv");

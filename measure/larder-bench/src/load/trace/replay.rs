@@ -32,8 +32,8 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// The replay of a thread; `None` if the run replays no trace. In an open loop, reads the
-    /// thread's first requests, because they can be due at once.
+    /// Returns the replay of a thread, or `None` if the run replays no trace. In an open loop, reads the thread's first
+    /// requests, because they can be due at once.
     ///
     /// # Errors
     /// The trace cannot be opened, its first record cannot be read or sent, or the run was
@@ -67,12 +67,12 @@ impl Replay {
         self.is_open_loop
     }
 
-    /// Whether the last requests of the trace were distributed.
+    /// Returns whether the last requests of the trace were distributed.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Whether further requests become due, with or without clients.
+    /// Returns whether further requests become due, with or without clients.
     pub(crate) fn is_due_later(&self) -> bool {
         self.is_open_loop && !self.has_ended
     }
@@ -90,12 +90,12 @@ impl Replay {
         Some(if self.feed.wants_more() { 0 } else { due })
     }
 
-    /// Whether clients can take requests.
+    /// Returns whether clients can take requests.
     fn has_room(&self) -> bool {
         self.waiting_sum < WAITING_MAX && (self.is_open_loop || self.short > 0)
     }
 
-    /// Whether the open loop has unsent requests that are due before `end`.
+    /// Returns whether the open loop has unsent requests that are due before `end`.
     pub(crate) fn is_behind(&self, end: u64) -> bool {
         let due = self.feed.due();
         self.is_open_loop && (self.waiting_sum > 0 || due.is_some_and(|due| due < end))
@@ -220,7 +220,7 @@ mod tests {
         arguments: Arguments,
     }
 
-    /// The replay of `text` on the only thread of a load.
+    /// Returns the replay of `text` on the only thread of a load.
     fn replay(text: &str, options: &str, interrupted: bool) -> Result<Replay, RunError> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace.csv");

@@ -85,12 +85,12 @@ impl CustomCommands {
         self.commands.is_empty()
     }
 
-    /// The commands, each with the number of times in a row that it is sent.
+    /// Returns the commands, each with the number of times in a row that it is sent.
     pub(crate) fn turns(&self) -> impl Iterator<Item = (Kind, u32)> {
         self.commands.iter().map(|command| (command.kind, command.ratio))
     }
 
-    /// The number of the command at a position of the cycle, and the position after it.
+    /// Returns the number of the command at a position of the cycle, and the position after it.
     pub(crate) fn at(&self, turn: u32) -> (usize, u32) {
         let mut before = 0;
         for (number, command) in self.commands.iter().enumerate() {
@@ -103,7 +103,7 @@ impl CustomCommands {
         (0, 0)
     }
 
-    /// The kind of a command, by its number.
+    /// Returns the kind of a command, by its number.
     pub(crate) fn kind(&self, number: usize) -> Kind {
         self.commands[number].kind
     }
@@ -252,7 +252,7 @@ pub(crate) fn key_count(line: &str) -> usize {
     split(line).unwrap_or_default().iter().filter(has_key).count()
 }
 
-/// The requirement that a command violates, after "expected"; `None` if it is valid.
+/// Returns the requirement that a command violates, after "expected", or `None` if it is valid.
 pub(crate) fn objection(protocol: Protocol, line: &str) -> Option<&'static str> {
     let Some(words) = split(line) else { return Some("closed quotes with a space after them") };
     let has = |word: &[u8], what: &str| find(word, what.as_bytes()).is_some();

@@ -43,13 +43,13 @@ impl Writer {
         }
     }
 
-    /// The key of a number in a key space.
+    /// Returns the key of a number in a key space.
     #[inline]
     pub(crate) fn key(&mut self, space: u16, number: u64) -> WireKey<'_> {
         self.names[usize::from(space)].key(number)
     }
 
-    /// The keys of a key space, and the bytes of a value.
+    /// Returns the keys of a key space, and the bytes of a value.
     pub(crate) fn parts<'v>(
         &'v mut self,
         space: u16,
@@ -120,7 +120,7 @@ impl Writer {
     }
 }
 
-/// The expiry of an item that lives for `ttl_secs` seconds; 0 is none.
+/// Returns the expiry of an item that lives for `ttl_secs` seconds; 0 is none.
 #[inline]
 fn exptime(ttl_secs: u32) -> Exptime {
     // Only longer TTLs depend on the time. The load loop does not read the clock for others.
@@ -163,7 +163,7 @@ mod tests {
         Load::new(&Line::parse_from(line).arguments.settings().unwrap())
     }
 
-    /// A get of one key, a get of two, a set, and a set with an expiry.
+    /// Returns a get of one key, a get of two, a set, and a set with an expiry.
     fn written(protocol: &str) -> [String; 4] {
         let load = load(&["-P", protocol, "--key-prefix", "k-"]).unwrap();
         let value = load.space(0).values.draw(7, &mut SmallRng::seed_from_u64(0));

@@ -46,12 +46,12 @@ impl Recorded {
         Self { operation: Operation::Set, due: None, set_on_miss: false, ..self }
     }
 
-    /// Whether the request reads a value.
+    /// Returns whether the request reads a value.
     pub(crate) fn is_get(&self) -> bool {
         matches!(self.operation, Operation::Get | Operation::Gets)
     }
 
-    /// The row of the results that counts the request.
+    /// Returns the row of the results that counts the request.
     pub(crate) fn kind(&self) -> Kind {
         kind(self.operation)
     }
@@ -163,7 +163,7 @@ impl Recorded {
     }
 }
 
-/// The row of an operation. Rows are in the order of [`Operation::ALL`].
+/// Returns the row of an operation. Rows are in the order of [`Operation::ALL`].
 fn kind(operation: Operation) -> Kind {
     let place = Operation::ALL.iter().position(|other| *other == operation);
     Kind::of_number(place.unwrap_or(0))
@@ -177,7 +177,7 @@ pub(crate) fn objection(protocol: Protocol, operation: Operation) -> Option<&'st
     }
 }
 
-/// A hash of the key that is the same in all threads and runs.
+/// Returns a hash of the key that is the same in all threads and runs.
 pub(crate) fn hash(key: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(key);
@@ -360,7 +360,7 @@ impl RecordedValues {
         Self { pool }
     }
 
-    /// The value of a key. Values of up to 20 bytes are numbers, because a later request of the trace may
+    /// Returns the value of a key. Values of up to 20 bytes are numbers, because a later request of the trace may
     /// increment or decrement them.
     fn of(&self, key: &[u8], len: u32) -> Cow<'_, [u8]> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
@@ -374,7 +374,7 @@ impl RecordedValues {
         }
     }
 
-    /// The value of a key over RESP. A positive number of 20 digits exceeds RESP's counters.
+    /// Returns the value of a key over RESP. A positive number of 20 digits exceeds RESP's counters.
     fn of_resp(&self, key: &[u8], len: u32) -> Cow<'_, [u8]> {
         if len == 20 { Cow::Borrowed(SIGNED_NUMBER) } else { self.of(key, len) }
     }

@@ -267,7 +267,7 @@ impl<'l> Worker<'l> {
         }
     }
 
-    /// Whether nothing is left to send or to wait for, or the time to wait for answers is over.
+    /// Returns whether nothing is left to send or to wait for, or the time to wait for answers is over.
     fn is_finished(&self, elapsed: Duration) -> bool {
         let Some(end) = self.end.filter(|end| elapsed >= *end) else {
             // In a timed open loop, requests become due until the end, even without a connection.
@@ -283,7 +283,7 @@ impl<'l> Worker<'l> {
         self.replay.as_ref().is_some_and(Replay::is_open_loop)
     }
 
-    /// Whether the open loop has unsent requests that were due before the end.
+    /// Returns whether the open loop has unsent requests that were due before the end.
     fn is_behind(&self) -> bool {
         if let (Some(replay), Some(end)) = (&self.replay, self.end) {
             return replay.is_behind(nanos(end));
@@ -297,9 +297,9 @@ impl<'l> Worker<'l> {
         self.schedule.is_some() || self.bursts.is_some()
     }
 
-    /// The timeout of the event queue: until the next report, the end of the run or of the wait for
-    /// answers, the next step, reconnect, retry or scheduled request (less [`SPIN_TIME`]), or
-    /// [`CHECK_EVERY`], whichever comes first.
+    /// Returns the timeout of the event queue: until the next report, the end of the run or of the wait for answers,
+    /// the next step, reconnect, retry or scheduled request (less [`SPIN_TIME`]), or [`CHECK_EVERY`], whichever comes
+    /// first.
     fn wait(&self, elapsed: Duration, reported: Duration) -> Duration {
         let mut wait = (reported + REPORT_EVERY).saturating_sub(elapsed).min(CHECK_EVERY);
         let ended = self.has_ended(elapsed);

@@ -64,7 +64,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Whether [`CATCH_UP_TIME`] after the end of the run is over.
+    /// Returns whether [`CATCH_UP_TIME`] after the end of the run is over.
     pub(super) fn is_too_late(&self, now: Duration) -> bool {
         self.end.is_some_and(|end| now >= end + CATCH_UP_TIME)
     }

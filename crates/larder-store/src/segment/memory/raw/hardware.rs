@@ -53,7 +53,8 @@ pub(crate) fn prefetch_for_write<T>(pointer: *const T) {
     let _ = pointer;
 }
 
-/// The length of the system's pages in bytes. Memory is returned to the system in whole pages.
+/// Returns the length of the system's pages in bytes. Memory is returned to the system in whole
+/// pages.
 #[cfg(unix)]
 pub(crate) fn page_len() -> usize {
     let page_len = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
@@ -61,7 +62,7 @@ pub(crate) fn page_len() -> usize {
     page_len.ok().flatten().and_then(|len| usize::try_from(len).ok()).unwrap_or(64 << 10)
 }
 
-/// The length of WebAssembly's pages in bytes.
+/// Returns the length of WebAssembly's pages in bytes.
 #[cfg(not(unix))]
 pub(crate) fn page_len() -> usize {
     64 << 10

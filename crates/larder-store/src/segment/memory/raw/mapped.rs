@@ -22,24 +22,24 @@ pub(crate) struct Region {
 const FIXED_LEN: usize = BUCKET_SLOTS * 8;
 
 impl Region {
-    /// A region of `len` bytes of zeroes.
+    /// Returns a region of `len` bytes of zeroes.
     pub(crate) fn new(len: usize) -> io::Result<Self> {
         // The memory is [`FIXED_LEN`] bytes longer than the region, so that one comparison checks
         // the offset of an object of any fixed length.
         Ok(Self { memory: Memory::new(Self::memory_len(len))?, last: len })
     }
 
-    /// A region of `len` bytes in a file of [`Region::memory_len`] bytes.
+    /// Returns a region of `len` bytes in a file of [`Region::memory_len`] bytes.
     pub(crate) fn of_file(file: File, len: usize) -> io::Result<Self> {
         Ok(Self { memory: Memory::of_file(file, Self::memory_len(len))?, last: len })
     }
 
-    /// The length of the memory for a region of `len` bytes, in bytes.
+    /// Returns the length of the memory for a region of `len` bytes, in bytes.
     pub(crate) fn memory_len(len: usize) -> usize {
         len + FIXED_LEN
     }
 
-    /// Whether the region is in a file.
+    /// Returns whether the region is in a file.
     pub(crate) fn is_file(&self) -> bool {
         self.memory.is_file()
     }
@@ -69,7 +69,8 @@ impl Region {
         unsafe { &*pointer }
     }
 
-    /// The address of an object of at most [`FIXED_LEN`] bytes. Panics if it is outside the memory.
+    /// Returns the address of an object of at most [`FIXED_LEN`] bytes. Panics if it is outside the
+    /// memory.
     #[inline]
     fn fixed(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.last, "the object is inside the region");
@@ -85,7 +86,7 @@ impl Region {
         self.memory.start().wrapping_add(offset)
     }
 
-    /// The word at a multiple of 8.
+    /// Returns the word at a multiple of 8.
     #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         strict_assert!(offset.is_multiple_of(8));
@@ -95,13 +96,14 @@ impl Region {
         unsafe { &*pointer }
     }
 
-    /// The offset of a word that [`word`](Self::word) or [`bucket`](Self::bucket) has returned.
+    /// Returns the offset of a word that [`word`](Self::word) or [`bucket`](Self::bucket) has
+    /// returned.
     #[inline]
     pub(crate) fn offset_of(&self, word: &AtomicU64) -> usize {
         std::ptr::from_ref(word).addr() - self.memory.start().addr()
     }
 
-    /// The header page, at the start of the region.
+    /// Returns the header page, at the start of the region.
     #[inline]
     pub(crate) fn header_page(&self) -> &HeaderPage {
         let pointer = self.memory.start().cast::<HeaderPage>();
@@ -110,7 +112,7 @@ impl Region {
         unsafe { &*pointer }
     }
 
-    /// The words of a bucket, at a multiple of 64.
+    /// Returns the words of a bucket, at a multiple of 64.
     #[inline]
     pub(crate) fn bucket(&self, offset: usize) -> &[AtomicU64; BUCKET_SLOTS] {
         strict_assert!(offset.is_multiple_of(64));
@@ -120,7 +122,7 @@ impl Region {
         unsafe { &*pointer }
     }
 
-    /// The word of 32 bits at a multiple of 4.
+    /// Returns the word of 32 bits at a multiple of 4.
     #[inline]
     pub(crate) fn half(&self, offset: usize) -> &AtomicU32 {
         strict_assert!(offset.is_multiple_of(4));
@@ -130,7 +132,7 @@ impl Region {
         unsafe { &*pointer }
     }
 
-    /// The published bytes of a range.
+    /// Returns the published bytes of a range.
     ///
     /// # Safety
     /// The bytes were written before, and no thread changes them while the slice is used. For that,
@@ -158,7 +160,7 @@ impl Region {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
-    /// The address of a range that a device reads or writes.
+    /// Returns the address of a range that a device reads or writes.
     #[inline]
     pub(crate) fn pointer_to(&self, offset: usize, len: usize) -> *mut u8 {
         self.at(offset, len)
