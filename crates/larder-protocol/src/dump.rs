@@ -27,6 +27,8 @@ pub struct DumpItem<'k> {
     pub value_len: usize,
     /// Client flags, which the server does not interpret.
     pub client_flags: u32,
+    /// The page and the offset in it, in bytes, of an item on flash.
+    pub flash_location: Option<(u32, u32)>,
 }
 
 /// Writes a line of `lru_crawler metadump`. As in memcached, it ends in a space and LF, without CR.
@@ -43,6 +45,10 @@ pub fn metadump(item: &DumpItem<'_>, out: &mut Vec<u8>) {
     number(b" cls=", item.class.into(), out);
     number(b" size=", item.size as u64, out);
     number(b" flags=", item.client_flags.into(), out);
+    if let Some((page, offset)) = item.flash_location {
+        number(b" ext_page=", page.into(), out);
+        number(b" ext_offset=", offset.into(), out);
+    }
     out.extend_from_slice(b" \n");
 }
 
@@ -111,9 +117,13 @@ mod tests {
             size: 69,
             value_len: 3,
             client_flags: 5,
+            flash_location: None,
         };
         let meta = "key=a%20b%2F%FF~ exp=1700000100 la=1700000000 cas=7 fetch=yes cls=1 size=69 flags=5 \n";
         assert_eq!(shown(metadump, &item), meta);
+        let on_flash = DumpItem { flash_location: Some((3, 4096)), ..item };
+        let expected = meta.replace(" \n", " ext_page=3 ext_offset=4096 \n");
+        assert_eq!(shown(metadump, &on_flash), expected);
         let immortal = DumpItem { expires: None, key: b"ab", ..item };
         assert!(shown(metadump, &immortal).contains(" exp=-1 "));
         assert_eq!(shown(mgdump, &immortal), "mg ab\r\n");

@@ -42,8 +42,8 @@ pub enum StoreCommand {
     Cas,
 }
 
-/// The line of an item's event. `class` is memcached's slab class, 0 without an item; `size` is the length of the value in
-/// bytes.
+/// The line of an item's event. `class` is memcached's slab class, 0 without an item; `size` is the length of the value
+/// in bytes.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "the fields are those of the lines")]
 pub enum ItemLine<'k> {
@@ -69,6 +69,16 @@ pub enum ItemLine<'k> {
         idle_secs: u32,
         class: usize,
         size: usize,
+    },
+    /// An item that is now on flash instead of in memory, in a page of this bucket. `ttl` as in an
+    /// eviction.
+    FlashWrite {
+        key: &'k [u8],
+        fetched: bool,
+        ttl: Option<u32>,
+        idle_secs: u32,
+        class: usize,
+        bucket: u8,
     },
 }
 
@@ -199,14 +209,15 @@ impl ItemLine<'_> {
             }
             Self::Eviction { key, fetched, ttl, idle_secs, class, size } => {
                 head(line, "eviction", key);
-                text(line, " fetch=", if fetched { "yes" } else { "no" });
-                match ttl {
-                    Some(ttl) => number(line, " ttl=", ttl.into()),
-                    None => text(line, " ttl=", "-1"),
-                }
-                number(line, " la=", idle_secs.into());
+                usage(line, fetched, ttl, idle_secs);
                 number(line, " clsid=", class as u64);
                 number(line, " size=", size as u64);
+            }
+            Self::FlashWrite { key, fetched, ttl, idle_secs, class, bucket } => {
+                head(line, "extwrite", key);
+                usage(line, fetched, ttl, idle_secs);
+                number(line, " clsid=", class as u64);
+                number(line, " bucket=", bucket.into());
             }
         }
     }
@@ -253,6 +264,16 @@ fn head(line: &mut Vec<u8>, kind: &str, key: &[u8]) {
     text(line, " type=", kind);
     line.extend_from_slice(b" key=");
     dump::uri(key, line);
+}
+
+/// Writes whether an item was read, the seconds until it expires, and those since its last access.
+fn usage(line: &mut Vec<u8>, fetched: bool, ttl: Option<u32>, idle_secs: u32) {
+    text(line, " fetch=", if fetched { "yes" } else { "no" });
+    match ttl {
+        Some(ttl) => number(line, " ttl=", ttl.into()),
+        None => text(line, " ttl=", "-1"),
+    }
+    number(line, " la=", idle_secs.into());
 }
 
 fn text(line: &mut Vec<u8>, name: &str, value: &str) {
@@ -329,6 +350,17 @@ mod tests {
                     size: 2,
                 },
                 " type=eviction key=a%20b fetch=no ttl=-1 la=5 clsid=1 size=2",
+            ),
+            (
+                ItemLine::FlashWrite {
+                    key,
+                    fetched: true,
+                    ttl: Some(60),
+                    idle_secs: 5,
+                    class: 1,
+                    bucket: 3,
+                },
+                " type=extwrite key=a%20b fetch=yes ttl=60 la=5 clsid=1 bucket=3",
             ),
         ];
         for (line, expected) in lines {

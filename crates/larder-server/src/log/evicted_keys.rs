@@ -28,7 +28,9 @@ impl EvictedKeys {
     /// # Panics
     /// If the write fails.
     pub(crate) fn note(&self, evicted: &Eviction<'_>) {
-        if let Self(Some(file)) = self {
+        if let Self(Some(file)) = self
+            && evicted.flash_bucket.is_none()
+        {
             let line = [evicted.key, b"\n"].concat();
             let mut file: &File = file;
             file.write_all(&line).expect("cannot write to EVICTED_KEYS_FILE");

@@ -110,7 +110,7 @@ impl Log {
         self.observe(&watchers);
     }
 
-    /// Adds a queue that receives events; false if the maximum of watchers is reached.
+    /// Adds a queue that receives events. Returns false if the maximum of watchers is reached.
     #[cfg(feature = "metrics")]
     pub(crate) fn queue(&self, queue: &Arc<EventQueue>) -> bool {
         let mut watchers = self.lock();
@@ -154,18 +154,22 @@ impl Log {
         output.extend_from_slice(&lines);
     }
 
-    /// Logs an eviction.
+    /// Logs an eviction, or that an item was written to flash.
     pub fn note_eviction(&self, evicted: &Eviction<'_>) {
         if !self.observed().has(Streams::EVICTIONS) {
             return;
         }
-        let Eviction { key, attributes, fetched, accessed, value_len: size, now } = *evicted;
+        let Eviction { key, attributes, fetched, accessed, value_len: size, now, flash_bucket } =
+            *evicted;
         let footprint = self.classes.footprint(key.len(), size, attributes.client_flags);
         let class = self.classes.class_of(footprint) + 1;
         let ttl = attributes.expiry.left(now);
         let idle_secs = now.0.saturating_sub(accessed.0);
-        let eviction = ItemLine::Eviction { key, fetched, ttl, idle_secs, class, size };
-        self.note_item(Streams::EVICTIONS, &eviction);
+        let line = match flash_bucket {
+            Some(bucket) => ItemLine::FlashWrite { key, fetched, ttl, idle_secs, class, bucket },
+            None => ItemLine::Eviction { key, fetched, ttl, idle_secs, class, size },
+        };
+        self.note_item(Streams::EVICTIONS, &line);
     }
 
     /// Logs an event of an item, as a line and as an event.
@@ -267,7 +271,7 @@ fn streams_of(kinds: EventKinds) -> Streams {
     wanted.fold(Streams::default(), |all, (_, stream)| all.with(stream))
 }
 
-/// Returns the event of a line, or `None` for a store that failed.
+/// Returns the event of a line, or `None` for a store that failed, and for an item that is now on flash.
 fn event_of<'k>(line: &ItemLine<'k>, time: SystemTime) -> Option<ItemEvent<&'k [u8]>> {
     let (kind, key, value_len, ttl) = match *line {
         ItemLine::Get { key, found: LookupStatus::Live, size, .. } => {
@@ -277,7 +281,7 @@ fn event_of<'k>(line: &ItemLine<'k>, time: SystemTime) -> Option<ItemEvent<&'k [
         ItemLine::Store { key, status: StoreStatus::Stored, ttl, size, .. } => {
             (EventKind::Stored, key, size, (ttl != 0).then_some(ttl))
         }
-        ItemLine::Store { .. } => return None,
+        ItemLine::Store { .. } | ItemLine::FlashWrite { .. } => return None,
         ItemLine::Deleted { key, size, .. } => (EventKind::Removed, key, size, None),
         ItemLine::Eviction { key, ttl, size, .. } => (EventKind::Evicted, key, size, ttl),
     };

@@ -3,6 +3,7 @@
 use crate::common::{Scratch, Server, larderd, stat, stderr, wait_for};
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -41,7 +42,8 @@ fn fill(server: &Server) {
 #[test]
 fn items_evicted_from_memory_are_found_on_flash() {
     let (_scratch, server) = server(256, "");
-    // The number of written items depends on the speed of the disk: the server drops items that the disk is too slow for.
+    // The number of written items depends on the speed of the disk: the server drops items that the disk is too slow
+    // for.
     wait_for("writes", || {
         fill(&server);
         number(&server, "extstore_objects_written") > 200
@@ -74,7 +76,8 @@ fn large_value(key: usize) -> String {
 fn large_values_are_found_on_flash() {
     const LARGE: usize = 400;
     let (_scratch, server) = server(256, ",ext_recache_rate=0");
-    // The number of written items depends on the speed of the disk: the server drops items that the disk is too slow for.
+    // The number of written items depends on the speed of the disk: the server drops items that the disk is too slow
+    // for.
     wait_for("writes", || {
         for key in 0..LARGE {
             let value = large_value(key);
@@ -253,10 +256,40 @@ fn dumps_show_all_items() {
         let differing: Vec<_> = shown.symmetric_difference(&found).take(10).collect();
         assert!(differing.is_empty(), "{prefix}: {differing:?}, {} shown", shown.len());
     }
-    assert!(meta.iter().all(|line| !line.starts_with("key=") || line.ends_with(" flags=7")));
+    let (mut locations, page_len) = (BTreeSet::new(), 2 << 20);
+    for line in meta.iter().filter(|line| line.starts_with("key=")) {
+        let (_, rest) = line.split_once(" flags=7").unwrap();
+        if let Some(location) = rest.strip_prefix(" ext_page=") {
+            let (page, offset) = location.split_once(" ext_offset=").unwrap();
+            let location: (u64, u64) = (page.parse().unwrap(), offset.parse().unwrap());
+            assert!(location.0 < 128 && location.1 < page_len, "{line}");
+            assert!(locations.insert(location), "two items in one place: {line}");
+        } else {
+            assert_eq!(rest, "");
+        }
+    }
+    assert_eq!(locations.len() as u64, on_flash);
     let counts = sizes.iter().filter_map(|line| line.strip_prefix("STAT ")?.split(' ').nth(1));
     let counted: usize = counts.map(|count| count.parse::<usize>().unwrap()).sum();
     assert_eq!(counted, found.len(), "{sizes:?}");
+}
+
+#[test]
+fn watchers_of_evictions_receive_writes_to_flash() {
+    let (_scratch, server) = server(256, ",ext_low_ttl=3600");
+    let mut watcher = server.connect();
+    watcher.write_all(b"watch evictions\r\n").unwrap();
+    let mut lines = BufReader::new(watcher).lines().map(Result::unwrap);
+    assert_eq!(lines.next().unwrap(), "OK");
+    fill(&server);
+    let line = lines.find(|line| line.contains(" type=extwrite ")).unwrap();
+    let words: Vec<_> = line.split(' ').map(|word| word.split_once('=').unwrap()).collect();
+    let names: Vec<_> = words.iter().map(|(name, _)| *name).collect();
+    let expected = ["ts", "gid", "type", "key", "fetch", "ttl", "la", "clsid", "bucket"];
+    assert_eq!(names, expected, "{line}");
+    assert!(words[3].1.starts_with("key") && words[4].1 == "no", "{line}");
+    assert!((1..=1800).contains(&words[5].1.parse::<u64>().unwrap()), "{line}");
+    assert_eq!(words[8].1, "3", "an item that expires within an hour: {line}");
 }
 
 /// Items below `ext_item_size` are evicted from memory without a write to flash.

@@ -146,5 +146,6 @@ fn describe<'k, L: Lease>(
         size,
         value_len: item.value.len(),
         client_flags: attributes.client_flags,
+        flash_location: item.flash_location.map(|at| (at.page, at.offset)),
     }
 }

@@ -41,8 +41,19 @@ pub struct Item<'a, L> {
     /// The time of the last tracked access, or of the store if there was none. Approximate for
     /// items that live long.
     pub accessed: Seconds,
+    /// Where the item is on flash, in a walk; `None` if it is in memory.
+    pub flash_location: Option<FlashLocation>,
     /// The value, or a lease on it.
     pub value: Value<'a, L>,
+}
+
+/// The location of an item on flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashLocation {
+    /// The number of the page.
+    pub page: u32,
+    /// The offset in the page in bytes.
+    pub offset: u32,
 }
 
 /// The part of an item that [`Lookups::content`] passes to its closure.

@@ -2,7 +2,7 @@
 
 use super::{Attributes, Gauges, Seconds};
 
-/// An evicted item, as passed to an [`EvictionObserver`].
+/// An item evicted from memory, as passed to an [`EvictionObserver`].
 #[derive(Clone, Copy, Debug)]
 pub struct Eviction<'e> {
     /// The key of the item.
@@ -17,9 +17,12 @@ pub struct Eviction<'e> {
     pub value_len: usize,
     /// The time of the eviction.
     pub now: Seconds,
+    /// The bucket of the page of flash to which the item was written (see
+    /// [`crate::FlashPage::bucket`]): lookups still find it. `None` if the item was removed.
+    pub flash_bucket: Option<u8>,
 }
 
-/// A function that the engine calls for each item that it evicts from memory. The engine calls it
+/// A function that the engine calls for each item that it evicts from memory, also to flash. The engine calls it
 /// under locks, so it must be fast and must not use a cache.
 pub type EvictionObserver = Box<dyn Fn(&Eviction<'_>) + Send + Sync>;
 

@@ -86,8 +86,8 @@ pub(super) trait AnyEngine: Send {
 
 /// Returns the same item, with the lease of a large value in a box.
 fn erase<'a, L: crate::Lease + Send + 'static>(item: &Item<'a, L>) -> Item<'a, Lease> {
-    let &Item { attributes, cas, fetched, accessed, ref value } = item;
-    Item { attributes, cas, fetched, accessed, value: erase_value(value) }
+    let &Item { attributes, cas, fetched, accessed, flash_location, ref value } = item;
+    Item { attributes, cas, fetched, accessed, flash_location, value: erase_value(value) }
 }
 
 fn erase_value<'a, L: crate::Lease + Send + 'static>(value: &Value<'a, L>) -> Value<'a, Lease> {

@@ -66,8 +66,14 @@ impl Record {
         } else {
             Value::Whole(&self.value)
         };
-        let (attributes, cas) = (self.attributes, self.cas);
-        Item { attributes, cas, fetched: self.fetched(), accessed: self.accessed(), value }
+        Item {
+            attributes: self.attributes,
+            cas: self.cas,
+            fetched: self.fetched(),
+            accessed: self.accessed(),
+            flash_location: None,
+            value,
+        }
     }
 
     /// Records that the item was read at `now`.

@@ -157,7 +157,9 @@ impl Core {
         if let Some(observer) = self.observer.get() {
             let (attributes, value_len) = (record.attributes, record.value.len());
             let (fetched, accessed) = (record.fetched(), record.accessed());
-            observer(&Eviction { key, attributes, fetched, accessed, value_len, now });
+            let flash_bucket = None;
+            let at = Eviction { key, attributes, fetched, accessed, value_len, now, flash_bucket };
+            observer(&at);
         }
     }
 
@@ -238,7 +240,7 @@ impl Update<'_> {
                 Ok(Verdict::Keep)
             }
             // A map that evicts has recorded the access when it looked the key up.
-            (Change::Keep | Change::Promote, Some(_)) => Ok(Verdict::Keep),
+            (Change::Keep | Change::CountHit, Some(_)) => Ok(Verdict::Keep),
             (_, None) => Ok(self.remove_expired()),
         }
     }

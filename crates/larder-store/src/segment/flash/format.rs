@@ -21,11 +21,11 @@
 //! offset: they contain its length.
 #![expect(clippy::cast_possible_truncation, reason = "offsets on flash have 64 bits")]
 
-use crate::FlashConfig;
 use crate::segment::index::slot::{FLASH_OFFSET_BITS, LARGE_SPAN, Slot};
 use crate::segment::item::header::{Header, State};
 use crate::segment::memory::header_page::FlashContent;
 use crate::segment::memory::layout::ITEM_HEAD_MAX;
+use crate::{FlashConfig, FlashLocation};
 
 /// The length of a checksum in bytes.
 pub(crate) const CHECKSUM_LEN: usize = 8;
@@ -196,6 +196,12 @@ impl Format {
 
     pub(crate) fn page_of(&self, slot: Slot) -> usize {
         (self.offset_of(slot) >> self.page_shift) as usize
+    }
+
+    /// Returns the page of an item and its offset in the page.
+    pub(crate) fn location(&self, slot: Slot) -> FlashLocation {
+        let offset = self.offset_of(slot) & (self.page_len() - 1);
+        FlashLocation { page: self.page_of(slot) as u32, offset: offset as u32 }
     }
 
     /// Returns the byte range of the device to read for an item, at multiples of `align`. It is in

@@ -109,6 +109,11 @@ impl<'t> Page<'t> {
         self.half(13)
     }
 
+    /// The bucket by memcached's number: see [`crate::FlashPage::bucket`].
+    pub(crate) fn public_bucket(&self) -> u8 {
+        if self.bucket().load(Ordering::Relaxed) == 0 { 0 } else { 3 }
+    }
+
     pub(crate) fn bucket(&self) -> &'t AtomicU32 {
         self.half(12)
     }

@@ -457,7 +457,7 @@ impl Flash {
         let page = |number| {
             let page = Page::new(table, number);
             // memcached's number for short-lived items is 3.
-            let bucket = if page.bucket().load(Relaxed) == 0 { 0 } else { 3 };
+            let bucket = page.public_bucket();
             FlashPage { version: page.sequence(), bytes: self.bytes_of(page), bucket }
         };
         (0..self.format.pages).map(page).collect()

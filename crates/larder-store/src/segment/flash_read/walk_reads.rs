@@ -25,9 +25,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
 /// The number of pending items at which a walk seeks no more until some were read.
-pub(crate) const SOUGHT_MAX: usize = 64;
+pub(crate) const OUTSTANDING_MAX: usize = 64;
 
-/// The items on flash that a walk has yet to show: fewer than [`SOUGHT_MAX`] plus the items of one
+/// The items on flash that a walk has yet to show: fewer than [`OUTSTANDING_MAX`] plus the items of one
 /// group of buckets.
 #[derive(Debug, Default)]
 pub(crate) struct WalkReads {
@@ -145,7 +145,9 @@ impl Handle {
             let record = shared.record_in_buffer(read);
             let is_live = || liveness_on_flash(shared, read, &record, now).is_live();
             if is_there && read.has_value() && is_live() {
-                visit(record.key(), &lend(shared, &record));
+                let flash = shared.flash.as_ref();
+                let flash_location = flash.map(|flash| flash.format.location(read.slot()));
+                visit(record.key(), &Item { flash_location, ..lend(shared, &record) });
                 *shown += 1;
             }
             is_there

@@ -322,6 +322,8 @@ impl Handle {
                     shared.mark_dead(&record, false);
                 }
                 flash.counts.objects_written.add(1);
+                let bucket = Page::new(table, written.page as usize).public_bucket();
+                writer.report_eviction(shared, &record, Some(bucket));
             } else {
                 writer.evict(shared, &stripe, &locked_slot, &record, hash);
                 evicted += 1;

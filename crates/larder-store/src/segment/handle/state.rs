@@ -157,6 +157,7 @@ pub(crate) fn lend<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Item<'p, Ch
         cas: record.cas(),
         fetched: record.header.has(State::Fetched),
         accessed: record.accessed(),
+        flash_location: None,
         value,
     }
 }

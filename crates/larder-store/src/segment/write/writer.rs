@@ -490,10 +490,29 @@ impl Writer<'_> {
             EvictedItem { fetched, mortal, idle_secs },
             self.now.secs,
         );
+        self.report_eviction(shared, record, None);
+    }
+
+    /// Calls the observer for an item that leaves memory, for a page of this bucket of flash unless
+    /// it is `None`.
+    pub(crate) fn report_eviction(
+        &self,
+        shared: &Shared,
+        record: &Record<'_>,
+        flash_bucket: Option<u8>,
+    ) {
         if let Some(observer) = shared.observer.get() {
-            let (key, value_len, now) = (record.key(), record.value_len(), self.now.secs);
+            let eviction = Eviction {
+                key: record.key(),
+                attributes: record.attributes(),
+                fetched: record.header.has(State::Fetched),
+                accessed: record.accessed(),
+                value_len: record.value_len(),
+                now: self.now.secs,
+                flash_bucket,
+            };
             let whole = AbortOnUnwind;
-            observer(&Eviction { key, attributes, fetched, accessed, value_len, now });
+            observer(&eviction);
             std::mem::forget(whole);
         }
     }

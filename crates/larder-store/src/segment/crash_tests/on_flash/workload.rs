@@ -19,7 +19,9 @@ impl Live {
         let evicted = Arc::new(std::sync::Mutex::new(Vec::new()));
         let evictions = Arc::clone(&evicted);
         cache.observe_evictions(Box::new(move |eviction| {
-            evictions.lock().unwrap().push(eviction.key.to_vec());
+            if eviction.flash_bucket.is_none() {
+                evictions.lock().unwrap().push(eviction.key.to_vec());
+            }
         }));
         let handle = handle_of(&cache);
         let rng = StdRng::seed_from_u64(scenario.seed);
