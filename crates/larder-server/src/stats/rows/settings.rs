@@ -174,12 +174,12 @@ pub(in crate::stats) const COMPATIBLE: &[Row] = &[
     Row::text(
         "flush_enabled",
         Server(|s| (!s.server.options.disable_flush_all).into()),
-        "Whether `flush_all` is enabled (`-F`).",
+        "Whether `flush_all` is enabled (`-F` disables it).",
     ),
     Row::text(
         "dump_enabled",
         Server(|s| (!s.server.options.disable_dumping).into()),
-        "Whether dumps of keys are enabled (`-X`).",
+        "Whether dumps of keys are enabled (`-X` disables them).",
     ),
     Row::constant("hash_algorithm", "rapidhash", "Keys are hashed with a secret seed."),
     Row::constant("lru_maintainer_thread", "no", NO_LISTS),
