@@ -75,7 +75,7 @@ impl<'a, E: Engine> OpContext<'a, E> {
             has_changed = guard.is_some()
                 && may_change
                 && match change {
-                    Change::Keep | Change::MarkAccessed | Change::Promote => false,
+                    Change::Keep | Change::MarkAccessed | Change::CountHit => false,
                     Change::Remove => is_there,
                     Change::SetAttributes { .. } | Change::Put { .. } => true,
                 };

@@ -27,8 +27,8 @@ const MEASURED: Duration = Duration::from_millis(400);
 const VALUE: [u8; 100] = [b'v'; 100];
 /// The number of sets before the measurements: more than fit in memory.
 const WARM_UP: usize = 5 * KEYS as usize;
-/// The number of operations that are drawn beforehand. All threads repeat the same ones, each from
-/// another position, so that more threads do not read more memory.
+/// The number of operations that are drawn beforehand. All threads repeat the same operations,
+/// each from another position, so that more threads do not read more memory.
 const DRAWN: usize = 1 << 19;
 
 #[derive(Clone, Copy)]

@@ -24,7 +24,7 @@ pub trait CacheControl: Send + Sync {
         None
     }
 
-    /// Returns the pages of the flash tier, in the order of their numbers, empty without a flash
+    /// Returns the pages of the flash tier, in the order of their numbers; none without a flash
     /// tier.
     fn flash_pages(&self) -> Vec<FlashPage> {
         Vec::new()

@@ -442,7 +442,7 @@ fn observed<'v, L: Lease, R>(
 ) -> impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R) {
     move |found| {
         let (change, result) = decide(found);
-        *changes = !matches!(change, Change::Keep | Change::MarkAccessed | Change::Promote);
+        *changes = !matches!(change, Change::Keep | Change::MarkAccessed | Change::CountHit);
         (change, result)
     }
 }

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 const HEARTBEAT: Duration = Duration::from_millis(100);
 /// How long a node that shuts down keeps these connections, so that peers can move their requests
 /// to the next leader.
-const FAREWELL_MAX: Duration = Duration::from_secs(1);
+const DRAIN_MAX: Duration = Duration::from_secs(1);
 /// The maximum number of bytes of replies in one frame.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
@@ -131,7 +131,7 @@ impl Answerer {
         }
     }
 
-    /// Answers requests until the connection ends, or [`FAREWELL_MAX`] after the node has started to
+    /// Answers requests until the connection ends, or [`DRAIN_MAX`] after the node has started to
     /// shut down.
     pub(crate) fn serve(&self, mut stream: &PeerStream, stop: &Stop) -> Result<(), PeerError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed) % self.handles.len().max(1);
@@ -280,7 +280,7 @@ struct Conversations<'a> {
 impl Conversations<'_> {
     /// Returns whether the node has shut down and the peer had time to move its requests to the next leader.
     fn has_ended(&mut self, stop: &Stop) -> bool {
-        stop.is_set() && self.stopped_at.get_or_insert_with(Instant::now).elapsed() >= FAREWELL_MAX
+        stop.is_set() && self.stopped_at.get_or_insert_with(Instant::now).elapsed() >= DRAIN_MAX
     }
 
     /// Handles the frames of `input`, and conversations whose wait is over, until there is enough output to send. Returns

@@ -210,7 +210,7 @@ impl<'v> Store<'v> {
             return (Change::Keep, StoreOutcome::NotStored);
         }
         if self.mode == StoreMode::Add {
-            return (Change::Promote, StoreOutcome::NotStored);
+            return (Change::CountHit, StoreOutcome::NotStored);
         }
         let stale = match self.compare {
             Some(cas) if cas == item.cas && cas != 0 => false,

@@ -11,7 +11,7 @@ pub enum Change<'v> {
     MarkAccessed,
     /// Leave the item as it is, and count a hit for eviction. [`Item::fetched`] and
     /// [`Item::accessed`] do not change.
-    Promote,
+    CountHit,
     /// Remove the item.
     Remove,
     /// Keep value and tags, and replace the attributes. Without a live item, nothing changes.

@@ -39,7 +39,7 @@ pub enum ReadStart {
 
 /// Reads of items from slower storage. The default methods are for engines without it.
 pub trait SlowStorage {
-    /// A read of slower storage that was started. Dropping it does not stop the read.
+    /// A read from slower storage that was started. Dropping it does not stop the read.
     /// [`std::convert::Infallible`] for engines without slower storage.
     type PendingRead: Send;
 

@@ -87,7 +87,7 @@ boxed! {
     Upload;
     /// A walk of any engine.
     Walk;
-    /// A read of slower storage of any engine.
+    /// A pending read from slower storage, of any engine.
     PendingRead;
     /// A position for acknowledgements of any engine.
     Position;

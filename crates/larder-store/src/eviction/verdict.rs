@@ -6,7 +6,7 @@ use super::queue_kind::Queue;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The item moves from the small queue to the main queue, with frequency 0.
-    Promote,
+    MoveToMain,
     /// The item is written to the main queue again, with this frequency.
     Reinsert(u8),
     /// The item leaves memory: the engine demotes it to flash, or drops it and adds a ghost.
@@ -37,7 +37,7 @@ impl KeepLimit {
     /// `freq`, in an evicted segment of `queue`, and counts the item if the main queue keeps it.
     pub fn verdict(&mut self, queue: Queue, freq: u8, bytes: u64) -> Verdict {
         match (queue, freq.checked_sub(1)) {
-            (Queue::Small, Some(_)) => Verdict::Promote,
+            (Queue::Small, Some(_)) => Verdict::MoveToMain,
             (Queue::Small, None) => Verdict::Evict,
             (Queue::Main, _) if self.kept_bytes > self.kept_bytes_max => {
                 self.kept_bytes = 0;
@@ -64,8 +64,8 @@ mod tests {
         let mut limit = KeepLimit::new(1000);
         let cases = [
             (Queue::Small, 0, Verdict::Evict),
-            (Queue::Small, 1, Verdict::Promote),
-            (Queue::Small, 3, Verdict::Promote),
+            (Queue::Small, 1, Verdict::MoveToMain),
+            (Queue::Small, 3, Verdict::MoveToMain),
             (Queue::Main, 0, Verdict::Evict),
             (Queue::Main, 1, Verdict::Reinsert(0)),
             (Queue::Main, 3, Verdict::Reinsert(2)),

@@ -98,7 +98,7 @@ fn kind(change: &Change<'_>, now: Now) -> Option<ChangeKind> {
         {
             Some(ChangeKind::Removal)
         }
-        Change::Keep | Change::MarkAccessed | Change::Promote => None,
+        Change::Keep | Change::MarkAccessed | Change::CountHit => None,
         Change::Remove => Some(ChangeKind::Removal),
         Change::SetAttributes { attributes, .. } if attributes.stale => Some(ChangeKind::Removal),
         Change::Put { value: NewValue::Bytes([]), .. } => Some(ChangeKind::Removal),

@@ -9,7 +9,8 @@
 //!
 //! | folder or file | subject |
 //! |---|---|
-//! | `engine`, `background`, `walk`, `tags` | the operations of [`crate::Engine`], on and off the path of requests; the walk over all items; tags |
+//! | `engine`, `background`, `walk`, `tags` | the operations of [`crate::Engine`], on and off the path of requests; the
+//! walk over all items; tags |
 //! | `update` | one update of one key |
 //! | `reclaim` | emptying segments: eviction, cleaning, expired items, a lower limit |
 //! | `flash_read`, `flash_write` | reads from flash; demotion to flash, and reclaiming its pages |
@@ -259,7 +260,7 @@ impl Cache {
         Some(self.shared.flash.as_ref()?.gauges(self.shared.table()))
     }
 
-    /// Returns the pages of the flash tier, in the order of their numbers, empty without a flash tier.
+    /// Returns the pages of the flash tier, in the order of their numbers; none without a flash tier.
     #[must_use]
     pub fn flash_pages(&self) -> Vec<FlashPage> {
         let flash = self.shared.flash.as_ref();

@@ -7,7 +7,7 @@
 //! not shown.
 
 use super::cache::shared::Shared;
-use super::flash_read::walk_reads::{SOUGHT_MAX, WalkReads};
+use super::flash_read::walk_reads::{OUTSTANDING_MAX, WalkReads};
 use super::handle::state::{Handle, lend, liveness};
 use super::index::buckets::BUCKET_SLOTS;
 use super::index::moved_items::{LostReports, WalkId};
@@ -116,9 +116,9 @@ impl Walk {
         self.moved.clear();
     }
 
-    /// Returns whether [`SOUGHT_MAX`] or more reads are pending, so that none may be added.
+    /// Returns whether [`OUTSTANDING_MAX`] or more reads are pending, so that none may be added.
     fn is_full(&self) -> bool {
-        self.seeking.len() >= SOUGHT_MAX
+        self.seeking.len() >= OUTSTANDING_MAX
     }
 }
 

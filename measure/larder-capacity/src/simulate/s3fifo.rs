@@ -310,7 +310,7 @@ impl S3Fifo {
         let kept = match reason {
             Reason::Clean => Some((queue, item.freq)),
             Reason::Evict => match limit.verdict(queue, item.freq, item.inline) {
-                Verdict::Promote => Some((Queue::Main, 0)),
+                Verdict::MoveToMain => Some((Queue::Main, 0)),
                 Verdict::Reinsert(freq) => Some((Queue::Main, freq)),
                 Verdict::Evict => None,
             },

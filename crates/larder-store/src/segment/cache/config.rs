@@ -54,7 +54,7 @@ pub enum ConfigError {
     Limit {
         /// The smallest limit, in bytes.
         min: usize,
-        /// The largest limit, also after it is raised, in bytes.
+        /// The largest limit to which it can be raised, in bytes.
         max: u64,
     },
     /// The flash has too many pages: their table would take more than a quarter of the limit.

@@ -85,7 +85,7 @@ impl Shared {
     }
 
     /// Takes the memory of a segment from the system. If the system refuses it, lowers the limit so
-    /// that the cache uses no more memory than until now, and returns `None`.
+    /// that the cache uses no more memory than before, and returns `None`.
     fn commit(&self, segment: u32) -> Option<u32> {
         if self.table().commit(segment).is_ok() {
             return Some(segment);

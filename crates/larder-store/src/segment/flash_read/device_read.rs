@@ -38,7 +38,7 @@ pub(crate) struct Read {
     buffer: Buffer,
     /// The offset on the device from which the buffer is filled.
     start: u64,
-    /// The number of bytes that are read to the buffer.
+    /// The number of bytes to read into the buffer.
     len: usize,
     /// The value, if the item is large; then the buffer receives only the head. `None` for a small
     /// item.

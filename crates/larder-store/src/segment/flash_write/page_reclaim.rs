@@ -36,7 +36,7 @@ const WAITS_MAX: u32 = 100;
 
 /// The maximum number of recently filled pages with blocks that are still being written: one for
 /// each bucket and each writing thread.
-const LANDING_PAGES_MAX: usize = 8;
+const WRITING_PAGES_MAX: usize = 8;
 
 /// The maximum number of walks over the index in one sweep for the words that refer to a page.
 /// Emptying a page takes two sweeps.
@@ -153,7 +153,7 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
         // Blocks of the last pages may still be under way to the device. These pages count the
         // items when the writes have ended, and seem to be nearly empty until then.
         let is_written = |(age, number): &(usize, u32)| {
-            *age >= LANDING_PAGES_MAX || page(*number).reads().load(Ordering::Acquire) == 0
+            *age >= WRITING_PAGES_MAX || page(*number).reads().load(Ordering::Acquire) == 0
         };
         let written = lists.full().rev().enumerate().filter(is_written);
         let (_, least) = written.min_by_key(|(_, number)| page(*number).bytes())?;

@@ -3,7 +3,8 @@
 //! | file | subject |
 //! |---|---|
 //! | `buckets` | the index: lookups, inserts, moves, splits and repair |
-//! | `moved_items` | the walks in progress, and the items that move behind them |
+//! | `moved_items` | the walks in progress, and the items that moved to buckets that a walk has
+//! already read |
 //! | `slot` | the packed index word |
 //!
 //! # Invariants

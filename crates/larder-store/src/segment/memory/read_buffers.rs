@@ -58,7 +58,7 @@ impl Buffers {
 
     /// Takes a buffer of at least `wanted` bytes, which fit into a segment. Returns `None` if none
     /// is free, or for a short read if only the last unused segment could serve it. Calls `begin`
-    /// for a segment of which no buffer was in use.
+    /// with the buffer's segment if none of its buffers was in use.
     pub(crate) fn take(
         &mut self,
         layout: &Layout,

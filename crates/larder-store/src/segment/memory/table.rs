@@ -645,7 +645,8 @@ impl Table {
         }
     }
 
-    /// Restores a part of the growing array of this `state` from a segment after a restart.
+    /// Adds a segment, after a restart, to the growing array that segments in `state` belong to
+    /// (buckets, pages, tags or ghosts), as the part whose number the segment's entry stores.
     /// Returns false if an array of `buckets` buckets or pages does not need the part, or if
     /// another segment is that part.
     pub(crate) fn restore_part(&self, segment: u32, state: SegmentState, buckets: usize) -> bool {

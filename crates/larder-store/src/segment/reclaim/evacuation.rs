@@ -349,7 +349,7 @@ impl Handle {
                     locked_slot.freq(),
                     len as u64,
                 ) {
-                    Verdict::Promote => Some(0),
+                    Verdict::MoveToMain => Some(0),
                     Verdict::Reinsert(freq) => Some(freq),
                     Verdict::Evict => None,
                 }

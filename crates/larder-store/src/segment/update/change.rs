@@ -89,7 +89,7 @@ impl<'u> Update<'u, '_> {
                 self.mark_accessed();
                 Ok(self.live_cas())
             }
-            Change::Promote => {
+            Change::CountHit => {
                 self.count_hit();
                 Ok(self.live_cas())
             }

@@ -104,8 +104,8 @@ impl Handle {
         self.set_evacuation_rate(free_or_pending, reserve);
     }
 
-    /// Evacuates records until enough segments are free or retired. Returns true if it evacuated
-    /// any, and none that could be neither moved nor dropped. Returns false while handles alternate
+    /// Evacuates records until enough segments are free or retired. Returns true if it made
+    /// progress and put no segment back into its queue. Returns false while handles alternate
     /// and another one is evacuating. May stop in the middle of a segment, because a single item
     /// may own many segments.
     fn evacuate_until_free(&mut self) -> bool {
