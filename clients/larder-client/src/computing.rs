@@ -186,7 +186,7 @@ macro_rules! computing {
             Ok(item.map_or(LeaseAnswer::Missing, LeaseAnswer::Value))
         }
 
-        /// Stores a computed value and gives it to waiting callers, also if the server fails to store it. If the
+        /// Stores a computed value and gives it to waiting callers, even if the server fails to store it. If the
         /// computation or the encoding failed, the call was interrupted or the client is closed, lets another caller
         /// compute.
         pub(crate) $($async)? fn finish<T, E>(

@@ -84,7 +84,7 @@ pub struct WebListener {
 /// TLS settings of an address.
 #[derive(Clone)]
 pub struct WebTls {
-    /// Returns the configuration for a new connection. It has to offer HTTP's protocols by ALPN.
+    /// Returns the configuration for a new connection. It must offer HTTP's protocols through ALPN.
     pub configuration: Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>,
     /// The time limit of a handshake.
     pub handshake_time: Duration,

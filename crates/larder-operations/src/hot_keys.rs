@@ -176,8 +176,8 @@ impl Sample {
 /// A Space-Saving table of names and counts.
 ///
 /// Hashes, counts and names are separate arrays with one slot per name, because each counted request searches the
-/// hashes. The lowest count only rises between halvings. A new name replaces the next slot with the lowest count, from
-/// the last replaced slot on, so that one scan of all slots serves many new names.
+/// hashes. The lowest count only rises between halvings. A new name replaces a slot with the lowest count. The search
+/// continues after the last replaced slot, so that one scan of all slots serves many new names.
 #[derive(Debug)]
 struct FrequencyTable {
     max: usize,

@@ -38,7 +38,7 @@ pub struct Context<'a, E: Engine, H: Host> {
     /// The settings of all sessions.
     pub settings: &'a Settings,
     /// Makes a waker for this connection. After [`Next::Wait`] or [`Progress::hold`], the waker is
-    /// called when a read of slower storage has ended, a reply to a forwarded request has arrived, a
+    /// called when a read from slower storage has ended, a reply to a forwarded request has arrived, a
     /// route has room for more bytes, or replicas have acknowledged a change or never will.
     pub waker: &'a dyn Fn() -> Waker,
 }

@@ -1,7 +1,8 @@
 //! A clock of Unix time that never runs backwards. It reads the wall clock once at its start, and then adds the
 //! machine's uptime, which on Linux includes the time of a suspension. A server that restores the items of an earlier
 //! process (warm restart) continues the clock of that process, or starts a clock that is not behind it, so that items
-//! keep their lifetimes although the wall clock was set. [`Clock::ahead`] is how far such a clock is ahead of Unix time.
+//! keep their lifetimes although the wall clock was set. [`Clock::ahead`] is how far such a clock is ahead of Unix
+//! time.
 
 use larder_store::{Now, Seconds};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -144,15 +145,15 @@ impl From<Moment> for Now {
     }
 }
 
-/// Returns the uptime of the machine in milliseconds, including suspensions, so that a leader detects that it was
-/// suspended. `u64::MAX` if the system does not tell the time, so that every lease counts as expired.
+/// Returns the uptime of the machine in milliseconds, including time spent suspended, so that a leader detects that it
+/// was suspended. `u64::MAX` if the system does not tell the time, so that every lease counts as expired.
 #[must_use]
 pub fn boot_millis() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from);
     time.map_or(u64::MAX, |time| time.as_millis().try_into().unwrap_or(u64::MAX))
 }
 
-/// Returns the uptime of the machine, on Linux including suspensions.
+/// Returns the uptime of the machine. On Linux, it includes time spent suspended.
 fn machine_time() -> Duration {
     #[cfg(target_os = "linux")]
     const CLOCK: nix::time::ClockId = nix::time::ClockId::CLOCK_BOOTTIME;

@@ -50,7 +50,8 @@ impl Outcome {
     }
 }
 
-/// Takes the medians of each server's figures. All runs have the same servers in the same order.
+/// Takes the median of each of a server's figures, except lost connections, which it sums. All runs
+/// have the same servers in the same order.
 fn median_servers(runs: &[Outcome]) -> Vec<ServerOutcome> {
     let servers = runs.first().map_or(0, |run| run.servers.len());
     let median_of = |number: usize| {

@@ -18,7 +18,7 @@ pub struct Settings {
     pub distribution: Distribution,
     /// The protocol of all requests.
     pub protocol: Protocol,
-    /// The login of each connection; `None` for none. Result files do not contain it.
+    /// The login of each connection; `None` if connections do not log in. Result files do not contain it.
     #[serde(skip)]
     pub login: Option<Login>,
     /// TLS; `None` for plaintext connections.

@@ -104,7 +104,7 @@ pub struct Record {
     /// Latencies and rates of a successful load; `None` for a failed one and for a fill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub course: Option<LatencyProfile>,
-    /// The result of a restart during the load; `None` without one.
+    /// The result of a restart during the load; `None` if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<RestartResult>,
 }
@@ -116,9 +116,9 @@ pub struct RestartResult {
     pub ended_secs: f64,
     /// The start of the new process.
     pub started_secs: f64,
-    /// The first answer of the new process to the load; `None` without one.
+    /// The first answer of the new process to the load; `None` if there was none.
     pub answered_secs: Option<f64>,
-    /// The first hit of the load in the new process; `None` without one.
+    /// The first hit of the load in the new process; `None` if there was none.
     pub hit_secs: Option<f64>,
     /// Number of items before the signal.
     pub items_before: u64,

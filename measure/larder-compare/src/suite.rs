@@ -151,7 +151,7 @@ pub struct Phase {
     pub load: Option<String>,
     /// Items to fill the server with, to count how many it holds; `None` for a load.
     pub fill: Option<Fill>,
-    /// A restart of the server during the load; `None` for none.
+    /// A restart of the server during the load; `None` if there is none.
     pub restart: Option<Restart>,
     /// Whether the load only prepares the server and is not measured.
     #[serde(default)]

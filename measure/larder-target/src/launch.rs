@@ -101,7 +101,7 @@ pub enum LaunchError {
         protocol: Protocol,
         /// The address.
         address: ServerAddress,
-        /// The last line of the log, with an introduction; empty without one.
+        /// The last line of the log, with an introduction; empty if the log is empty.
         log: String,
     },
 }

@@ -67,7 +67,7 @@ pub(crate) struct Exchange<T> {
     sent: u64,
     /// The total number of bytes of all calls taken from the queue.
     queued_bytes: u64,
-    /// Whether a caller has got the reply that made the connection unusable.
+    /// Whether a caller has received the reply that made the connection unusable.
     is_reported: bool,
 }
 
@@ -324,13 +324,13 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// Records that a caller has got the last reply.
+    /// Records that a caller has received the last reply.
     pub(crate) fn mark_reported(&mut self) {
         self.is_reported |= self.connection.has_failed();
     }
 
-    /// Returns whether a caller has got the reply that made the connection unusable. The failures of the other calls
-    /// report the same event.
+    /// Returns whether a caller has received the reply that made the connection unusable. The failures of the other
+    /// calls report the same event.
     pub(crate) fn is_reported(&self) -> bool {
         self.is_reported
     }

@@ -38,8 +38,8 @@ impl Node {
         Self::with_address(path.into(), None)
     }
 
-    /// Sets the server's share of the keys relative to the others; 0 for none. With methods that use points, a weight
-    /// below about 1 ÷ 40 (ketama) or 1 ÷ 160 (dalli) of the average gives no point and no keys.
+    /// Sets the server's share of the keys relative to the others; with 0 it has none. With methods that use points, a
+    /// weight below about 1 ÷ 40 (ketama) or 1 ÷ 160 (dalli) of the average gives no point and no keys.
     #[must_use]
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;

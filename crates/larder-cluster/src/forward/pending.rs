@@ -90,7 +90,8 @@ impl RouteState {
         if outcome.is_some() {
             let is_awaited = self.awaited == Some(batch.id);
             self.ended_at = Some(Instant::now());
-            // The session takes replies in order, except for batches that it has sent again after a change of the owner.
+            // The session takes replies in order, except for batches that it has sent again after a change of the
+            // owner.
             if at == 0 || is_awaited {
                 self.wake();
             }
@@ -115,7 +116,7 @@ impl RouteState {
     }
 }
 
-/// Locks, also after a panic of a thread that held the lock.
+/// Locks, even if a thread has panicked while it held the lock.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -59,7 +59,7 @@ pub enum StoreReply {
     Stored {
         /// The item's new CAS.
         cas: u64,
-        /// The length of the whole value in bytes, also after an append or prepend.
+        /// The length of the whole value in bytes, after an append or prepend too.
         len: usize,
     },
     /// An add found an item; a replace, append or prepend found none; or the concatenated value

@@ -46,7 +46,7 @@ pub enum CommandError<'b> {
     TimeoutNotInteger,
     /// The timeout of `WAIT` is below 0.
     TimeoutNegative,
-    /// The number of a database does not fit 32 bits.
+    /// The number of a database does not fit in 32 bits.
     IntRange,
     /// The expiry is not positive, or too late. The argument is the command's name.
     ExpireTime(&'static str),
@@ -56,9 +56,9 @@ pub enum CommandError<'b> {
     ExpireNx,
     /// `GT` with `LT`.
     ExpireGtLt,
-    /// `DECRBY` by -2^63, whose negative does not fit 64 bits.
+    /// `DECRBY` by -2^63, whose negation does not fit in 64 bits.
     DecrementOverflow,
-    /// The sum does not fit 64 bits.
+    /// The sum does not fit in 64 bits.
     Overflow,
     /// There is no such database.
     DatabaseRange,
@@ -100,7 +100,8 @@ pub enum CommandError<'b> {
     WatchWithoutCas,
     /// `WATCH` of a key that another server owns.
     WatchOfOther,
-    /// Another client changed a watched item, or the key's owner changed, after the transaction had changed items or answered a command.
+    /// Another client changed a watched item, or the key's owner changed, after the transaction had changed items or
+    /// answered a command.
     WatchedItemChanged,
     /// The commands of a transaction take too much memory.
     TransactionTooLarge,

@@ -128,9 +128,9 @@ pub(crate) fn exptime_of(token: &[u8]) -> Option<i32> {
     number.map(|number| number as i32)
 }
 
-/// Parses a number like C's library. Returns whether it has a minus sign, and its absolute value. Leading white space is
-/// skipped; anything after white space or a NUL behind the digits is ignored. `None` without digits, if another
-/// character follows them, and if the number does not fit 64 bits.
+/// Parses a number like C's library. Returns whether it has a minus sign, and its absolute value. Leading white space
+/// is skipped; anything after white space or a NUL behind the digits is ignored. `None` without digits, if another
+/// character follows them, and if the number does not fit in 64 bits.
 #[cold]
 fn c_number(token: &[u8]) -> Option<(bool, u64)> {
     let is_blank = |byte: &u8| matches!(byte, b'\t'..=b'\r');

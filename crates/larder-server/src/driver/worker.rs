@@ -168,7 +168,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.counters.thread.bytes_written.add(moved.written as u64);
     }
 
-    /// Publishes the connection's memory; false if the limit of all connections has no room for it.
+    /// Publishes the connection's memory. Returns false if the limit of all connections has no room for it.
     fn count_held(&self, connection: &mut Connection<Session<E>>) -> bool {
         let change = connection.held_change(|| self.server.clock.millis());
         if connection.is_holding_cache() {
@@ -224,7 +224,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.server.heartbeat(self.index);
     }
 
-    /// Does one slice of maintenance; true if work is left. If the crawler is disabled, does not search for
+    /// Does one slice of maintenance. Returns true if work is left. If the crawler is disabled, does not search for
     /// expired items.
     pub(super) fn maintain(&mut self, now: Seconds) -> bool {
         if self.maintained != now {

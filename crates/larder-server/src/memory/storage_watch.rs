@@ -33,7 +33,7 @@ pub(crate) struct StorageCounts {
     pub(crate) refused: u64,
     /// Whether the engine may evict items: no `-M`.
     pub(crate) evicts: bool,
-    /// The gauges of the flash tier; `None` without one.
+    /// The gauges of the flash tier; `None` without flash.
     pub(crate) flash: Option<FlashGauges>,
 }
 

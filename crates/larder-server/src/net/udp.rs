@@ -170,8 +170,8 @@ impl<E: Engine> Endpoint<E> {
             .is_some_and(|exchange| exchange.message.is_some() && !exchange.is_held)
     }
 
-    /// Polls the socket: answers requests until none is left, the socket is full, or the limit of one poll is
-    /// reached.
+    /// Polls the socket: answers requests until none is left, the socket is full, a command has to wait, or the
+    /// limit of one poll is reached.
     pub(crate) fn serve<H: Host>(
         &mut self,
         socket: &impl Datagrams,

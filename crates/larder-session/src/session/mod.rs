@@ -95,7 +95,7 @@ impl<R> StorageWait<R> {
     }
 }
 
-/// A read of slower storage.
+/// A read from slower storage.
 pub(crate) struct PendingRead<R> {
     /// The hash of the key whose item is read.
     pub(crate) hash: u64,

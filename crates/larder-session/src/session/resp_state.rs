@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use larder_operations::{Guard, Watched};
 use larder_protocol::reply::resp::Version;
 
-/// The maximum number of reads of slower storage that a RESP connection starts at once.
+/// The maximum number of reads from slower storage that a RESP connection starts at once.
 pub(crate) const FETCHES_MAX: usize = 32;
 
 /// The memory of a watched key in addition to its bytes.
@@ -53,15 +53,16 @@ pub(crate) struct RequestQueue {
     pub(crate) is_transaction: bool,
     /// The watched items of a transaction, until it is complete.
     pub(crate) guard: Option<Box<Guard>>,
-    /// Whether the head of the reply to `EXEC` is not written yet: the first request decides whether the transaction is executed.
+    /// Whether the head of the reply to `EXEC` is not written yet: the first request decides whether the transaction is
+    /// executed.
     pub(crate) is_headless: bool,
 }
 
 /// The progress of a multi-key request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyProgress {
-    /// The number of processed keys. `MSETNX`: keys looked up and items added. `RENAME`, `COPY`: 1 after the new item was
-    /// stored.
+    /// The number of processed keys. `MSETNX`: keys looked up and items added. `RENAME`, `COPY`: 1 after the new item
+    /// was stored.
     pub(crate) keys: usize,
     /// The number of items found under these keys; for `MSETNX`, the reason why it removes its items again, or 0.
     pub(crate) found: i64,

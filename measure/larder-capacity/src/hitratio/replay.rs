@@ -66,8 +66,8 @@ pub struct Replayed {
     pub stats: HitStats,
     /// Number of sets that the server refused.
     pub refused: u64,
-    /// Number of hits with a wrong value, also of requests that are not counted. A value of another
-    /// request for the same key, with another length, is not wrong.
+    /// Number of hits with a wrong value, including those of requests that are not counted. A value of the
+    /// same key with the length from another request counts as right.
     pub wrong: u64,
     /// Duration of the replay.
     pub seconds: f64,

@@ -18,7 +18,7 @@ pub(super) struct Entry<M> {
 pub(super) struct Contents<M> {
     entries: RapidHashMap<u32, Entry<M>>,
     used: u64,
-    /// Expiry times and keys, also of items that were removed before their expiry time.
+    /// Expiry times and keys, including those of items that were removed before their expiry time.
     deadlines: BinaryHeap<Reverse<(u64, u32)>>,
 }
 

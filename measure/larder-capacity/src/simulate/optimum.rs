@@ -15,7 +15,7 @@ use std::collections::BinaryHeap;
 pub struct Optimum<'s> {
     capacity: u64,
     requests: &'s [Request],
-    /// For each request, the index of the next one for the same key; [`NONE`] without one.
+    /// For each request, the index of the next one for the same key; [`NONE`] if there is none.
     next: Vec<u32>,
     position: usize,
     /// The stored items. The mark is the index of the next request for the key.

@@ -83,7 +83,8 @@ fn rows(table: &Table) -> String {
     if notes.is_empty() { text } else { text + "\n" + &notes }
 }
 
-/// Returns the numbers of failed and of disturbed runs, in words, empty without any.
+/// Returns the numbers of failed and of disturbed runs in words, or an empty string if there are
+/// none.
 pub(crate) fn marks(row: &Row) -> String {
     row.failed_runs().into_iter().chain(row.disturbed_runs()).collect::<Vec<_>>().join(", ")
 }

@@ -14,7 +14,7 @@ pub(crate) struct View {
     pub(crate) varies: &'static str,
     /// The value of that dimension at each place.
     pub(crate) ticks: Vec<String>,
-    /// The places, as indices of tables.
+    /// The index in `Summary::tables` of each place's table.
     pub(crate) tables: Vec<usize>,
     /// Whether the dimension is numeric, so that lines connect the points.
     pub(crate) joined: bool,

@@ -65,7 +65,7 @@ impl Client {
         }
     }
 
-    /// Polls the connection until it must wait; false if it must close.
+    /// Polls the connection until it must wait. Returns false if it must close.
     async fn serve(&mut self) -> bool {
         // The tasks of marked connections are ready to run. Yielding lets them free memory first.
         for _ in 0..SHEDDING_YIELDS_MAX {
@@ -107,8 +107,8 @@ impl Client {
         })
     }
 
-    /// Answers the requests that have arrived; true if the connection can close. Input that arrived before the shutdown
-    /// is answered even if its event is still pending.
+    /// Answers the requests that have arrived. Returns true if the connection can close. Input that arrived before the
+    /// shutdown is answered even if its event is still pending.
     async fn try_drain(&mut self) -> bool {
         if !self.connection.is_quiet() {
             return false;
@@ -117,7 +117,7 @@ impl Client {
         !self.serve().await || self.connection.is_quiet()
     }
 
-    /// Waits for an event, the timer or a change of phase; false if the connection must close.
+    /// Waits for an event, the timer or a change of phase. Returns false if the connection must close.
     async fn wait(&mut self) -> bool {
         self.set_alarm();
         poll_fn(|cx| self.poll_reason(cx)).await
@@ -173,7 +173,7 @@ impl Client {
         }
     }
 
-    /// Handles the end of the timer; false if the connection must close.
+    /// Handles the end of the timer. Returns false if the connection must close.
     fn handle_alarm(&mut self) -> bool {
         let (server, connection) = (&self.shared.server, &mut self.connection);
         if connection.is_watching() {

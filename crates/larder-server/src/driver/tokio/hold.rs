@@ -30,7 +30,7 @@ impl ResumeFlag {
         poll_fn(|_| if self.take_wake() { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
-    /// Clears the flag; true if it was set.
+    /// Clears the flag. Returns true if it was set.
     pub(super) fn take_wake(&self) -> bool {
         self.0.is_woken.swap(false, Ordering::AcqRel)
     }

@@ -107,7 +107,7 @@ pub(crate) struct WorkerEnd {
     pub(crate) handshaking: usize,
     /// The statistics of each connection, if they were recorded.
     pub(crate) clients: Vec<ClientStats>,
-    /// The error that ended the trace; `None` without one.
+    /// The error that ended the trace; `None` if there was none.
     pub(crate) trace_error: Option<String>,
 }
 
