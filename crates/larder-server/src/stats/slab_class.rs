@@ -1,7 +1,7 @@
 //! The slabs that memcached would need for the items of a size class, for `stats slabs`.
 //!
-//! Agents compare pages and chunks with the memory limit. If memcached would count more bytes for all items than they take
-//! here, sizes are scaled down by that ratio. Pages may still exceed the items' memory by the unused part of chunks.
+//! Agents compare pages and chunks with the memory limit. If memcached would count more bytes for all items than the limit,
+//! sizes are scaled down to it. Pages may still exceed the items' memory by the unused part of chunks.
 
 use super::snapshot::Snapshot;
 use crate::memory::slab_classes::PAGE_LEN;
@@ -23,7 +23,7 @@ impl SlabClass {
         let sizes = Sizes {
             bound,
             memcached_bytes: snapshot.gauges().bytes,
-            item_bytes: snapshot.item_bytes(),
+            bytes_max: snapshot.item_bytes().max(snapshot.gauges().limit_bytes),
         };
         Self::of(gauges.items, gauges.bytes, sizes, snapshot.is_full())
     }
@@ -52,18 +52,18 @@ struct Sizes {
     bound: u64,
     /// All items, as memcached would count them.
     memcached_bytes: u64,
-    /// All items, as statistics show them.
-    item_bytes: u64,
+    /// The most that statistics may show for all items.
+    bytes_max: u64,
 }
 
 impl Sizes {
     /// Scales a size that memcached would count to the memory that items take here.
     fn scaled(&self, bytes: u64) -> u64 {
-        if self.item_bytes >= self.memcached_bytes {
+        if self.bytes_max >= self.memcached_bytes {
             return bytes;
         }
         let scaled =
-            u128::from(bytes) * u128::from(self.item_bytes) / u128::from(self.memcached_bytes);
+            u128::from(bytes) * u128::from(self.bytes_max) / u128::from(self.memcached_bytes);
         u64::try_from(scaled).unwrap_or(bytes)
     }
 }
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn slabs_take_no_more_memory_than_the_items() {
-        let sizes = Sizes { bound: 96, memcached_bytes: 10_000 * 80, item_bytes: 10_000 * 40 };
+        let sizes = Sizes { bound: 96, memcached_bytes: 10_000 * 80, bytes_max: 10_000 * 40 };
         let class = SlabClass::of(10_000, 10_000 * 80, sizes, false);
         assert_eq!((class.chunk_size, class.chunks_per_page, class.pages), (48, 21_845, 1));
         assert_eq!(
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn slabs_are_memcached_s_if_they_fit() {
-        let sizes = Sizes { bound: 96, memcached_bytes: 61, item_bytes: 61 };
+        let sizes = Sizes { bound: 96, memcached_bytes: 61, bytes_max: 61 };
         let class = SlabClass::of(1, 61, sizes, false);
         assert_eq!((class.chunk_size, class.chunks_per_page), (96, 10_922));
         assert_eq!((class.pages, class.chunks, class.mem_requested), (1, 10_922, 61));
