@@ -31,6 +31,8 @@ class Peer:
         if stream_window is not None:
             self.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: stream_window})
         self.statuses = {}
+        self.http_statuses = {}
+        self.ended = set()
         self.flush()
 
     def flush(self):
@@ -67,11 +69,15 @@ class Peer:
             match event:
                 case h2.events.ResponseReceived() | h2.events.TrailersReceived():
                     found = dict(event.headers)
+                    if b":status" in found:
+                        self.http_statuses[event.stream_id] = int(found[b":status"])
                     if b"grpc-status" in found:
                         name = NAMES[found[b"grpc-status"].decode()]
                         text = urllib.parse.unquote(found.get(b"grpc-message", b"").decode())
                         assert name != "INTERNAL" or text.startswith(NO_GRPC), text
                         self.statuses[event.stream_id] = name
+                case h2.events.StreamEnded():
+                    self.ended.add(event.stream_id)
                 case h2.events.StreamReset():
                     self.statuses.setdefault(event.stream_id, f"reset {event.error_code}")
                 case h2.events.DataReceived():

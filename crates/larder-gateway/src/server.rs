@@ -6,9 +6,9 @@ use crate::http;
 use crate::items::Items;
 use crate::server_view::ServerView;
 use crate::web::app::{App, Shared};
-use crate::web::connections::{Activity, Connections, LongLivedResponse, OpenConnection};
+use crate::web::connections::{Activity, Connections, EndOrder, LongLivedResponse, OpenConnection};
 use crate::web::idle::IdleStream;
-use crate::web::memory::{Busy, Reservation};
+use crate::web::memory::{Busy, Purpose, Reservation};
 use crate::web::progress::{RequestBody, RequestResources, ResponseBody, UnreadBody};
 use crate::worker::{CacheItems, drop_handle};
 use axum::Router;
@@ -19,13 +19,15 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::GracefulConnection;
 use larder_operations::Counters;
 use larder_store::erased;
 use rustls::ServerConfig;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{fmt, io};
@@ -50,10 +52,12 @@ const IDLE_TIME: Duration = Duration::from_secs(30);
 const PING_TIME: Duration = Duration::from_secs(15);
 /// The time limit for the answer to a ping.
 const PING_ANSWER_TIME: Duration = Duration::from_secs(10);
-/// Memory reserved for a connection, in bytes.
-const CONNECTION_LEN: usize = 32 << 10;
+/// Memory reserved for a connection, in bytes. An idle HTTP/2 connection takes 20 KiB.
+const CONNECTION_LEN: usize = 24 << 10;
 /// Memory reserved for a request, in bytes: its head, buffers and the state of its handler.
 const REQUEST_LEN: usize = 16 << 10;
+/// Memory counted for a request's head in addition to its fields, in bytes.
+const HEAD_LEN_MIN: usize = 512;
 /// Additional memory reserved for a TLS connection, in bytes: a record in each direction, and keys.
 const TLS_LEN: usize = 48 << 10;
 /// The maximum number of concurrent requests on an HTTP/2 connection.
@@ -254,7 +258,6 @@ struct Acceptor {
 impl Acceptor {
     /// Accepts connections until the server stops, then waits for their active requests for at most [`END_TIME`].
     async fn run(self, mut stopped: watch::Receiver<bool>) {
-        let connections = GracefulShutdown::new();
         let mut end = pin!(stopped.changed());
         loop {
             let accepted = tokio::select! {
@@ -266,7 +269,7 @@ impl Acceptor {
                 Ok((stream, _)) => {
                     if let Some(reserved) = self.reserve().await {
                         let counted = OpenConnection::new(&self.app.view);
-                        self.serve(stream, (reserved, counted), &connections);
+                        self.serve(stream, (reserved, counted));
                     }
                 }
                 Err(error) => {
@@ -275,7 +278,7 @@ impl Acceptor {
                 }
             }
         }
-        if timeout(END_TIME, connections.shutdown()).await.is_err() {
+        if timeout(END_TIME, self.app.connections.close_all(END_TIME)).await.is_err() {
             tracing::debug!("gateway: stopped with unfinished requests");
         }
     }
@@ -286,7 +289,7 @@ impl Acceptor {
         let mut reserved = Reservation::empty(&self.app.view);
         let len = CONNECTION_LEN + if self.tls.is_some() { TLS_LEN } else { 0 };
         loop {
-            if reserved.grow_to(len) {
+            if reserved.grow_for(Purpose::Connection, len) {
                 return Some(reserved);
             }
             if !self.app.connections.close_one() {
@@ -300,7 +303,7 @@ impl Acceptor {
 
     /// Serves a connection in a new task, which holds `kept` until it ends. Drops the connection and `kept` if there
     /// are too many connections and none is idle or slow.
-    fn serve(&self, stream: TcpStream, kept: impl Send + 'static, connections: &GracefulShutdown) {
+    fn serve(&self, stream: TcpStream, kept: impl Send + 'static) {
         let _ = stream.set_nodelay(true);
         let stream = IdleStream::new(stream, IDLE_TIME);
         let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -331,22 +334,23 @@ impl Acceptor {
             app.view.web_counts().count_request(is_grpc);
             answer(app.clone(), router.clone(), Arc::clone(&of_service), request, is_grpc)
         });
-        let (tls, watcher) = (self.tls.clone(), connections.watcher());
-        let serving = async move {
-            match tls {
-                None => {
-                    let io = TokioIo::new(stream);
-                    watcher.watch(builder.serve_connection(io, service).into_owned()).await
-                }
-                Some(tls) => {
-                    let io = TokioIo::new(tls.accept(stream).await?);
-                    watcher.watch(builder.serve_connection(io, service).into_owned()).await
-                }
+        let tls = self.tls.clone();
+        let serving = async move |mut order: EndOrder| match tls {
+            None => {
+                let io = TokioIo::new(stream);
+                until_ordered(builder.serve_connection(io, service).into_owned(), order).await
+            }
+            Some(tls) => {
+                let io = tokio::select! {
+                    stream = tls.accept(stream) => TokioIo::new(stream?),
+                    _ = order.wait() => return Ok(()),
+                };
+                until_ordered(builder.serve_connection(io, service).into_owned(), order).await
             }
         };
-        let is_open = self.app.connections.add(activity, || {
+        let is_open = self.app.connections.add(activity, |order| {
             let task = tokio::spawn(async move {
-                if let Err(error) = serving.await {
+                if let Err(error) = serving(order).await {
                     tracing::debug!(error, "gateway: connection failed");
                 }
                 drop(kept);
@@ -359,6 +363,35 @@ impl Acceptor {
     }
 }
 
+/// Serves a connection until it ends, or until the time that an order to end gives it has passed. After the order, it
+/// accepts no more requests, and an HTTP/2 peer gets GOAWAY with the last stream that was accepted.
+async fn until_ordered<C: GracefulConnection>(
+    connection: C,
+    mut order: EndOrder,
+) -> Result<(), C::Error> {
+    let mut connection = pin!(connection);
+    let time = tokio::select! {
+        ended = connection.as_mut() => return ended,
+        time = order.wait() => time,
+    };
+    connection.as_mut().graceful_shutdown();
+    if time.is_zero() {
+        // Another task waits for the memory, and a timer may take a millisecond.
+        return match poll_fn(|cx| Poll::Ready(connection.as_mut().poll(cx))).await {
+            Poll::Ready(ended) => ended,
+            Poll::Pending => Ok(()),
+        };
+    }
+    timeout(time, connection).await.unwrap_or(Ok(()))
+}
+
+/// Returns an estimate of the memory of a request's head in bytes.
+fn head_len(request: &Request<Incoming>) -> usize {
+    let fields = request.headers().iter();
+    let fields: usize = fields.map(|(name, value)| name.as_str().len() + value.len()).sum();
+    HEAD_LEN_MIN + request.uri().path().len() + fields
+}
+
 /// Answers a request. The request's memory is reserved until the last chunk of the answer is dropped.
 async fn answer(
     app: App,
@@ -369,7 +402,7 @@ async fn answer(
 ) -> Result<Response<Body>, Infallible> {
     let underway = activity.start();
     let mut reserved = Reservation::empty(&app.view);
-    if let Err(busy) = reserved.require(&app, REQUEST_LEN).await {
+    if let Err(busy) = reserved.admit(&app, REQUEST_LEN, head_len(&request)).await {
         return Ok(refused(busy, is_grpc));
     }
     let is_http1 = request.version() < Version::HTTP_2;

@@ -14,6 +14,12 @@ pub struct WebCounts {
     /// Memory reserved for the gateway's connections, requests and replies, in bytes.
     #[cfg(feature = "http")]
     reserved: AtomicUsize,
+    /// Memory of the heads of requests that wait for memory, in bytes.
+    #[cfg(feature = "http")]
+    waiting: AtomicUsize,
+    /// Notified of each release of memory.
+    #[cfg(feature = "http")]
+    freed: tokio::sync::Notify,
 }
 
 impl WebCounts {
@@ -57,6 +63,20 @@ impl WebCounts {
 
     pub(crate) fn count_released(&self, len: usize) {
         self.reserved.fetch_sub(len, Relaxed);
+    }
+
+    /// Adds `len` bytes to the memory of waiting requests, and returns the new total.
+    pub(crate) fn count_waiting(&self, len: usize) -> usize {
+        self.waiting.fetch_add(len, Relaxed) + len
+    }
+
+    pub(crate) fn count_waited(&self, len: usize) {
+        self.waiting.fetch_sub(len, Relaxed);
+    }
+
+    /// Returns the signal that wakes a request that waits for memory.
+    pub(crate) fn freed(&self) -> &tokio::sync::Notify {
+        &self.freed
     }
 
     pub(crate) fn count_opened(&self) {

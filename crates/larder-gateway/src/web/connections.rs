@@ -9,20 +9,55 @@
 //! the handler has finished.
 
 use crate::server_view::ServerView;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio::time::sleep;
 
 /// A connection with a request that has made progress within this time is never closed to make room.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// Moving this many bytes counts as progress. A connection that moves fewer within [`REQUEST_TIME`] is slow.
 const PROGRESS_LEN: usize = 16 << 10;
 
+/// A connection without a request for this long is closed when a request waits for memory.
+const LONG_IDLE: Duration = Duration::from_secs(1);
+/// The time that a closed connection has to tell its peer which requests it has answered (HTTP/2's GOAWAY).
+pub(crate) const CLOSE_TIME: Duration = Duration::from_millis(100);
+/// The interval at which [`Connections::close_all`] looks for open connections.
+const END_STEP: Duration = Duration::from_millis(5);
+
 /// The open connections.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    open: Mutex<Vec<(Arc<Activity>, AbortHandle)>>,
+    open: Mutex<Vec<Open>>,
     max: usize,
+}
+
+#[derive(Debug)]
+struct Open {
+    activity: Arc<Activity>,
+    end: watch::Sender<Option<Duration>>,
+    task: AbortHandle,
+}
+
+/// The order to close a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct EndOrder(watch::Receiver<Option<Duration>>);
+
+impl EndOrder {
+    /// Waits for the order, and returns the time that the connection has for its end.
+    pub(crate) async fn wait(&mut self) -> Duration {
+        let time = self.0.wait_for(Option::is_some).await;
+        time.map_or(Duration::ZERO, |time| time.unwrap_or_default())
+    }
+}
+
+impl Open {
+    fn close(&self, time: Duration) {
+        // Sending fails if the connection has ended.
+        let _ = self.end.send(Some(time));
+    }
 }
 
 /// The activity of a connection.
@@ -45,48 +80,74 @@ impl Connections {
         Self { open: Mutex::default(), max }
     }
 
-    /// Starts `task`, which serves a connection, and adds the connection. If there are too many, closes another one
-    /// first, or returns false without starting `task` if none may be closed.
-    pub(crate) fn add(&self, activity: Arc<Activity>, task: impl FnOnce() -> AbortHandle) -> bool {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|(_, task)| !task.is_finished());
-        if open.len() >= self.max && !close_one(&mut open) {
+    /// Starts `task`, which serves a connection until it gets the order to end, and adds the connection. If there are
+    /// too many, closes another one first, or returns false without starting `task` if none may be closed.
+    pub(crate) fn add(
+        &self,
+        activity: Arc<Activity>,
+        task: impl FnOnce(EndOrder) -> AbortHandle,
+    ) -> bool {
+        let mut open = self.open();
+        if open.len() >= self.max && !close_one(&mut open, Duration::ZERO, CLOSE_TIME) {
             return false;
         }
-        open.push((activity, task()));
+        let (end, order) = watch::channel(None);
+        open.push(Open { activity, end, task: task(EndOrder(order)) });
         true
+    }
+
+    /// Returns the connections that have not ended.
+    fn open(&self) -> MutexGuard<'_, Vec<Open>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|connection| !connection.task.is_finished());
+        open
     }
 
     /// Closes the connection with requests that has made no progress for the longest time, at least [`REQUEST_TIME`].
     /// Returns false if there is none.
     pub(crate) fn close_slow(&self) -> bool {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|(_, task)| !task.is_finished());
-        let states = open.iter().map(|(activity, _)| activity.state()).enumerate();
+        let mut open = self.open();
+        let states = open.iter().map(|connection| connection.activity.state()).enumerate();
         let slow = states
             .filter(|(_, state)| state.requests > 0 && state.since.elapsed() >= REQUEST_TIME)
             .min_by_key(|(_, state)| state.since);
         let Some((index, _)) = slow else { return false };
-        open.swap_remove(index).1.abort();
+        open.swap_remove(index).close(Duration::ZERO);
         true
     }
 
-    /// Closes an idle or slow connection. Its memory is released when its task has ended. Returns false if none may be
-    /// closed.
+    /// Closes an idle or slow connection at once. Its memory is released when its task has ended. Returns false if none
+    /// may be closed.
     pub(crate) fn close_one(&self) -> bool {
-        close_one(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner))
+        close_one(&mut self.open(), Duration::ZERO, Duration::ZERO)
+    }
+
+    /// Closes a slow connection, or one that has been idle for [`LONG_IDLE`]: a new connection may be about to send its
+    /// request. It has `time` for its end. Returns false if there is none.
+    pub(crate) fn close_long_idle(&self, time: Duration) -> bool {
+        close_one(&mut self.open(), LONG_IDLE, time)
+    }
+
+    /// Closes all connections within `time`: requests that have started are answered.
+    pub(crate) async fn close_all(&self, time: Duration) {
+        self.open().iter().for_each(|connection| connection.close(time));
+        while !self.open().is_empty() {
+            sleep(END_STEP).await;
+        }
     }
 }
 
-fn close_one(open: &mut Vec<(Arc<Activity>, AbortHandle)>) -> bool {
-    open.retain(|(_, task)| !task.is_finished());
-    let states = open.iter().map(|(activity, _)| activity.state()).enumerate();
+/// Closes the connection that has been idle for the longest time, at least `idle_min`, or a slow one. It has `time` for
+/// its end.
+fn close_one(open: &mut Vec<Open>, idle_min: Duration, time: Duration) -> bool {
+    let states = open.iter().map(|connection| connection.activity.state()).enumerate();
     let oldest = states.min_by_key(|(_, state)| (state.requests > 0, state.since));
     let Some((index, state)) = oldest else { return false };
-    if state.requests > 0 && state.since.elapsed() < REQUEST_TIME {
+    let age_min = if state.requests > 0 { REQUEST_TIME } else { idle_min };
+    if state.since.elapsed() < age_min {
         return false;
     }
-    open.swap_remove(index).1.abort();
+    open.swap_remove(index).close(time);
     true
 }
 
@@ -163,19 +224,22 @@ mod tests {
     async fn the_longest_idle_connection_is_closed_for_a_new_one() {
         let connections = Connections::new(2);
         let add = |activity: &Arc<Activity>| {
-            let task = tokio::spawn(std::future::pending::<()>());
-            let handle = task.abort_handle();
-            connections.add(Arc::clone(activity), || handle).then_some(task)
+            let mut task = None;
+            let is_open = connections.add(Arc::clone(activity), |mut order| {
+                let serving = tokio::spawn(async move { order.wait().await });
+                task.insert(serving).abort_handle()
+            });
+            task.filter(|_| is_open)
         };
         let (busy, idle) = (Activity::new(), Activity::new());
         let (first, second) = (add(&busy).unwrap(), add(&idle).unwrap());
         let request = busy.start();
         let third = add(&Activity::new()).expect("the idle connection is closed");
-        assert!(second.await.is_err_and(|error| error.is_cancelled()));
+        assert_eq!(second.await.unwrap(), CLOSE_TIME);
         drop(request);
         let started = busy.start();
         let fourth = add(&Activity::new()).expect("the third connection is idle and closed");
-        assert!(third.await.is_err_and(|error| error.is_cancelled()));
+        assert_eq!(third.await.unwrap(), CLOSE_TIME);
         assert!(!first.is_finished() && !fourth.is_finished());
         drop(started);
     }
@@ -186,8 +250,8 @@ mod tests {
         let busy = Activity::new();
         let _request = busy.start();
         let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
-        assert!(connections.add(busy, || task));
+        assert!(connections.add(busy, |_| task));
         let other = tokio::spawn(std::future::pending::<()>()).abort_handle();
-        assert!(!connections.add(Activity::new(), || other));
+        assert!(!connections.add(Activity::new(), |_| other));
     }
 }

@@ -2,12 +2,22 @@
 
 use super::app::App;
 use crate::server_view::ServerView;
+use crate::web::connections::CLOSE_TIME;
+use crate::web_counts::WebCounts;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::task::yield_now;
+use tokio::time::timeout;
 
 /// Reservations grow in steps of this many bytes.
-const STEP: usize = 16 << 10;
+const STEP: usize = 8 << 10;
+/// The maximum memory of the heads of requests that wait for memory, in bytes, in addition to the reserved memory.
+const WAITING_MAX: usize = 2 << 20;
+/// The time that a request waits for memory. Most requests end within milliseconds.
+const WAIT_TIME: Duration = Duration::from_secs(3);
+/// The interval at which a waiting request looks for memory that other protocols have released.
+const WAIT_STEP: Duration = Duration::from_millis(20);
 
 /// There is currently no memory for a request. The client can retry in a second.
 #[derive(Debug)]
@@ -27,8 +37,15 @@ impl Reservation {
     /// Grows the reservation to at least `len` bytes. Returns false if the gateway, or all connections of the server
     /// together, would exceed their memory limit.
     pub(crate) fn grow_to(&mut self, len: usize) -> bool {
+        self.grow_for(Purpose::Body, len)
+    }
+
+    /// Grows the reservation to at least `len` bytes. Returns false if the gateway would exceed the share of `purpose`,
+    /// or all connections of the server together would exceed their memory limit.
+    pub(crate) fn grow_for(&mut self, purpose: Purpose, len: usize) -> bool {
+        let max = share(&*self.view) / 8 * purpose.eighths();
         let more = len.next_multiple_of(STEP).saturating_sub(self.len);
-        let fits = more == 0 || reserve(&*self.view, more);
+        let fits = more == 0 || reserve(&*self.view, max, more);
         if fits {
             self.len += more;
         }
@@ -41,7 +58,7 @@ impl Reservation {
     /// [`Busy`]: there is no memory, and no connection is idle or slow. The client has to retry.
     pub(crate) async fn require(&mut self, app: &App, len: usize) -> Result<(), Busy> {
         while !self.grow_to(len) {
-            if !app.connections.close_one() {
+            if !app.connections.close_long_idle(Duration::ZERO) {
                 return Err(Busy);
             }
             // Let the task of the closed connection end, which releases its memory.
@@ -49,27 +66,101 @@ impl Reservation {
         }
         Ok(())
     }
+
+    /// Reserves `len` bytes for a new request, whose head takes `head_len` bytes already. Waits until other requests
+    /// have released enough, and closes connections that have been idle for a second or are slow.
+    ///
+    /// # Errors
+    /// [`Busy`]: there was no memory within [`WAIT_TIME`], or the heads of waiting requests take [`WAITING_MAX`] bytes.
+    /// The client has to retry.
+    pub(crate) async fn admit(
+        &mut self,
+        app: &App,
+        len: usize,
+        head_len: usize,
+    ) -> Result<(), Busy> {
+        if self.grow_for(Purpose::Request, len) {
+            return Ok(());
+        }
+        let view = Arc::clone(&self.view);
+        let counts = view.web_counts();
+        let _waiting = WaitingHead::count(counts, head_len).ok_or(Busy)?;
+        let started = Instant::now();
+        loop {
+            app.connections.close_long_idle(CLOSE_TIME);
+            // The time limit of the wait is not an error: memory that other protocols release wakes nothing.
+            let _ = timeout(WAIT_STEP, counts.freed().notified()).await;
+            if self.grow_for(Purpose::Request, len) {
+                // There may be memory for the next one.
+                counts.freed().notify_one();
+                return Ok(());
+            }
+            if started.elapsed() >= WAIT_TIME {
+                return Err(Busy);
+            }
+        }
+    }
+}
+
+/// The purpose of reserved memory. Connections leave memory for requests, and new requests leave memory for the bodies
+/// and replies of those that have started, so that these end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Purpose {
+    Connection,
+    Request,
+    Body,
+}
+
+impl Purpose {
+    fn eighths(self) -> usize {
+        match self {
+            Self::Connection => 6,
+            Self::Request => 7,
+            Self::Body => 8,
+        }
+    }
+}
+
+/// The head of a request that waits for memory, counted until it is dropped.
+struct WaitingHead<'c> {
+    counts: &'c WebCounts,
+    len: usize,
+}
+
+impl<'c> WaitingHead<'c> {
+    /// Returns `None` if the heads of all waiting requests would exceed [`WAITING_MAX`].
+    fn count(counts: &'c WebCounts, len: usize) -> Option<Self> {
+        let head = Self { counts, len };
+        (counts.count_waiting(len) <= WAITING_MAX).then_some(head)
+    }
+}
+
+impl Drop for WaitingHead<'_> {
+    fn drop(&mut self) {
+        self.counts.count_waited(self.len);
+    }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.view.release(self.len);
         self.view.web_counts().count_released(self.len);
+        self.view.web_counts().freed().notify_one();
     }
 }
 
-/// Reserves `more` bytes, or returns false. The gateway may use half of the connections' memory: the clients of other
-/// protocols have the rest.
-fn reserve(view: &dyn ServerView, more: usize) -> bool {
+/// Reserves `more` bytes, or returns false if the gateway would exceed `max`.
+fn reserve(view: &dyn ServerView, max: usize, more: usize) -> bool {
     let counts = view.web_counts();
-    let fits = counts.count_reserved(more) <= share(view) && view.reserve(more);
+    let fits = counts.count_reserved(more) <= max && view.reserve(more);
     if !fits {
         counts.count_released(more);
     }
     fits
 }
 
-/// Returns the memory limit of all gateway connections together, in bytes.
+/// Returns the memory limit of all gateway connections together, in bytes: half of the memory of all connections. The
+/// clients of other protocols have the rest.
 pub(crate) fn share(view: &dyn ServerView) -> usize {
     view.connection_memory() / 2
 }
