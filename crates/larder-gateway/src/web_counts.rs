@@ -70,6 +70,11 @@ impl WebCounts {
         self.waiting.fetch_add(len, Relaxed) + len
     }
 
+    /// Returns the memory of the heads of waiting requests, in bytes.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+
     pub(crate) fn count_waited(&self, len: usize) {
         self.waiting.fetch_sub(len, Relaxed);
     }

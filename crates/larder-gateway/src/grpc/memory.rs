@@ -11,7 +11,6 @@ use http_body::{Frame, SizeHint};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 use tokio::task::yield_now;
 use tonic::{Extensions, Status, body};
 
@@ -55,7 +54,7 @@ impl RequestMemory {
     /// `UNAVAILABLE`: there is no memory, and no connection is idle or slow. The client has to retry.
     pub(super) async fn require(&self, app: &App, len: usize) -> Result<(), Status> {
         while !self.change(|account| account.answer = account.answer.max(len)) {
-            if !app.connections.close_long_idle(Duration::ZERO) {
+            if !app.connections.close_long_idle() {
                 return Err(Busy.into());
             }
             // Let the task of the closed connection end, which releases its memory.
@@ -118,7 +117,7 @@ impl http_body::Body for CountedBody {
         if self.memory.arrive(more) {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
-        if self.app.connections.close_long_idle(Duration::ZERO) {
+        if self.app.connections.close_long_idle() {
             // The runtime has one thread and polls tasks in the order of their wakes, so the task of the closed
             // connection ends before this one is polled again.
             self.waiting = Some(data);

@@ -20,10 +20,10 @@ const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// Moving this many bytes counts as progress. A connection that moves fewer within [`REQUEST_TIME`] is slow.
 const PROGRESS_LEN: usize = 16 << 10;
 
-/// A connection without a request for this long is closed when a request waits for memory.
+/// A connection without a request for this long is closed when a body or a reply needs memory.
 const LONG_IDLE: Duration = Duration::from_secs(1);
 /// The time that a closed connection has to tell its peer which requests it has answered (HTTP/2's GOAWAY).
-pub(crate) const CLOSE_TIME: Duration = Duration::from_millis(100);
+const CLOSE_TIME: Duration = Duration::from_millis(100);
 /// The interval at which [`Connections::close_all`] looks for open connections.
 const END_STEP: Duration = Duration::from_millis(5);
 
@@ -123,9 +123,9 @@ impl Connections {
     }
 
     /// Closes a slow connection, or one that has been idle for [`LONG_IDLE`]: a new connection may be about to send its
-    /// request. It has `time` for its end. Returns false if there is none.
-    pub(crate) fn close_long_idle(&self, time: Duration) -> bool {
-        close_one(&mut self.open(), LONG_IDLE, time)
+    /// request. Returns false if there is none.
+    pub(crate) fn close_long_idle(&self) -> bool {
+        close_one(&mut self.open(), LONG_IDLE, Duration::ZERO)
     }
 
     /// Closes all connections within `time`: requests that have started are answered.

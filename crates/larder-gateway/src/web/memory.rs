@@ -2,7 +2,6 @@
 
 use super::app::App;
 use crate::server_view::ServerView;
-use crate::web::connections::CLOSE_TIME;
 use crate::web_counts::WebCounts;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -58,7 +57,7 @@ impl Reservation {
     /// [`Busy`]: there is no memory, and no connection is idle or slow. The client has to retry.
     pub(crate) async fn require(&mut self, app: &App, len: usize) -> Result<(), Busy> {
         while !self.grow_to(len) {
-            if !app.connections.close_long_idle(Duration::ZERO) {
+            if !app.connections.close_long_idle() {
                 return Err(Busy);
             }
             // Let the task of the closed connection end, which releases its memory.
@@ -68,7 +67,7 @@ impl Reservation {
     }
 
     /// Reserves `len` bytes for a new request, whose head takes `head_len` bytes already. Waits until other requests
-    /// have released enough, and closes connections that have been idle for a second or are slow.
+    /// have released enough, and closes slow connections.
     ///
     /// # Errors
     /// [`Busy`]: there was no memory within [`WAIT_TIME`], or the heads of waiting requests take [`WAITING_MAX`] bytes.
@@ -87,10 +86,10 @@ impl Reservation {
         let _waiting = WaitingHead::count(counts, head_len).ok_or(Busy)?;
         let started = Instant::now();
         loop {
-            app.connections.close_long_idle(CLOSE_TIME);
-            // The time limit of the wait is not an error: memory that other protocols release wakes nothing.
-            let _ = timeout(WAIT_STEP, counts.freed().notified()).await;
-            if self.grow_for(Purpose::Request, len) {
+            // Watchers may hold the memory that is left for bodies: one request at a time may use the rest.
+            let is_alone = counts.waiting() == head_len;
+            let purpose = if is_alone { Purpose::Body } else { Purpose::Request };
+            if self.grow_for(purpose, len) {
                 // There may be memory for the next one.
                 counts.freed().notify_one();
                 return Ok(());
@@ -98,6 +97,9 @@ impl Reservation {
             if started.elapsed() >= WAIT_TIME {
                 return Err(Busy);
             }
+            app.connections.close_slow();
+            // The time limit of the wait is not an error: memory that other protocols release wakes nothing.
+            let _ = timeout(WAIT_STEP, counts.freed().notified()).await;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The slabs that memcached would need for the items of a size class, for `stats slabs`.
 //!
-//! Agents compare pages and chunks with the memory limit. If memcached would count more bytes for all items than the limit,
-//! sizes are scaled down to it. Pages may still exceed the items' memory by the unused part of chunks.
+//! Agents compare pages and chunks with the memory limit. If memcached would use chunks of more bytes than the limit, sizes are
+//! scaled down to it.
 
 use super::snapshot::Snapshot;
 use crate::memory::slab_classes::PAGE_LEN;
@@ -22,8 +22,8 @@ impl SlabClass {
         let bound = snapshot.server.settings.limits.classes.bound(class) as u64;
         let sizes = Sizes {
             bound,
-            memcached_bytes: snapshot.gauges().bytes,
-            bytes_max: snapshot.item_bytes().max(snapshot.gauges().limit_bytes),
+            chunk_bytes: chunk_bytes(snapshot),
+            limit: snapshot.gauges().limit_bytes,
         };
         Self::of(gauges.items, gauges.bytes, sizes, snapshot.is_full())
     }
@@ -45,25 +45,34 @@ impl SlabClass {
     }
 }
 
+/// Returns the bytes of the chunks that memcached would use for all items.
+fn chunk_bytes(snapshot: &Snapshot<'_>) -> u64 {
+    let classes = snapshot.gauges().classes.iter().enumerate();
+    let chunks = classes.map(|(class, gauges)| {
+        let bound = snapshot.server.settings.limits.classes.bound(class) as u64;
+        gauges.items.max(gauges.bytes.div_ceil(bound)) * bound
+    });
+    chunks.sum()
+}
+
 /// Sizes in bytes.
 #[derive(Clone, Copy)]
 struct Sizes {
     /// The largest item of the class.
     bound: u64,
-    /// All items, as memcached would count them.
-    memcached_bytes: u64,
-    /// The most that statistics may show for all items.
-    bytes_max: u64,
+    /// The chunks of all items in memcached.
+    chunk_bytes: u64,
+    /// The memory limit.
+    limit: u64,
 }
 
 impl Sizes {
     /// Scales a size that memcached would count to the memory that items take here.
     fn scaled(&self, bytes: u64) -> u64 {
-        if self.bytes_max >= self.memcached_bytes {
+        if self.limit >= self.chunk_bytes {
             return bytes;
         }
-        let scaled =
-            u128::from(bytes) * u128::from(self.bytes_max) / u128::from(self.memcached_bytes);
+        let scaled = u128::from(bytes) * u128::from(self.limit) / u128::from(self.chunk_bytes);
         u64::try_from(scaled).unwrap_or(bytes)
     }
 }
@@ -74,7 +83,7 @@ mod tests {
 
     #[test]
     fn slabs_take_no_more_memory_than_the_items() {
-        let sizes = Sizes { bound: 96, memcached_bytes: 10_000 * 80, bytes_max: 10_000 * 40 };
+        let sizes = Sizes { bound: 96, chunk_bytes: 10_000 * 80, limit: 10_000 * 40 };
         let class = SlabClass::of(10_000, 10_000 * 80, sizes, false);
         assert_eq!((class.chunk_size, class.chunks_per_page, class.pages), (48, 21_845, 1));
         assert_eq!(
@@ -87,7 +96,7 @@ mod tests {
 
     #[test]
     fn slabs_are_memcached_s_if_they_fit() {
-        let sizes = Sizes { bound: 96, memcached_bytes: 61, bytes_max: 61 };
+        let sizes = Sizes { bound: 96, chunk_bytes: 61, limit: 61 };
         let class = SlabClass::of(1, 61, sizes, false);
         assert_eq!((class.chunk_size, class.chunks_per_page), (96, 10_922));
         assert_eq!((class.pages, class.chunks, class.mem_requested), (1, 10_922, 61));

@@ -9,7 +9,7 @@ pub(in crate::stats) const CLASS: &[Row] = &[
     Row::gauge(
         "chunk_size",
         Slab(|s| s.chunk_size),
-        "Maximum size of an item of the class, scaled down if memcached would count more bytes for all items than `limit_maxbytes`.",
+        "Maximum size of an item of the class, scaled down if memcached would use more than `limit_maxbytes` for all items.",
     )
     .unit(Bytes),
     Row::gauge("chunks_per_page", Slab(|s| s.chunks_per_page), "Chunks in a page of 1 MiB."),
