@@ -23,7 +23,7 @@ const PROGRESS_LEN: usize = 16 << 10;
 /// A connection without a request for this long is closed when a body or a reply needs memory.
 const LONG_IDLE: Duration = Duration::from_secs(1);
 /// The time that a closed connection has to tell its peer which requests it has answered (HTTP/2's GOAWAY).
-const CLOSE_TIME: Duration = Duration::from_millis(100);
+const CLOSE_TIME: Duration = Duration::from_secs(1);
 /// The interval at which [`Connections::close_all`] looks for open connections.
 const END_STEP: Duration = Duration::from_millis(5);
 
