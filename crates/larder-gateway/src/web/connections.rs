@@ -24,6 +24,9 @@ const PROGRESS_LEN: usize = 16 << 10;
 const LONG_IDLE: Duration = Duration::from_secs(1);
 /// The time that a closed connection has to tell its peer which requests it has answered (HTTP/2's GOAWAY).
 const CLOSE_TIME: Duration = Duration::from_secs(1);
+/// The maximum number of replaced connections that have [`CLOSE_TIME`]. Further ones are closed at once, so that peers
+/// that do not answer keep few files open beyond the limit of connections.
+const REPLACED_MAX: usize = 8;
 /// The interval at which [`Connections::close_all`] looks for open connections.
 const END_STEP: Duration = Duration::from_millis(5);
 
@@ -31,6 +34,8 @@ const END_STEP: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct Connections {
     open: Mutex<Vec<Open>>,
+    /// The tasks of replaced connections that may not have ended.
+    replaced: Mutex<Vec<AbortHandle>>,
     max: usize,
 }
 
@@ -77,7 +82,7 @@ struct State {
 
 impl Connections {
     pub(crate) fn new(max: usize) -> Self {
-        Self { open: Mutex::default(), max }
+        Self { open: Mutex::default(), replaced: Mutex::default(), max }
     }
 
     /// Starts `task`, which serves a connection until it gets the order to end, and adds the connection. If there are
@@ -88,8 +93,12 @@ impl Connections {
         task: impl FnOnce(EndOrder) -> AbortHandle,
     ) -> bool {
         let mut open = self.open();
-        if open.len() >= self.max && !close_one(&mut open, Duration::ZERO, CLOSE_TIME) {
-            return false;
+        if open.len() >= self.max {
+            let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
+            replaced.retain(|task| !task.is_finished());
+            let time = if replaced.len() < REPLACED_MAX { CLOSE_TIME } else { Duration::ZERO };
+            let Some(task) = close_one(&mut open, Duration::ZERO, time) else { return false };
+            replaced.push(task);
         }
         let (end, order) = watch::channel(None);
         open.push(Open { activity, end, task: task(EndOrder(order)) });
@@ -119,13 +128,13 @@ impl Connections {
     /// Closes an idle or slow connection at once. Its memory is released when its task has ended. Returns false if none
     /// may be closed.
     pub(crate) fn close_one(&self) -> bool {
-        close_one(&mut self.open(), Duration::ZERO, Duration::ZERO)
+        close_one(&mut self.open(), Duration::ZERO, Duration::ZERO).is_some()
     }
 
     /// Closes a slow connection, or one that has been idle for [`LONG_IDLE`]: a new connection may be about to send its
     /// request. Returns false if there is none.
     pub(crate) fn close_long_idle(&self) -> bool {
-        close_one(&mut self.open(), LONG_IDLE, Duration::ZERO)
+        close_one(&mut self.open(), LONG_IDLE, Duration::ZERO).is_some()
     }
 
     /// Closes all connections within `time`: requests that have started are answered.
@@ -138,17 +147,17 @@ impl Connections {
 }
 
 /// Closes the connection that has been idle for the longest time, at least `idle_min`, or a slow one. It has `time` for
-/// its end.
-fn close_one(open: &mut Vec<Open>, idle_min: Duration, time: Duration) -> bool {
+/// its end. Returns its task, or `None` if no connection may be closed.
+fn close_one(open: &mut Vec<Open>, idle_min: Duration, time: Duration) -> Option<AbortHandle> {
     let states = open.iter().map(|connection| connection.activity.state()).enumerate();
-    let oldest = states.min_by_key(|(_, state)| (state.requests > 0, state.since));
-    let Some((index, state)) = oldest else { return false };
+    let (index, state) = states.min_by_key(|(_, state)| (state.requests > 0, state.since))?;
     let age_min = if state.requests > 0 { REQUEST_TIME } else { idle_min };
     if state.since.elapsed() < age_min {
-        return false;
+        return None;
     }
-    open.swap_remove(index).close(time);
-    true
+    let connection = open.swap_remove(index);
+    connection.close(time);
+    Some(connection.task)
 }
 
 impl Activity {
@@ -253,5 +262,26 @@ mod tests {
         assert!(connections.add(busy, |_| task));
         let other = tokio::spawn(std::future::pending::<()>()).abort_handle();
         assert!(!connections.add(Activity::new(), |_| other));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn few_replaced_connections_may_take_their_time() {
+        let connections = Connections::new(1);
+        let (sent, mut times) = tokio::sync::mpsc::unbounded_channel();
+        for _ in 0..REPLACED_MAX + 2 {
+            let sent = sent.clone();
+            let is_open = connections.add(Activity::new(), |mut order| {
+                let serving = async move {
+                    let _ = sent.send(order.wait().await);
+                    std::future::pending::<()>().await;
+                };
+                tokio::spawn(serving).abort_handle()
+            });
+            assert!(is_open);
+        }
+        for _ in 0..REPLACED_MAX {
+            assert_eq!(times.recv().await, Some(CLOSE_TIME));
+        }
+        assert_eq!(times.recv().await, Some(Duration::ZERO));
     }
 }

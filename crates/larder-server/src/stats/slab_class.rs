@@ -1,7 +1,7 @@
 //! The slabs that memcached would need for the items of a size class, for `stats slabs`.
 //!
-//! Agents compare pages and chunks with the memory limit. If memcached would use chunks of more bytes than the limit, sizes are
-//! scaled down to it.
+//! Agents compare pages and chunks with the memory limit. If memcached would use chunks of more bytes than the limit, sizes
+//! are scaled down to it.
 
 use super::snapshot::Snapshot;
 use crate::memory::slab_classes::PAGE_LEN;
