@@ -18,12 +18,13 @@ class Load:
     server's CPU time per request in µs."""
 
     def __init__(self, server, seconds, *options):
+        ends = [f"--test-time={seconds}"] if seconds else []
         self.dir = tempfile.TemporaryDirectory(prefix="larder-load-")
         self.file = Path(self.dir.name) / "report.json"
-        self.seconds = seconds
+        self.seconds = seconds or 0
         command = [
             str(LARDER), "bench", "-s", server.host, "-p", str(server.port), "--verify", "-q",
-            "--hide-histogram", f"--test-time={seconds}", f"--json-out-file={self.file}", *options,
+            "--hide-histogram", *ends, f"--json-out-file={self.file}", *options,
         ]  # fmt: skip
         self.process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -47,7 +48,8 @@ class Load:
 
 @contextlib.contextmanager
 def load(server, seconds, *options):
-    """A `Load` that is stopped at the end of the `with` block."""
+    """A `Load` of so many seconds, or, with `None`, of the requests that `options` tell. It is stopped at the end of
+    the `with` block."""
     running = Load(server, seconds, *options)
     try:
         yield running
