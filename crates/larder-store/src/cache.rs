@@ -2,7 +2,8 @@
 
 use crate::segment::MissRatioCurve;
 use crate::{
-    Engine, EvictionObserver, FlashGauges, FlashPage, FlashSettings, Gauges, LimitRefused,
+    ChangeObserver, Engine, EvictionObserver, FlashGauges, FlashPage, FlashSettings, Gauges,
+    LimitRefused,
 };
 
 /// Operations on a whole cache, from any thread and without a handle.
@@ -56,6 +57,11 @@ pub trait CacheControl: Send + Sync {
     /// Makes the cache call `observer` for each item that it evicts from memory from now on. Only
     /// the first call has an effect.
     fn observe_evictions(&self, observer: EvictionObserver);
+
+    /// Makes the cache call `observer` for each change of items, except for evictions, from now on:
+    /// a lookup that starts after this call returns a state whose later changes are all reported.
+    /// Only the first call has an effect.
+    fn observe_changes(&self, observer: ChangeObserver);
 }
 
 /// A cache that makes a handle for each thread.
@@ -121,5 +127,9 @@ impl CacheControl for crate::segment::Cache {
 
     fn observe_evictions(&self, observer: EvictionObserver) {
         Self::observe_evictions(self, observer);
+    }
+
+    fn observe_changes(&self, observer: ChangeObserver) {
+        Self::observe_changes(self, observer);
     }
 }

@@ -85,7 +85,7 @@ impl Parts {
         part.retain(|key, record| {
             let is_live = self.core.liveness(record, now).is_live();
             if !is_live {
-                self.core.count_reclaimed(key.len(), record, true);
+                self.core.count_reclaimed(key, record, true);
                 self.core.forget(key.len(), record);
             }
             is_live

@@ -90,7 +90,7 @@ fn count_removal(core: &Core, key: &[u8], record: &Record, cause: RemovalCause) 
         RemovalCause::Size if core.liveness(record, core.now()).is_live() => {
             core.count_evicted(key, record);
         }
-        RemovalCause::Size => core.count_reclaimed(key.len(), record, false),
+        RemovalCause::Size => core.count_reclaimed(key, record, false),
         RemovalCause::Expired | RemovalCause::Explicit | RemovalCause::Replaced => (),
     }
 }
@@ -124,7 +124,7 @@ impl Records {
             let _running = &running;
             let is_expired = !core.liveness(record, now).is_live();
             if is_expired {
-                core.count_reclaimed(key.len(), record, true);
+                core.count_reclaimed(key, record, true);
             }
             is_expired
         };

@@ -12,12 +12,14 @@
 //! | `slow_storage.rs` | [`SlowStorage`]: items that must be read before they can be used |
 //! | `acknowledgement.rs` | [`Acknowledge`]: changes that replicas have to confirm |
 //! | `walk.rs` | [`Walks`] |
+//! | `change_observer.rs` | [`ChangeObserver`]: reports of changed items |
 //! | `maintenance.rs`, `gauges.rs` | [`Maintenance`], [`Gauges`] |
 //! | `layer.rs` | [`Layer`]: an engine around another one, to which it passes most calls |
 //! | `item.rs`, `time.rs` | items, expiries |
 
 mod acknowledgement;
 mod change;
+mod change_observer;
 mod combined;
 mod gauges;
 mod item;
@@ -31,6 +33,7 @@ mod walk;
 
 pub use acknowledgement::*;
 pub use change::*;
+pub use change_observer::*;
 pub use combined::*;
 pub use gauges::*;
 pub use item::*;

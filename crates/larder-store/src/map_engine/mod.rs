@@ -144,6 +144,10 @@ impl<M: Map> CacheControl for Cache<M> {
     fn observe_evictions(&self, observer: EvictionObserver) {
         self.map.core().observe_evictions(observer);
     }
+
+    fn observe_changes(&self, observer: ChangeObserver) {
+        self.map.core().observe_changes(observer);
+    }
 }
 
 /// One thread's access to a [`Cache`].
@@ -229,12 +233,21 @@ impl<M: Map> Updates for Handle<M> {
         decide: impl FnMut(Lookup<&Item<'_, SharedLease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
         let Self { map, now } = self;
-        let mut result = None;
+        let (mut result, mut is_change) = (None, false);
         map.write(key, |found| {
+            let is_live = found.is_some_and(|record| map.core().liveness(record, *now).is_live());
             let Step { verdict, updated } = map.core().step(*now, key, found, upload, decide);
+            is_change = match verdict {
+                Verdict::Keep => false,
+                Verdict::Remove => is_live,
+                Verdict::Store(_) => true,
+            };
             result = Some(updated);
             verdict
         });
+        if is_change {
+            map.core().report_change(ItemChange::Updated(key.bytes));
+        }
         result.expect("a map calls the closure once for each write")
     }
 

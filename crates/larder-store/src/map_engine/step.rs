@@ -7,13 +7,14 @@ use super::stats::MapStats;
 use super::upload::{Budget, Upload};
 use crate::engine::{Liveness, RemovalReason, SPACES};
 use crate::{
-    Access, Attributes, Change, Eviction, EvictionObserver, Gauges, HashedKey, Item, KEY_LEN_MAX,
-    Lookup, NewCas, NewValue, Now, Refusal, Seconds, SizeClasses, Updated,
+    Access, Attributes, Change, ChangeObserver, Eviction, EvictionObserver, Gauges, HashedKey,
+    Item, ItemChange, KEY_LEN_MAX, Lookup, NewCas, NewValue, Now, Refusal, Seconds, SizeClasses,
+    Updated,
 };
 use bytes::Bytes;
 use std::fmt;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 /// The state of a cache besides its items.
@@ -37,6 +38,8 @@ pub struct Core {
     now: AtomicU32,
     /// The function that is called for each eviction.
     observer: OnceLock<EvictionObserver>,
+    /// The function that is called for each change of items.
+    change_observer: OnceLock<ChangeObserver>,
 }
 
 /// The change that a map has to make to a key.
@@ -84,6 +87,7 @@ impl Core {
             flush_at: AtomicU32::new(0),
             now: AtomicU32::new(0),
             observer: OnceLock::new(),
+            change_observer: OnceLock::new(),
         }
     }
 
@@ -106,6 +110,7 @@ impl Core {
         if due && self.flush_at.compare_exchange(at, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         {
             self.flush_generation.fetch_add(1, Ordering::AcqRel);
+            self.report_change(ItemChange::Invalidated);
         }
     }
 
@@ -128,6 +133,7 @@ impl Core {
         self.flush_at.store(at.map_or(0, |at| at.0.max(1)), Ordering::Release);
         if at.is_none() {
             self.flush_generation.fetch_add(1, Ordering::AcqRel);
+            self.report_change(ItemChange::Invalidated);
         }
     }
 
@@ -140,13 +146,17 @@ impl Core {
 
     /// Counts an item that is removed because it has expired or was flushed, unless it was counted
     /// before. `crawled`: maintenance found it.
-    pub(crate) fn count_reclaimed(&self, key_len: usize, record: &Record, crawled: bool) {
+    pub(crate) fn count_reclaimed(&self, key: &[u8], record: &Record, crawled: bool) {
         if record.count_once() {
             let reason = match self.liveness(record, self.now()) {
                 Liveness::Flushed => RemovalReason::Flushed,
                 Liveness::Expired | Liveness::Live => RemovalReason::Expired,
             };
-            self.stats.reclaim(self.class_of(key_len, record).0, reason, record.fetched(), crawled);
+            let class = self.class_of(key.len(), record).0;
+            self.stats.reclaim(class, reason, record.fetched(), crawled);
+            if reason == RemovalReason::Expired {
+                self.report_change(ItemChange::Expired(key));
+            }
         }
     }
 
@@ -168,6 +178,21 @@ impl Core {
     pub(crate) fn observe_evictions(&self, observer: EvictionObserver) {
         // Fails if there is an observer already.
         let _ = self.observer.set(observer);
+    }
+
+    /// Makes the cache call `observer` for every change of items from now on. Only the first call has an effect.
+    pub(crate) fn observe_changes(&self, observer: ChangeObserver) {
+        let _ = self.change_observer.set(observer);
+        // Either an update sees the observer, or later lookups see the update: see `report_change`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Calls the observer of changes, if there is one. The change is visible to lookups already.
+    pub(crate) fn report_change(&self, change: ItemChange<'_>) {
+        fence(Ordering::SeqCst);
+        if let Some(observer) = self.change_observer.get() {
+            observer(change);
+        }
     }
 
     /// Returns the statistics class of an item, and the bytes that it counts for.
@@ -249,7 +274,7 @@ impl Update<'_> {
     /// record was found.
     fn remove_expired(&self) -> Verdict {
         let Some(dead) = self.found else { return Verdict::Keep };
-        self.core.count_reclaimed(self.key.bytes.len(), dead, false);
+        self.core.count_reclaimed(self.key.bytes, dead, false);
         Verdict::Remove
     }
 
@@ -302,7 +327,7 @@ impl Update<'_> {
         }
         self.count_in(&record);
         if let (Some(dead), None) = (self.found, self.live) {
-            self.core.count_reclaimed(self.key.bytes.len(), dead, false);
+            self.core.count_reclaimed(self.key.bytes, dead, false);
         }
         Ok(Verdict::Store(record))
     }

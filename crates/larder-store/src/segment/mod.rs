@@ -77,7 +77,8 @@ pub use restart::region_file::{ColdStartReason, Restart};
 pub use walk::Walk;
 
 use crate::{
-    EvictionObserver, FlashGauges, FlashPage, FlashSettings, Gauges, LimitRefused, Seconds,
+    ChangeObserver, EvictionObserver, FlashGauges, FlashPage, FlashSettings, Gauges, LimitRefused,
+    Seconds,
 };
 use cache::shared::Shared;
 use restart::{image, region_file};
@@ -328,6 +329,18 @@ impl Cache {
     pub fn observe_evictions(&self, observer: EvictionObserver) {
         // Fails if there is an observer already.
         let _ = self.shared.observer.set(observer);
+    }
+
+    /// See [`crate::cache::CacheControl::observe_changes`]. If the observer panics, the process aborts, because the
+    /// change is not complete.
+    pub fn observe_changes(&self, observer: ChangeObserver) {
+        if self.shared.change_observer.set(observer).is_err() {
+            return;
+        }
+        // An update looks for the observer under the lock of its stripe. Updates that were earlier have ended when the
+        // stripe could be locked, so that lookups see their changes.
+        let index = &self.shared.index;
+        (0..index.stripes()).for_each(|stripe| drop(index.lock(stripe as u64)));
     }
 
     /// Zeroes the counters that `stats reset` zeroes. Totals such as the number of items stay.

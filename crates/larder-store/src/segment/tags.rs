@@ -31,7 +31,7 @@ use super::item::record::Record;
 use super::memory::layout::TAG_BUCKET_LEN;
 use super::memory::table::Table;
 use super::sync::{AtomicU64, Ordering, wait_for_others};
-use crate::{Refusal, Tag};
+use crate::{ItemChange, Refusal, Tag};
 
 const BUCKET_WORDS: usize = TAG_BUCKET_LEN / size_of::<u64>();
 /// The table takes at most one byte in `TABLE_SHARE` of the limit, and at most `TABLE_LEN_MAX`
@@ -252,6 +252,7 @@ impl Shared {
         let is_found = table.drop_tag(&Candidates::of(self.hash(name), buckets));
         if is_found {
             table.header_page().tags.drops.fetch_add(1, Ordering::Release);
+            self.report_change(ItemChange::Invalidated);
         }
         is_found
     }
@@ -277,6 +278,7 @@ impl Handle {
             words.displaced.fetch_add(1, Ordering::Relaxed);
             // Makes maintenance search for the items of the displaced tag.
             words.drops.fetch_add(1, Ordering::Release);
+            self.shared.report_change(ItemChange::Invalidated);
         }
         Ok(tag)
     }

@@ -6,12 +6,12 @@
 //! segment nor copies items out of one into a later segment.
 
 use super::shared::Shared;
-use crate::Seconds;
 use crate::segment::item::record::Record;
 use crate::segment::memory::allocator::Alloc;
 use crate::segment::memory::header_page::HeaderPage;
 use crate::segment::memory::table::{Entry, Sequence};
 use crate::segment::sync::Ordering;
+use crate::{ItemChange, Seconds};
 
 impl HeaderPage {
     /// Returns the flush floor: items in segments with a lower sequence are flushed. 0 before the
@@ -75,13 +75,15 @@ impl Shared {
         self.table().header_page().flush(&mut self.alloc());
         // The open segments of all handles are below the floor now, so the next write of each
         // handle opens another one.
-        self.mrc.clear();
-        self.search_soon();
+        self.end_flush();
     }
 
-    /// Makes each handle search all segments, so that the counts of items fall soon after a flush.
-    fn search_soon(&self) {
+    /// Empties the sample for the miss-ratio curve, makes each handle search all segments, so that the counts of items
+    /// fall soon, and reports the flush.
+    fn end_flush(&self) {
+        self.mrc.clear();
         self.crawls.fetch_add(1, Ordering::Relaxed);
+        self.report_change(ItemChange::Invalidated);
     }
 
     /// Schedules a flush for `at`, in place of a pending flush.
@@ -103,8 +105,7 @@ impl Shared {
         if page.is_flush_due(now) {
             page.flush(&mut alloc);
             drop(alloc);
-            self.mrc.clear();
-            self.search_soon();
+            self.end_flush();
         }
     }
 }

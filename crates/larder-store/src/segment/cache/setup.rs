@@ -167,6 +167,7 @@ impl Shared {
             slots_used: AtomicUsize::new(items),
             leased: AtomicUsize::new(0),
             observer: OnceLock::new(),
+            change_observer: OnceLock::new(),
             crawls: AtomicU32::new(0),
             limits: AtomicU32::new(0),
         };

@@ -18,7 +18,7 @@ use crate::segment::memory::layout::{STRIPES_MAX, checksum};
 use crate::segment::memory::table::Table;
 use crate::segment::miss_ratio::curve::Mrc;
 use crate::segment::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
-use crate::{EvictionObserver, SizeClasses};
+use crate::{ChangeObserver, EvictionObserver, ItemChange, SizeClasses};
 use rapidhash::v3::RapidSecrets;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -63,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) leased: AtomicUsize,
     /// The function that is called for each item that is evicted from memory.
     pub(crate) observer: OnceLock<EvictionObserver>,
+    /// The function that is called for each change of items.
+    pub(crate) change_observer: OnceLock<ChangeObserver>,
     /// The number of searches for invalid items that were requested: by a flush, or by
     /// [`crate::Engine::crawl_soon`].
     pub(crate) crawls: AtomicU32,
@@ -218,6 +220,16 @@ impl Shared {
 
     pub(crate) fn class_of(&self, record: &Record<'_>) -> (usize, usize) {
         self.class_of_parts(record.key_len(), record.value_len(), record.client_flags())
+    }
+
+    /// Calls the observer of changes, if there is one.
+    #[inline]
+    pub(crate) fn report_change(&self, change: ItemChange<'_>) {
+        if let Some(observer) = self.change_observer.get() {
+            let whole = AbortOnUnwind;
+            observer(change);
+            std::mem::forget(whole);
+        }
     }
 
     /// Returns the statistics class of an item, and the length in bytes at which statistics count it.

@@ -11,7 +11,7 @@ use crate::segment::item::witness::Witness;
 use crate::segment::large_value::lease::ChainLease;
 use crate::segment::large_value::upload::Upload;
 use crate::segment::write::writer::Writer;
-use crate::{Change, HashedKey, Item, Lookup, Refusal, Updated};
+use crate::{Change, HashedKey, Item, ItemChange, Lookup, Refusal, Updated};
 use std::sync::Arc;
 
 impl Handle {
@@ -112,6 +112,11 @@ impl Writer<'_> {
             // would not move it.
             assert_eq!(key.hash, shared.hash(key.bytes), "the hash is not the key's own");
         }
+        let is_change = match &change {
+            Change::Put { .. } => true,
+            Change::Remove | Change::SetAttributes { .. } => is_live || is_unread,
+            Change::Keep | Change::MarkAccessed | Change::CountHit => false,
+        };
         // A panic here aborts the process, so that no thread sees half of a change.
         let whole = AbortOnUnwind;
         let cas_before = self.writing.cas;
@@ -121,6 +126,8 @@ impl Writer<'_> {
         if applied.is_err() {
             // The CAS was not published, so it can be used again.
             self.writing.cas.put_back_to(cas_before);
+        } else if is_change {
+            shared.report_change(ItemChange::Updated(key.bytes));
         }
         std::mem::forget(whole);
         applied.map(|cas| Updated { result, cas })

@@ -18,7 +18,7 @@ use crate::segment::memory::open_segment::{Open, lifetime_class};
 use crate::segment::memory::raw::hardware::CACHE_LINE;
 use crate::segment::memory::table::{SegmentState, Sequence, Table};
 use crate::segment::sync::{Ordering, fence, wait_for_others};
-use crate::{Eviction, Expiry, Now, Refusal};
+use crate::{Eviction, Expiry, ItemChange, Now, Refusal};
 use std::sync::Arc;
 
 /// The maximum number of times that a write looks for a segment while handles alternate, before it
@@ -529,5 +529,8 @@ impl Writer<'_> {
             RemovalReason::Untagged
         };
         self.handle_shared.stats.reclaim(class, reason, record.header.has(State::Fetched), crawled);
+        if reason == RemovalReason::Expired {
+            shared.report_change(ItemChange::Expired(record.key()));
+        }
     }
 }

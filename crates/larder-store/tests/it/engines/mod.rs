@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `behaviour` | the behaviour that the trait requires, one test each |
+//! | `changes` | reports of changes to an observer |
 //! | `curve` | the miss-ratio curve of the segment engine |
 //! | `model` | random operations, compared with a simple map |
 //! | `stress` | many threads, with values that can be checked |
@@ -12,6 +13,7 @@
 #[macro_use]
 mod common;
 mod behaviour;
+mod changes;
 mod curve;
 mod model;
 mod oracle;
