@@ -33,6 +33,7 @@ mod latency;
 mod limits;
 mod store_outcome;
 mod thread_counters;
+mod tracking;
 
 pub use commands::*;
 pub use context::*;
@@ -45,3 +46,4 @@ pub use latency::*;
 pub use limits::*;
 pub use store_outcome::*;
 pub use thread_counters::*;
+pub use tracking::*;

@@ -1,0 +1,124 @@
+//! The keys that connections have read.
+
+use super::Subscription;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The number of parts. Each has a lock of its own. A full part forgets all its keys.
+const PARTS: usize = 256;
+
+/// The memory of a key without its bytes, with one reader: an entry of a table that is at least half full, and two
+/// allocations.
+const KEY_OVERHEAD: usize = 144;
+/// The memory of each further reader of a key.
+const READER_LEN: usize = size_of::<Arc<Subscription>>();
+
+type Readers = Vec<Arc<Subscription>>;
+type Keys = HashMap<Box<[u8]>, Readers>;
+
+/// A bounded table from keys to the connections that have read them.
+#[derive(Debug)]
+pub(super) struct KeyTable {
+    hasher: RandomState,
+    parts: Vec<Mutex<Part>>,
+    /// The maximum memory of a part, in bytes.
+    part_len_max: usize,
+    /// The memory of all parts, in bytes.
+    len: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    keys: Keys,
+    /// The memory of the keys and their readers, in bytes.
+    len: usize,
+}
+
+impl KeyTable {
+    /// Creates a table of at most `len_max` bytes, or a little more.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "no result depends on the seed, and clients must not be able to choose the part of a key"
+    )]
+    pub(super) fn new(len_max: usize) -> Self {
+        let parts = (0..PARTS).map(|_| Mutex::default()).collect();
+        let len = AtomicUsize::new(0);
+        Self { hasher: RandomState::new(), parts, part_len_max: len_max / PARTS, len }
+    }
+
+    /// Adds a reader of a key. Returns the keys that were forgotten to make room, with their readers.
+    pub(super) fn add(&self, key: &[u8], reader: &Arc<Subscription>) -> Keys {
+        let Some(mut part) = self.part(key) else { return Keys::new() };
+        let place = |readers: &Readers| readers.binary_search_by_key(&address(reader), address);
+        let len = match part.keys.get(key).map(place) {
+            Some(Ok(_)) => return Keys::new(),
+            Some(Err(_)) => READER_LEN,
+            None => KEY_OVERHEAD + key.len(),
+        };
+        let is_full = part.len + len > self.part_len_max && part.len > 0;
+        let forgotten = if is_full { self.empty(&mut part) } else { Keys::new() };
+        let len = match part.keys.get_mut(key) {
+            Some(readers) => {
+                let (Ok(at) | Err(at)) = place(readers);
+                readers.insert(at, Arc::clone(reader));
+                READER_LEN
+            }
+            None => {
+                part.keys.insert(key.into(), vec![Arc::clone(reader)]);
+                KEY_OVERHEAD + key.len()
+            }
+        };
+        part.len += len;
+        self.len.fetch_add(len, Ordering::Relaxed);
+        forgotten
+    }
+
+    /// Removes a key, and returns its readers.
+    pub(super) fn take(&self, key: &[u8]) -> Readers {
+        let Some(mut part) = self.part(key) else { return Readers::new() };
+        let Some(readers) = part.keys.remove(key) else { return Readers::new() };
+        let len = KEY_OVERHEAD + key.len() + (readers.len() - 1) * READER_LEN;
+        part.len -= len;
+        self.len.fetch_sub(len, Ordering::Relaxed);
+        readers
+    }
+
+    /// Removes all keys.
+    pub(super) fn clear(&self) {
+        for part in &self.parts {
+            self.empty(&mut lock(part));
+        }
+    }
+
+    fn empty(&self, part: &mut Part) -> Keys {
+        let Part { keys, len } = std::mem::take(part);
+        self.len.fetch_sub(len, Ordering::Relaxed);
+        keys
+    }
+
+    /// Returns the memory of the table, in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of keys.
+    pub(super) fn count(&self) -> usize {
+        self.parts.iter().map(|part| lock(part).keys.len()).sum()
+    }
+
+    fn part(&self, key: &[u8]) -> Option<MutexGuard<'_, Part>> {
+        let part = self.hasher.hash_one(key) % PARTS as u64;
+        self.parts.get(usize::try_from(part).ok()?).map(lock)
+    }
+}
+
+/// The order of the readers of a key.
+fn address(reader: &Arc<Subscription>) -> usize {
+    Arc::as_ptr(reader) as usize
+}
+
+fn lock(part: &Mutex<Part>) -> MutexGuard<'_, Part> {
+    part.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,407 @@
+//! Invalidation messages for clients that keep copies of items (RESP's `CLIENT TRACKING`).
+//!
+//! ```text
+//!  a session reads a key ─▶ Tracker::track ─▶ KeyTable      the keys that each connection has read
+//!  the engine reports a change ─▶ Tracker::note_change ─▶ Inbox      the messages for one connection
+//!  the inbox wakes the connection ─▶ its session writes the messages between two replies
+//! ```
+//!
+//! A session calls [`Tracker::track`] before it looks the key up. A change that the lookup does not see is therefore
+//! reported after the key is in the table. All memory is bounded: a full table forgets keys, after it has sent messages
+//! about them, and a full inbox holds one message about all items instead.
+
+mod inbox;
+mod key_table;
+
+pub use inbox::{Inbox, Invalidation};
+
+use key_table::KeyTable;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+
+thread_local! {
+    /// The number of the connection whose requests this thread answers; 0 if there is none.
+    static AUTHOR: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Calls `work`, whose changes are those of the connection with this number: see [`SubscriptionOptions::no_loop`].
+pub fn with_author<R>(connection: u64, work: impl FnOnce() -> R) -> R {
+    let before = AUTHOR.replace(connection);
+    let result = work();
+    AUTHOR.set(before);
+    result
+}
+
+/// The options of a subscription.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SubscriptionOptions {
+    /// The number of the connection that reads items.
+    pub connection: u64,
+    /// The number of the connection that receives the messages; the same number if they are not redirected.
+    pub receiver: u64,
+    /// No messages about the connection's own changes.
+    pub no_loop: bool,
+}
+
+/// The messages that one connection has asked for.
+#[derive(Debug)]
+pub struct Subscription {
+    options: SubscriptionOptions,
+    /// The prefixes of the keys; without any, the keys that the connection has read.
+    prefixes: Vec<Box<[u8]>>,
+    receiver: Arc<Inbox>,
+    own: Arc<Inbox>,
+    has_ended: AtomicBool,
+}
+
+impl Subscription {
+    /// Returns the options.
+    #[must_use]
+    pub fn options(&self) -> &SubscriptionOptions {
+        &self.options
+    }
+
+    /// Returns the prefixes of the keys; none if the subscription is about the keys that the connection has read.
+    #[must_use]
+    pub fn prefixes(&self) -> &[Box<[u8]>] {
+        &self.prefixes
+    }
+
+    /// Returns whether the connection that receives the messages has closed.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.receiver.is_closed()
+    }
+
+    fn send(&self, key: &[u8], author: u64) {
+        let is_own = self.options.no_loop && self.options.connection == author;
+        if is_own || self.has_ended.load(Ordering::Relaxed) {
+            return;
+        }
+        let is_sent = if self.prefixes.is_empty() {
+            self.receiver.push_key(key)
+        } else {
+            self.receiver.push_in_batch(key)
+        };
+        if !is_sent {
+            self.own.push_broken();
+        }
+    }
+
+    /// Sends a message about all items.
+    pub fn send_all(&self) {
+        if !self.receiver.push_all() {
+            self.own.push_broken();
+        }
+    }
+}
+
+/// The sum of all subscriptions, for statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrackingTotals {
+    /// The number of connections that have asked for messages.
+    pub connections: u64,
+    /// The number of keys that they have read.
+    pub keys: u64,
+    /// The number of prefixes that they have asked for.
+    pub prefixes: u64,
+    /// The number of keys that were forgotten, after messages about them, because the table was full.
+    pub evicted_keys: u64,
+}
+
+/// Subscriptions without and with prefixes.
+#[derive(Debug, Default)]
+struct Subscriptions {
+    to_keys: Vec<Arc<Subscription>>,
+    to_prefixes: Vec<Arc<Subscription>>,
+}
+
+impl Subscriptions {
+    fn list_of(&mut self, subscription: &Subscription) -> &mut Vec<Arc<Subscription>> {
+        if subscription.prefixes.is_empty() { &mut self.to_keys } else { &mut self.to_prefixes }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Subscription>> {
+        self.to_keys.iter().chain(&self.to_prefixes)
+    }
+}
+
+/// The subscriptions of all connections.
+#[derive(Debug)]
+pub struct Tracker {
+    keys: KeyTable,
+    subscriptions: RwLock<Subscriptions>,
+    /// The number of subscriptions, and of those with prefixes. Changes are frequent, and take no lock without them.
+    counts: [AtomicUsize; 2],
+    /// The inboxes, by the number of the connection that receives their messages.
+    inboxes: Mutex<BTreeMap<u64, Arc<Inbox>>>,
+    evicted_keys: AtomicU64,
+}
+
+impl Tracker {
+    /// Creates a tracker whose table of keys takes at most `table_len_max` bytes.
+    #[must_use]
+    pub fn new(table_len_max: usize) -> Self {
+        Self {
+            keys: KeyTable::new(table_len_max),
+            subscriptions: RwLock::default(),
+            counts: Default::default(),
+            inboxes: Mutex::default(),
+            evicted_keys: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the inbox of the connection with this number, and creates it if it has none.
+    #[must_use]
+    pub fn inbox(&self, connection: u64) -> Arc<Inbox> {
+        Arc::clone(self.lock_inboxes().entry(connection).or_default())
+    }
+
+    /// Starts a subscription. With `prefixes`, it is about all keys that start with one of them; otherwise about the
+    /// keys of [`Self::track`].
+    #[must_use]
+    pub fn subscribe(
+        &self,
+        options: SubscriptionOptions,
+        prefixes: Vec<Box<[u8]>>,
+    ) -> Arc<Subscription> {
+        let (receiver, own) = (self.inbox(options.receiver), self.inbox(options.connection));
+        let has_ended = AtomicBool::new(false);
+        let subscription = Subscription { options, prefixes, receiver, own, has_ended };
+        let subscription = Arc::new(subscription);
+        self.change(|subscriptions| {
+            subscriptions.list_of(&subscription).push(Arc::clone(&subscription));
+        });
+        subscription
+    }
+
+    /// Ends a subscription. Its keys stay in the table until they change, and cause no messages.
+    pub fn unsubscribe(&self, subscription: &Arc<Subscription>) {
+        subscription.has_ended.store(true, Ordering::Relaxed);
+        self.change(|subscriptions| {
+            let list = subscriptions.list_of(subscription);
+            list.retain(|other| !Arc::ptr_eq(other, subscription));
+            if subscriptions.to_keys.is_empty() {
+                self.keys.clear();
+            }
+        });
+    }
+
+    /// Removes the inbox of a connection that closes.
+    pub fn close(&self, connection: u64) {
+        if let Some(inbox) = self.lock_inboxes().remove(&connection) {
+            inbox.close();
+        }
+    }
+
+    /// Notes that the connection of `subscription` reads the item under `key`, before it does.
+    pub fn track(&self, key: &[u8], subscription: &Arc<Subscription>) {
+        for (forgotten, readers) in self.keys.add(key, subscription) {
+            self.evicted_keys.fetch_add(1, Ordering::Relaxed);
+            readers.iter().for_each(|reader| reader.send(&forgotten, 0));
+        }
+    }
+
+    /// Sends messages about the item under `key`, which was changed by a request that this thread executes.
+    pub fn note_change(&self, key: &[u8]) {
+        self.invalidate(key, AUTHOR.get());
+    }
+
+    /// Sends messages about the item under `key`, which was removed to make room, or because it has expired.
+    pub fn note_removal(&self, key: &[u8]) {
+        self.invalidate(key, 0);
+    }
+
+    /// Sends messages about all items.
+    pub fn note_flush(&self) {
+        self.keys.clear();
+        self.read().all().for_each(|subscription| subscription.send_all());
+    }
+
+    /// Returns the sum of all subscriptions.
+    #[must_use]
+    pub fn totals(&self) -> TrackingTotals {
+        let subscriptions = self.read();
+        let prefixes: usize = subscriptions.to_prefixes.iter().map(|of| of.prefixes.len()).sum();
+        TrackingTotals {
+            connections: subscriptions.all().count() as u64,
+            keys: self.keys.count() as u64,
+            prefixes: prefixes as u64,
+            evicted_keys: self.evicted_keys.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Sets the count of evicted keys to 0.
+    pub fn reset(&self) {
+        self.evicted_keys.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns the memory of the table of keys, in bytes.
+    #[must_use]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "no caller needs to know whether the table is empty"
+    )]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    fn invalidate(&self, key: &[u8], author: u64) {
+        // Either this thread sees a new subscription, or the connection that has subscribed sees the change: see
+        // `change`.
+        fence(Ordering::SeqCst);
+        let [to_keys, to_prefixes] =
+            self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+        if to_keys > 0 {
+            self.keys.take(key).iter().for_each(|reader| reader.send(key, author));
+        }
+        if to_prefixes > 0 {
+            for subscription in &self.read().to_prefixes {
+                if subscription.prefixes.iter().any(|prefix| key.starts_with(prefix)) {
+                    subscription.send(key, author);
+                }
+            }
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Subscriptions> {
+        self.subscriptions.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Subscriptions)) {
+        let mut subscriptions = self.subscriptions.write().unwrap_or_else(PoisonError::into_inner);
+        change(&mut subscriptions);
+        let lists = [&subscriptions.to_keys, &subscriptions.to_prefixes];
+        for (count, list) in self.counts.iter().zip(lists) {
+            count.store(list.len(), Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    fn lock_inboxes(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Arc<Inbox>>> {
+        self.inboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Waker;
+
+    fn options(connection: u64) -> SubscriptionOptions {
+        SubscriptionOptions { connection, receiver: connection, no_loop: false }
+    }
+
+    /// The keys of the messages for a connection, `*` for a message about all items.
+    fn messages(tracker: &Tracker, connection: u64) -> Vec<String> {
+        let inbox = tracker.inbox(connection);
+        let next = || inbox.next(|| Waker::noop().clone());
+        let shown = std::iter::from_fn(next).flat_map(|message| match message {
+            Invalidation::Keys(keys) => {
+                keys.iter().map(|key| String::from_utf8_lossy(key).into_owned()).collect()
+            }
+            Invalidation::All => vec!["*".to_owned()],
+            Invalidation::Broken => vec!["broken".to_owned()],
+        });
+        shown.collect()
+    }
+
+    #[test]
+    fn each_reader_of_a_key_gets_one_message() {
+        let tracker = Tracker::new(1 << 20);
+        let subscriptions = [1, 2, 3].map(|number| tracker.subscribe(options(number), Vec::new()));
+        for subscription in &subscriptions[..2] {
+            (0..3).for_each(|_| tracker.track(b"k", subscription));
+        }
+        tracker.track(b"other", &subscriptions[2]);
+        assert_eq!(tracker.totals().keys, 2);
+        (0..2).for_each(|_| tracker.note_change(b"k"));
+        assert_eq!([1, 2, 3].map(|number| messages(&tracker, number).len()), [1, 1, 0]);
+        tracker.note_removal(b"other");
+        assert_eq!(messages(&tracker, 3), ["other"]);
+        assert_eq!((tracker.totals().keys, tracker.len()), (0, 0));
+    }
+
+    #[test]
+    fn own_changes_cause_no_message_with_noloop() {
+        let tracker = Tracker::new(1 << 20);
+        let own = SubscriptionOptions { no_loop: true, ..options(1) };
+        let (own, other) =
+            (tracker.subscribe(own, Vec::new()), tracker.subscribe(options(2), Vec::new()));
+        let track = || [&own, &other].map(|subscription| tracker.track(b"k", subscription));
+        track();
+        with_author(1, || tracker.note_change(b"k"));
+        assert_eq!((messages(&tracker, 1).len(), messages(&tracker, 2).len()), (0, 1));
+        track();
+        // An eviction is not the client's own change, whichever thread evicts.
+        with_author(1, || tracker.note_removal(b"k"));
+        track();
+        with_author(2, || tracker.note_change(b"k"));
+        assert_eq!(messages(&tracker, 1), ["k", "k"]);
+    }
+
+    #[test]
+    fn prefixes_select_changes_of_all_clients() {
+        let tracker = Tracker::new(1 << 20);
+        let prefixes = ["a:", "b:"].map(|prefix| prefix.as_bytes().into()).to_vec();
+        let broadcast = tracker.subscribe(options(1), prefixes);
+        let every = tracker.subscribe(options(2), vec![Box::default()]);
+        ["a:1", "c", "b:2", "a:1"].iter().for_each(|key| tracker.note_change(key.as_bytes()));
+        assert_eq!(messages(&tracker, 1), ["a:1", "b:2"]);
+        assert_eq!(messages(&tracker, 2), ["a:1", "b:2", "c"]);
+        assert_eq!(tracker.totals().prefixes, 3);
+        [broadcast, every].iter().for_each(|subscription| tracker.unsubscribe(subscription));
+        tracker.note_change(b"a:1");
+        assert!(messages(&tracker, 1).is_empty() && messages(&tracker, 2).is_empty());
+    }
+
+    #[test]
+    fn a_flush_and_a_full_inbox_cause_one_message_about_all_items() {
+        let tracker = Tracker::new(64 << 20);
+        let subscription = tracker.subscribe(options(1), Vec::new());
+        tracker.track(b"k", &subscription);
+        tracker.note_flush();
+        tracker.note_change(b"k");
+        assert_eq!(messages(&tracker, 1), ["*"]);
+        for number in 0..100_000_u32 {
+            tracker.track(&number.to_le_bytes(), &subscription);
+            tracker.note_change(&number.to_le_bytes());
+        }
+        assert_eq!(messages(&tracker, 1), ["*"]);
+    }
+
+    #[test]
+    fn a_full_table_forgets_keys_and_sends_messages_about_them() {
+        let tracker = Tracker::new(256 << 10);
+        let subscription = tracker.subscribe(options(1), Vec::new());
+        let mut messages_count = 0;
+        for number in 0..10_000_u32 {
+            tracker.track(format!("key {number}").as_bytes(), &subscription);
+            messages_count += messages(&tracker, 1).len();
+            assert!(tracker.len() <= 300 << 10, "{} bytes", tracker.len());
+        }
+        let totals = tracker.totals();
+        assert!(totals.keys > 500, "{totals:?}");
+        assert_eq!(totals.keys + totals.evicted_keys, 10_000);
+        assert_eq!(totals.evicted_keys, messages_count as u64);
+        tracker.unsubscribe(&subscription);
+        assert_eq!((tracker.totals().keys, tracker.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_client_learns_that_the_receiver_of_its_messages_has_closed() {
+        let tracker = Tracker::new(1 << 20);
+        let redirected = SubscriptionOptions { receiver: 2, ..options(1) };
+        let subscription = tracker.subscribe(redirected, Vec::new());
+        tracker.track(b"k", &subscription);
+        tracker.note_change(b"k");
+        assert_eq!((messages(&tracker, 1).len(), messages(&tracker, 2)), (0, vec!["k".to_owned()]));
+        tracker.close(2);
+        assert!(subscription.is_broken());
+        tracker.track(b"k", &subscription);
+        tracker.note_change(b"k");
+        assert_eq!(messages(&tracker, 1), ["broken"]);
+    }
+}
