@@ -5,6 +5,7 @@ use super::error::Parsed;
 use super::key::checked_key;
 use super::request::Arguments;
 use super::script::ScriptCall;
+use super::tracking::Tracking;
 use crate::request::Credentials;
 
 /// A command with its arguments.
@@ -27,6 +28,15 @@ pub enum Command<'b> {
     ClientSetInfo,
     /// `CLIENT NO-EVICT` and `NO-TOUCH`, which change nothing.
     ClientMode,
+    ClientTracking(Tracking<'b>),
+    /// `CLIENT CACHING YES` or `NO`; `None` for another word.
+    ClientCaching(Option<bool>),
+    ClientGetRedir,
+    ClientTrackingInfo,
+    /// The channels.
+    Subscribe(Arguments<'b>),
+    /// The channels; all if there are none.
+    Unsubscribe(Arguments<'b>),
     /// An operation on one key.
     Item(&'b [u8], ItemCommand<'b>),
     /// An operation on several keys in order.

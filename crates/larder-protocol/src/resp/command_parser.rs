@@ -11,6 +11,7 @@ use super::number::i64_of;
 use super::request::{Arguments, Request};
 use super::script::ScriptCall;
 use super::table::Verb;
+use super::tracking::{caching, tracking};
 use super::words::{integer, is, next, nth};
 use crate::request::{Credentials, Password};
 
@@ -50,6 +51,15 @@ impl<'b> Command<'b> {
                 }
                 Self::ClientMode
             }
+            Verb::ClientTracking => {
+                rest.next();
+                Self::ClientTracking(tracking(rest)?)
+            }
+            Verb::ClientCaching => Self::ClientCaching(caching(nth(rest, 1))),
+            Verb::ClientGetRedir => Self::ClientGetRedir,
+            Verb::ClientTrackingInfo => Self::ClientTrackingInfo,
+            Verb::Subscribe => Self::Subscribe(rest),
+            Verb::Unsubscribe => Self::Unsubscribe(rest),
             Verb::Eval => Self::Script(ScriptCall::parse(rest, false)?),
             Verb::EvalSha => Self::Script(ScriptCall::parse(rest, true)?),
             Verb::ScriptLoad => Self::ScriptLoad(nth(rest, 1)),

@@ -1,6 +1,7 @@
 //! Errors of commands. [`crate::reply::resp`] has the messages.
 
 use super::request::Request;
+use super::tracking::TrackingError;
 
 /// The reason for refusing a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,19 @@ pub enum CommandError<'b> {
     ClientType(&'b [u8]),
     /// The number of a connection is malformed.
     ClientId,
+    /// A change of tracking, or a subscription, is refused.
+    Tracking(TrackingError),
+    /// Two prefixes of `CLIENT TRACKING` overlap.
+    OverlappingPrefixes {
+        /// The prefix that is refused.
+        prefix: &'b [u8],
+        /// The other prefix.
+        other: &'b [u8],
+        /// Whether the connection has tracked the other prefix before; otherwise, both are given.
+        is_tracked: bool,
+    },
+    /// A RESP2 connection that subscribes to a channel has sent another command. The argument is the command's name.
+    Subscribed(&'static str),
     /// The timeout of `WAIT` is not a number.
     TimeoutNotInteger,
     /// The timeout of `WAIT` is below 0.

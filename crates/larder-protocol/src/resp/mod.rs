@@ -17,6 +17,7 @@ mod number;
 mod request;
 mod script;
 mod table;
+mod tracking;
 mod words;
 
 pub use command::*;
@@ -31,3 +32,4 @@ pub use number::i64_of;
 pub use request::*;
 pub use script::*;
 pub use table::*;
+pub use tracking::*;

@@ -10,7 +10,9 @@ pub enum Verb {
     Append,
     Auth,
     BitCount,
+    ClientCaching,
     ClientGetName,
+    ClientGetRedir,
     ClientId,
     ClientInfo,
     ClientList,
@@ -18,6 +20,8 @@ pub enum Verb {
     ClientNoTouch,
     ClientSetInfo,
     ClientSetName,
+    ClientTracking,
+    ClientTrackingInfo,
     Command,
     CommandCount,
     CommandDocs,
@@ -85,12 +89,14 @@ pub enum Verb {
     SetNx,
     SetRange,
     StrLen,
+    Subscribe,
     TagDrop,
     Time,
     Touch,
     Ttl,
     Type,
     Unlink,
+    Unsubscribe,
     Unwatch,
     Wait,
     Watch,
@@ -141,6 +147,12 @@ impl Verb {
 }
 
 impl Verb {
+    /// Returns whether a RESP2 connection that subscribes to a channel may send the command.
+    #[must_use]
+    pub fn is_allowed_for_subscribers(self) -> bool {
+        matches!(self, Self::Ping | Self::Quit | Self::Reset | Self::Subscribe | Self::Unsubscribe)
+    }
+
     /// Returns whether the command is the same as a command for each of its keys, so that the servers that own them can
     /// share it.
     #[must_use]
@@ -179,7 +191,7 @@ const TWO_KEYS: (i8, i8, i8) = (1, 2, 1);
 const ALL_KEYS: (i8, i8, i8) = (1, -1, 1);
 
 /// All commands. The most frequent ones come first, because lookups are linear.
-pub static COMMANDS: [Row; 73] = [
+pub static COMMANDS: [Row; 75] = [
     row("get", Verb::Get, 2, ONE_KEY),
     row("set", Verb::Set, -3, ONE_KEY),
     row("mget", Verb::MGet, -2, ALL_KEYS),
@@ -243,6 +255,7 @@ pub static COMMANDS: [Row; 73] = [
     row("setnx", Verb::SetNx, 3, ONE_KEY),
     row("setrange", Verb::SetRange, 4, ONE_KEY),
     row("strlen", Verb::StrLen, 2, ONE_KEY),
+    row("subscribe", Verb::Subscribe, -2, NO_KEYS),
     row("substr", Verb::GetRange, 4, ONE_KEY),
     row("tag.drop", Verb::TagDrop, 2, NO_KEYS),
     row("time", Verb::Time, 1, NO_KEYS),
@@ -250,13 +263,16 @@ pub static COMMANDS: [Row; 73] = [
     row("ttl", Verb::Ttl, 2, ONE_KEY),
     row("type", Verb::Type, 2, ONE_KEY),
     row("unlink", Verb::Unlink, -2, ALL_KEYS),
+    row("unsubscribe", Verb::Unsubscribe, -1, NO_KEYS),
     row("unwatch", Verb::Unwatch, 1, NO_KEYS),
     row("wait", Verb::Wait, 3, NO_KEYS),
     row("watch", Verb::Watch, -2, ALL_KEYS),
 ];
 
-pub(crate) static SUBCOMMANDS: [Row; 20] = [
+pub(crate) static SUBCOMMANDS: [Row; 24] = [
+    row("client|caching", Verb::ClientCaching, 3, NO_KEYS),
     row("client|getname", Verb::ClientGetName, 2, NO_KEYS),
+    row("client|getredir", Verb::ClientGetRedir, 2, NO_KEYS),
     row("client|id", Verb::ClientId, 2, NO_KEYS),
     row("client|info", Verb::ClientInfo, 2, NO_KEYS),
     row("client|list", Verb::ClientList, -2, NO_KEYS),
@@ -264,6 +280,8 @@ pub(crate) static SUBCOMMANDS: [Row; 20] = [
     row("client|no-touch", Verb::ClientNoTouch, 3, NO_KEYS),
     row("client|setinfo", Verb::ClientSetInfo, 4, NO_KEYS),
     row("client|setname", Verb::ClientSetName, 3, NO_KEYS),
+    row("client|tracking", Verb::ClientTracking, -3, NO_KEYS),
+    row("client|trackinginfo", Verb::ClientTrackingInfo, 2, NO_KEYS),
     row("command|count", Verb::CommandCount, 2, NO_KEYS),
     row("command|docs", Verb::CommandDocs, -2, NO_KEYS),
     row("command|info", Verb::CommandInfo, -2, NO_KEYS),

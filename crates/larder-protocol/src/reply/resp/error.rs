@@ -1,6 +1,6 @@
 //! Errors with redis-server's messages.
 
-use crate::resp::{CommandError, ProtocolError, Request};
+use crate::resp::{CommandError, ProtocolError, Request, TrackingError};
 
 /// Writes the answer to a protocol violation.
 pub fn protocol_error(error: ProtocolError, out: &mut Vec<u8>) {
@@ -58,6 +58,23 @@ pub fn error(error: &CommandError<'_>, out: &mut Vec<u8>) {
             text.extend_from_slice(b"Unknown client type '");
             text.extend_from_slice(c_text(name, usize::MAX));
             text.push(b'\'');
+        }
+        CommandError::OverlappingPrefixes { prefix, other, is_tracked } => {
+            text.extend_from_slice(b"Prefix '");
+            text.extend_from_slice(c_text(prefix, usize::MAX));
+            text.extend_from_slice(match is_tracked {
+                true => b"' overlaps with an existing prefix '",
+                false => b"' overlaps with another provided prefix '",
+            });
+            text.extend_from_slice(c_text(other, usize::MAX));
+            text.extend_from_slice(b"'. Prefixes for a single client must not overlap.");
+        }
+        CommandError::Subscribed(name) => {
+            let line = format!(
+                "Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET \
+                 are allowed in this context"
+            );
+            text.extend_from_slice(line.as_bytes());
         }
         CommandError::ClientInfo(attribute) => {
             text.extend_from_slice(b"Unrecognized option '");
@@ -135,6 +152,7 @@ fn words(error: &CommandError<'_>) -> &'static str {
         CommandError::SameKey => "source and destination objects are the same",
         CommandError::NoSuchKey => "no such key",
         CommandError::ClientId => "Invalid client ID",
+        CommandError::Tracking(error) => tracking_words(*error),
         CommandError::TimeoutNotInteger => "timeout is not an integer or out of range",
         CommandError::TimeoutNegative => "timeout is negative",
         CommandError::IntRange => {
@@ -179,6 +197,42 @@ fn words(error: &CommandError<'_>) -> &'static str {
         CommandError::DumpsDisabled => "dumping keys is disabled",
         CommandError::TooManyKeys => "the keys take too much memory: use SCAN",
         _ => "syntax error",
+    }
+}
+
+fn tracking_words(error: TrackingError) -> &'static str {
+    match error {
+        TrackingError::SecondRedirect => "A client can only redirect to a single other client",
+        TrackingError::NoRedirectTarget => "The client ID you want redirect to does not exist",
+        TrackingError::PrefixWithoutBroadcast => "PREFIX option requires BCAST mode to be enabled",
+        TrackingError::TooManyPrefixes => "a connection tracks up to 128 prefixes",
+        TrackingError::SwitchesBroadcast => {
+            "You can't switch BCAST mode on/off before disabling tracking for this client, and then \
+             re-enabling it with a different mode."
+        }
+        TrackingError::OptionWithBroadcast => "OPTIN and OPTOUT are not compatible with BCAST",
+        TrackingError::OptInWithOptOut => "You can't specify both OPTIN mode and OPTOUT mode",
+        TrackingError::SwitchesOption => {
+            "You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then \
+             re-enabling it with a different mode."
+        }
+        TrackingError::CachingWithoutOption => {
+            "CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or \
+             OPTOUT mode enabled"
+        }
+        TrackingError::CachingWithoutOptIn => {
+            "CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode."
+        }
+        TrackingError::CachingWithoutOptOut => {
+            "CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode."
+        }
+        TrackingError::Sharded => {
+            "CLIENT TRACKING does not work while several groups share the keys: other groups do not \
+             report their changes"
+        }
+        TrackingError::Channel => {
+            "the only channel is __redis__:invalidate, for CLIENT TRACKING with REDIRECT"
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod element;
 mod error;
 mod replication;
 mod server_page;
+mod tracking;
 
 pub use client_page::*;
 pub use command_table::*;
@@ -13,6 +14,7 @@ pub use element::*;
 pub use error::*;
 pub use replication::*;
 pub use server_page::*;
+pub use tracking::*;
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use super::replication::{Replication, or_none};
 use crate::resp::{Arguments, matches};
 
 /// The version of redis-server that `INFO` and `HELLO` report.
-pub const REDIS_VERSION: &str = "7.2.4";
+pub const REDIS_VERSION: &str = "7.4.0";
 
 /// Writes the answer to `HELLO` for the client with this number. `follows` states whether the
 /// server is a follower.
@@ -40,7 +40,7 @@ pub struct InfoPage<'b> {
 }
 
 /// The lines of the page: section, name, and a statistic (`Ok`) or a constant value (`Err`).
-const INFO: [(&str, &str, Result<&str, &str>); 21] = [
+const INFO: [(&str, &str, Result<&str, &str>); 24] = [
     ("Server", "redis_version", Err(REDIS_VERSION)),
     ("Server", "redis_mode", Err("standalone")),
     ("Server", "server_name", Err("larder")),
@@ -48,6 +48,7 @@ const INFO: [(&str, &str, Result<&str, &str>); 21] = [
     ("Server", "process_id", Ok("pid")),
     ("Server", "uptime_in_seconds", Ok("uptime")),
     ("Clients", "connected_clients", Ok("curr_connections")),
+    ("Clients", "tracking_clients", Ok("tracking_connections")),
     ("Memory", "used_memory", Ok("bytes")),
     ("Memory", "maxmemory", Ok("limit_maxbytes")),
     ("Persistence", "loading", Err("0")),
@@ -57,6 +58,8 @@ const INFO: [(&str, &str, Result<&str, &str>); 21] = [
     ("Stats", "evicted_keys", Ok("evictions")),
     ("Stats", "keyspace_hits", Ok("get_hits")),
     ("Stats", "keyspace_misses", Ok("get_misses")),
+    ("Stats", "tracking_total_keys", Ok("tracking_keys")),
+    ("Stats", "tracking_total_prefixes", Ok("tracking_prefixes")),
     (REPLICATION, "role", Err("master")),
     (REPLICATION, "connected_slaves", Err("0")),
     ("CPU", "used_cpu_sys", Ok("rusage_system")),

@@ -1,0 +1,137 @@
+//! `CLIENT TRACKING`: options of clients that keep copies of items, and learn when an item changes.
+
+use super::error::{CommandError, Parsed};
+use super::request::Arguments;
+use super::words::{integer, is, next};
+
+/// The channel of invalidation messages for connections that other clients redirect them to.
+pub const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
+
+/// A parsed `CLIENT TRACKING`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tracking<'b> {
+    /// No messages from now on.
+    Off,
+    /// Messages about changed items from now on.
+    On(TrackingOptions<'b>),
+}
+
+/// The options of `CLIENT TRACKING ON`, as given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrackingOptions<'b> {
+    /// The number of the connection that receives the messages instead of this one.
+    pub redirect: Option<u64>,
+    /// Messages about all keys, or those with a prefix, instead of the keys that the connection has read.
+    pub broadcast: bool,
+    /// Tracks only keys read by a request that follows `CLIENT CACHING YES`.
+    pub opt_in: bool,
+    /// Tracks all keys read but those of a request that follows `CLIENT CACHING NO`.
+    pub opt_out: bool,
+    /// No messages about the connection's own changes.
+    pub no_loop: bool,
+    /// All words after `ON`.
+    words: Arguments<'b>,
+}
+
+impl<'b> TrackingOptions<'b> {
+    /// Returns the prefixes of the keys.
+    pub fn prefixes(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
+        let mut words = self.words;
+        std::iter::from_fn(move || {
+            while let Some(word) = words.next() {
+                if is(word, "redirect") {
+                    words.next();
+                } else if is(word, "prefix") {
+                    return words.next();
+                }
+            }
+            None
+        })
+    }
+}
+
+/// The reason for refusing a change of tracking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrackingError {
+    /// `REDIRECT` is given twice.
+    SecondRedirect,
+    /// The connection to redirect messages to does not exist.
+    NoRedirectTarget,
+    /// A prefix is given without `BCAST`.
+    PrefixWithoutBroadcast,
+    /// The connection has more prefixes than allowed.
+    TooManyPrefixes,
+    /// `BCAST` is given or missing, unlike before.
+    SwitchesBroadcast,
+    /// `OPTIN` or `OPTOUT` is given with `BCAST`.
+    OptionWithBroadcast,
+    /// `OPTIN` is given with `OPTOUT`.
+    OptInWithOptOut,
+    /// `OPTIN` is given after `OPTOUT`, or the reverse.
+    SwitchesOption,
+    /// `CLIENT CACHING` without `OPTIN` or `OPTOUT`.
+    CachingWithoutOption,
+    /// `CLIENT CACHING YES` without `OPTIN`.
+    CachingWithoutOptIn,
+    /// `CLIENT CACHING NO` without `OPTOUT`.
+    CachingWithoutOptOut,
+    /// Other servers own some of the keys, and do not report their changes.
+    Sharded,
+    /// The channel of `SUBSCRIBE` is not [`INVALIDATION_CHANNEL`].
+    Channel,
+}
+
+/// Parses the words after `CLIENT TRACKING`.
+pub(super) fn tracking(mut words: Arguments<'_>) -> Parsed<'_, Tracking<'_>> {
+    let switch = next(&mut words);
+    let mut options = TrackingOptions {
+        redirect: None,
+        broadcast: false,
+        opt_in: false,
+        opt_out: false,
+        no_loop: false,
+        words,
+    };
+    let mut has_prefixes = false;
+    while let Some(word) = words.next() {
+        if is(word, "redirect") && words.len() > 0 {
+            if options.redirect.is_some_and(|client| client != 0) {
+                return Err(CommandError::Tracking(TrackingError::SecondRedirect));
+            }
+            let client = integer(next(&mut words))?;
+            options.redirect = Some(u64::try_from(client).unwrap_or(u64::MAX));
+        } else if is(word, "bcast") {
+            options.broadcast = true;
+        } else if is(word, "optin") {
+            options.opt_in = true;
+        } else if is(word, "optout") {
+            options.opt_out = true;
+        } else if is(word, "noloop") {
+            options.no_loop = true;
+        } else if is(word, "prefix") && words.len() > 0 {
+            has_prefixes = true;
+            words.next();
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    if is(switch, "off") {
+        return Ok(Tracking::Off);
+    }
+    if !is(switch, "on") {
+        return Err(CommandError::Syntax);
+    }
+    if has_prefixes && !options.broadcast {
+        return Err(CommandError::Tracking(TrackingError::PrefixWithoutBroadcast));
+    }
+    Ok(Tracking::On(options))
+}
+
+/// Parses the argument of `CLIENT CACHING`; `None` if it is invalid.
+pub(super) fn caching(word: &[u8]) -> Option<bool> {
+    match word {
+        _ if is(word, "yes") => Some(true),
+        _ if is(word, "no") => Some(false),
+        _ => None,
+    }
+}
