@@ -1,7 +1,7 @@
 //! The interface through which a session calls the server.
 
 use crate::route::{Conversation, GroupIndex, NoRoute, Owner, Route};
-use larder_operations::Latencies;
+use larder_operations::{Latencies, Tracker};
 use larder_protocol::reply::resp::Replication;
 use larder_protocol::reply::{PrefixCounts, Servers, StatsRefusal};
 use larder_protocol::resp::{Script, ScriptHash};
@@ -59,6 +59,21 @@ pub trait Host {
     /// accepts followers.
     fn replication(&self) -> Option<Replication> {
         None
+    }
+
+    /// Returns the tracker of the items that clients keep copies of, or `None` if there is none.
+    fn tracker(&self) -> Option<&Tracker> {
+        None
+    }
+
+    /// Returns the tracker, after the cache has started to report its changes; `None` if it can't.
+    fn start_tracking(&self) -> Option<&Tracker> {
+        self.tracker()
+    }
+
+    /// Returns whether the connection with this number is open.
+    fn is_connected(&self, _connection: u64) -> bool {
+        false
     }
 
     /// Reserves `bytes` of memory for a connection. Returns false if all connections together would exceed the limit.

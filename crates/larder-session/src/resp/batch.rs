@@ -63,6 +63,14 @@ impl RequestKind<'_> {
         }
     }
 
+    /// Returns the command of a request that is neither [`Self::Get`] nor [`Self::Set`]; `None` if it is unknown.
+    pub(super) fn verb(&self) -> Option<Verb> {
+        match self {
+            Self::Get(..) | Self::Set(..) => None,
+            Self::Request(request) => request.row().ok().map(|(_, verb)| verb),
+        }
+    }
+
     /// Returns the class of the request in latency statistics. A multi-key request counts once.
     pub(super) fn class(&self) -> CommandClass {
         let verb = match self {

@@ -2,6 +2,7 @@
 
 use super::batch::{Outcome, bulk_len_max};
 use super::script;
+use super::tracking;
 use super::watch::watch;
 use crate::Host;
 use crate::context::Context;
@@ -28,6 +29,9 @@ impl<E: Engine> Session<E> {
     ) -> Outcome {
         let version = state.version;
         match command {
+            Command::Ping(text) if state.is_muted() => {
+                reply::subscribed_pong(text.unwrap_or_default(), output);
+            }
             Command::Ping(None) => reply::pong(output),
             Command::Ping(Some(text)) | Command::Echo(text) => reply::bulk(text, output),
             Command::ClientSetInfo | Command::ClientMode => reply::ok(output),
@@ -40,6 +44,18 @@ impl<E: Engine> Session<E> {
                 cx.host.stats(b"conns", &mut |name, value| page.set(name, value));
                 page.write(version, output);
             }
+            Command::ClientTracking(wanted) => {
+                return tracking::set_tracking(cx, self.client, state, wanted, output);
+            }
+            Command::ClientCaching(caches) => {
+                return answer_ok(tracking::set_caching(state, *caches), output);
+            }
+            Command::ClientGetRedir => reply::integer(tracking::receiver(state), output),
+            Command::ClientTrackingInfo => tracking::show_tracking(state, output),
+            Command::Subscribe(channels) => {
+                tracking::subscribe(cx, self.client, state, *channels, output);
+            }
+            Command::Unsubscribe(channels) => tracking::unsubscribe(state, *channels, output),
             Command::ScriptLoad(text) => match script::load(cx.host, text) {
                 Ok((_, hash)) => reply::bulk(hex(&hash).as_bytes(), output),
                 Err(error) => reply::error(&error, output),
@@ -108,7 +124,7 @@ impl<E: Engine> Session<E> {
             // The server's `--ack` decides which changes wait for replicas, not the client.
             Command::Wait => reply::integer(0, output),
             Command::Reset => {
-                state.reset();
+                state.reset(cx.host);
                 state.release(cx.host);
                 self.close_routes();
                 reply::reset(output);

@@ -2,13 +2,14 @@
 
 use super::batch::{BATCH_MAX, BatchEnd, BatchRequest, Outcome, RequestKind, bounds, gather};
 use super::scatter::ScatterDecision;
-use super::{copy_item, multi_key, script};
+use super::{copy_item, multi_key, script, tracking};
 use crate::Host;
 use crate::context::{Context, Next, PollState, Step};
 use crate::session::Session;
 use crate::session::pending::{ForwardedRequests, Pending};
 use crate::session::resp_state::{FETCHES_MAX, State};
 use arrayvec::ArrayVec;
+use larder_operations::with_author;
 use larder_protocol::Parser;
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{
@@ -30,6 +31,9 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
     ) -> Step {
         let Some(mut state) = self.resp.take() else { return Step::finish(0, Next::Close) };
+        if state.tracking.is_some() && state.is_between_replies() {
+            tracking::write_messages(cx, &mut state, output);
+        }
         let is_idle = input.is_empty() && !state.has_queued();
         let step = if poll.left == 0 && !is_idle {
             Step::finish(0, Next::Yield)
@@ -65,6 +69,9 @@ impl<E: Engine> Session<E> {
             _ => (),
         }
         queue.at += step.consumed;
+        if queue.is_transaction && queue.at >= queue.requests.len() {
+            state.end_tracked_request();
+        }
         // An inline request may be `EXEC`, which has replaced the queue.
         if queue.at < queue.requests.len() && !state.has_queued() {
             state.queue = queue;
@@ -88,9 +95,21 @@ impl<E: Engine> Session<E> {
         let bounds = bounds(cx, state);
         let mut batch_end = gather(cx.operations.engine, input, &bounds, max, &mut batch);
         if cx.settings.forwards && cx.host.shard_map().is_some() {
+            if state.tracking.as_ref().is_some_and(|tracking| tracking.is_on()) {
+                if tracking::is_sharded(cx) {
+                    // The other groups are new. The client learns the reason when it asks for tracking again.
+                    return Step::finish(0, Next::Close);
+                }
+                tracking::track_batch(cx, state, &batch);
+            }
             let is_queued = origin != Origin::Client;
             match self.scatter_resp(cx, state, input, &batch, poll, is_queued) {
-                ScatterDecision::Finish(step) => return step,
+                ScatterDecision::Finish(step) => {
+                    if !self.pending.is_idle() {
+                        state.end_tracked_request();
+                    }
+                    return step;
+                }
                 ScatterDecision::Local(count) if count < batch.len() => {
                     batch.truncate(count);
                     batch_end = BatchEnd::Full;
@@ -116,6 +135,8 @@ impl<E: Engine> Session<E> {
                     batch_end = BatchEnd::Full;
                 }
             } else if forwarded.has_requests() {
+                tracking::track_batch(cx, state, &batch);
+                state.end_tracked_request();
                 poll.left = poll.left.saturating_sub(batch.len());
                 return self.forward(cx, state.conversation(), input, forwarded);
             }
@@ -130,7 +151,12 @@ impl<E: Engine> Session<E> {
                 return Step::advance(end);
             }
             poll.left = poll.left.saturating_sub(1);
-            match self.answer_ready(cx, state, ready, output) {
+            let answered = if state.tracking.is_some() {
+                self.answer_tracked(cx, state, ready, output, origin)
+            } else {
+                self.answer_ready(cx, state, ready, output)
+            };
+            match answered {
                 Outcome::Done => {
                     end = ready.end;
                     poll.answered.add(ready.kind.class(), 1);
@@ -210,6 +236,29 @@ impl<E: Engine> Session<E> {
         Step::finish(consumed, Next::Close)
     }
 
+    /// Answers a request of a connection that tracks items or receives messages.
+    fn answer_tracked<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        state: &mut State,
+        ready: &BatchRequest<'_>,
+        output: &mut Vec<u8>,
+        origin: Origin,
+    ) -> Outcome {
+        if state.is_muted() {
+            return self.answer_slowly(cx, state, ready, output);
+        }
+        if state.transaction.is_none() {
+            tracking::track(cx, state, ready);
+        }
+        let is_caching = ready.kind.verb() == Some(Verb::ClientCaching);
+        let answered = with_author(self.client, || self.answer_ready(cx, state, ready, output));
+        if answered == Outcome::Done && !is_caching && origin != Origin::Transaction {
+            state.end_tracked_request();
+        }
+        answered
+    }
+
     fn answer_ready<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -283,6 +332,8 @@ impl<E: Engine> Session<E> {
             let is_refused = state.needs_login() && !is_open;
             if is_refused {
                 Err(CommandError::LoginRequired)
+            } else if state.is_muted() && !verb.is_allowed_for_subscribers() {
+                Err(CommandError::Subscribed(row.name))
             } else if cx.settings.read_only && verb.changes_items() {
                 Err(CommandError::ReadOnly)
             } else {

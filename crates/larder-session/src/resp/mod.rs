@@ -2,7 +2,7 @@
 //!
 //! `batch.rs` parses requests, and `execute.rs` answers them in batches, or `scatter.rs` if several groups own their
 //! keys. `single_key/` has the commands on one key, `multi_key.rs` those on several keys, `script.rs`
-//! the known scripts, `watch.rs` `WATCH` and `EXEC`, and `connection.rs` all others. The state
+//! the known scripts, `watch.rs` `WATCH` and `EXEC`, `tracking.rs` `CLIENT TRACKING`, and `connection.rs` all others. The state
 //! of a connection is in `session/resp_state.rs`.
 
 mod batch;
@@ -13,4 +13,5 @@ mod multi_key;
 mod scatter;
 mod script;
 mod single_key;
+mod tracking;
 mod watch;

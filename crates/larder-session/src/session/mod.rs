@@ -4,6 +4,7 @@ pub(crate) mod dump;
 pub(crate) mod key_scan;
 pub(crate) mod pending;
 pub(crate) mod resp_state;
+pub(crate) mod tracking_state;
 
 use crate::Host;
 use crate::context::{Context, Next, PollState, Progress, Step};
@@ -203,6 +204,12 @@ impl<E: Engine> Session<E> {
         }
     }
 
+    /// Returns whether the session has messages to write that its client has not requested.
+    pub fn has_messages(&self) -> bool {
+        let state = self.resp.as_ref().and_then(|state| state.tracking.as_ref());
+        state.is_some_and(|tracking| tracking.has_messages())
+    }
+
     /// Returns the memory of the cache, in bytes, that the session has leased for values that it sends.
     pub fn leased_bytes(&self) -> usize {
         match &self.pending {
@@ -231,7 +238,7 @@ impl<E: Engine> Session<E> {
         }
         host.release(pending.reserved());
         if let Some(resp) = &mut self.resp {
-            resp.close(host);
+            resp.close(self.client, host);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::Host;
 use crate::route::Conversation;
+use crate::session::tracking_state::TrackingState;
 use arrayvec::ArrayVec;
 use larder_operations::{Guard, Watched};
 use larder_protocol::reply::resp::Version;
@@ -31,6 +32,8 @@ pub(crate) struct State {
     pub(crate) key_progress: KeyProgress,
     /// The hashes of the keys whose items the next request reads from slower storage.
     pub(crate) waiting: ArrayVec<u64, FETCHES_MAX>,
+    /// `CLIENT TRACKING` and `SUBSCRIBE`; `None` for a connection that used neither.
+    pub(crate) tracking: Option<Box<TrackingState>>,
     /// The number of bytes reserved at the host.
     reserved: usize,
 }
@@ -74,7 +77,11 @@ impl State {
     }
 
     /// Resets the state that the client has set (`RESET`), but keeps the server's login requirement.
-    pub(crate) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self, host: &impl Host) {
+        if let Some(tracking) = &mut self.tracking {
+            tracking.is_subscribed = false;
+            tracking.stop(host.tracker());
+        }
         (self.version, self.is_logged_in) = (Version::default(), false);
         (self.name, self.transaction) = (Vec::new(), None);
         self.watched = Vec::new();
@@ -135,8 +142,38 @@ impl State {
         }
     }
 
-    /// Releases all reserved memory at the end of the connection.
-    pub(crate) fn close(&mut self, host: &impl Host) {
+    /// Returns whether the connection subscribes to the channel of invalidation messages.
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.tracking.as_ref().is_some_and(|tracking| tracking.is_subscribed)
+    }
+
+    /// Returns whether requests that read or change items are refused, because RESP2 does not distinguish their replies
+    /// from messages.
+    pub(crate) fn is_muted(&self) -> bool {
+        self.version == Version::Resp2 && self.is_subscribed()
+    }
+
+    /// Ends the effect of `CLIENT CACHING` after a request, unless the request belongs to a transaction.
+    pub(crate) fn end_tracked_request(&mut self) {
+        let is_in_transaction = self.transaction.is_some() || self.has_queued();
+        if let Some(tracking) = self.tracking.as_mut().filter(|_| !is_in_transaction) {
+            tracking.end_request();
+        }
+    }
+
+    /// Returns whether all requests so far have their whole replies in the output.
+    pub(crate) fn is_between_replies(&self) -> bool {
+        !self.has_queued() && self.key_progress.keys == 0
+    }
+
+    /// Ends tracking and releases all reserved memory at the end of the connection with this number.
+    pub(crate) fn close(&mut self, connection: u64, host: &impl Host) {
+        if let Some(tracking) = &mut self.tracking {
+            tracking.stop(host.tracker());
+        }
+        if let Some(tracker) = host.tracker() {
+            tracker.close(connection);
+        }
         host.release(std::mem::take(&mut self.reserved));
     }
 
@@ -144,6 +181,7 @@ impl State {
         let kept = self.transaction.as_ref().map_or(0, |kept| kept.requests.len());
         let watched: usize =
             self.watched.iter().map(|watched| watched.key.len() + WATCHED_LEN).sum();
-        self.name.len() + self.queue.requests.len() + kept + watched
+        let tracking = self.tracking.as_ref().map_or(0, |tracking| tracking.used());
+        self.name.len() + self.queue.requests.len() + kept + watched + tracking
     }
 }

@@ -283,7 +283,7 @@ fn connections(engine: TestEngine) {
         ]),
         ":7\r\n$-1\r\n+OK\r\n$2\r\nme\r\n+OK\r\n-ERR unknown subcommand 'NOPE'. Try CLIENT HELP.\r\n\
          +OK\r\n-ERR DB index is out of range\r\n$1\r\nx\r\n*2\r\n$4\r\nsave\r\n$0\r\n\r\n\
-         %8\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n7.2.4\r\n$5\r\nproto\r\n:3\r\n\
+         %8\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n7.4.0\r\n$5\r\nproto\r\n:3\r\n\
          $2\r\nid\r\n:7\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n\
          $11\r\nserver_name\r\n$6\r\nlarder\r\n$7\r\nmodules\r\n*0\r\n\
          _\r\n$3\r\nyou\r\n+RESET\r\n$-1\r\n+OK\r\n",
@@ -297,7 +297,7 @@ fn replication_roles(engine: TestEngine) {
     let hello = |role: &str| {
         let length = role.len();
         format!(
-            "*16\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n7.2.4\r\n$5\r\nproto\r\n:2\r\n\
+            "*16\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n7.4.0\r\n$5\r\nproto\r\n:2\r\n\
              $2\r\nid\r\n:7\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n${length}\r\n{role}\r\n\
              $11\r\nserver_name\r\n$6\r\nlarder\r\n$7\r\nmodules\r\n*0\r\n"
         )

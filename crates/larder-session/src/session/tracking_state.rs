@@ -1,0 +1,69 @@
+//! The state of a connection that uses `CLIENT TRACKING`.
+
+use larder_operations::{Inbox, Subscription, Tracker};
+use std::sync::Arc;
+
+/// The state of a connection that tracks items, or receives the messages of others that do.
+#[derive(Debug, Default)]
+pub(crate) struct TrackingState {
+    /// The messages for this connection.
+    pub(crate) inbox: Option<Arc<Inbox>>,
+    /// The keys that the connection tracks.
+    pub(crate) subscription: Option<Arc<Subscription>>,
+    pub(crate) choice: Choice,
+    /// `CLIENT CACHING` has reversed the choice for the next request.
+    pub(crate) is_reversed: bool,
+    /// Whether the connection subscribes to the channel of messages.
+    pub(crate) is_subscribed: bool,
+}
+
+/// The requests whose keys are tracked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Choice {
+    #[default]
+    All,
+    /// Those after `CLIENT CACHING YES`.
+    OptIn,
+    /// All but those after `CLIENT CACHING NO`.
+    OptOut,
+}
+
+impl TrackingState {
+    /// Returns whether there are messages to write.
+    pub(crate) fn has_messages(&self) -> bool {
+        self.inbox.as_ref().is_some_and(|inbox| !inbox.is_empty())
+    }
+
+    /// Returns whether the connection tracks items.
+    pub(crate) fn is_on(&self) -> bool {
+        self.subscription.is_some()
+    }
+
+    /// Returns the subscription if the keys of the next request are tracked.
+    pub(crate) fn tracks(&self) -> Option<&Arc<Subscription>> {
+        let is_tracked = (self.choice == Choice::OptIn) == self.is_reversed;
+        self.subscription.as_ref().filter(|of| is_tracked && of.prefixes().is_empty())
+    }
+
+    /// Ends the effect of `CLIENT CACHING` after a request.
+    pub(crate) fn end_request(&mut self) {
+        self.is_reversed = false;
+    }
+
+    /// Returns the memory of the prefixes, in bytes.
+    pub(crate) fn used(&self) -> usize {
+        let prefixes = self.subscription.iter().flat_map(|of| of.prefixes());
+        prefixes.map(|prefix| prefix.len() + size_of::<Box<[u8]>>()).sum()
+    }
+
+    /// Ends tracking, and keeps a subscription to the channel.
+    pub(crate) fn stop(&mut self, tracker: Option<&Tracker>) {
+        if let (Some(subscription), Some(tracker)) = (self.subscription.take(), tracker) {
+            tracker.unsubscribe(&subscription);
+        }
+        (self.choice, self.is_reversed) = (Choice::All, false);
+        if !self.is_subscribed {
+            self.inbox = None;
+        }
+    }
+}
