@@ -1,5 +1,6 @@
 """`--follow`: a follower has the items of its leader after failures of either, or of the connection."""
 
+import contextlib
 import os
 import random
 import re
@@ -14,6 +15,7 @@ import pytest
 import redis
 
 from pace import Pace
+from resp_peer import ALL, Peer, push
 from replicas import Leader, Relay, ask, is_following, items, keys, wait_for_equality
 from server import ExitedAtStart, Server, wait_until
 
@@ -308,6 +310,43 @@ def test_clients_of_a_follower_can_only_read():
             answer = httpx.put(keys_path, content=b"2")
             assert answer.status_code == 403 and "leader" in answer.json()["detail"]
             assert client.get("k") == b"1"
+
+
+def test_clients_of_a_follower_learn_of_changes():
+    """`CLIENT TRACKING` at a follower."""
+    with contextlib.ExitStack() as stack:
+        leader = Leader()
+        stack.callback(leader.stop)
+        port = leader.replication_port
+        fill(leader, 10)
+        with follower(leader, resp=True) as replica:
+            wait_for_equality(leader, replica)
+            reader = Peer(replica.resp_port, resp3=True)
+            assert reader.ask("CLIENT TRACKING ON", "GET k1", "GET k2", "GET new").startswith(b"+OK")
+            received = b""
+
+            def has(message):
+                nonlocal received
+                received += reader.ask()
+                return message in received
+
+            for request, message in [
+                (b"set k1 0 0 1\r\n2\r\n", push("k1")),
+                (b"delete k2\r\n", push("k2")),
+                (b"set new 0 0 1\r\n2\r\n", push("new")),
+            ]:
+                ask(leader, request, b"\r\n")
+                wait_until(lambda: has(message), "the message")
+            assert received == push("k1") + push("k2") + push("new")
+            ask(leader, b"flush_all\r\n", b"\r\n")
+            wait_until(lambda: has(ALL), "the message about the flush")
+            ask(leader, b"set k1 0 0 1\r\n3\r\n", b"\r\n")
+            wait_until(lambda: b"$1\r\n3\r\n" in reader.ask("GET k1"), "the item")
+            received = reader.ask("GET k1")
+            leader.stop()
+            with Leader(listen=f"127.0.0.1:{port}"):
+                wait_until(lambda: has(push("k1")) or ALL in received, "the message about the full sync")
+            reader.close()
 
 
 def test_followers_without_the_secret_are_refused(tmp_path):

@@ -4,7 +4,7 @@ use crate::memory::Memory;
 use crate::process::version;
 use crate::server::Server;
 use crate::stats;
-use larder_operations::Latencies;
+use larder_operations::{Latencies, Tracker};
 use larder_protocol::reply::Servers;
 use larder_protocol::reply::resp::Replication;
 use larder_protocol::resp::{Script, ScriptHash};
@@ -14,8 +14,9 @@ use larder_session::{
     Conversation, GroupIndex, GroupMap, Host, Owner, PrefixEvent, RefreshRefusal, Route,
     StatsAnswer, WatchRefusal,
 };
-use larder_store::LimitRefused;
+use larder_store::{ItemChange, LimitRefused};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -77,6 +78,24 @@ impl Host for Server {
 
     fn replication(&self) -> Option<Replication> {
         self.node.replication_info()
+    }
+
+    fn tracker(&self) -> Option<&Tracker> {
+        Some(&self.connections.tracker)
+    }
+
+    fn start_tracking(&self) -> Option<&Tracker> {
+        let tracker = Arc::clone(&self.connections.tracker);
+        self.control().observe_changes(Box::new(move |change| match change {
+            ItemChange::Updated(key) => tracker.note_change(key),
+            ItemChange::Expired(key) => tracker.note_removal(key),
+            ItemChange::Invalidated => tracker.note_flush(),
+        }));
+        self.tracker()
+    }
+
+    fn is_connected(&self, connection: u64) -> bool {
+        self.connections.open().contains_key(&connection)
     }
 
     fn reserve(&self, bytes: usize) -> bool {

@@ -127,12 +127,17 @@ impl Server {
             options.suboptions.watcher_logbuf_size,
         ));
         let evictions = Arc::clone(&log);
+        let connections = Connections::new(Memory::new(options.memory_limit).connections);
+        let tracker = Arc::clone(&connections.tracker);
         #[cfg(feature = "delayed")]
         let keys = crate::log::evicted_keys::EvictedKeys::from_environment();
         cache.control().observe_evictions(Box::new(move |evicted| {
             #[cfg(feature = "delayed")]
             keys.note(evicted);
             evictions.note_eviction(evicted);
+            if evicted.flash_bucket.is_none() {
+                tracker.note_removal(evicted.key);
+            }
         }));
         log.set_prefixes(options.prefix_delimiter.is_some());
         Self {
@@ -143,7 +148,7 @@ impl Server {
             access: clients,
             clock,
             start,
-            connections: Connections::default(),
+            connections,
             #[cfg(feature = "metrics")]
             web: larder_gateway::WebCounts::default(),
             counters,

@@ -9,10 +9,11 @@ import time
 import grpc
 import pytest
 
-from group import PATIENCE_SECS, PAUSE_SECS, client, http_of
+from group import Group, PATIENCE_SECS, PAUSE_SECS, client, http_of
 from grpc_client import Cache
 from pace import Pace
 from replicas import ask, keys
+from resp_peer import Peer, push
 from server import has_read_all, wait_until
 from test_many_groups import cluster, larder
 
@@ -188,3 +189,32 @@ def test_a_slow_upload_reaches_the_new_leader(etcd):
             said = sock.recv(1000)
         assert said.startswith(b"HTTP/1.1 201 "), said
         assert client(old).get("slow") == value
+
+
+def test_messages_of_tracking_in_a_cluster(etcd):
+    """Each node of a group sends messages about all changes; with a second group, `CLIENT TRACKING` is refused."""
+    with cluster(etcd, "tracking", 1, 2, resp=True) as (group,):
+        leader, other = group.leader(), group.followers()[0]
+        for node in (leader, other):
+            reader, writer = Peer(node.resp_port, resp3=True), Peer(leader.resp_port)
+            assert reader.ask("CLIENT TRACKING ON", "MGET a b", "GET c").startswith(b"+OK")
+            received = b""
+
+            def has(message):
+                nonlocal received
+                received += reader.ask()
+                return message in received
+
+            for key in ("a", "b", "c"):
+                writer.ask(f"SET {key} {node.name}")
+                wait_until(lambda: has(push(key)), "the message")
+            assert received == push("a") + push("b") + push("c")
+            reader.close()
+            writer.close()
+        reader = Peer(other.resp_port, resp3=True)
+        assert reader.ask("CLIENT TRACKING ON") == b"+OK\r\n"
+        with Group(etcd, 1, "--cluster", "tracking", "--group", "1", prefix="g1n"):
+            larder(etcd, "move", "tracking", "--to", "1")
+            wait_until(lambda: b"several groups" in Peer(other.resp_port).ask("CLIENT TRACKING ON"), "the new map")
+            with pytest.raises((AssertionError, OSError)):
+                reader.ask("GET a")

@@ -33,6 +33,9 @@ pub trait Conversation {
     /// Returns the number of bytes that have arrived of a value that is being received. The cache's memory holds them.
     fn uploaded_bytes(&self) -> usize;
 
+    /// Returns whether the conversation has output that its client has not requested.
+    fn has_messages(&self) -> bool;
+
     /// Returns whether the conversation ended because the peer violated the protocol.
     fn has_failed(&self) -> bool;
 
@@ -76,6 +79,10 @@ impl<E: Engine + 'static> Conversation for Session<E> {
 
     fn uploaded_bytes(&self) -> usize {
         Self::uploaded_bytes(self)
+    }
+
+    fn has_messages(&self) -> bool {
+        Self::has_messages(self)
     }
 
     fn has_failed(&self) -> bool {

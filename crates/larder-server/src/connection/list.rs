@@ -1,6 +1,7 @@
 //! The list of open connections, their counts, and the state that each publishes to other threads.
 
 use crate::connection::connection_memory::ConnectionMemory;
+use larder_operations::Tracker;
 use larder_session::State;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The open connections and their counts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Connections {
     /// Open connections.
     pub current: AtomicUsize,
@@ -24,9 +25,28 @@ pub struct Connections {
     last_id: AtomicU64,
     /// The number of buffer bytes that all connections hold, including reservations of sessions and of the gateway.
     held: AtomicUsize,
+    /// The items that clients keep copies of.
+    pub(crate) tracker: Arc<Tracker>,
 }
 
+/// The share of the connections' memory that the tracker may use.
+const TRACKER_SHARE: usize = 4;
+
 impl Connections {
+    /// An empty list. The memory of all connections is at most `len_max` bytes.
+    pub(crate) fn new(len_max: usize) -> Self {
+        Self {
+            current: AtomicUsize::default(),
+            total: AtomicU64::default(),
+            rejected: AtomicU64::default(),
+            idle_kicks: AtomicU64::default(),
+            open: Mutex::default(),
+            last_id: AtomicU64::default(),
+            held: AtomicUsize::default(),
+            tracker: Arc::new(Tracker::new(len_max / TRACKER_SHARE)),
+        }
+    }
+
     /// Reserves the IDs from 1 to `last` for listeners.
     pub(crate) fn reserve_ids(&self, last: u64) {
         self.last_id.fetch_max(last, Relaxed);
@@ -60,6 +80,7 @@ impl Connections {
         for count in [&self.total, &self.rejected, &self.idle_kicks] {
             count.store(0, Relaxed);
         }
+        self.tracker.reset();
     }
 }
 

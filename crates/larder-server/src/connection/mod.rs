@@ -155,11 +155,14 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// Makes the next poll retry the request that waits for slower storage or for another node.
-    pub(crate) fn resume(&mut self) {
-        if self.stage == Stage::Waiting {
+    /// Makes the next poll retry the request that waits for slower storage or for another node, or write the messages
+    /// that the client has not requested. Returns false if there is neither.
+    pub(crate) fn resume(&mut self) -> bool {
+        let has_messages = self.stage == Stage::Reading && self.conversation.has_messages();
+        if has_messages || self.stage == Stage::Waiting {
             self.stage = Stage::Resuming;
         }
+        has_messages || self.is_held() || self.stage == Stage::Resuming
     }
 
     /// Returns whether a request waits for slower storage or for another node, or replies wait for an acknowledgement.
@@ -574,6 +577,10 @@ mod tests {
 
         fn uploaded_bytes(&self) -> usize {
             0
+        }
+
+        fn has_messages(&self) -> bool {
+            false
         }
 
         fn has_failed(&self) -> bool {

@@ -10,7 +10,7 @@
 use super::row::{Entry, Metric, Row};
 use super::rows::{
     cluster, conns, flash, general, hot_keys, items, latency, memory, mrc, replication, settings,
-    slabs, tls,
+    slabs, tls, tracking,
 };
 use super::snapshot::Snapshot;
 use super::socket;
@@ -26,6 +26,7 @@ pub static PAGES: [&Page; 13] = [
             rows: &[
                 general::PROCESS,
                 general::CONNECTIONS,
+                tracking::ROWS,
                 general::COMMANDS,
                 flash::LOOKUPS,
                 general::OTHER_COMMANDS,

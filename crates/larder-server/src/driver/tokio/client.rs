@@ -140,8 +140,8 @@ impl Client {
                 return Poll::Ready(false);
             }
         }
-        if self.connection.is_held() && self.resume.get().is_some_and(ResumeFlag::take_wake) {
-            self.connection.resume();
+        let is_woken = self.resume.get().is_some_and(ResumeFlag::take_wake);
+        if is_woken && self.connection.resume() {
             return Poll::Ready(true);
         }
         let event = if self.connection.awaits_writing() {

@@ -1,4 +1,4 @@
-//! The rows of the statistics. A file has the rows of one page; `flash.rs` and `tls.rs` have those
+//! The rows of the statistics. A file has the rows of one page; `flash.rs`, `tls.rs` and `tracking.rs` have those
 //! of one subject, `hot_keys.rs` those of two pages.
 
 pub(super) mod cluster;
@@ -14,3 +14,4 @@ pub(super) mod replication;
 pub(super) mod settings;
 pub(super) mod slabs;
 pub(super) mod tls;
+pub(super) mod tracking;

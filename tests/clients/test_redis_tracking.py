@@ -1,0 +1,337 @@
+"""`CLIENT TRACKING`: clients of RESP that keep copies of items learn which items have changed."""
+
+import random
+import shutil
+import socket
+import subprocess
+import threading
+
+import httpx
+import pytest
+import redis
+from redis.cache import CacheConfig
+
+from resp_peer import ALL, Peer, push
+from server import RUNTIMES, free_ports, wait_until
+from tiers import long
+
+pytestmark = pytest.mark.larder
+
+
+@pytest.fixture(autouse=True)
+def close_connections():
+    yield
+    while Peer.opened:
+        Peer.opened.pop().close()
+
+
+@pytest.fixture(scope="module", params=[None, *map(long, RUNTIMES[1:])])
+def server(request, start):
+    with start("-t", "2", *(["--runtime", request.param] if request.param else []), resp=True, http=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """The port of Debian's redis-server."""
+    program = shutil.which("redis-server")
+    assert program, "redis-server is not installed"
+    (port,) = free_ports(1)
+    process = subprocess.Popen([program, "--port", str(port), "--save", ""], stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0, "the start of redis-server")
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def of_keys(reader, writer, other):
+    """Messages about the keys that a connection has read."""
+    yield reader.ask("CLIENT TRACKING ON", "GET k", "MGET x y", "EXISTS e", "TTL t", "STRLEN s", "GETRANGE r 0 1")
+    yield writer.ask("SET k 1", "MSET x 1 y 2 z 3", "SET e 1", "SET t 1", "APPEND s x", "SETRANGE r 2 x")
+    yield reader.ask()
+    yield writer.ask("SET k 2"), reader.ask()
+    yield reader.ask("GET k", "SET k 3", "GET k")
+    yield reader.ask("GET k"), writer.ask("DEL k"), reader.ask()
+    yield reader.ask("GET t"), writer.ask("EXPIRE t 100"), reader.ask(), writer.ask("PERSIST t"), reader.ask()
+    yield reader.ask("GET n"), writer.ask("DEL n", "GETDEL n", "EXPIRE n 5"), reader.ask()
+    yield reader.ask("MULTI", "GET m", "INCR m", "GET m", "EXEC"), writer.ask("INCR m"), reader.ask()
+    yield reader.ask("GET x"), writer.ask("RENAME x y"), reader.ask(), reader.ask("GET y"), writer.ask("COPY e y REPLACE")
+    yield reader.ask("GET f"), writer.ask("FLUSHALL"), reader.ask(), writer.ask("SET f 1"), reader.ask()
+    yield reader.ask("GET k", "CLIENT TRACKING OFF"), writer.ask("SET k 1"), reader.ask("CLIENT TRACKINGINFO")
+
+
+def of_chosen_requests(reader, writer, other):
+    """`OPTIN`, `OPTOUT`, `CLIENT CACHING` and `NOLOOP`."""
+    yield reader.ask("CLIENT TRACKING ON OPTIN", "GET a", "CLIENT CACHING YES", "GET b", "GET c")
+    yield writer.ask("MSET a 1 b 1 c 1"), reader.ask()
+    yield reader.ask("CLIENT CACHING YES", "MULTI", "PTTL a", "GET b", "EXEC", "GET c")
+    yield writer.ask("SET a 1"), reader.ask(), writer.ask("MSET b 1 c 1"), reader.ask()
+    yield reader.ask("CLIENT CACHING YES", "CLIENT TRACKINGINFO", "CLIENT CACHING NO", "CLIENT TRACKING ON OPTOUT")
+    yield reader.ask("CLIENT TRACKING OFF", "CLIENT TRACKING ON OPTOUT NOLOOP", "GET a", "CLIENT CACHING NO", "GET b")
+    yield reader.ask("SET a 2"), writer.ask("MSET a 1 b 1"), reader.ask()
+    yield reader.ask("GET a"), writer.ask("MSET a 1 b 1"), reader.ask("CLIENT TRACKINGINFO", "CLIENT CACHING YES")
+    yield reader.ask("RESET"), reader.ask("CLIENT TRACKINGINFO", "CLIENT GETREDIR", "CLIENT CACHING YES")
+
+
+def of_prefixes(reader, writer, other):
+    """`BCAST`."""
+    yield reader.ask("CLIENT TRACKING ON BCAST PREFIX a: PREFIX b:", "CLIENT TRACKINGINFO")
+    yield writer.ask("SET a:1 1"), reader.ask(), writer.ask("SET b 1", "SET c 1"), reader.ask(), writer.ask("SET b:2 1")
+    yield reader.ask("CLIENT TRACKING ON BCAST PREFIX a:x", "CLIENT TRACKING ON BCAST PREFIX c", "CLIENT TRACKINGINFO")
+    yield writer.ask("SET c 1"), reader.ask()
+    yield reader.ask("CLIENT TRACKING ON", "CLIENT TRACKING OFF", "CLIENT TRACKING ON BCAST"), writer.ask("SET any 1")
+    yield reader.ask(), writer.ask("FLUSHALL"), reader.ask()
+
+
+def of_redirected_messages(reader, writer, other):
+    """`REDIRECT` to a connection in RESP2."""
+    target = f"CLIENT TRACKING ON REDIRECT {other.number}"
+    shown = lambda reply: reply.replace(str(other.number).encode(), b"N")
+    yield other.ask("SUBSCRIBE __redis__:invalidate"), reader.ask(target), shown(reader.ask("CLIENT GETREDIR"))
+    yield reader.ask("GET a"), writer.ask("SET a 1"), reader.ask(), other.ask()
+    yield other.ask("GET a", "SET a 1", "ping x"), other.ask("UNSUBSCRIBE", "GET a"), other.ask("UNSUBSCRIBE")
+    yield reader.ask("GET a"), writer.ask("SET a 1"), reader.ask(), other.ask()
+    other.close()
+
+
+def of_errors(reader, writer, other):
+    lines = """CLIENT TRACKING|CLIENT TRACKING maybe|CLIENT TRACKING ON PREFIX a|CLIENT TRACKING ON OPTIN OPTOUT|
+        CLIENT TRACKING ON BCAST PREFIX aa PREFIX a|CLIENT TRACKING ON OPTIN BCAST|CLIENT TRACKING ON REDIRECT 999999|
+        CLIENT TRACKING ON REDIRECT x|CLIENT TRACKING ON foo|
+        CLIENT TRACKING ON REDIRECT|CLIENT TRACKING ON PREFIX|CLIENT CACHING maybe|CLIENT CACHING YES|CLIENT CACHING|
+        CLIENT TRACKINGINFO x|CLIENT GETREDIR x|SUBSCRIBE|CLIENT TRACKING ON BCAST PREFIX a PREFIX a"""
+    for line in lines.split("|"):
+        yield reader.ask(line.strip())
+    yield reader.ask(f"CLIENT TRACKING ON REDIRECT {other.number} REDIRECT {other.number}")
+    yield reader.ask("CLIENT TRACKING ON", "CLIENT TRACKING ON BCAST", "CLIENT CACHING NO", "CLIENT TRACKINGINFO")
+    yield reader.ask("CLIENT TRACKING OFF", "CLIENT TRACKING ON OPTOUT", "CLIENT CACHING maybe", "CLIENT CACHING YES")
+
+
+def transcript(port, scenario, resp3):
+    peers = [Peer(port, resp3), Peer(port), Peer(port)]
+    peers[1].ask("FLUSHALL")
+    return list(scenario(*peers))
+
+
+@pytest.mark.parametrize("resp3", [True, False], ids=["resp3", "resp2"])
+@pytest.mark.parametrize("scenario", [of_keys, of_chosen_requests, of_prefixes, of_redirected_messages, of_errors])
+def test_messages_equal_those_of_redis_server(server, reference, scenario, resp3):
+    expected = transcript(reference, scenario, resp3)
+    for step, (ours, theirs) in enumerate(zip(transcript(server.resp_port, scenario, resp3), expected)):
+        assert ours == theirs, f"step {step}"
+
+
+def test_a_client_learns_that_its_messages_have_no_receiver(server):
+    reader, writer, target = Peer(server.resp_port, resp3=True), Peer(server.resp_port), Peer(server.resp_port)
+    target.ask("SUBSCRIBE __redis__:invalidate")
+    assert reader.ask(f"CLIENT TRACKING ON REDIRECT {target.number}", "GET k").startswith(b"+OK")
+    target.close()
+
+    def is_broken():
+        writer.ask("SET k 1")
+        return b"tracking-redir-broken\r\n:%d\r\n" % target.number in reader.ask("GET k")
+
+    wait_until(is_broken, "the message about the closed connection")
+    assert b"broken_redirect" in reader.ask("CLIENT TRACKINGINFO")
+
+
+def test_changes_through_every_interface_are_reported(server):
+    reader = Peer(server.resp_port, resp3=True)
+    reader.ask("CLIENT TRACKING ON")
+
+    def reported(change):
+        reader.ask("GET k")
+        change()
+        return reader.ask()
+
+    with server.connect() as memcached, memcached.makefile("rb") as replies:
+
+        def send(line, expected):
+            memcached.sendall(line + b"\r\n")
+            assert replies.readline() == expected + b"\r\n", line
+
+        for line, reply in [
+            (b"set k 0 0 1\r\n1", b"STORED"),
+            (b"incr k 1", b"2"),
+            (b"append k 0 0 1\r\nx", b"STORED"),
+            (b"touch k 100", b"TOUCHED"),
+            (b"ms k 1 T50\r\nv", b"HD"),
+            (b"md k I", b"HD"),
+            (b"delete k", b"DELETED"),
+            (b"add k 0 0 1 noreply\r\n1\r\nmn", b"MN"),
+        ]:
+            assert reported(lambda: send(line, reply)) == push("k"), line
+        for line, reply in [(b"mg k t", b"HD t-1"), (b"mn", b"MN"), (b"delete missing", b"NOT_FOUND")]:
+            assert reported(lambda: send(line, reply)) == b"", line
+        assert ALL in reported(lambda: send(b"flush_all", b"OK"))
+        assert ALL in reported(lambda: (send(b"ms k 1 Gtag\r\nv", b"HD"), reader.ask(), send(b"mt tag", b"HD")))
+    key = f"http://{server.http_address}/v1/keys/k"
+    with httpx.Client(trust_env=False) as web:
+        assert reported(lambda: web.put(key, content=b"2")) == push("k")
+        assert reported(lambda: web.get(key)) == b""
+        assert reported(lambda: web.delete(key)) == push("k")
+
+
+def test_a_delayed_flush_is_reported_when_it_takes_effect(server):
+    reader = Peer(server.resp_port, resp3=True)
+    reader.ask("CLIENT TRACKING ON")
+    with server.connect() as memcached:
+        memcached.sendall(b"flush_all 1\r\n")
+        assert memcached.recv(10) == b"OK\r\n"
+        assert reader.ask() == b""
+        wait_until(lambda: ALL in reader.ask("GET k"), "the message about the flush")
+
+
+def test_expiry_and_eviction_are_reported(start):
+    with start("-m", "8", resp=True) as server:
+        reader, writer = Peer(server.resp_port, resp3=True), Peer(server.resp_port)
+        keys = [f"cold{number}" for number in range(300)]
+        writer.ask("SET short 1 PX 1100", *(f"SET {key} {'x' * 1000}" for key in keys))
+        reader.ask("CLIENT TRACKING ON", "GET short", *(f"EXISTS {key}" for key in keys))
+        messages = b""
+
+        def has_message():
+            nonlocal messages
+            messages += reader.ask()
+            return push("short") in messages
+
+        wait_until(has_message, "the message about the expired item")
+        with server.connect() as memcached:
+            for number in range(60_000):
+                memcached.sendall(b"set fill%d 0 0 1000 noreply\r\n%s\r\n" % (number, bytes(1000)))
+            memcached.sendall(b"mn\r\n")
+            assert memcached.recv(10) == b"MN\r\n"
+        messages += reader.ask()
+        evicted = {key for key in keys if writer.ask(f"EXISTS {key}") == b":0\r\n"}
+        assert evicted and {key for key in keys if push(key) in messages} == evicted
+
+
+def test_a_client_that_reads_nothing_gets_one_message_about_all_items(server):
+    reader, writer = Peer(server.resp_port, resp3=True), Peer(server.resp_port)
+    reader.ask("CLIENT TRACKING ON BCAST")
+    before = server.rss()
+    # The messages fill the socket, then the output, then the inbox.
+    value = "x" * 200
+    for part in range(60):
+        writer.ask(*(f"SET {value}{part}-{number} 1" for number in range(1000)))
+    assert server.rss() - before < 60 * 1000 * 1000 // 2, "memory for the messages is bounded"
+    messages = reader.ask()
+    assert ALL in messages
+    assert len(messages) < 60 * 1000 * 200, "not every key has a message"
+    writer.ask("SET k 1")
+    assert reader.ask() == push("k")
+
+
+def test_the_table_of_keys_is_bounded(start):
+    """A client that has read too many keys gets messages about those that are forgotten."""
+    with start("-m", "64", resp=True) as server:
+        reader, writer = Peer(server.resp_port, resp3=True), Peer(server.resp_port)
+        reader.ask("CLIENT TRACKING ON")
+        read, reported = 0, 0
+        while read < 200_000:
+            reported += reader.ask(*(f"GET key{number}" for number in range(read, read + 2000))).count(b"invalidate")
+            read += 2000
+        known = int(server.stats()["tracking_keys"])
+        assert 10_000 < known < 100_000
+        assert known + reported == read
+        assert writer.ask("FLUSHALL") and reader.ask() == ALL and server.stats()["tracking_keys"] == "0"
+
+
+def test_a_closed_connection_leaves_nothing(server):
+    wait_until(lambda: server.stats()["tracking_connections"] == "0", "the end of earlier tests' connections")
+    peers = [Peer(server.resp_port, resp3=True) for _ in range(20)]
+    for number, peer in enumerate(peers):
+        peer.ask("CLIENT TRACKING ON" + (" BCAST PREFIX p" if number % 2 else ""), "GET k", "GET j")
+    during = server.stats()
+    assert (during["tracking_connections"], during["tracking_prefixes"]) == ("20", "10")
+    for peer in peers:
+        peer.close()
+    wait_until(lambda: server.stats()["tracking_connections"] == "0", "the end of the connections")
+    assert (server.stats()["tracking_prefixes"], server.stats()["tracking_keys"]) == ("0", "0")
+
+
+def test_redis_py_keeps_a_near_cache(server):
+    with (
+        redis.Redis(port=server.resp_port, protocol=3, cache_config=CacheConfig(), socket_timeout=60) as near,
+        redis.Redis(port=server.resp_port, socket_timeout=60) as other,
+    ):
+        other.mset({"a": "1", "b": "2"})
+        assert (near.get("a"), near.mget("a", "b")) == (b"1", [b"1", b"2"])
+        looked_up = lambda: int(server.stats()["get_hits"])
+        before = looked_up()
+        assert [near.get("a") for _ in range(50)] == [b"1"] * 50 and looked_up() == before, "from the near cache"
+        other.set("a", "3")
+        wait_until(lambda: near.get("a") == b"3", "the new value")
+        assert near.mget("a", "b") == [b"3", b"2"]
+        other.flushall()
+        wait_until(lambda: near.get("a") is None, "the flush")
+
+
+class NearCache(threading.Thread):
+    """A client that reads keys at random, keeps copies, and drops those that messages name."""
+
+    def __init__(self, port, keys, seed, options):
+        super().__init__()
+        self.peer = Peer(port, resp3=True)
+        self.peer.ask(f"CLIENT TRACKING ON {options}")
+        self.keys, self.random, self.copies, self.reads = keys, random.Random(seed), {}, 0
+        self.end = threading.Event()
+
+    def run(self):
+        while not self.end.is_set():
+            wanted = self.random.sample(self.keys, 4)
+            self.read(self.peer.ask(*(f"GET {key}" for key in wanted)), wanted)
+            self.reads += len(wanted)
+
+    def read(self, received, wanted):
+        """Applies replies and messages in their order."""
+        parts, wanted = iter(received.split(b"\r\n")[:-1]), iter(wanted)
+        for part in parts:
+            if part[:1] == b">":
+                assert [next(parts), next(parts)] == [b"$10", b"invalidate"]
+                if (head := next(parts)) == b"_":
+                    self.copies.clear()
+                else:
+                    for _ in range(int(head[1:])):
+                        next(parts)
+                        self.copies.pop(next(parts).decode(), None)
+            else:
+                self.copies[next(wanted)] = next(parts) if part[:1] == b"$" else None
+
+
+@pytest.mark.parametrize("options", ["", "NOLOOP", "BCAST"])
+def test_copies_equal_the_items_in_the_end(server, options):
+    """Eight clients change a few keys while eight others keep copies of them: no stale copy remains."""
+    keys = [f"shared{number}" for number in range(12)]
+    near = [NearCache(server.resp_port, keys, seed, options) for seed in range(8)]
+    pace = random.Random(99)
+    for client in near:
+        client.start()
+
+    def write(seed):
+        choice, writer = random.Random(seed), Peer(server.resp_port)
+        for round in range(150):
+            key = choice.choice(keys)
+            writer.ask(choice.choice([f"SET {key} {seed}-{round}", f"DEL {key}", f"APPEND {key} x", f"SET {key} 1 PX 1"]))
+
+    writers = [threading.Thread(target=write, args=(pace.random(),)) for _ in range(8)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    for client in near:
+        client.end.set()
+        client.join()
+        client.read(client.peer.ask(), [])
+    reader = Peer(server.resp_port)
+    items = {}
+    for key in keys:
+        reply = reader.ask(f"GET {key}").split(b"\r\n")
+        items[key] = reply[1] if reply[0] != b"$-1" else None
+    for client in near:
+        # An item with an expiry may be gone before its copy: the client knows the expiry.
+        stale = {key: copy for key, copy in client.copies.items() if copy not in (items[key], b"1")}
+        assert not stale, f"{stale}, but {items}"
+    assert sum(client.reads for client in near) > 500

@@ -1,0 +1,46 @@
+"""A connection of RESP that shows replies and messages as they are sent."""
+
+import socket
+
+from server import TIMEOUT_SECS
+
+
+class Peer:
+    """A connection that shows all bytes it receives."""
+
+    opened = []
+
+    def __init__(self, port, resp3=False):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECS)
+        self.opened.append(self)
+        self.received, self.asked, self.is_subscribed = b"", 0, False
+        self.number = int(self.ask("CLIENT ID").strip(b":\r\n"))
+        if resp3:
+            self.ask("HELLO 3")
+
+    def ask(self, *lines):
+        """The replies to these requests, and the messages that have arrived, up to the reply to a `PING`."""
+        self.is_subscribed |= any(line.startswith("SUBSCRIBE _") for line in lines)
+        self.is_subscribed &= not any(line.startswith(("UNSUBSCRIBE", "RESET")) for line in lines)
+        self.asked += 1
+        mark = f"mark-{self.asked:06}"
+        self.socket.sendall("".join(f"{line}\r\n" for line in [*lines, f"PING {mark}"]).encode())
+        end = (b"*2\r\n$4\r\npong\r\n" if self.is_subscribed else b"") + b"$11\r\n%s\r\n" % mark.encode()
+        while end not in self.received:
+            part = self.socket.recv(1 << 16)
+            assert part, f"the connection is closed after {self.received}"
+            self.received += part
+        shown, _, self.received = self.received.partition(end)
+        return shown
+
+    def close(self):
+        self.socket.close()
+
+
+def push(*keys):
+    """A message about keys in RESP3."""
+    shown = b"".join(b"$%d\r\n%s\r\n" % (len(key), key) for key in (key.encode() for key in keys))
+    return b">2\r\n$10\r\ninvalidate\r\n*%d\r\n%s" % (len(keys), shown)
+
+
+ALL = b">2\r\n$10\r\ninvalidate\r\n_\r\n"
