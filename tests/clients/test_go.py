@@ -1,7 +1,8 @@
 """Go clients, tested by the module in `go/`: gomemcache, the library that
-memcached_exporter uses, and go-redis."""
+memcached_exporter uses, and go-redis; and rueidis, by a module that needs a newer Go."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,12 +15,12 @@ pytestmark = pytest.mark.long
 MODULE = Path(__file__).parent / "go"
 
 
-def run(package, **environment):
+def run(package, module=MODULE, **environment):
     """Runs the tests of a package of the module."""
     assert shutil.which("go"), "Go is not installed"
     done = subprocess.run(
         ["go", "test", "-count=1", "-v", package],
-        cwd=MODULE,
+        cwd=module,
         env={**os.environ, **environment, "GOTOOLCHAIN": "local"},
         capture_output=True,
         text=True,
@@ -40,3 +41,16 @@ def test_gomemcache(server):
 def test_go_redis(start, kind):
     with start(engine=kind, resp=True) as server:
         run("./resp", LARDER_RESP_ADDRESS=f"127.0.0.1:{server.resp_port}")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.larder
+def test_rueidis(start):
+    """Its near cache, with `CLIENT TRACKING`."""
+    module = MODULE / "rueidis"
+    needed = re.search(r"^go (\d+)\.(\d+)", (module / "go.mod").read_text(), re.M)
+    found = re.search(r"go(\d+)\.(\d+)", subprocess.run(["go", "version"], capture_output=True, text=True).stdout)
+    if tuple(map(int, found.groups())) < tuple(map(int, needed.groups())):
+        pytest.skip(f"rueidis needs Go {needed[1]}.{needed[2]}; this is {found[0]}")
+    with start(resp=True) as server:
+        run(".", module, LARDER_RESP_ADDRESS=f"127.0.0.1:{server.resp_port}")
