@@ -43,6 +43,8 @@ pub(crate) fn define(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("gat", method!(Connections::gat, 2))?;
     class.define_method("get_many", method!(Connections::get_many, 1))?;
     class.define_method("store", method!(Connections::store, 6))?;
+    class.define_method("set_many", method!(Connections::set_many, 4))?;
+    class.define_method("delete_many", method!(Connections::delete_many, 1))?;
     class.define_method("delete", method!(Connections::delete, 1))?;
     class.define_method("delete_if", method!(Connections::delete_if, 2))?;
     class.define_method("touch", method!(Connections::touch, 2))?;
@@ -135,11 +137,7 @@ impl Connections {
 
     /// Returns the items of several keys, in order; `nil` for missing items and for keys of servers at fault.
     fn get_many(ruby: &Ruby, this: &Self, keys: RArray) -> Result<RArray, Error> {
-        let keys: Result<Vec<_>, Error> = keys
-            .into_iter()
-            .map(|key| RString::try_convert(key).map(|key| key.to_bytes()))
-            .collect();
-        let keys = keys?;
+        let keys = strings(keys)?;
         let items = this.call(ruby, |client| client.gets_available(&keys))?;
         let found = ruby.ary_new_capa(items.len());
         for item in items {
@@ -174,6 +172,33 @@ impl Connections {
         let request =
             StoreRequest { mode, key: &key, value: &value, ttl: Ttl::secs(ttl), flags, cas };
         this.call(ruby, |client| client.store_one(request)).map(outcome)
+    }
+
+    /// Stores items with these keys, values and flags, with one batch of requests to each server.
+    fn set_many(
+        ruby: &Ruby,
+        this: &Self,
+        keys: RArray,
+        values: RArray,
+        flags: RArray,
+        ttl: u32,
+    ) -> Result<bool, Error> {
+        let (keys, values, flags) = (strings(keys)?, strings(values)?, flags.to_vec::<u32>()?);
+        let requests: Vec<_> = { keys.iter().zip(&values).zip(flags) }
+            .map(|((key, value), flags)| {
+                let (mode, ttl) = (StoreMode::Set, Ttl::secs(ttl));
+                let (key, value) = (key.as_ref(), value.as_ref());
+                StoreRequest { mode, key, value, ttl, flags, cas: None }
+            })
+            .collect();
+        this.call(ruby, |client| client.store_many(&requests)).map(|_| true)
+    }
+
+    /// Removes items, with one batch of requests to each server. Returns the number of those that existed.
+    fn delete_many(ruby: &Ruby, this: &Self, keys: RArray) -> Result<usize, Error> {
+        let keys = strings(keys)?;
+        let removed = this.call(ruby, |client| client.delete_many(&keys))?;
+        Ok(removed.iter().filter(|is_removed| **is_removed).count())
     }
 
     fn delete(ruby: &Ruby, this: &Self, key: RString) -> Result<bool, Error> {
@@ -240,6 +265,11 @@ impl Connections {
     fn forget(&self) {
         drop((self.shared.take(), self.pooled.take()));
     }
+}
+
+/// Copies the strings of an array.
+fn strings(array: RArray) -> Result<Vec<impl AsRef<[u8]>>, Error> {
+    array.into_iter().map(|text| RString::try_convert(text).map(|text| text.to_bytes())).collect()
 }
 
 /// Returns an item's value, flags and CAS.

@@ -31,6 +31,20 @@ class DalliTest < Minitest::Test
     end
   end
 
+  def test_several_values_at_once
+    ours, theirs = clients
+    values = OBJECTS.each_with_index.to_h { |object, index| ["many#{index}", object] }
+    assert_nil ours.set_multi(values, 60)
+    assert_equal values.compact, theirs.get_multi(*values.keys).compact
+    assert_equal values.size, ours.delete_multi(values.keys + ["missing"])
+    assert_empty theirs.get_multi(*values.keys)
+    assert_nil ours.set_multi({})
+    assert_equal 0, ours.delete_multi([])
+    ours.set_multi({ raw: 12 }, nil, raw: true)
+    assert_equal "12", theirs.get("raw")
+    assert_raises(Larder::ValueOverMaxSize) { ours.set_multi({ a: 1, big: "x" * 2**21 }, nil, raw: true, compress: false) }
+  end
+
   def test_raw_values_and_counters
     both_directions do |writer, reader|
       writer.set("key", 12, 0, raw: true)

@@ -108,6 +108,21 @@ module Larder
       store("replace", key, value, ttl, options)
     end
 
+    # Stores the values of a hash, with one batch of requests to each server. After an error, some may be stored.
+    def set_multi(hash, ttl = nil, options = nil)
+      return if hash.empty?
+
+      keys = hash.keys.map { |key| @keys.sent(key.to_s) }
+      values, flags = hash.map { |key, value| @values.encode(key, value, options) }.transpose
+      @connections.set_many(keys, values, flags, remaining(ttl))
+      nil
+    end
+
+    # Removes keys, with one batch of requests to each server. Returns the number of those that existed.
+    def delete_multi(keys)
+      keys.empty? ? 0 : @connections.delete_many(keys.map { |key| @keys.sent(key.to_s) })
+    end
+
     # Removes a key. Returns true, or nil if it does not exist.
     def delete(key)
       @connections.delete(@keys.sent(key)) || nil
