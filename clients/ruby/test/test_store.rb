@@ -71,8 +71,11 @@ class StoreTest < Minitest::Test
     assert_equal({}, @store.read_multi)
   end
 
+  # The version of Rails.
+  RAILS = ActiveSupport::VERSION::STRING.to_f
+
   def test_counting
-    assert_nil @store.increment("n")
+    RAILS < 7.1 ? assert_nil(@store.increment("n")) : assert_equal(1, @store.increment("n"))
     @store.write("n", 5, raw: true)
     assert_equal 6, @store.increment("n")
     assert_equal 9, @store.increment("n", 3)
@@ -86,7 +89,8 @@ class StoreTest < Minitest::Test
   def test_raw_values
     @store.write("key", 12, raw: true)
     assert_equal "12", @store.read("key", raw: true)
-    assert_equal "12", @store.read("key")
+    # From Rails 7.0 on, values that are not entries are misses, as with MemCacheStore.
+    RAILS < 7 ? assert_equal("12", @store.read("key")) : assert_nil(@store.read("key"))
     assert_equal({ "key" => "12" }, @store.read_multi("key", raw: true))
     @store.write("key", "text" * 2000, raw: true)
     assert_equal "text" * 2000, @store.read("key", raw: true)
@@ -188,7 +192,7 @@ class StoreTest < Minitest::Test
     down = ActiveSupport::Cache::LarderStore.new(address)
     down.logger = Logger.new(log)
     assert_nil down.read("key")
-    assert_equal false, down.write("key", 1)
+    refute down.write("key", 1)
     assert_equal(1, down.fetch("key") { 1 })
     assert_equal({}, down.read_multi("key"))
     assert_equal false, down.delete("key")

@@ -5,6 +5,7 @@ require "active_support"
 require "active_support/cache"
 require "active_support/core_ext/array/extract_options"
 require "active_support/core_ext/enumerable"
+require "active_support/core_ext/object/blank"
 
 module ActiveSupport
   module Cache
@@ -16,19 +17,30 @@ module ActiveSupport
     # Other options are those of Larder::Client. While the server is unreachable, reads are misses, writes return false,
     # and errors are logged.
     class LarderStore < Store
-      # The client serializes entries.
-      DEFAULT_CODER = NullCoder
+      # With Rails 6.1, the client serializes entries.
+      DEFAULT_CODER = NullCoder if ActiveSupport::VERSION::MAJOR < 7
 
       # Characters that are escaped in keys. The client could send most of them, but MemCacheStore escapes them.
       ESCAPED = /[\x00-\x20%\x7F-\xFF]/n
       KEY_MAX = 250
-      # The length in bytes of the prefix of a longer key, before the digest.
-      KEY_BEGIN = 213
+      # The text before the digest of a longer key.
+      KEY_DIGEST = ActiveSupport::VERSION::MAJOR < 7 ? ":md5:" : ":hash:"
+      # The length in bytes of the digest.
+      DIGEST_LENGTH = 32
+
+      # Whether counting a number that does not exist stores it.
+      COUNTS_FROM_NOTHING = ActiveSupport::VERSION::STRING.to_f >= 7.1
+      # Whether notifications about counting name the key with its namespace.
+      SHOWS_KEYS = ActiveSupport::VERSION::STRING.to_f >= 7.2
+      # The result of a write that failed.
+      WRITE_FAILED = ActiveSupport::VERSION::MAJOR >= 8 ? nil : false
+      # The error of entries that cannot be read.
+      UNREADABLE = Cache.const_defined?(:DeserializationError) ? DeserializationError : Class.new(StandardError)
 
       # How long an expired entry is kept for reads with race_condition_ttl, in seconds.
       RACE_TIME = 5 * 60
 
-      # Makes raw values strings in the local cache, too.
+      # Makes raw values strings in the local cache of Rails 6.1, too.
       module RawInLocalCache # :nodoc:
         private
 
@@ -42,7 +54,7 @@ module ActiveSupport
       end
 
       prepend Strategy::LocalCache
-      prepend RawInLocalCache
+      prepend RawInLocalCache if ActiveSupport::VERSION::MAJOR < 7
 
       def self.supports_cache_versioning?
         true
@@ -60,20 +72,19 @@ module ActiveSupport
         @client ||= Larder::Client.new(addresses.empty? ? nil : addresses, client_options)
       end
 
-      # Adds to a number written with raw: true. Returns the new number; nil if it does not exist, or after an error.
+      # Adds to a number written with raw: true. Returns the new number; nil after an error. A number that does not exist
+      # becomes `amount` from Rails 7.1 on; before, the result is nil.
       def increment(name, amount = 1, options = nil)
-        options = merged_options(options)
-        instrument(:increment, name, amount: amount) do
-          without_errors(nil) { @client.incr(normalize_key(name, options), amount, options[:expires_in]) }
+        count(:increment, name, amount, options) do |key, expires_in|
+          @client.incr(key, amount, expires_in, *([amount] if COUNTS_FROM_NOTHING))
         end
       end
 
-      # Subtracts from a number written with raw: true, but not below 0. Returns the new number; nil if it does not
-      # exist, or after an error.
+      # Subtracts from a number written with raw: true, but not below 0. Returns the new number; nil after an error. A
+      # number that does not exist becomes 0 from Rails 7.1 on; before, the result is nil.
       def decrement(name, amount = 1, options = nil)
-        options = merged_options(options)
-        instrument(:decrement, name, amount: amount) do
-          without_errors(nil) { @client.decr(normalize_key(name, options), amount, options[:expires_in]) }
+        count(:decrement, name, amount, options) do |key, expires_in|
+          @client.decr(key, amount, expires_in, *([0] if COUNTS_FROM_NOTHING))
         end
       end
 
@@ -89,18 +100,47 @@ module ActiveSupport
 
       private
 
-      def read_entry(key, **_options)
-        without_errors(nil) { deserialize_entry(@client.get(key)) }
+      # Rails 7.0. The client serializes entries of the format 6.1.
+      def default_coder
+        Cache.format_version == 6.1 ? NullCoder : super
+      end
+
+      # Rails 7.1 and later. The client serializes entries of the format 6.1.
+      def default_serializer
+        # The superclass warns about old formats.
+        serializer = super
+        Cache.format_version == 6.1 ? SerializerWithFallback[:passthrough] : serializer
+      end
+
+      def count(kind, name, amount, options)
+        options = merged_options(options)
+        key = normalize_key(name, options)
+        instrument(kind, SHOWS_KEYS ? key : name, amount: amount) do
+          without_errors(nil) { yield key, options[:expires_in] }
+        end
+      end
+
+      def read_entry(key, **options)
+        deserialize_entry(read_serialized_entry(key, **options), **options)
+      end
+
+      # Rails 7.0 and later keep serialized entries in the local cache.
+      def read_serialized_entry(key, **_options)
+        without_errors(nil) { @client.get(key) }
       end
 
       def write_entry(key, entry, **options)
-        value = options[:raw] ? entry.value.to_s : serialize_entry(entry)
-        ttl = options[:expires_in]
-        ttl += RACE_TIME if ttl && options[:race_condition_ttl] && !options[:raw]
+        write_serialized_entry(key, serialize_entry(entry, **options), **options)
+      end
+
+      def write_serialized_entry(key, payload, raw: false, expires_in: nil, race_condition_ttl: nil, unless_exist: false,
+                                 **)
+        ttl = expires_in
+        ttl += RACE_TIME if ttl && race_condition_ttl && !raw
         # Entries compress their values themselves.
-        settings = { raw: options[:raw], compress: false }
-        without_errors(false) do
-          options[:unless_exist] ? @client.add(key, value, ttl, settings) : @client.set(key, value, ttl, settings)
+        settings = { raw: raw, compress: false }
+        without_errors(WRITE_FAILED) do
+          unless_exist ? @client.add(key, payload, ttl, settings) : @client.set(key, payload, ttl, settings)
         end
       end
 
@@ -109,10 +149,12 @@ module ActiveSupport
         found = without_errors({}) { @client.get_multi(keys.keys) }
         found.each_with_object({}) do |(key, value), values|
           name = keys[key]
-          entry = deserialize_entry(value)
-          next if entry.expired? || entry.mismatched?(normalize_version(name, options))
+          entry = deserialize_entry(value, **options)
+          next if entry.nil? || entry.expired? || entry.mismatched?(normalize_version(name, options))
 
           values[name] = entry.value
+        rescue UNREADABLE
+          # The value was serialized by another version of the application.
         end
       end
 
@@ -120,18 +162,44 @@ module ActiveSupport
         without_errors(false) { @client.delete(key) || false }
       end
 
-      def normalize_key(key, options)
-        key = super&.b
-        return key unless key
+      def serialize_entry(entry, raw: false, **options)
+        return entry.value.to_s if raw
 
-        key = key.gsub(ESCAPED) { |byte| format("%%%X", byte.ord) }
-        key.bytesize > KEY_MAX ? "#{key[0, KEY_BEGIN]}:md5:#{ActiveSupport::Digest.hexdigest(key)}" : key
+        ActiveSupport::VERSION::MAJOR < 7 ? super(entry) : copied(super(entry, raw: raw, **options))
       end
 
       # Other programs may have stored values without an entry.
-      def deserialize_entry(payload)
-        entry = super
-        entry.nil? || entry.is_a?(Entry) ? entry : Entry.new(entry, compress: false)
+      def deserialize_entry(payload, raw: false, **)
+        return copied(payload) if payload.nil? || payload.is_a?(Entry)
+        return Entry.new(payload, compress: false) if raw || !payload.is_a?(String) || ActiveSupport::VERSION::MAJOR < 7
+
+        entry = super(payload)
+        # With Rails 7.0, an entry in a format other than the current one.
+        entry.is_a?(String) ? Coders::Loader.load(entry) : entry
+      end
+
+      # Returns a copy of an entry of the format 6.1, so that the application does not change that of the local cache.
+      # The local cache of Rails 6.1 copies entries.
+      def copied(payload)
+        return payload if !payload.is_a?(Entry) || ActiveSupport::VERSION::MAJOR < 7 || Cache.format_version != 6.1
+
+        payload.dup.tap(&:dup_value!)
+      end
+
+      def normalize_key(key, options)
+        key = (shortens_keys? ? expand_and_namespace_key(key, options) : super)&.b
+        return key unless key
+
+        key = key.gsub(ESCAPED) { |byte| format("%%%X", byte.ord) }
+        return truncate_key(key) if shortens_keys?
+        return key if key.bytesize <= KEY_MAX
+
+        "#{key[0, KEY_MAX - KEY_DIGEST.bytesize - DIGEST_LENGTH]}#{KEY_DIGEST}#{ActiveSupport::Digest.hexdigest(key)}"
+      end
+
+      # Whether the superclass shortens long keys (Rails 8.1 and later).
+      def shortens_keys?
+        Store.private_method_defined?(:truncate_key)
       end
 
       def without_errors(otherwise)
