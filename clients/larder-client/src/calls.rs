@@ -294,8 +294,19 @@ macro_rules! calls {
 
         pub(crate) $($async)? fn call<O: Operation>(&self, key: Key<'_>, mut operation: O) -> Result<O::Output, Error> {
             let (servers, now) = (self.group.servers(), Instant::now());
-            let (server, admitted) = servers.admit(key.bytes(), now);
-            server.call_admitted(admitted, &mut operation, now)$($await)*
+            let (mut server, admitted) = servers.admit(key.bytes(), now, &[]);
+            let mut called = server.call_admitted(admitted, &mut operation, now)$($await)*;
+            let mut failed = Vec::new();
+            while let Err(error) = &called {
+                failed.push(server);
+                if !servers.can_move(error, &failed) {
+                    break;
+                }
+                let admitted;
+                (server, admitted) = servers.admit(key.bytes(), Instant::now(), &failed);
+                called = server.call_admitted(admitted, &mut operation, now)$($await)*;
+            }
+            called
         }
 
         $($async)? fn store(

@@ -193,6 +193,12 @@ impl Error {
         self.server.as_deref()
     }
 
+    /// Returns whether another server can carry the call out: this one is at fault, and has not changed anything. Not
+    /// after a timeout, because the time of the call is over.
+    pub(crate) fn may_try_another_server(&self) -> bool {
+        self.is_fault() && !self.is_ambiguous && !matches!(self.kind, ErrorKind::Timeout)
+    }
+
     /// Returns whether the server or the network is at fault. Not among the faults are `Refused` and `Server` errors,
     /// refused logins and `PoolTimeout`.
     #[must_use]

@@ -14,7 +14,7 @@ use crate::core::operation::{
     Count, Delete, Flush, Get, GetMany, MetaProbe, Operation, Stats, Store, Touch, Version,
 };
 use crate::core::servers::server_set::ServerSet;
-use crate::core::servers::{ServerHandle, all};
+use crate::core::servers::{ServerHandle, all, indexed};
 use crate::error::{ComputeError, Error};
 use crate::item::{CountOutcome, Item, PerServer, StoreOutcome, StoreRequest, Ttl, new_item};
 use crate::list::ServerList;
@@ -159,16 +159,29 @@ impl Client {
         keys: &[K],
         cas: bool,
     ) -> Result<Vec<Option<Item>>, Error> {
-        let keys: Result<Vec<Key<'_>>, _> = keys.iter().map(|key| Key::new(key.as_ref())).collect();
-        let keys = keys?;
+        let mut left = indexed(keys)?;
         let mut found = vec![None; keys.len()];
-        let servers = self.group.servers();
-        let parts = servers.parts(&keys, Instant::now());
-        let calls = parts
-            .iter()
-            .map(|part| async move { part.server.call(&mut GetMany::new(&part.keys, cas)).await });
-        for (part, items) in parts.iter().zip(join_all(calls).await) {
-            part.put(items?, &mut found);
+        let (servers, now, mut failed) = (self.group.servers(), Instant::now(), Vec::new());
+        while !left.is_empty() {
+            let parts = servers.parts(&left, now, &failed);
+            let calls = parts.iter().map(|part| async move {
+                let admitted = part.server.admit(now);
+                part.server.call_admitted(admitted, &mut GetMany::new(&part.keys, cas), now).await
+            });
+            let called = join_all(calls).await;
+            left.clear();
+            for (part, items) in parts.iter().zip(called) {
+                match items {
+                    Ok(items) => part.put(items, &mut found),
+                    Err(error) => {
+                        failed.push(part.server);
+                        if !servers.can_move(&error, &failed) {
+                            return Err(error);
+                        }
+                        left.extend(part.indexed());
+                    }
+                }
+            }
         }
         Ok(found)
     }

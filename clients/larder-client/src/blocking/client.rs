@@ -16,7 +16,7 @@ use crate::core::operation::{
     Count, Delete, Flush, Get, GetMany, MetaProbe, Operation, Stats, Store, Touch, Version,
 };
 use crate::core::servers::server_set::ServerSet;
-use crate::core::servers::{ServerHandle, all};
+use crate::core::servers::{ServerHandle, all, indexed};
 use crate::error::{ComputeError, Error};
 use crate::item::{CountOutcome, Item, PerServer, StoreOutcome, StoreRequest, Ttl, new_item};
 use crate::list::ServerList;
@@ -106,7 +106,7 @@ impl Client {
         let servers = self.group.servers();
         let list = &servers.list;
         let outputs = all(
-            call_servers(list.iter().map(|server| (&**server, operation()))),
+            call_servers(list.iter().map(|server| (&**server, operation())), Instant::now()),
             operation().reads(),
         )?;
         Ok(list.iter().map(|server| Arc::clone(server.name())).zip(outputs).collect())
@@ -131,18 +131,26 @@ impl Client {
         cas: bool,
         is_ignored: impl Fn(&Error) -> bool,
     ) -> Result<Vec<Option<Item>>, Error> {
-        let keys: Result<Vec<Key<'_>>, _> = keys.iter().map(|key| Key::new(key.as_ref())).collect();
-        let keys = keys?;
+        let mut left = indexed(keys)?;
         let mut found = vec![None; keys.len()];
-        let servers = self.group.servers();
-        let parts = servers.parts(&keys, Instant::now());
-        let called =
-            call_servers(parts.iter().map(|part| (part.server, GetMany::new(&part.keys, cas))));
-        for (part, items) in parts.iter().zip(called) {
-            match items {
-                Ok(items) => part.put(items, &mut found),
-                Err(error) if is_ignored(&error) => (),
-                Err(error) => return Err(error),
+        let (servers, now, mut failed) = (self.group.servers(), Instant::now(), Vec::new());
+        while !left.is_empty() {
+            let parts = servers.parts(&left, now, &failed);
+            let called = parts.iter().map(|part| (part.server, GetMany::new(&part.keys, cas)));
+            let called = call_servers(called, now);
+            left.clear();
+            for (part, items) in parts.iter().zip(called) {
+                match items {
+                    Ok(items) => part.put(items, &mut found),
+                    Err(error) => {
+                        failed.push(part.server);
+                        match servers.can_move(&error, &failed) {
+                            true => left.extend(part.indexed()),
+                            false if is_ignored(&error) => (),
+                            false => return Err(error),
+                        }
+                    }
+                }
             }
         }
         Ok(found)
@@ -177,12 +185,36 @@ impl Client {
     ) -> Result<Vec<O::Output>, Error> {
         let operations = operations.collect::<Result<Vec<_>, Error>>()?;
         let (keys, operations): (Vec<_>, Vec<_>) = operations.into_iter().unzip();
-        let servers = self.group.servers();
-        let parts = servers.parts(&keys, Instant::now());
-        let batches = parts.iter().map(|part| (part.server, Batch::new(part.pick(&operations))));
+        let mut left: Vec<_> = keys.into_iter().enumerate().collect();
         let mut outputs: Vec<_> = operations.iter().map(|_| None).collect();
-        for (part, done) in parts.iter().zip(all(call_servers(batches), false)?) {
-            part.put(done.into_iter().map(Some), &mut outputs);
+        let (servers, now, mut failed) = (self.group.servers(), Instant::now(), Vec::new());
+        let mut has_changed = false;
+        while !left.is_empty() {
+            let parts = servers.parts(&left, now, &failed);
+            let batches =
+                parts.iter().map(|part| (part.server, Batch::new(part.pick(&operations))));
+            let called = call_servers(batches, now);
+            left.clear();
+            let mut remaining = Vec::new();
+            for (part, done) in parts.iter().zip(called) {
+                match done {
+                    Ok(done) => {
+                        has_changed = true;
+                        part.put(done.into_iter().map(Some), &mut outputs);
+                    }
+                    Err(error) => {
+                        failed.push(part.server);
+                        match servers.can_move(&error, &failed) {
+                            true => left.extend(part.indexed()),
+                            false => remaining.push(error),
+                        }
+                    }
+                }
+            }
+            let is_ambiguous = has_changed || remaining.iter().any(Error::is_ambiguous);
+            if let Some(error) = remaining.into_iter().next() {
+                return Err(if is_ambiguous { error.ambiguous() } else { error });
+            }
         }
         Ok(outputs.into_iter().flatten().collect())
     }
@@ -220,8 +252,8 @@ impl Wake for Unpark {
 /// list, so that calls cannot deadlock on each other's connections.
 fn call_servers<'s, O: Operation>(
     operations: impl Iterator<Item = (&'s Server, O)>,
+    now: Instant,
 ) -> Vec<Result<O::Output, Error>> {
-    let now = Instant::now();
     let started: Vec<_> = operations
         .map(|(server, mut operation)| {
             let started = server.start(&mut operation, now);

@@ -174,9 +174,10 @@ fn keys_use_the_next_server_while_theirs_is_unreachable() {
         let client = client(addresses).failover(Failover::Next).build().unwrap();
         let keys = keys(300);
         let get = |key: &String| client.get(key).map(|value| assert_eq!(value.unwrap(), *key));
-        // Five faults, and one for each probe.
-        let failed = keys.iter().filter(|key| get(key).is_err()).count();
-        assert!((5..10).contains(&failed), "{failed}");
+        // Neither the first faults nor the probes fail a call.
+        keys.iter().for_each(|key| get(key).unwrap());
+        let values = client.get_many(&keys).unwrap();
+        assert_eq!(values.iter().flatten().count(), keys.len());
         let requested = |n: usize| requested[n].lock().unwrap().len();
         assert!(requested(0) > 100 && requested(1) > 100, "{} {}", requested(0), requested(1));
         let back = FakeServer::at(TcpListener::bind(address).unwrap(), |_| Action::Reply);
@@ -189,6 +190,55 @@ fn keys_use_the_next_server_while_theirs_is_unreachable() {
         let before = back.requests();
         keys.iter().for_each(|key| get(key).unwrap());
         assert!(back.requests() > before + 50, "the server has its keys again");
+    });
+}
+
+#[test]
+fn several_keys_use_other_servers_than_an_unreachable_one() {
+    let (servers, requested) = servers(2);
+    let addresses = format!("{},{}", list(&servers), unreachable_address());
+    let keys = keys(300);
+    let requests: Vec<StoreRequest<'_>> = keys
+        .iter()
+        .map(|key| StoreRequest {
+            mode: StoreMode::Set,
+            key: key.as_bytes(),
+            value: b"value",
+            ttl: Ttl::FOREVER,
+            flags: 0,
+            cas: None,
+        })
+        .collect();
+    for shared in [false, true] {
+        // Each call is the first one of a client, so that no breaker is open.
+        let client = || {
+            let builder = blocking::Client::builder(&*addresses).failover(Failover::Next);
+            let builder = if shared { builder.shared(1) } else { builder };
+            builder.build().unwrap()
+        };
+        let stored = client().store_many(&requests).unwrap();
+        assert_eq!(stored, vec![StoreOutcome::Stored; 300]);
+        assert!(client().gets_available(&keys).unwrap().iter().all(Option::is_some));
+        assert!(client().get_many(&keys).unwrap().iter().all(Option::is_some));
+        let failing = blocking::Client::builder(&*addresses).build().unwrap();
+        assert!(failing.get_many(&keys).is_err() && failing.store_many(&requests).is_err());
+    }
+    assert!(requested.iter().all(|requested| requested.lock().unwrap().len() > 500));
+    let deleting = FakeServer::start(|_| Action::Send(b"DELETED\r\n".to_vec()));
+    let addresses = format!("127.0.0.1:{},{}", deleting.port, unreachable_address());
+    let client = blocking::Client::builder(addresses).failover(Failover::Next).build().unwrap();
+    assert_eq!(client.delete_many(&keys).unwrap(), vec![true; 300]);
+}
+
+#[test]
+fn with_all_servers_unreachable_a_call_fails_with_the_error_of_one() {
+    each_client(|client| {
+        let addresses = format!("{},{}", unreachable_address(), unreachable_address());
+        let client = client(addresses).failover(Failover::Next).build().unwrap();
+        for key in keys(20) {
+            let error = client.get(&key).unwrap_err();
+            assert!(error.is_fault() && !error.is_ambiguous(), "{error}");
+        }
     });
 }
 

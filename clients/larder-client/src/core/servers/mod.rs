@@ -12,15 +12,16 @@ use crate::ring::Ring;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// The treatment of keys whose server is unavailable after several faults in a row.
+/// The treatment of keys whose server is unreachable, or unavailable after several faults in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failover {
     /// Calls for these keys fail at once, except for probes, until the server is back. Each key is on one server only.
     #[default]
     Fail,
-    /// Calls for these keys use the next server in the order of the hashing method. When their own server is back
-    /// without a restart, it still has the values from before.
+    /// Calls for these keys use the next server in the order of the hashing method. So does a call that fails before its
+    /// server can have changed anything, for example because the server refuses the connection; a call that times out
+    /// does not. When their own server is back without a restart, it still has the values from before.
     Next,
 }
 
@@ -75,59 +76,91 @@ impl<S> Servers<S> {
 }
 
 impl<S: ServerHandle> Servers<S> {
-    fn index(&self, key: &[u8], now: Instant) -> usize {
-        let is_available =
-            |index| self.list.get(index).is_some_and(|server: &Arc<S>| server.is_available(now));
+    /// Returns the index of a key's server. With failover, it is not one of those that have `failed` in this call.
+    fn index(&self, key: &[u8], now: Instant, failed: &[&S]) -> usize {
+        let is_usable = |index: usize| {
+            self.list.get(index).is_some_and(|server| is_usable(&**server, now, failed))
+        };
         match self.failover {
             Failover::Fail => self.ring.pick(key),
-            // Without an available server, the key's own server reports the error.
+            // Without a usable server, the key's own server reports the error.
             Failover::Next => {
-                self.ring.pick_where(key, is_available).unwrap_or_else(|| self.ring.pick(key))
+                self.ring.pick_where(key, is_usable).unwrap_or_else(|| self.ring.pick(key))
             }
         }
     }
 
-    fn choose(&self, key: &[u8], now: Instant) -> &S {
-        self.list.get(self.index(key, now)).expect("the ring was built from the list")
+    fn choose(&self, key: &[u8], now: Instant, failed: &[&S]) -> &S {
+        self.list.get(self.index(key, now, failed)).expect("the ring was built from the list")
     }
 
-    /// Returns the server of a key, and the admission of a call to it.
+    /// Returns the server of a key, and the admission of a call to it. With failover, the server is not one of those
+    /// that have `failed` in this call.
     ///
     /// Another call may start to probe the server between the choice and the admission. With `Failover::Next` this call
     /// then uses the next server.
-    pub(crate) fn admit(&self, key: &[u8], now: Instant) -> (&S, Result<Admission<'_>, Error>) {
-        let mut server = self.choose(key, now);
+    pub(crate) fn admit(
+        &self,
+        key: &[u8],
+        now: Instant,
+        failed: &[&S],
+    ) -> (&S, Result<Admission<'_>, Error>) {
+        let mut server = self.choose(key, now, failed);
         let mut admitted = server.admit(now);
         for _ in 1..self.list.len() {
             if admitted.is_ok() || self.failover == Failover::Fail {
                 break;
             }
-            server = self.choose(key, now);
+            server = self.choose(key, now, failed);
             admitted = server.admit(now);
         }
         (server, admitted)
     }
 
+    /// Returns whether a call that got this error can use another server than those that have `failed` in it, the last
+    /// one included: the server has not changed anything, and time is left.
+    pub(crate) fn can_move(&self, error: &Error, failed: &[&S]) -> bool {
+        let moves = self.failover == Failover::Next && error.may_try_another_server();
+        let is_other = |server: &Arc<S>| is_usable(&**server, Instant::now(), failed);
+        moves && failed.len() < self.list.len() && self.list.iter().any(is_other)
+    }
+
     /// Returns the server of a key, and whether it knows meta commands, once probed.
     pub(crate) fn with_meta(&self, key: &[u8], now: Instant) -> (&S, &OnceLock<bool>) {
-        let index = self.index(key, now);
+        let index = self.index(key, now, &[]);
         let server = self.list.get(index).map(Arc::as_ref);
         server.zip(self.know_meta.get(index)).expect("the ring was built from the list")
     }
 
-    /// Groups keys by server, in the order of the list.
-    pub(crate) fn parts<'k>(&self, keys: &[Key<'k>], now: Instant) -> Vec<ServerKeys<'_, 'k, S>> {
+    /// Groups keys with their indexes by server, in the order of the list. With failover, omits the servers that have
+    /// `failed` in this call.
+    pub(crate) fn parts<'k>(
+        &self,
+        keys: &[(usize, Key<'k>)],
+        now: Instant,
+        failed: &[&S],
+    ) -> Vec<ServerKeys<'_, 'k, S>> {
         let part = |server| ServerKeys { server, keys: Vec::new(), positions: Vec::new() };
         let mut parts: Vec<_> = self.list.iter().map(Arc::as_ref).map(part).collect();
-        for (position, key) in keys.iter().enumerate() {
-            if let Some(part) = parts.get_mut(self.index(key.bytes(), now)) {
+        for (position, key) in keys {
+            if let Some(part) = parts.get_mut(self.index(key.bytes(), now, failed)) {
                 part.keys.push(*key);
-                part.positions.push(position);
+                part.positions.push(*position);
             }
         }
         parts.retain(|part| !part.keys.is_empty());
         parts
     }
+}
+
+/// Checks keys, and numbers them.
+pub(crate) fn indexed<K: AsRef<[u8]>>(keys: &[K]) -> Result<Vec<(usize, Key<'_>)>, Error> {
+    let keys = keys.iter().enumerate();
+    keys.map(|(index, key)| Ok((index, Key::new(key.as_ref())?))).collect()
+}
+
+fn is_usable<S: ServerHandle>(server: &S, now: Instant, failed: &[&S]) -> bool {
+    !failed.iter().any(|other| std::ptr::eq(*other, server)) && server.is_available(now)
 }
 
 /// Combines the outputs of all servers, or returns the first error. A change is ambiguous if any server has or may have
@@ -139,10 +172,15 @@ pub(crate) fn all<T>(called: Vec<Result<T, Error>>, reads: bool) -> Result<Vec<T
     outputs.map_err(|error| if has_changed { error.ambiguous() } else { error })
 }
 
-impl<S> ServerKeys<'_, '_, S> {
+impl<'k, S> ServerKeys<'_, 'k, S> {
     /// Selects the elements of `all` that belong to these keys.
     pub(crate) fn pick<T: Clone>(&self, all: &[T]) -> Vec<T> {
         self.positions.iter().filter_map(|position| all.get(*position).cloned()).collect()
+    }
+
+    /// Returns the keys with their indexes.
+    pub(crate) fn indexed(&self) -> impl Iterator<Item = (usize, Key<'k>)> {
+        self.positions.iter().copied().zip(self.keys.iter().copied())
     }
 
     /// Stores the elements for these keys at their indexes in `found`.
@@ -222,7 +260,7 @@ mod tests {
             [(&["a"][..], true), (&["a", "b"], true), (&["a", "b", "c"], false)]
         {
             let (servers, key) = servers(failed, Failover::Next);
-            let (server, admitted) = servers.admit(key.as_bytes(), later);
+            let (server, admitted) = servers.admit(key.as_bytes(), later, &[]);
             assert_eq!(admitted.is_ok(), is_admitted, "{failed:?}");
             assert_eq!(failed.contains(&&*server.name), !is_admitted, "{failed:?}");
         }
@@ -232,9 +270,9 @@ mod tests {
     fn without_failover_a_key_stays_with_its_server() {
         let later = Instant::now() + Duration::from_secs(1);
         let (servers, key) = servers(&["a"], Failover::Fail);
-        let (server, admitted) = servers.admit(key.as_bytes(), later);
+        let (server, admitted) = servers.admit(key.as_bytes(), later, &[]);
         assert!(&*server.name == "a" && admitted.is_ok());
-        let (server, refused) = servers.admit(key.as_bytes(), later);
+        let (server, refused) = servers.admit(key.as_bytes(), later, &[]);
         assert!(&*server.name == "a" && refused.is_err());
     }
 }
