@@ -1,13 +1,47 @@
 //! The messages for one connection.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 /// The maximum number of keys in an inbox.
 const KEYS_MAX: usize = 4096;
-/// The maximum total length of the keys in an inbox, in bytes.
-const KEYS_LEN_MAX: usize = 128 << 10;
+/// The maximum memory of an inbox, in bytes.
+const LEN_MAX: usize = 256 << 10;
+/// The memory of a key in addition to its bytes: its entry and its allocation.
+const KEY_OVERHEAD: usize = 48;
+
+/// The memory that all inboxes share.
+#[derive(Debug)]
+pub(super) struct InboxBudget {
+    used: AtomicUsize,
+    max: usize,
+}
+
+impl InboxBudget {
+    /// A budget of `max` bytes.
+    pub(super) fn new(max: usize) -> Self {
+        Self { used: AtomicUsize::new(0), max }
+    }
+
+    /// Returns the number of bytes in use.
+    pub(super) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, len: usize) -> bool {
+        let fits = self.used.fetch_add(len, Ordering::Relaxed) + len <= self.max;
+        if !fits {
+            self.give(len);
+        }
+        fits
+    }
+
+    fn give(&self, len: usize) {
+        self.used.fetch_sub(len, Ordering::Relaxed);
+    }
+}
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,10 +54,18 @@ pub enum Invalidation {
     Broken,
 }
 
-/// A bounded queue of messages. A full inbox holds one message about all items instead.
-#[derive(Debug, Default)]
+/// A bounded queue of messages. A full inbox holds one message about all items instead, and so does one that has no
+/// memory, because others use it.
+#[derive(Debug)]
 pub struct Inbox {
     state: Mutex<State>,
+    budget: Arc<InboxBudget>,
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.lock().clear(&self.budget);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -32,8 +74,8 @@ struct State {
     keys: VecDeque<Box<[u8]>>,
     /// The keys that share a message.
     batch: BTreeSet<Box<[u8]>>,
-    /// The total length of both, in bytes.
-    keys_len: usize,
+    /// The memory of both, in bytes.
+    len: usize,
     /// The next message is about all items.
     is_all: bool,
     is_broken: bool,
@@ -43,11 +85,16 @@ struct State {
 }
 
 impl Inbox {
+    /// An empty inbox.
+    pub(super) fn new(budget: Arc<InboxBudget>) -> Self {
+        Self { state: Mutex::default(), budget }
+    }
+
     /// Returns the next message, or `None` if there is none. An empty inbox keeps a waker, and calls it at the next
     /// message; `waker` makes one.
     pub fn next(&self, waker: impl FnOnce() -> Waker) -> Option<Invalidation> {
         let mut state = self.lock();
-        let message = state.next();
+        let message = state.next(&self.budget);
         if message.is_none() && state.waker.is_none() {
             state.waker = Some(waker());
         }
@@ -65,13 +112,15 @@ impl Inbox {
 
     /// Refuses messages from now on.
     pub(super) fn close(&self) {
-        *self.lock() = State { is_closed: true, ..State::default() };
+        let mut state = self.lock();
+        state.clear(&self.budget);
+        *state = State { is_closed: true, ..State::default() };
     }
 
     /// Adds a message about a key. Returns false if the inbox is closed.
     pub(super) fn push_key(&self, key: &[u8]) -> bool {
         self.push(|state| {
-            if state.has_room(key) {
+            if state.has_room(key, &self.budget) {
                 state.keys.push_back(key.into());
             }
         })
@@ -80,7 +129,7 @@ impl Inbox {
     /// Adds a key to the message that many keys share. Returns false if the inbox is closed.
     pub(super) fn push_in_batch(&self, key: &[u8]) -> bool {
         self.push(|state| {
-            if !state.batch.contains(key) && state.has_room(key) {
+            if !state.batch.contains(key) && state.has_room(key, &self.budget) {
                 state.batch.insert(key.into());
             }
         })
@@ -88,7 +137,7 @@ impl Inbox {
 
     /// Adds a message about all items. Returns false if the inbox is closed.
     pub(super) fn push_all(&self) -> bool {
-        self.push(State::set_all)
+        self.push(|state| state.set_all(&self.budget))
     }
 
     /// Adds a message that another connection has closed.
@@ -121,7 +170,7 @@ impl State {
     }
 
     /// Takes the next message.
-    fn next(&mut self) -> Option<Invalidation> {
+    fn next(&mut self, budget: &InboxBudget) -> Option<Invalidation> {
         if std::mem::take(&mut self.is_broken) {
             return Some(Invalidation::Broken);
         }
@@ -132,37 +181,47 @@ impl State {
             Some(key) => vec![key],
             None => std::mem::take(&mut self.batch).into_iter().collect(),
         };
-        self.keys_len -= keys.iter().map(|key| key.len()).sum::<usize>();
+        let len = keys.iter().map(|key| KEY_OVERHEAD + key.len()).sum();
+        self.len -= len;
+        budget.give(len);
         (!keys.is_empty()).then_some(Invalidation::Keys(keys))
     }
 
     /// Counts a key that the caller adds. Returns false if a message about all items includes the key.
-    fn has_room(&mut self, key: &[u8]) -> bool {
+    fn has_room(&mut self, key: &[u8], budget: &InboxBudget) -> bool {
         if self.is_all {
             return false;
         }
-        let is_full = self.keys.len() + self.batch.len() >= KEYS_MAX;
-        if is_full || self.keys_len + key.len() > KEYS_LEN_MAX {
-            self.set_all();
+        let len = KEY_OVERHEAD + key.len();
+        let is_full = self.keys.len() + self.batch.len() >= KEYS_MAX || self.len + len > LEN_MAX;
+        if is_full || !budget.take(len) {
+            self.set_all(budget);
             return false;
         }
-        self.keys_len += key.len();
+        self.len += len;
         true
     }
 
-    fn set_all(&mut self) {
+    fn set_all(&mut self, budget: &InboxBudget) {
+        self.clear(budget);
+        self.is_all = true;
+    }
+
+    fn clear(&mut self, budget: &InboxBudget) {
         self.keys = VecDeque::new();
         self.batch = BTreeSet::new();
-        (self.keys_len, self.is_all) = (0, true);
+        budget.give(std::mem::take(&mut self.len));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
+
+    fn inbox() -> Inbox {
+        Inbox::new(Arc::new(InboxBudget::new(1 << 20)))
+    }
 
     fn all(inbox: &Inbox) -> Vec<Invalidation> {
         std::iter::from_fn(|| inbox.next(|| Waker::noop().clone())).collect()
@@ -174,7 +233,7 @@ mod tests {
 
     #[test]
     fn keys_have_a_message_each_or_share_one() {
-        let inbox = Inbox::default();
+        let inbox = inbox();
         for key in ["b", "a"] {
             assert!(inbox.push_key(key.as_bytes()));
         }
@@ -187,8 +246,8 @@ mod tests {
 
     #[test]
     fn a_full_inbox_holds_one_message_about_all_items() {
-        for (key_len, count) in [(1000, KEYS_LEN_MAX / 1000), (8, KEYS_MAX)] {
-            let inbox = Inbox::default();
+        for (key_len, count) in [(1000, LEN_MAX / (1000 + KEY_OVERHEAD)), (8, KEYS_MAX)] {
+            let inbox = inbox();
             let key = |number: usize| format!("{number:0key_len$}");
             (0..count).for_each(|number| assert!(inbox.push_key(key(number).as_bytes())));
             assert_eq!(all(&inbox).len(), count);
@@ -200,8 +259,25 @@ mod tests {
     }
 
     #[test]
+    fn inboxes_share_their_memory() {
+        let budget = Arc::new(InboxBudget::new(100 << 10));
+        let inboxes: Vec<_> = (0..10).map(|_| Inbox::new(Arc::clone(&budget))).collect();
+        for number in 0..1000 {
+            inboxes
+                .iter()
+                .for_each(|inbox| assert!(inbox.push_key(format!("{number:020}").as_bytes())));
+            assert!(budget.used() <= 100 << 10);
+        }
+        assert!(inboxes.iter().all(|inbox| !inbox.is_empty()));
+        assert_eq!(all(&inboxes[0]), [Invalidation::All]);
+        inboxes[1].close();
+        drop(inboxes);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
     fn a_message_about_all_items_includes_earlier_and_later_keys() {
-        let inbox = Inbox::default();
+        let inbox = inbox();
         inbox.push_key(b"a");
         inbox.push_all();
         inbox.push_key(b"b");
@@ -210,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_closed_inbox_refuses_messages() {
-        let inbox = Inbox::default();
+        let inbox = inbox();
         inbox.push_key(b"a");
         inbox.close();
         assert!(!inbox.push_key(b"b") && !inbox.push_all() && !inbox.push_in_batch(b"c"));
@@ -228,7 +304,7 @@ mod tests {
 
     #[test]
     fn an_empty_inbox_wakes_its_connection_at_the_next_message() {
-        let (inbox, wakes) = (Inbox::default(), Arc::new(Wakes::default()));
+        let (inbox, wakes) = (inbox(), Arc::new(Wakes::default()));
         let waker = || Waker::from(Arc::clone(&wakes));
         for round in 1..=3 {
             assert!(inbox.next(waker).is_none());

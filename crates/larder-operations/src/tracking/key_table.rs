@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The number of parts. Each has a lock of its own. A full part forgets all its keys.
 const PARTS: usize = 256;
 
-/// The memory of a key without its bytes, with one reader: an entry of a table that is at least half full, and two
-/// allocations.
-const KEY_OVERHEAD: usize = 144;
+/// The memory of a key without its bytes, with one reader: an entry of a table that is at least half full, two
+/// allocations, and the subscription, which may have ended.
+const KEY_OVERHEAD: usize = 160;
 /// The memory of each further reader of a key.
 const READER_LEN: usize = size_of::<Arc<Subscription>>();
 
@@ -61,8 +61,16 @@ impl KeyTable {
         let forgotten = if is_full { self.empty(&mut part) } else { Keys::new() };
         let len = match part.keys.get_mut(key) {
             Some(readers) => {
+                let before = readers.len();
+                // Not at each reader, because looking at all of them takes time.
+                if before.is_power_of_two() {
+                    readers.retain(|reader| !reader.has_ended());
+                }
+                let ended = (before - readers.len()) * READER_LEN;
                 let (Ok(at) | Err(at)) = place(readers);
                 readers.insert(at, Arc::clone(reader));
+                part.len -= ended;
+                self.len.fetch_sub(ended, Ordering::Relaxed);
                 READER_LEN
             }
             None => {
