@@ -323,9 +323,16 @@ impl<M: Map> Handle<M> {
     /// replaced the item since the caller found it.
     fn remove_expired(&self, key: HashedKey<'_>) {
         let core = self.map.core();
-        self.map.write(key, |found| match found {
-            Some(record) if !core.liveness(record, self.now).is_live() => Verdict::Remove,
-            _ => Verdict::Keep,
+        let mut has_expired = false;
+        self.map.write(key, |found| match found.map(|record| core.liveness(record, self.now)) {
+            Some(Liveness::Live) | None => Verdict::Keep,
+            Some(liveness) => {
+                has_expired = liveness == Liveness::Expired;
+                Verdict::Remove
+            }
         });
+        if has_expired {
+            core.report_change(ItemChange::Expired(key.bytes));
+        }
     }
 }
