@@ -10,10 +10,10 @@ class Peer:
 
     opened = []
 
-    def __init__(self, port, resp3=False):
+    def __init__(self, port, resp3=False, inline=False):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECS)
         self.opened.append(self)
-        self.received, self.asked, self.is_subscribed = b"", 0, False
+        self.received, self.asked, self.is_subscribed, self.inline = b"", 0, False, inline
         self.number = int(self.ask("CLIENT ID").strip(b":\r\n"))
         if resp3:
             self.ask("HELLO 3")
@@ -24,8 +24,22 @@ class Peer:
         self.is_subscribed &= not any(line.startswith(("UNSUBSCRIBE", "RESET")) for line in lines)
         self.asked += 1
         mark = f"mark-{self.asked:06}"
-        self.socket.sendall("".join(f"{line}\r\n" for line in [*lines, f"PING {mark}"]).encode())
+        self.send(*lines, f"PING {mark}")
         end = (b"*2\r\n$4\r\npong\r\n" if self.is_subscribed else b"") + b"$11\r\n%s\r\n" % mark.encode()
+        return self.read_until(end)
+
+    def send(self, *lines):
+        """Sends requests, as lines or as arrays."""
+        self.socket.sendall(b"".join(self.encoded(line) for line in lines))
+
+    def encoded(self, line):
+        if self.inline:
+            return line.encode() + b"\r\n"
+        words = line.encode().split()
+        return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+    def read_until(self, end):
+        """What arrives up to `end`, without a further request."""
         while end not in self.received:
             part = self.socket.recv(1 << 16)
             assert part, f"the connection is closed after {self.received}"

@@ -21,7 +21,7 @@ use larder_session::Settings;
 use larder_store::cache::{Cache, CacheControl};
 use larder_store::erased;
 use larder_store::segment::MissRatioCurve;
-use larder_store::{FlashGauges, FlashPage, Gauges, LimitRefused};
+use larder_store::{Expiry, FlashGauges, FlashPage, Gauges, LimitRefused};
 use larder_support::clock::Clock;
 use larder_support::rate_limited::RateLimitedWarning;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -135,7 +135,8 @@ impl Server {
             #[cfg(feature = "delayed")]
             keys.note(evicted);
             evictions.note_eviction(evicted);
-            if evicted.flash_bucket.is_none() {
+            // An item that expires on flash is removed without a report.
+            if evicted.flash_bucket.is_none() || evicted.attributes.expiry != Expiry::Never {
                 tracker.note_removal(evicted.key);
             }
         }));

@@ -40,6 +40,8 @@ impl Server {
             self.life.wake();
         }
         self.connections.open().remove(&info.id);
+        // After that, no client can redirect messages to the connection.
+        self.connections.tracker.close(info.id);
         self.note_shed_end(info);
         let reason = match info.ended() {
             Some(reason) => reason,

@@ -50,7 +50,8 @@ impl Server {
 
     /// [`Self::makes_room`] for the connection with the ID `sparing`, which is not marked.
     fn has_room(&self, sparing: u64, held: usize, total: usize) -> bool {
-        let max = self.memory().connections.saturating_sub(self.connections.tracker.len());
+        let connections = self.memory().connections;
+        let max = connections - self.connections.tracker.len().min(connections / 4);
         let share = max / 4 * 3;
         let leaving = || self.shedding.leaving.of(Kind::Buffers);
         // `total` may be out of date when this thread gets the lock of the list.

@@ -63,11 +63,11 @@ impl RequestKind<'_> {
         }
     }
 
-    /// Returns the command of a request that is neither [`Self::Get`] nor [`Self::Set`]; `None` if it is unknown.
-    pub(super) fn verb(&self) -> Option<Verb> {
+    /// Returns whether this is a request of the command with this name.
+    pub(super) fn is_named(&self, name: &[u8]) -> bool {
         match self {
-            Self::Get(..) | Self::Set(..) => None,
-            Self::Request(request) => request.row().ok().map(|(_, verb)| verb),
+            Self::Get(..) | Self::Set(..) => false,
+            Self::Request(request) => request.name.eq_ignore_ascii_case(name),
         }
     }
 

@@ -36,7 +36,12 @@ impl<E: Engine> Session<E> {
             Command::Ping(Some(text)) | Command::Echo(text) => reply::bulk(text, output),
             Command::ClientSetInfo | Command::ClientMode => reply::ok(output),
             Command::Select(number) => return answer_ok(select(cx, *number), output),
-            Command::ClientId => reply::integer(self.client.cast_signed(), output),
+            Command::ClientId => {
+                if version == Version::Resp3 {
+                    tracking::open_inbox(cx, self.client, state);
+                }
+                reply::integer(self.client.cast_signed(), output);
+            }
             Command::ClientGetName if state.name.is_empty() => reply::null(version, output),
             Command::ClientGetName => reply::bulk(&state.name, output),
             Command::Clients(wanted) => {

@@ -48,6 +48,22 @@ impl<E: Engine> Session<E> {
         step
     }
 
+    /// Writes the messages that have arrived, before the session waits for input. Returns false if the output has no room
+    /// for all of them.
+    pub(crate) fn write_last_messages<H: Host>(
+        &mut self,
+        cx: &Context<'_, E, H>,
+        output: &mut Vec<u8>,
+    ) -> bool {
+        let is_between = matches!(self.pending, Pending::Idle | Pending::DiscardRequest(_));
+        match &mut self.resp {
+            Some(state) if is_between && state.is_between_replies() => {
+                tracking::write_messages(cx, state, output)
+            }
+            _ => true,
+        }
+    }
+
     fn answer_queued<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -214,6 +230,9 @@ impl<E: Engine> Session<E> {
     ) -> Step {
         match rest.discard(input) {
             DiscardProgress::All { consumed } => {
+                if let Some(state) = &mut self.resp {
+                    state.end_tracked_request();
+                }
                 let transaction = self.resp.as_mut().and_then(|state| state.transaction.as_mut());
                 if let Some(transaction) = transaction {
                     transaction.has_failed = true;
@@ -251,10 +270,17 @@ impl<E: Engine> Session<E> {
         if state.transaction.is_none() {
             tracking::track(cx, state, ready);
         }
-        let is_caching = ready.kind.verb() == Some(Verb::ClientCaching);
+        // `CLIENT CACHING` has an effect on the next request of another command.
+        let is_client = ready.kind.is_named(b"client");
         let answered = with_author(self.client, || self.answer_ready(cx, state, ready, output));
-        if answered == Outcome::Done && !is_caching && origin != Origin::Transaction {
-            state.end_tracked_request();
+        if answered == Outcome::Done && origin != Origin::Transaction {
+            if !is_client {
+                state.end_tracked_request();
+            }
+            // Messages about own changes precede the next reply, so that copies of that one stay valid.
+            if self.pending.is_idle() && state.is_between_replies() {
+                tracking::write_messages(cx, state, output);
+            }
         }
         answered
     }

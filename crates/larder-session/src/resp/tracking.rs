@@ -7,10 +7,11 @@ use crate::context::Context;
 use crate::route::GroupIndex;
 use crate::session::resp_state::State;
 use crate::session::tracking_state::Choice;
-use larder_operations::{Invalidation, SubscriptionOptions};
+use larder_operations::{Invalidation, Subscription, SubscriptionOptions, Tracker};
 use larder_protocol::reply::resp::{self as reply, MessageForm, Version};
 use larder_protocol::resp::{
     Arguments, CommandError, INVALIDATION_CHANNEL, Tracking, TrackingError, TrackingOptions,
+    checked_key,
 };
 use larder_store::Engine;
 use std::sync::Arc;
@@ -18,20 +19,21 @@ use std::sync::Arc;
 /// The maximum number of prefixes of a connection. Each change of any item compares its key with all prefixes.
 const PREFIXES_MAX: usize = 128;
 
-/// Writes the messages that have arrived. The caller calls it between two replies.
+/// Writes the messages that have arrived. The caller calls it between two replies. Returns false if the output has no
+/// room for all of them. Otherwise the next message wakes the connection.
 pub(super) fn write_messages<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     state: &mut State,
     output: &mut Vec<u8>,
-) {
-    let Some(tracking) = &state.tracking else { return };
-    let Some(inbox) = &tracking.inbox else { return };
+) -> bool {
+    let Some(tracking) = &state.tracking else { return true };
+    let Some(inbox) = &tracking.inbox else { return true };
     let form = match state.version {
         Version::Resp3 => Some(MessageForm::Push),
         Version::Resp2 => tracking.is_subscribed.then_some(MessageForm::Channel),
     };
     while output.len() <= cx.settings.output_max {
-        let Some(message) = inbox.next(cx.waker) else { return };
+        let Some(message) = inbox.next(cx.waker) else { return true };
         // A RESP2 connection without the channel can't receive messages.
         let Some(form) = form else { continue };
         match message {
@@ -47,6 +49,7 @@ pub(super) fn write_messages<E: Engine, H: Host>(
             }
         }
     }
+    false
 }
 
 /// Notes the keys that a request is about to read.
@@ -60,7 +63,7 @@ pub(super) fn track<E: Engine, H: Host>(
     };
     let Some(tracker) = cx.host.tracker() else { return };
     match &request.kind {
-        RequestKind::Get(key, _) => tracker.track(key, subscription),
+        RequestKind::Get(key, _) => track_key(tracker, key, subscription),
         RequestKind::Set(..) => (),
         RequestKind::Request(request) => {
             let Ok((row, verb)) = request.row() else { return };
@@ -68,10 +71,17 @@ pub(super) fn track<E: Engine, H: Host>(
                 // The keys before these are answered already.
                 let answered = state.key_progress.keys;
                 for key in request.keys(row).skip(answered) {
-                    tracker.track(key, subscription);
+                    track_key(tracker, key, subscription);
                 }
             }
         }
+    }
+}
+
+/// Notes a key, unless no item can have it.
+fn track_key(tracker: &Tracker, key: &[u8], subscription: &Arc<Subscription>) {
+    if checked_key(key).is_ok() {
+        tracker.track(key, subscription);
     }
 }
 
@@ -144,7 +154,7 @@ fn start<E: Engine, H: Host>(
     options: &TrackingOptions<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Refused> {
-    let redirect = options.redirect.filter(|target| *target != 0);
+    let redirect = options.redirect;
     if redirect.is_some_and(|target| !cx.host.is_connected(target)) {
         return Err(TrackingError::NoRedirectTarget.into());
     }
@@ -165,18 +175,20 @@ fn start<E: Engine, H: Host>(
         Choice::OptIn if options.opt_out => return Err(TrackingError::SwitchesOption.into()),
         _ => (),
     }
+    if old_prefixes.len() + options.prefixes().take(PREFIXES_MAX + 1).count() > PREFIXES_MAX {
+        return Err(TrackingError::TooManyPrefixes.into());
+    }
     let mut prefixes: Vec<Box<[u8]>> = options.prefixes().map(Into::into).collect();
-    if let Some(error) = overlap(&prefixes, old_prefixes) {
+    if options.broadcast && prefixes.is_empty() && !old_prefixes.iter().any(|old| old.is_empty()) {
+        // All keys. Later prefixes overlap with this one, but it may follow others.
+        prefixes.push(Box::default());
+    }
+    let given = options.prefixes().count();
+    if let Some(error) = overlap(prefixes.get(..given).unwrap_or_default(), old_prefixes) {
         reply::error(&error, output);
         return Err(Refused::Answered);
     }
     prefixes.splice(..0, old_prefixes.iter().cloned());
-    if options.broadcast && prefixes.is_empty() {
-        prefixes.push(Box::default());
-    }
-    if prefixes.len() > PREFIXES_MAX {
-        return Err(TrackingError::TooManyPrefixes.into());
-    }
     let len: usize = prefixes.iter().map(|prefix| prefix.len() + size_of::<Box<[u8]>>()).sum();
     if !state.reserve(cx.host, len) {
         return Err(Refused::Error(CommandError::OutOfMemory));
@@ -192,6 +204,7 @@ fn start<E: Engine, H: Host>(
         receiver: redirect.unwrap_or(connection),
         no_loop: options.no_loop,
     };
+    let is_redirected = wanted.receiver != connection;
     let tracking = state.tracking.get_or_insert_default();
     tracking.choice = match options {
         TrackingOptions { opt_in: true, .. } => Choice::OptIn,
@@ -202,6 +215,10 @@ fn start<E: Engine, H: Host>(
     match &old {
         Some(old) if *old.options() == wanted && old.prefixes() == prefixes => (),
         _ => tracking.subscription = Some(tracker.subscribe(wanted, prefixes)),
+    }
+    if is_redirected && !cx.host.is_connected(wanted.receiver) {
+        // It has closed since, before it had an inbox that could be closed.
+        tracker.close(wanted.receiver);
     }
     if let Some(old) = old
         && !tracking.subscription.as_ref().is_some_and(|new| Arc::ptr_eq(new, &old))
@@ -287,6 +304,17 @@ pub(super) fn show_tracking(state: &State, output: &mut Vec<u8>) {
     reply::tracking_info(state.version, &flags, receiver(state), prefixes, output);
 }
 
+/// Lets a connection receive the messages of others: it has asked for its number, or subscribes to the channel.
+pub(super) fn open_inbox<E: Engine, H: Host>(
+    cx: &Context<'_, E, H>,
+    connection: u64,
+    state: &mut State,
+) {
+    if let Some(tracker) = cx.host.tracker() {
+        state.tracking.get_or_insert_default().inbox = Some(tracker.inbox(connection));
+    }
+}
+
 /// `SUBSCRIBE`. The only channel is that of invalidation messages.
 pub(super) fn subscribe<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
@@ -295,12 +323,11 @@ pub(super) fn subscribe<E: Engine, H: Host>(
     channels: Arguments<'_>,
     output: &mut Vec<u8>,
 ) {
-    let Some(tracker) = cx.host.tracker().filter(|_| { channels }.all(is_channel)) else {
+    if !{ channels }.all(is_channel) {
         return reply::error(&CommandError::Tracking(TrackingError::Channel), output);
-    };
-    let tracking = state.tracking.get_or_insert_default();
-    tracking.inbox = Some(tracker.inbox(connection));
-    tracking.is_subscribed = true;
+    }
+    open_inbox(cx, connection, state);
+    state.tracking.get_or_insert_default().is_subscribed = true;
     for channel in channels {
         reply::subscription(state.version, "subscribe", Some(channel), 1, output);
     }
@@ -314,9 +341,6 @@ pub(super) fn unsubscribe(state: &mut State, channels: Arguments<'_>, output: &m
         && (channels.len() == 0 || { channels }.any(is_channel))
     {
         was_subscribed = std::mem::take(&mut tracking.is_subscribed);
-        if tracking.subscription.is_none() {
-            tracking.inbox = None;
-        }
     }
     if channels.len() == 0 {
         let channel = was_subscribed.then_some(INVALIDATION_CHANNEL);

@@ -238,7 +238,7 @@ impl<E: Engine> Session<E> {
         }
         host.release(pending.reserved());
         if let Some(resp) = &mut self.resp {
-            resp.close(self.client, host);
+            resp.close(host);
         }
     }
 
@@ -362,7 +362,11 @@ impl<E: Engine> Session<E> {
             };
             consumed += step.consumed;
             if let Some(next) = step.next {
-                return (consumed, next);
+                let waits = matches!(next, Next::Read { .. }) && self.resp.is_some();
+                return match waits && !self.write_last_messages(cx, output) {
+                    true => (consumed, Next::Write),
+                    false => (consumed, next),
+                };
             }
         }
     }

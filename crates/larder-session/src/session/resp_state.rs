@@ -166,13 +166,10 @@ impl State {
         !self.has_queued() && self.key_progress.keys == 0
     }
 
-    /// Ends tracking and releases all reserved memory at the end of the connection with this number.
-    pub(crate) fn close(&mut self, connection: u64, host: &impl Host) {
+    /// Ends tracking and releases all reserved memory at the end of the connection.
+    pub(crate) fn close(&mut self, host: &impl Host) {
         if let Some(tracking) = &mut self.tracking {
             tracking.stop(host.tracker());
-        }
-        if let Some(tracker) = host.tracker() {
-            tracker.close(connection);
         }
         host.release(std::mem::take(&mut self.reserved));
     }

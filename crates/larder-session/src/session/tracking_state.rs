@@ -56,14 +56,11 @@ impl TrackingState {
         prefixes.map(|prefix| prefix.len() + size_of::<Box<[u8]>>()).sum()
     }
 
-    /// Ends tracking, and keeps a subscription to the channel.
+    /// Ends tracking. Messages of other connections still arrive.
     pub(crate) fn stop(&mut self, tracker: Option<&Tracker>) {
         if let (Some(subscription), Some(tracker)) = (self.subscription.take(), tracker) {
             tracker.unsubscribe(&subscription);
         }
         (self.choice, self.is_reversed) = (Choice::All, false);
-        if !self.is_subscribed {
-            self.inbox = None;
-        }
     }
 }
