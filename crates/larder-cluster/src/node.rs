@@ -23,7 +23,7 @@ pub struct NodeConfig {
     pub settings: Settings,
     /// The server's clock.
     pub clock: Clock,
-    /// The cache.
+    /// The items, which the server's own clients share.
     pub cache: erased::Cache,
     /// Counters for the handles that answer forwarded requests: one handle for each.
     pub answerer_counters: Vec<Arc<Counters>>,

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 /// A key, and the CAS and expiry that its item had when the watch began; `None` if there was no item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// The key.
+    /// 1 to [`KEY_LEN_MAX`](larder_store::KEY_LEN_MAX) bytes.
     pub key: Box<[u8]>,
     /// The CAS and the expiry of the item.
     pub version: Option<(u64, Expiry)>,

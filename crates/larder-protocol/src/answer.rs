@@ -27,7 +27,7 @@ pub enum Answer<'b> {
     /// An item was found: `VALUE`, `VA`, a binary get, or a RESP bulk string. Also the number after
     /// `ma` with `v`, as text.
     Hit {
-        /// The value.
+        /// The bytes of the value, without a line end.
         value: &'b [u8],
         /// The other requested fields.
         returned: AnswerFields<'b>,

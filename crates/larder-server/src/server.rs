@@ -30,7 +30,7 @@ use std::time::Duration;
 
 /// The shared state of a server.
 pub struct Server {
-    /// The options.
+    /// The options of the start. [`Self::controls`] has those that commands change.
     pub options: Options,
     /// The settings of sessions.
     pub settings: Settings,

@@ -55,7 +55,7 @@ pub struct ItemView<'a, L> {
     pub expiry: Expiry,
     /// The CAS after the lookup; 0 if the engine keeps none.
     pub cas: u64,
-    /// The value.
+    /// The whole value, or a lease on a large one.
     pub value: &'a Value<'a, L>,
     /// Whether the item was read since it was stored, not counting this lookup.
     pub fetched: bool,

@@ -6,7 +6,7 @@ use larder_store::{Engine, Expiry, HashedKey, Lease, Lookup, Value};
 /// A copy of an item.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopiedItem {
-    /// The value.
+    /// The bytes that were stored.
     pub value: Vec<u8>,
     /// The client flags.
     pub client_flags: u32,

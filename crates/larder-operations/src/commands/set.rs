@@ -8,7 +8,7 @@ use larder_store::{
 /// An unconditional set.
 #[derive(Clone, Copy, Debug)]
 pub struct Set<'v> {
-    /// The value.
+    /// The bytes to store.
     pub value: &'v [u8],
     /// Client flags, which the cache does not interpret.
     pub client_flags: u32,

@@ -12,7 +12,7 @@ use larder_store::{
 pub struct Swap<'v> {
     /// The condition for storing the value.
     pub condition: SwapCondition<'v>,
-    /// The value.
+    /// The bytes to store.
     pub value: &'v [u8],
     /// When the item expires; `None` keeps the expiry of the old item.
     pub expiry: Option<Expiry>,

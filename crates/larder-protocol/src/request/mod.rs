@@ -100,7 +100,7 @@ impl<'b> Key<'b> {
 /// A lookup, with all options of `mg`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Get<'b> {
-    /// The key.
+    /// The key as sent, in base64 or not.
     pub key: Key<'b>,
     /// Whether the answer has the value (`get`, `gat`, `mg v`, not `touch`).
     pub value: bool,
@@ -140,7 +140,7 @@ pub enum StoreMode {
 /// A store in classic text, meta or binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<'b> {
-    /// The key.
+    /// The key as sent, in base64 or not.
     pub key: Key<'b>,
     /// The effect on an existing or missing item.
     pub mode: StoreMode,
@@ -179,7 +179,7 @@ impl Store<'_> {
 /// A removal or invalidation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delete<'b> {
-    /// The key.
+    /// The key as sent, in base64 or not.
     pub key: Key<'b>,
     /// Remove or invalidate only if the item has this CAS (`md C`; 0 never matches).
     pub compare: Option<u64>,
@@ -200,7 +200,7 @@ pub struct Delete<'b> {
 /// An increment or decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic<'b> {
-    /// The key.
+    /// The key as sent, in base64 or not.
     pub key: Key<'b>,
     /// Decrement rather than increment.
     pub down: bool,
@@ -232,7 +232,7 @@ pub struct DropTag<'b> {
 /// A request for the description of an item (`me`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debug<'b> {
-    /// The key.
+    /// The key as sent, in base64 or not.
     pub key: Key<'b>,
     /// The format of the answer.
     pub format: ReplyFormat<'b>,

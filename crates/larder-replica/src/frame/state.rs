@@ -33,7 +33,7 @@ pub struct Batch<'b> {
 /// The state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State<'b> {
-    /// The key.
+    /// The key, not in base64.
     pub key: &'b [u8],
     /// The item; `None` if there is none.
     pub item: Option<ItemState<'b>>,
