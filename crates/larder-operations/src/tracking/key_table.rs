@@ -1,6 +1,6 @@
 //! The keys that connections have read.
 
-use super::Subscription;
+use super::subscription::Subscription;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};

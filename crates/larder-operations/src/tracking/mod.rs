@@ -12,14 +12,16 @@
 
 mod inbox;
 mod key_table;
+mod subscription;
 
 pub use inbox::{Inbox, Invalidation};
+pub use subscription::{Subscription, SubscriptionOptions};
 
 use inbox::InboxBudget;
 use key_table::KeyTable;
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 thread_local! {
@@ -33,74 +35,6 @@ pub fn with_author<R>(connection: u64, work: impl FnOnce() -> R) -> R {
     let result = work();
     AUTHOR.set(before);
     result
-}
-
-/// The options of a subscription.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SubscriptionOptions {
-    /// The number of the connection that reads items.
-    pub connection: u64,
-    /// The number of the connection that receives the messages; the same number if they are not redirected.
-    pub receiver: u64,
-    /// No messages about the connection's own changes.
-    pub no_loop: bool,
-}
-
-/// The messages that one connection has asked for.
-#[derive(Debug)]
-pub struct Subscription {
-    options: SubscriptionOptions,
-    /// The prefixes of the keys; without any, the keys that the connection has read.
-    prefixes: Vec<Box<[u8]>>,
-    receiver: Arc<Inbox>,
-    own: Arc<Inbox>,
-    has_ended: AtomicBool,
-}
-
-impl Subscription {
-    /// Returns the options.
-    #[must_use]
-    pub fn options(&self) -> &SubscriptionOptions {
-        &self.options
-    }
-
-    /// Returns the prefixes of the keys; none if the subscription is about the keys that the connection has read.
-    #[must_use]
-    pub fn prefixes(&self) -> &[Box<[u8]>] {
-        &self.prefixes
-    }
-
-    /// Returns whether the connection that receives the messages has closed.
-    #[must_use]
-    pub fn is_broken(&self) -> bool {
-        self.receiver.is_closed()
-    }
-
-    fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Relaxed)
-    }
-
-    fn send(&self, key: &[u8], author: u64) {
-        let is_own = self.options.no_loop && self.options.connection == author;
-        if is_own || self.has_ended() {
-            return;
-        }
-        let is_sent = if self.prefixes.is_empty() {
-            self.receiver.push_key(key)
-        } else {
-            self.receiver.push_in_batch(key)
-        };
-        if !is_sent {
-            self.own.push_broken();
-        }
-    }
-
-    /// Sends a message about all items.
-    pub fn send_all(&self) {
-        if !self.receiver.push_all() {
-            self.own.push_broken();
-        }
-    }
 }
 
 /// The sum of all subscriptions, for statistics.
@@ -125,7 +59,7 @@ struct Subscriptions {
 
 impl Subscriptions {
     fn list_of(&mut self, subscription: &Subscription) -> &mut Vec<Arc<Subscription>> {
-        if subscription.prefixes.is_empty() { &mut self.to_keys } else { &mut self.to_prefixes }
+        if subscription.prefixes().is_empty() { &mut self.to_keys } else { &mut self.to_prefixes }
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<Subscription>> {
@@ -181,9 +115,7 @@ impl Tracker {
         prefixes: Vec<Box<[u8]>>,
     ) -> Arc<Subscription> {
         let (receiver, own) = (self.inbox(options.receiver), self.inbox(options.connection));
-        let has_ended = AtomicBool::new(false);
-        let subscription = Subscription { options, prefixes, receiver, own, has_ended };
-        let subscription = Arc::new(subscription);
+        let subscription = Arc::new(Subscription::new(options, prefixes, receiver, own));
         self.change(|subscriptions| {
             subscriptions.list_of(&subscription).push(Arc::clone(&subscription));
         });
@@ -192,7 +124,7 @@ impl Tracker {
 
     /// Ends a subscription. Its keys stay in the table until they change, and cause no messages.
     pub fn unsubscribe(&self, subscription: &Arc<Subscription>) {
-        subscription.has_ended.store(true, Ordering::Relaxed);
+        subscription.end();
         self.change(|subscriptions| {
             let list = subscriptions.list_of(subscription);
             list.retain(|other| !Arc::ptr_eq(other, subscription));
@@ -237,7 +169,7 @@ impl Tracker {
     #[must_use]
     pub fn totals(&self) -> TrackingTotals {
         let subscriptions = self.read();
-        let prefixes: usize = subscriptions.to_prefixes.iter().map(|of| of.prefixes.len()).sum();
+        let prefixes: usize = subscriptions.to_prefixes.iter().map(|of| of.prefixes().len()).sum();
         TrackingTotals {
             connections: subscriptions.all().count() as u64,
             keys: self.keys.count() as u64,
@@ -272,7 +204,7 @@ impl Tracker {
         }
         if to_prefixes > 0 {
             for subscription in &self.read().to_prefixes {
-                if subscription.prefixes.iter().any(|prefix| key.starts_with(prefix)) {
+                if subscription.prefixes().iter().any(|prefix| key.starts_with(prefix)) {
                     subscription.send(key, author);
                 }
             }

@@ -5,7 +5,7 @@ use super::error::Parsed;
 use super::key::checked_key;
 use super::request::Arguments;
 use super::script::ScriptCall;
-use super::tracking::Tracking;
+use super::tracking::options::Tracking;
 use crate::request::Credentials;
 
 /// A command with its arguments.

@@ -11,7 +11,7 @@ use super::number::i64_of;
 use super::request::{Arguments, Request};
 use super::script::ScriptCall;
 use super::table::Verb;
-use super::tracking::{caching, tracking};
+use super::tracking::options::{caching, tracking};
 use super::words::{integer, is, next, nth};
 use crate::request::{Credentials, Password};
 

@@ -1,7 +1,7 @@
 //! Errors of commands. [`crate::reply::resp`] has the messages.
 
 use super::request::Request;
-use super::tracking::TrackingError;
+use super::tracking::error::TrackingError;
 
 /// The reason for refusing a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! `CLIENT TRACKING`: options of clients that keep copies of items, and learn when an item changes.
 
-use super::error::{CommandError, Parsed};
-use super::request::Arguments;
-use super::words::{integer, is, next};
+use super::error::TrackingError;
+use crate::resp::error::{CommandError, Parsed};
+use crate::resp::request::Arguments;
+use crate::resp::words::{integer, is, next};
 
 /// The channel of invalidation messages for connections that other clients redirect them to.
 pub const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
@@ -50,39 +51,8 @@ impl<'b> TrackingOptions<'b> {
     }
 }
 
-/// The reason for refusing a change of tracking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TrackingError {
-    /// `REDIRECT` is given twice.
-    SecondRedirect,
-    /// The connection to redirect messages to does not exist.
-    NoRedirectTarget,
-    /// A prefix is given without `BCAST`.
-    PrefixWithoutBroadcast,
-    /// The connection has more prefixes than allowed.
-    TooManyPrefixes,
-    /// `BCAST` is given or missing, unlike before.
-    SwitchesBroadcast,
-    /// `OPTIN` or `OPTOUT` is given with `BCAST`.
-    OptionWithBroadcast,
-    /// `OPTIN` is given with `OPTOUT`.
-    OptInWithOptOut,
-    /// `OPTIN` is given after `OPTOUT`, or the reverse.
-    SwitchesOption,
-    /// `CLIENT CACHING` without `OPTIN` or `OPTOUT`.
-    CachingWithoutOption,
-    /// `CLIENT CACHING YES` without `OPTIN`.
-    CachingWithoutOptIn,
-    /// `CLIENT CACHING NO` without `OPTOUT`.
-    CachingWithoutOptOut,
-    /// Other servers own some of the keys, and do not report their changes.
-    Sharded,
-    /// The channel of `SUBSCRIBE` is not [`INVALIDATION_CHANNEL`].
-    Channel,
-}
-
 /// Parses the words after `CLIENT TRACKING`.
-pub(super) fn tracking(mut words: Arguments<'_>) -> Parsed<'_, Tracking<'_>> {
+pub(in crate::resp) fn tracking(mut words: Arguments<'_>) -> Parsed<'_, Tracking<'_>> {
     let switch = next(&mut words);
     let mut options = TrackingOptions {
         redirect: None,
@@ -128,7 +98,7 @@ pub(super) fn tracking(mut words: Arguments<'_>) -> Parsed<'_, Tracking<'_>> {
 }
 
 /// Parses the argument of `CLIENT CACHING`; `None` if it is invalid.
-pub(super) fn caching(word: &[u8]) -> Option<bool> {
+pub(in crate::resp) fn caching(word: &[u8]) -> Option<bool> {
     match word {
         _ if is(word, "yes") => Some(true),
         _ if is(word, "no") => Some(false),

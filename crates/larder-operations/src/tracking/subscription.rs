@@ -1,0 +1,87 @@
+//! The messages that one connection has asked for.
+
+use super::inbox::Inbox;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The options of a subscription.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SubscriptionOptions {
+    /// The number of the connection that reads items.
+    pub connection: u64,
+    /// The number of the connection that receives the messages; the same number if they are not redirected.
+    pub receiver: u64,
+    /// No messages about the connection's own changes.
+    pub no_loop: bool,
+}
+
+/// The messages that one connection has asked for.
+#[derive(Debug)]
+pub struct Subscription {
+    options: SubscriptionOptions,
+    /// The prefixes of the keys; without any, the keys that the connection has read.
+    prefixes: Vec<Box<[u8]>>,
+    receiver: Arc<Inbox>,
+    own: Arc<Inbox>,
+    has_ended: AtomicBool,
+}
+
+impl Subscription {
+    pub(super) fn new(
+        options: SubscriptionOptions,
+        prefixes: Vec<Box<[u8]>>,
+        receiver: Arc<Inbox>,
+        own: Arc<Inbox>,
+    ) -> Self {
+        Self { options, prefixes, receiver, own, has_ended: AtomicBool::new(false) }
+    }
+
+    /// Ends all messages.
+    pub(super) fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the options.
+    #[must_use]
+    pub fn options(&self) -> &SubscriptionOptions {
+        &self.options
+    }
+
+    /// Returns the prefixes of the keys; none if the subscription is about the keys that the connection has read.
+    #[must_use]
+    pub fn prefixes(&self) -> &[Box<[u8]>] {
+        &self.prefixes
+    }
+
+    /// Returns whether the connection that receives the messages has closed.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.receiver.is_closed()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn send(&self, key: &[u8], author: u64) {
+        let is_own = self.options.no_loop && self.options.connection == author;
+        if is_own || self.has_ended() {
+            return;
+        }
+        let is_sent = if self.prefixes.is_empty() {
+            self.receiver.push_key(key)
+        } else {
+            self.receiver.push_in_batch(key)
+        };
+        if !is_sent {
+            self.own.push_broken();
+        }
+    }
+
+    /// Sends a message about all items.
+    pub fn send_all(&self) {
+        if !self.receiver.push_all() {
+            self.own.push_broken();
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Errors of `CLIENT TRACKING` and of subscriptions. [`crate::reply::resp`] has the messages.
+
+/// The reason for refusing a change of tracking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrackingError {
+    /// `REDIRECT` is given twice.
+    SecondRedirect,
+    /// The connection to redirect messages to does not exist.
+    NoRedirectTarget,
+    /// A prefix is given without `BCAST`.
+    PrefixWithoutBroadcast,
+    /// The connection has more prefixes than allowed.
+    TooManyPrefixes,
+    /// `BCAST` is given or missing, unlike before.
+    SwitchesBroadcast,
+    /// `OPTIN` or `OPTOUT` is given with `BCAST`.
+    OptionWithBroadcast,
+    /// `OPTIN` is given with `OPTOUT`.
+    OptInWithOptOut,
+    /// `OPTIN` is given after `OPTOUT`, or the reverse.
+    SwitchesOption,
+    /// `CLIENT CACHING` without `OPTIN` or `OPTOUT`.
+    CachingWithoutOption,
+    /// `CLIENT CACHING YES` without `OPTIN`.
+    CachingWithoutOptIn,
+    /// `CLIENT CACHING NO` without `OPTOUT`.
+    CachingWithoutOptOut,
+    /// Other servers own some of the keys, and do not report their changes.
+    Sharded,
+    /// The channel of `SUBSCRIBE` is not `__redis__:invalidate`.
+    Channel,
+}
