@@ -373,6 +373,8 @@ fn info<E: Engine, H: Host>(
 ) {
     let mut page = reply::InfoPage::new(sections);
     cx.host.stats(b"", &mut |name, value| page.set(name, value));
+    let latencies = cx.host.latencies();
+    page.set_commands(CommandClass::ALL.into_iter().map(|class| latencies.of(class).count()).sum());
     page.set_replication(cx.host.replication());
     page.write(version, output);
 }

@@ -40,21 +40,26 @@ pub struct InfoPage<'b> {
 }
 
 /// The lines of the page: section, name, and a statistic (`Ok`) or a constant value (`Err`).
-const INFO: [(&str, &str, Result<&str, &str>); 24] = [
+const INFO: [(&str, &str, Result<&str, &str>); 30] = [
     ("Server", "redis_version", Err(REDIS_VERSION)),
     ("Server", "redis_mode", Err("standalone")),
     ("Server", "server_name", Err("larder")),
+    ("Server", "arch_bits", Err(if usize::BITS == 64 { "64" } else { "32" })),
     ("Server", "larder_version", Err(env!("CARGO_PKG_VERSION"))),
     ("Server", "process_id", Ok("pid")),
     ("Server", "uptime_in_seconds", Ok("uptime")),
     ("Clients", "connected_clients", Ok("curr_connections")),
+    ("Clients", "blocked_clients", Err("0")),
     ("Clients", "tracking_clients", Ok("tracking_connections")),
     ("Memory", "used_memory", Ok("bytes")),
     ("Memory", "maxmemory", Ok("limit_maxbytes")),
     ("Persistence", "loading", Err("0")),
     ("Stats", "total_connections_received", Ok("total_connections")),
+    ("Stats", "total_commands_processed", Ok(TOTAL_COMMANDS)),
+    ("Stats", "rejected_connections", Ok("rejected_connections")),
     ("Stats", "total_net_input_bytes", Ok("bytes_read")),
     ("Stats", "total_net_output_bytes", Ok("bytes_written")),
+    ("Stats", "expired_keys", Ok("reclaimed")),
     ("Stats", "evicted_keys", Ok("evictions")),
     ("Stats", "keyspace_hits", Ok("get_hits")),
     ("Stats", "keyspace_misses", Ok("get_misses")),
@@ -64,8 +69,12 @@ const INFO: [(&str, &str, Result<&str, &str>); 24] = [
     (REPLICATION, "connected_slaves", Err("0")),
     ("CPU", "used_cpu_sys", Ok("rusage_system")),
     ("CPU", "used_cpu_user", Ok("rusage_user")),
+    ("Cluster", "cluster_enabled", Err("0")),
     (KEYSPACE, "db0", Ok("curr_items")),
 ];
+
+/// The name of the number of requests, which [`InfoPage::set_commands`] sets.
+const TOTAL_COMMANDS: &str = "total_commands";
 
 /// The section about keys. It has a line for database 0, or none if the cache is empty.
 const KEYSPACE: &str = "Keyspace";
@@ -83,6 +92,11 @@ impl<'b> InfoPage<'b> {
     /// Sets the replication state.
     pub fn set_replication(&mut self, replication: Option<Replication>) {
         self.replication = replication;
+    }
+
+    /// Sets the number of requests that were answered.
+    pub fn set_commands(&mut self, commands: u64) {
+        self.set(TOTAL_COMMANDS, &commands.to_string());
     }
 
     /// Sets a statistic. Ignores those that are not on the page.
