@@ -255,7 +255,10 @@ impl<E: Engine> Session<E> {
         Step::finish(consumed, Next::Close)
     }
 
-    /// Answers a request of a connection that tracks items or receives messages.
+    /// Answers a request of a connection that tracks items or receives messages. Without the fast paths, whose only caller
+    /// is inlined.
+    #[cold]
+    #[inline(never)]
     fn answer_tracked<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -264,15 +267,12 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
         origin: Origin,
     ) -> Outcome {
-        if state.is_muted() {
-            return self.answer_slowly(cx, state, ready, output);
-        }
-        if state.transaction.is_none() {
+        if state.transaction.is_none() && !state.is_muted() {
             tracking::track(cx, state, ready);
         }
         // `CLIENT CACHING` has an effect on the next request of another command.
         let is_client = ready.kind.is_named(b"client");
-        let answered = with_author(self.client, || self.answer_ready(cx, state, ready, output));
+        let answered = with_author(self.client, || self.answer_slowly(cx, state, ready, output));
         if answered == Outcome::Done && origin != Origin::Transaction {
             if !is_client {
                 state.end_tracked_request();
