@@ -3,7 +3,7 @@
 use super::row::Row;
 
 /// The help of metrics with rows that describe only one set of labels, or use terms of `stats`.
-const HELP: [(&str, &str); 25] = [
+const HELP: [(&str, &str); 29] = [
     ("larder_commands_total", "Keys and requests of commands, by outcome."),
     ("larder_compares_total", "Stores with a CAS to compare, by outcome."),
     ("larder_connections_closed_total", "Connections that the server closed, by reason."),
@@ -47,6 +47,22 @@ const HELP: [(&str, &str); 25] = [
         "Connections that were closed because they violated TLS, by stage.",
     ),
     ("larder_tls_sessions_total", "TLS handshakes that started a new session."),
+    (
+        "larder_tracking_connections",
+        "Connections with `CLIENT TRACKING`, which learn when items change.",
+    ),
+    (
+        "larder_tracking_keys",
+        "Keys that connections with `CLIENT TRACKING` have read, and that have not changed since.",
+    ),
+    (
+        "larder_tracking_keys_evicted_total",
+        "Keys that `CLIENT TRACKING` dropped from its table because it was full.",
+    ),
+    (
+        "larder_tracking_prefixes",
+        "Prefixes of keys that connections with `CLIENT TRACKING BCAST` track.",
+    ),
     ("larder_worker_threads", "Worker threads."),
 ];
 

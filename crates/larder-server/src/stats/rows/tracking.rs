@@ -10,32 +10,33 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     Row::gauge(
         "tracking_connections",
         Server(|s| totals(s, |totals| totals.connections)),
-        "Connections with `CLIENT TRACKING`, which learn when items change.",
+        "Larder's own: connections with `CLIENT TRACKING`, which learn when items change.",
     )
     .metric("larder_tracking_connections", &[]),
     Row::gauge(
         "tracking_keys",
         Server(|s| totals(s, |totals| totals.keys)),
-        "Keys that these connections have read, and that have not changed since.",
+        "Larder's own: keys that these connections have read, and that have not changed since.",
     )
     .metric("larder_tracking_keys", &[]),
     Row::gauge(
         "tracking_prefixes",
         Server(|s| totals(s, |totals| totals.prefixes)),
-        "Prefixes of keys that connections with `BCAST` track.",
+        "Larder's own: prefixes of keys that connections with `BCAST` track.",
     )
     .metric("larder_tracking_prefixes", &[]),
     Row::gauge(
         "tracking_bytes",
         Server(|s| (s.server.connections.tracker.len()).into()),
-        "Memory of the table of these keys; at most a quarter of the memory of all connections.",
+        "Larder's own: memory of the table of these keys and of messages that wait; at most a quarter of the memory of all \
+         connections.",
     )
     .unit(Bytes)
     .metric("larder_memory_bytes", &[("use", "tracking")]),
     Row::counter(
         "tracking_evicted_keys",
         Server(|s| totals(s, |totals| totals.evicted_keys)),
-        "Keys that were dropped from the table because it was full; the connections learn of it as of a change.",
+        "Larder's own: keys that were dropped from the table because it was full; the connections learn of it as of a change.",
     )
     .metric("larder_tracking_keys_evicted_total", &[]),
 ];
