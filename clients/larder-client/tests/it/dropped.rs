@@ -63,7 +63,8 @@ async fn drop_futures(transport: impl Fn(Builder<Client>) -> Builder<Client>) {
         _ => Action::Reply,
     });
     let builder = Client::builder(format!("127.0.0.1:{}", server.port));
-    let client = transport(builder.timeout(Duration::from_secs(60))).build().unwrap();
+    let minute = Duration::from_secs(60);
+    let client = transport(builder.timeout(minute).connect_timeout(minute)).build().unwrap();
     let (dropped, done) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let tasks = (0..16_u64).map(|task| {
         let (client, dropped, done) = (client.clone(), Arc::clone(&dropped), Arc::clone(&done));

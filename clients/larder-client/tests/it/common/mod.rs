@@ -116,11 +116,11 @@ impl FakeServer {
     }
 }
 
-/// Waits until a condition holds, for 20 s at most.
+/// Waits until a condition holds, for a minute at most.
 pub fn wait_until(condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(20));
+        assert!(start.elapsed() < Duration::from_secs(60));
         thread::sleep(Duration::from_millis(1));
     }
 }
