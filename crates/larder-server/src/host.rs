@@ -88,7 +88,7 @@ impl Host for Server {
         let tracker = Arc::clone(&self.connections.tracker);
         self.control().observe_changes(Box::new(move |change| match change {
             ItemChange::Updated(key) => tracker.note_change(key),
-            ItemChange::Expired(key) => tracker.note_removal(key),
+            ItemChange::Expired(key) => tracker.note_expiry(key),
             ItemChange::Invalidated => tracker.note_flush(),
         }));
         self.tracker()

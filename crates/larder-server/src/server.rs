@@ -137,7 +137,7 @@ impl Server {
             evictions.note_eviction(evicted);
             // An item that expires on flash is removed without a report.
             if evicted.flash_bucket.is_none() || evicted.attributes.expiry != Expiry::Never {
-                tracker.note_removal(evicted.key);
+                tracker.note_eviction(evicted.key);
             }
         }));
         log.set_prefixes(options.prefix_delimiter.is_some());

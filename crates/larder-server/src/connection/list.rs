@@ -29,8 +29,8 @@ pub struct Connections {
     pub(crate) tracker: Arc<Tracker>,
 }
 
-/// The share of the connections' memory that the tracker may use.
-const TRACKER_SHARE: usize = 4;
+/// The tracker may use one part in this many of the connections' memory.
+pub(crate) const TRACKER_SHARE: usize = 4;
 
 impl Connections {
     /// An empty list. The memory of all connections is at most `len_max` bytes.

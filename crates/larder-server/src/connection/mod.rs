@@ -156,13 +156,13 @@ impl<C: Conversation> Connection<C> {
     }
 
     /// Makes the next poll retry the request that waits for slower storage or for another node, or write the messages
-    /// that the client has not requested. Returns false if there is neither.
+    /// that the client has not requested. Returns false if the next poll would do nothing.
     pub(crate) fn resume(&mut self) -> bool {
         let has_messages = self.stage == Stage::Reading && self.conversation.has_messages();
         if has_messages || self.stage == Stage::Waiting {
             self.stage = Stage::Resuming;
         }
-        has_messages || self.is_held() || self.stage == Stage::Resuming
+        matches!(self.stage, Stage::Resuming | Stage::Unacknowledged)
     }
 
     /// Returns whether a request waits for slower storage or for another node, or replies wait for an acknowledgement.

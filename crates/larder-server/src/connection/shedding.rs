@@ -13,7 +13,7 @@
 //! [`Memory::connections`]: crate::memory::Memory::connections
 
 use crate::connection::connection_memory::Kind;
-use crate::connection::list::ConnectionInfo;
+use crate::connection::list::{ConnectionInfo, TRACKER_SHARE};
 use crate::server::Server;
 use larder_store::ExcessMemory;
 use std::sync::Arc;
@@ -51,7 +51,9 @@ impl Server {
     /// [`Self::makes_room`] for the connection with the ID `sparing`, which is not marked.
     fn has_room(&self, sparing: u64, held: usize, total: usize) -> bool {
         let connections = self.memory().connections;
-        let max = connections - self.connections.tracker.len().min(connections / 4);
+        // The tracker's limit is that of the start, and the memory limit may have fallen since.
+        let tracked = self.connections.tracker.memory().min(connections / TRACKER_SHARE);
+        let max = connections - tracked;
         let share = max / 4 * 3;
         let leaving = || self.shedding.leaving.of(Kind::Buffers);
         // `total` may be out of date when this thread gets the lock of the list.

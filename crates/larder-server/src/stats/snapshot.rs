@@ -5,7 +5,7 @@ use crate::controls::TunedFlash;
 use crate::options::suboptions::{Suboptions, UnusedSettings};
 use crate::process::platform;
 use crate::server::Server;
-use larder_operations::{ClassCounters, Counter, Counters, HotKeyReport, HotKeys};
+use larder_operations::{ClassCounters, Counter, Counters, HotKeyReport, HotKeys, TrackingTotals};
 use larder_store::segment::MissRatioCurve;
 use larder_store::{ClassGauges, FlashGauges, Gauges};
 use std::cell::OnceCell;
@@ -24,6 +24,7 @@ pub(super) struct Snapshot<'s> {
     flash: OnceCell<Option<FlashGauges>>,
     tuned_flash: OnceCell<TunedFlash>,
     hottest: OnceCell<HotKeyReport>,
+    tracking: OnceCell<TrackingTotals>,
 }
 
 impl<'s> Snapshot<'s> {
@@ -38,6 +39,7 @@ impl<'s> Snapshot<'s> {
             flash: OnceCell::new(),
             tuned_flash: OnceCell::new(),
             hottest: OnceCell::new(),
+            tracking: OnceCell::new(),
         }
     }
 
@@ -64,6 +66,11 @@ impl<'s> Snapshot<'s> {
             let threads = self.server.counters.iter().map(|counters| &counters.hot_keys);
             HotKeys::hottest(threads, self.server.clock.now(), HOTTEST_SHOWN)
         })
+    }
+
+    /// Returns the totals of `CLIENT TRACKING`.
+    pub(super) fn tracking(&self) -> &TrackingTotals {
+        self.tracking.get_or_init(|| self.server.connections.tracker.totals())
     }
 
     /// Returns the gauges of the engine.
