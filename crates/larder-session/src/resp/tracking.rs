@@ -6,7 +6,7 @@ use crate::Host;
 use crate::context::Context;
 use crate::route::GroupIndex;
 use crate::session::resp_state::State;
-use crate::session::tracking_state::Choice;
+use crate::session::tracking_state::{Choice, prefixes_memory};
 use larder_operations::{Invalidation, Subscription, SubscriptionOptions, Tracker};
 use larder_protocol::reply::resp::{self as reply, MessageForm, Version};
 use larder_protocol::resp::{
@@ -109,102 +109,89 @@ pub(super) fn is_sharded<E: Engine, H: Host>(cx: &Context<'_, E, H>) -> bool {
 }
 
 /// `CLIENT TRACKING`.
-pub(super) fn set_tracking<'b, E: Engine, H: Host>(
+pub(super) fn set_tracking<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     connection: u64,
     state: &mut State,
-    wanted: &Tracking<'b>,
+    wanted: &Tracking<'_>,
     output: &mut Vec<u8>,
 ) -> Outcome {
+    let old = state.tracking.as_ref().and_then(|tracking| tracking.subscription.clone());
     let set = match wanted {
         Tracking::Off => {
             if let Some(tracking) = &mut state.tracking {
                 tracking.stop(cx.host.tracker());
             }
-            state.release(cx.host);
             Ok(())
         }
-        Tracking::On(options) => start(cx, connection, state, options, output),
+        Tracking::On(options) => {
+            let old_prefixes = old.as_ref().map_or(&[][..], |old| old.prefixes());
+            check(cx, state, options, old_prefixes)
+                .and_then(|()| start(cx, connection, state, options, old.as_ref()))
+        }
     };
+    state.release(cx.host);
     match set {
         Ok(()) => reply::ok(output),
-        Err(Refused::Error(error)) => reply::error(&error, output),
-        Err(Refused::Answered) => (),
+        Err(error) => reply::error(&error, output),
     }
     Outcome::Done
 }
 
-/// The result of a refused command.
-enum Refused {
-    Error(CommandError<'static>),
-    /// The error is written.
-    Answered,
+/// Checks the options of `CLIENT TRACKING ON`. `old_prefixes` are those that the connection tracks already.
+fn check<'p, E: Engine, H: Host>(
+    cx: &Context<'_, E, H>,
+    state: &State,
+    options: &TrackingOptions<'p>,
+    old_prefixes: &'p [Box<[u8]>],
+) -> Result<(), CommandError<'p>> {
+    let tracking = state.tracking.as_deref().filter(|tracking| tracking.is_on());
+    let choice = tracking.map_or(Choice::All, |tracking| tracking.choice);
+    let given = || options.prefixes().take(PREFIXES_MAX + 1).count();
+    let refused = if options.redirect.is_some_and(|target| !cx.host.is_connected(target)) {
+        TrackingError::NoRedirectTarget
+    } else if tracking.is_some() && old_prefixes.is_empty() == options.broadcast {
+        TrackingError::SwitchesBroadcast
+    } else if options.broadcast && (options.opt_in || options.opt_out) {
+        TrackingError::OptionWithBroadcast
+    } else if options.opt_in && options.opt_out {
+        TrackingError::OptInWithOptOut
+    } else if choice == Choice::OptOut && options.opt_in
+        || choice == Choice::OptIn && options.opt_out
+    {
+        TrackingError::SwitchesOption
+    } else if old_prefixes.len() + given() > PREFIXES_MAX {
+        TrackingError::TooManyPrefixes
+    } else if is_sharded(cx) {
+        TrackingError::Sharded
+    } else {
+        return overlap(options, old_prefixes).map_or(Ok(()), Err);
+    };
+    Err(CommandError::Tracking(refused))
 }
 
-impl From<TrackingError> for Refused {
-    fn from(error: TrackingError) -> Self {
-        Self::Error(CommandError::Tracking(error))
-    }
-}
-
+/// Starts tracking, or changes its options, which [`check`] has accepted. `old` is the subscription so far.
 fn start<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     connection: u64,
     state: &mut State,
     options: &TrackingOptions<'_>,
-    output: &mut Vec<u8>,
-) -> Result<(), Refused> {
-    let redirect = options.redirect;
-    if redirect.is_some_and(|target| !cx.host.is_connected(target)) {
-        return Err(TrackingError::NoRedirectTarget.into());
-    }
-    let before = state.tracking.as_deref();
-    let old = before.and_then(|tracking| tracking.subscription.clone());
-    let old_prefixes = old.as_ref().map_or(&[][..], |old| old.prefixes());
-    if old.is_some() && old_prefixes.is_empty() == options.broadcast {
-        return Err(TrackingError::SwitchesBroadcast.into());
-    }
-    if options.broadcast && (options.opt_in || options.opt_out) {
-        return Err(TrackingError::OptionWithBroadcast.into());
-    }
-    if options.opt_in && options.opt_out {
-        return Err(TrackingError::OptInWithOptOut.into());
-    }
-    match before.map_or(Choice::All, |tracking| tracking.choice) {
-        Choice::OptOut if options.opt_in => return Err(TrackingError::SwitchesOption.into()),
-        Choice::OptIn if options.opt_out => return Err(TrackingError::SwitchesOption.into()),
-        _ => (),
-    }
-    if old_prefixes.len() + options.prefixes().take(PREFIXES_MAX + 1).count() > PREFIXES_MAX {
-        return Err(TrackingError::TooManyPrefixes.into());
-    }
-    let mut prefixes: Vec<Box<[u8]>> = options.prefixes().map(Into::into).collect();
-    if options.broadcast && prefixes.is_empty() && !old_prefixes.iter().any(|old| old.is_empty()) {
-        // All keys. Later prefixes overlap with this one, but it may follow others.
+    old: Option<&Arc<Subscription>>,
+) -> Result<(), CommandError<'static>> {
+    let mut prefixes = old.map_or(Vec::new(), |old| old.prefixes().to_vec());
+    prefixes.extend(options.prefixes().map(Box::from));
+    if options.broadcast && options.prefixes().next().is_none() {
+        // All keys. Unlike a prefix that is given, it may contain others.
         prefixes.push(Box::default());
+        prefixes.dedup();
     }
-    let given = options.prefixes().count();
-    if let Some(error) = overlap(prefixes.get(..given).unwrap_or_default(), old_prefixes) {
-        reply::error(&error, output);
-        return Err(Refused::Answered);
+    if !state.reserve(cx.host, prefixes_memory(&prefixes)) {
+        return Err(CommandError::OutOfMemory);
     }
-    prefixes.splice(..0, old_prefixes.iter().cloned());
-    let len: usize = prefixes.iter().map(|prefix| prefix.len() + size_of::<Box<[u8]>>()).sum();
-    if !state.reserve(cx.host, len) {
-        return Err(Refused::Error(CommandError::OutOfMemory));
-    }
-    if is_sharded(cx) {
-        return Err(TrackingError::Sharded.into());
-    }
-    let Some(tracker) = cx.host.start_tracking() else {
-        return Err(TrackingError::Sharded.into());
-    };
-    let wanted = SubscriptionOptions {
-        connection,
-        receiver: redirect.unwrap_or(connection),
-        no_loop: options.no_loop,
-    };
-    let is_redirected = wanted.receiver != connection;
+    // larderd has a tracker.
+    let tracker = cx.host.start_tracking().ok_or(CommandError::Tracking(TrackingError::Sharded))?;
+    let receiver = options.redirect.unwrap_or(connection);
+    let wanted = SubscriptionOptions { connection, receiver, no_loop: options.no_loop };
     let tracking = state.tracking.get_or_insert_default();
     tracking.choice = match options {
         TrackingOptions { opt_in: true, .. } => Choice::OptIn,
@@ -212,36 +199,37 @@ fn start<E: Engine, H: Host>(
         _ => Choice::All,
     };
     tracking.inbox = Some(tracker.inbox(connection));
-    match &old {
-        Some(old) if *old.options() == wanted && old.prefixes() == prefixes => (),
-        _ => tracking.subscription = Some(tracker.subscribe(wanted, prefixes)),
+    if old.is_some_and(|old| *old.options() == wanted && old.prefixes() == prefixes) {
+        return Ok(());
     }
-    if is_redirected && !cx.host.is_connected(wanted.receiver) {
+    // The old subscription ends after the new one has begun, so that no change is missed.
+    tracking.subscription = Some(tracker.subscribe(wanted, prefixes));
+    if receiver != connection && !cx.host.is_connected(receiver) {
         // It has closed since, before it had an inbox that could be closed.
-        tracker.close(wanted.receiver);
+        tracker.close(receiver);
     }
-    if let Some(old) = old
-        && !tracking.subscription.as_ref().is_some_and(|new| Arc::ptr_eq(new, &old))
-    {
-        tracker.unsubscribe(&old);
+    if let Some(old) = old {
+        tracker.unsubscribe(old);
         if old.prefixes().is_empty() {
             // The new subscription does not know the keys that the connection has read.
             old.send_all();
         }
     }
-    state.release(cx.host);
     Ok(())
 }
 
-/// Returns the error of a prefix that is the start of another one.
-fn overlap<'p>(prefixes: &'p [Box<[u8]>], tracked: &'p [Box<[u8]>]) -> Option<CommandError<'p>> {
+/// Returns the error of a prefix that is the start of another one, or the reverse.
+fn overlap<'p>(
+    options: &TrackingOptions<'p>,
+    old_prefixes: &'p [Box<[u8]>],
+) -> Option<CommandError<'p>> {
     let overlaps = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
-    for (at, prefix) in prefixes.iter().enumerate() {
-        if let Some(other) = tracked.iter().find(|other| overlaps(prefix, other)) {
+    for (at, prefix) in options.prefixes().enumerate() {
+        if let Some(other) = old_prefixes.iter().find(|other| overlaps(prefix, other)) {
             return Some(CommandError::OverlappingPrefixes { prefix, other, is_tracked: true });
         }
-        let behind = prefixes.get(at + 1..).unwrap_or_default();
-        if let Some(other) = behind.iter().find(|other| overlaps(prefix, other)) {
+        let mut behind = options.prefixes().skip(at + 1);
+        if let Some(other) = behind.find(|other| overlaps(prefix, other)) {
             return Some(CommandError::OverlappingPrefixes { prefix, other, is_tracked: false });
         }
     }

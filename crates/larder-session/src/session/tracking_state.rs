@@ -52,8 +52,7 @@ impl TrackingState {
 
     /// Returns the memory of the prefixes, in bytes.
     pub(crate) fn used(&self) -> usize {
-        let prefixes = self.subscription.iter().flat_map(|of| of.prefixes());
-        prefixes.map(|prefix| prefix.len() + size_of::<Box<[u8]>>()).sum()
+        self.subscription.as_ref().map_or(0, |of| prefixes_memory(of.prefixes()))
     }
 
     /// Ends tracking. Messages of other connections still arrive.
@@ -63,4 +62,9 @@ impl TrackingState {
         }
         (self.choice, self.is_reversed) = (Choice::All, false);
     }
+}
+
+/// Returns the memory of prefixes, in bytes.
+pub(crate) fn prefixes_memory(prefixes: &[Box<[u8]>]) -> usize {
+    prefixes.iter().map(|prefix| prefix.len() + size_of::<Box<[u8]>>()).sum()
 }
