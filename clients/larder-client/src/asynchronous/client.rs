@@ -14,7 +14,7 @@ use crate::core::operation::{
     Count, Delete, Flush, Get, GetMany, MetaProbe, Operation, Stats, Store, Touch, Version,
 };
 use crate::core::servers::server_set::ServerSet;
-use crate::core::servers::{ServerHandle, all, indexed};
+use crate::core::servers::{Rounds, ServerHandle, all, checked};
 use crate::error::{ComputeError, Error};
 use crate::item::{CountOutcome, Item, PerServer, StoreOutcome, StoreRequest, Ttl, new_item};
 use crate::list::ServerList;
@@ -159,31 +159,24 @@ impl Client {
         keys: &[K],
         cas: bool,
     ) -> Result<Vec<Option<Item>>, Error> {
-        let mut left = indexed(keys)?;
+        let (servers, now, checked) = (self.group.servers(), Instant::now(), checked(keys)?);
         let mut found = vec![None; keys.len()];
-        let (servers, now, mut failed) = (self.group.servers(), Instant::now(), Vec::new());
-        while !left.is_empty() {
-            let parts = servers.parts(&left, now, &failed);
+        let mut rounds = Rounds::new(&servers, checked, now);
+        loop {
+            let parts = rounds.parts();
+            if parts.is_empty() {
+                return Ok(found);
+            }
             let calls = parts.iter().map(|part| async move {
                 let admitted = part.server.admit(now);
                 part.server.call_admitted(admitted, &mut GetMany::new(&part.keys, cas), now).await
             });
             let called = join_all(calls).await;
-            left.clear();
-            for (part, items) in parts.iter().zip(called) {
-                match items {
-                    Ok(items) => part.put(items, &mut found),
-                    Err(error) => {
-                        failed.push(part.server);
-                        if !servers.can_move(&error, &failed) {
-                            return Err(error);
-                        }
-                        left.extend(part.indexed());
-                    }
-                }
+            let errors = rounds.settle(&parts, called, |part, items| part.put(items, &mut found));
+            if let Some(error) = errors.into_iter().next() {
+                return Err(error);
             }
         }
-        Ok(found)
     }
 
     /// Closes all connections; those in use are closed after their call. Further calls fail, also on clones.

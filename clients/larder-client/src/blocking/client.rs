@@ -16,7 +16,7 @@ use crate::core::operation::{
     Count, Delete, Flush, Get, GetMany, MetaProbe, Operation, Stats, Store, Touch, Version,
 };
 use crate::core::servers::server_set::ServerSet;
-use crate::core::servers::{ServerHandle, all, indexed};
+use crate::core::servers::{Rounds, ServerHandle, all, checked};
 use crate::error::{ComputeError, Error};
 use crate::item::{CountOutcome, Item, PerServer, StoreOutcome, StoreRequest, Ttl, new_item};
 use crate::list::ServerList;
@@ -131,29 +131,22 @@ impl Client {
         cas: bool,
         is_ignored: impl Fn(&Error) -> bool,
     ) -> Result<Vec<Option<Item>>, Error> {
-        let mut left = indexed(keys)?;
+        let (servers, now, checked) = (self.group.servers(), Instant::now(), checked(keys)?);
         let mut found = vec![None; keys.len()];
-        let (servers, now, mut failed) = (self.group.servers(), Instant::now(), Vec::new());
-        while !left.is_empty() {
-            let parts = servers.parts(&left, now, &failed);
+        let mut rounds = Rounds::new(&servers, checked, now);
+        loop {
+            let parts = rounds.parts();
+            if parts.is_empty() {
+                return Ok(found);
+            }
             let called = parts.iter().map(|part| (part.server, GetMany::new(&part.keys, cas)));
-            let called = call_servers(called, now);
-            left.clear();
-            for (part, items) in parts.iter().zip(called) {
-                match items {
-                    Ok(items) => part.put(items, &mut found),
-                    Err(error) => {
-                        failed.push(part.server);
-                        match servers.can_move(&error, &failed) {
-                            true => left.extend(part.indexed()),
-                            false if is_ignored(&error) => (),
-                            false => return Err(error),
-                        }
-                    }
-                }
+            let errors = rounds.settle(&parts, call_servers(called, now), |part, items| {
+                part.put(items, &mut found)
+            });
+            if let Some(error) = errors.into_iter().find(|error| !is_ignored(error)) {
+                return Err(error);
             }
         }
-        Ok(found)
     }
 
     /// Stores items, with one batch of requests to each server. Returns the outcomes in order.
@@ -185,38 +178,25 @@ impl Client {
     ) -> Result<Vec<O::Output>, Error> {
         let operations = operations.collect::<Result<Vec<_>, Error>>()?;
         let (keys, operations): (Vec<_>, Vec<_>) = operations.into_iter().unzip();
-        let mut left: Vec<_> = keys.into_iter().enumerate().collect();
         let mut outputs: Vec<_> = operations.iter().map(|_| None).collect();
-        let (servers, now, mut failed) = (self.group.servers(), Instant::now(), Vec::new());
-        let mut has_changed = false;
-        while !left.is_empty() {
-            let parts = servers.parts(&left, now, &failed);
+        let (servers, now, mut has_changed) = (self.group.servers(), Instant::now(), false);
+        let mut rounds = Rounds::new(&servers, keys, now);
+        loop {
+            let parts = rounds.parts();
+            if parts.is_empty() {
+                return Ok(outputs.into_iter().flatten().collect());
+            }
             let batches =
                 parts.iter().map(|part| (part.server, Batch::new(part.pick(&operations))));
-            let called = call_servers(batches, now);
-            left.clear();
-            let mut remaining = Vec::new();
-            for (part, done) in parts.iter().zip(called) {
-                match done {
-                    Ok(done) => {
-                        has_changed = true;
-                        part.put(done.into_iter().map(Some), &mut outputs);
-                    }
-                    Err(error) => {
-                        failed.push(part.server);
-                        match servers.can_move(&error, &failed) {
-                            true => left.extend(part.indexed()),
-                            false => remaining.push(error),
-                        }
-                    }
-                }
-            }
-            let is_ambiguous = has_changed || remaining.iter().any(Error::is_ambiguous);
-            if let Some(error) = remaining.into_iter().next() {
-                return Err(if is_ambiguous { error.ambiguous() } else { error });
+            let errors = rounds.settle(&parts, call_servers(batches, now), |part, done| {
+                has_changed = true;
+                part.put(done.into_iter().map(Some), &mut outputs);
+            });
+            has_changed |= errors.iter().any(Error::is_ambiguous);
+            if let Some(error) = errors.into_iter().next() {
+                return Err(if has_changed { error.ambiguous() } else { error });
             }
         }
-        Ok(outputs.into_iter().flatten().collect())
     }
 
     /// Closes all connections; those in use are closed after their call. Further calls fail, also on clones.

@@ -131,32 +131,74 @@ impl<S: ServerHandle> Servers<S> {
         let server = self.list.get(index).map(Arc::as_ref);
         server.zip(self.know_meta.get(index)).expect("the ring was built from the list")
     }
+}
 
-    /// Groups keys with their indexes by server, in the order of the list. With failover, omits the servers that have
-    /// `failed` in this call.
-    pub(crate) fn parts<'k>(
-        &self,
-        keys: &[(usize, Key<'k>)],
+/// The keys of a call that no server has answered yet. Each round sends them to servers that have not failed before.
+pub(crate) struct Rounds<'s, 'k, S> {
+    servers: &'s Servers<S>,
+    /// The keys, with their indexes among all keys.
+    left: Vec<(usize, Key<'k>)>,
+    /// The servers that have failed in this call.
+    failed: Vec<&'s S>,
+    /// The start of the call.
+    now: Instant,
+}
+
+impl<'s, 'k, S: ServerHandle> Rounds<'s, 'k, S> {
+    pub(crate) fn new(
+        servers: &'s Servers<S>,
+        keys: impl IntoIterator<Item = Key<'k>>,
         now: Instant,
-        failed: &[&S],
-    ) -> Vec<ServerKeys<'_, 'k, S>> {
+    ) -> Self {
+        let left = keys.into_iter().enumerate().collect();
+        Self { servers, left, failed: Vec::new(), now }
+    }
+
+    /// Groups the keys by server, in the order of the list. Returns no group if all keys are answered.
+    pub(crate) fn parts(&mut self) -> Vec<ServerKeys<'s, 'k, S>> {
         let part = |server| ServerKeys { server, keys: Vec::new(), positions: Vec::new() };
-        let mut parts: Vec<_> = self.list.iter().map(Arc::as_ref).map(part).collect();
-        for (position, key) in keys {
-            if let Some(part) = parts.get_mut(self.index(key.bytes(), now, failed)) {
-                part.keys.push(*key);
-                part.positions.push(*position);
+        let mut parts: Vec<_> = self.servers.list.iter().map(Arc::as_ref).map(part).collect();
+        for (position, key) in self.left.drain(..) {
+            if let Some(part) =
+                parts.get_mut(self.servers.index(key.bytes(), self.now, &self.failed))
+            {
+                part.keys.push(key);
+                part.positions.push(position);
             }
         }
         parts.retain(|part| !part.keys.is_empty());
         parts
     }
+
+    /// Passes the results of servers to `take`. The keys of servers that have failed are left for the next round if
+    /// other servers can answer; otherwise, returns the errors.
+    pub(crate) fn settle<T>(
+        &mut self,
+        parts: &[ServerKeys<'s, 'k, S>],
+        called: Vec<Result<T, Error>>,
+        mut take: impl FnMut(&ServerKeys<'s, 'k, S>, T),
+    ) -> Vec<Error> {
+        let mut errors = Vec::new();
+        for (part, called) in parts.iter().zip(called) {
+            match called {
+                Ok(result) => take(part, result),
+                Err(error) => {
+                    self.failed.push(part.server);
+                    if self.servers.can_move(&error, &self.failed) {
+                        self.left.extend(part.indexed());
+                    } else {
+                        errors.push(error);
+                    }
+                }
+            }
+        }
+        errors
+    }
 }
 
-/// Checks keys, and numbers them.
-pub(crate) fn indexed<K: AsRef<[u8]>>(keys: &[K]) -> Result<Vec<(usize, Key<'_>)>, Error> {
-    let keys = keys.iter().enumerate();
-    keys.map(|(index, key)| Ok((index, Key::new(key.as_ref())?))).collect()
+/// Checks keys.
+pub(crate) fn checked<K: AsRef<[u8]>>(keys: &[K]) -> Result<Vec<Key<'_>>, Error> {
+    keys.iter().map(|key| Ok(Key::new(key.as_ref())?)).collect()
 }
 
 fn is_usable<S: ServerHandle>(server: &S, now: Instant, failed: &[&S]) -> bool {
@@ -179,7 +221,7 @@ impl<'k, S> ServerKeys<'_, 'k, S> {
     }
 
     /// Returns the keys with their indexes.
-    pub(crate) fn indexed(&self) -> impl Iterator<Item = (usize, Key<'k>)> {
+    fn indexed(&self) -> impl Iterator<Item = (usize, Key<'k>)> {
         self.positions.iter().copied().zip(self.keys.iter().copied())
     }
 
