@@ -6,12 +6,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The number of parts. Each has a lock of its own. A full part forgets all its keys.
+/// The number of parts. Each has a lock of its own.
 const PARTS: usize = 256;
 
 /// The memory of a key without its bytes, with one reader: an entry of a table that is at least half full, two
 /// allocations, and the subscription, which may have ended.
 const KEY_OVERHEAD: usize = 160;
+/// A full part forgets one key in this many.
+const FORGOTTEN_SHARE: usize = 8;
 /// The memory of each further reader of a key.
 const READER_LEN: usize = size_of::<Arc<Subscription>>();
 
@@ -57,8 +59,7 @@ impl KeyTable {
             Some(Err(_)) => READER_LEN,
             None => KEY_OVERHEAD + key.len(),
         };
-        let is_full = part.len + len > self.part_len_max && part.len > 0;
-        let forgotten = if is_full { self.empty(&mut part) } else { Keys::new() };
+        let forgotten = self.make_room(&mut part, len);
         let len = match part.keys.get_mut(key) {
             Some(readers) => {
                 let before = readers.len();
@@ -69,8 +70,7 @@ impl KeyTable {
                 let ended = (before - readers.len()) * READER_LEN;
                 let (Ok(at) | Err(at)) = place(readers);
                 readers.insert(at, Arc::clone(reader));
-                part.len -= ended;
-                self.len.fetch_sub(ended, Ordering::Relaxed);
+                self.subtract(&mut part, ended);
                 READER_LEN
             }
             None => {
@@ -83,27 +83,40 @@ impl KeyTable {
         forgotten
     }
 
+    /// Removes keys until the part has room for `len` bytes, or is empty. Returns them.
+    fn make_room(&self, part: &mut Part, len: usize) -> Keys {
+        let mut forgotten = Keys::new();
+        while part.len + len > self.part_len_max && !part.keys.is_empty() {
+            // The order of the keys is that of their hashes, which is as good as random.
+            let count = part.keys.len().div_ceil(FORGOTTEN_SHARE);
+            let removed: Vec<_> = part.keys.extract_if(|_, _| true).take(count).collect();
+            for (key, readers) in removed {
+                self.subtract(part, memory(&key, &readers));
+                forgotten.insert(key, readers);
+            }
+        }
+        forgotten
+    }
+
+    fn subtract(&self, part: &mut Part, len: usize) {
+        part.len -= len;
+        self.len.fetch_sub(len, Ordering::Relaxed);
+    }
+
     /// Removes a key, and returns its readers.
     pub(super) fn take(&self, key: &[u8]) -> Readers {
         let Some(mut part) = self.part(key) else { return Readers::new() };
         let Some(readers) = part.keys.remove(key) else { return Readers::new() };
-        let len = KEY_OVERHEAD + key.len() + (readers.len() - 1) * READER_LEN;
-        part.len -= len;
-        self.len.fetch_sub(len, Ordering::Relaxed);
+        self.subtract(&mut part, memory(key, &readers));
         readers
     }
 
     /// Removes all keys.
     pub(super) fn clear(&self) {
         for part in &self.parts {
-            self.empty(&mut lock(part));
+            let Part { len, .. } = std::mem::take(&mut *lock(part));
+            self.len.fetch_sub(len, Ordering::Relaxed);
         }
-    }
-
-    fn empty(&self, part: &mut Part) -> Keys {
-        let Part { keys, len } = std::mem::take(part);
-        self.len.fetch_sub(len, Ordering::Relaxed);
-        keys
     }
 
     /// Returns the memory of the table, in bytes.
@@ -120,6 +133,11 @@ impl KeyTable {
         let part = self.hasher.hash_one(key) % PARTS as u64;
         self.parts.get(usize::try_from(part).ok()?).map(lock)
     }
+}
+
+/// Returns the memory of a key with its readers, in bytes.
+fn memory(key: &[u8], readers: &Readers) -> usize {
+    KEY_OVERHEAD + key.len() + (readers.len() - 1) * READER_LEN
 }
 
 /// The order of the readers of a key.
