@@ -11,6 +11,7 @@ import pytest
 import redis
 from redis.cache import CacheConfig
 
+from grpc_client import Cache
 from resp_peer import ALL, Peer, push
 from server import RUNTIMES, free_ports, wait_until
 from tiers import long
@@ -27,7 +28,7 @@ def close_connections():
 
 @pytest.fixture(scope="module", params=[None, *map(long, RUNTIMES[1:])])
 def server(request, start):
-    with start("-t", "2", *(["--runtime", request.param] if request.param else []), resp=True, http=True) as server:
+    with start("-t", "2", *(["--runtime", request.param] if request.param else []), resp=True, http=True, grpc=True) as server:
         yield server
 
 
@@ -249,6 +250,9 @@ def test_changes_through_every_interface_are_reported(server):
         assert reported(lambda: web.put(key, content=b"2")) == push("k")
         assert reported(lambda: web.get(key)) == b""
         assert reported(lambda: web.delete(key)) == push("k")
+    cache = Cache(server.grpc_address)
+    assert reported(lambda: cache.Set(key=b"k", value=b"1")) == push("k")
+    assert reported(lambda: cache.Delete(key=b"k")) == push("k")
 
 
 def test_a_delayed_flush_is_reported_when_it_takes_effect(server):
