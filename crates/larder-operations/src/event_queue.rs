@@ -193,9 +193,9 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_wakes::Wakes;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
+    use std::sync::atomic::Ordering;
 
     fn queue(kinds: EventKinds, prefix: &[u8], one_in: u32) -> EventQueue {
         EventQueue::new(EventFilter { kinds, prefix: prefix.to_vec(), one_in }, 42)
@@ -203,15 +203,6 @@ mod tests {
 
     fn push(queue: &EventQueue, kind: EventKind, key: &[u8], value_len: usize, ttl: Option<u32>) {
         queue.push(&ItemEvent { kind, key, value_len, ttl, time: SystemTime::UNIX_EPOCH });
-    }
-
-    #[derive(Default)]
-    struct Wakes(AtomicUsize);
-
-    impl Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
     }
 
     fn read(queue: &EventQueue) -> Vec<WatchEntry> {

@@ -32,6 +32,8 @@ mod hot_keys;
 mod latency;
 mod limits;
 mod store_outcome;
+#[cfg(test)]
+mod test_wakes;
 mod thread_counters;
 mod tracking;
 

@@ -217,7 +217,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::task::Wake;
+    use crate::test_wakes::Wakes;
 
     fn inbox() -> Inbox {
         Inbox::new(Arc::new(InboxBudget::new(1 << 20)))
@@ -291,15 +291,6 @@ mod tests {
         inbox.close();
         assert!(!inbox.push_key(b"b") && !inbox.push_all() && !inbox.push_in_batch(b"c"));
         assert!(inbox.is_closed() && inbox.is_empty());
-    }
-
-    #[derive(Default)]
-    struct Wakes(AtomicUsize);
-
-    impl Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
     }
 
     #[test]
