@@ -1,6 +1,6 @@
 //! The messages for one connection.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -72,9 +72,11 @@ impl Drop for Inbox {
 struct State {
     /// The keys with a message each.
     keys: VecDeque<Box<[u8]>>,
-    /// The keys that share a message.
-    batch: BTreeSet<Box<[u8]>>,
-    /// The memory of both, in bytes.
+    /// The keys by prefix. Those of a prefix share a message.
+    batches: BTreeMap<Box<[u8]>, BTreeSet<Box<[u8]>>>,
+    /// The number of keys and prefixes.
+    count: usize,
+    /// Their memory, in bytes.
     len: usize,
     /// The next message is about all items.
     is_all: bool,
@@ -126,11 +128,17 @@ impl Inbox {
         })
     }
 
-    /// Adds a key to the message that many keys share. Returns false if the inbox is closed.
-    pub(super) fn push_in_batch(&self, key: &[u8]) -> bool {
+    /// Adds a key to the message about keys with this prefix. Returns false if the inbox is closed.
+    pub(super) fn push_in_batch(&self, prefix: &[u8], key: &[u8]) -> bool {
         self.push(|state| {
-            if !state.batch.contains(key) && state.has_room(key, &self.budget) {
-                state.batch.insert(key.into());
+            let batch = state.batches.get(prefix);
+            if batch.is_some_and(|batch| batch.contains(key))
+                || batch.is_none() && !state.has_room(prefix, &self.budget)
+            {
+                return;
+            }
+            if state.has_room(key, &self.budget) {
+                state.batches.entry(prefix.into()).or_default().insert(key.into());
             }
         })
     }
@@ -166,7 +174,7 @@ impl Inbox {
 
 impl State {
     fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.batch.is_empty() && !self.is_all && !self.is_broken
+        self.keys.is_empty() && self.batches.is_empty() && !self.is_all && !self.is_broken
     }
 
     /// Takes the next message.
@@ -177,14 +185,19 @@ impl State {
         if std::mem::take(&mut self.is_all) {
             return Some(Invalidation::All);
         }
-        let keys = match self.keys.pop_front() {
-            Some(key) => vec![key],
-            None => std::mem::take(&mut self.batch).into_iter().collect(),
+        let memory = |key: &[u8]| KEY_OVERHEAD + key.len();
+        let (prefix, keys) = match self.keys.pop_front() {
+            Some(key) => (None, vec![key]),
+            None => {
+                let (prefix, keys) = self.batches.pop_first()?;
+                (Some(prefix), keys.into_iter().collect())
+            }
         };
-        let len = keys.iter().map(|key| KEY_OVERHEAD + key.len()).sum();
+        self.count -= keys.len() + prefix.iter().len();
+        let len = keys.iter().chain(&prefix).map(|key| memory(key)).sum();
         self.len -= len;
         budget.give(len);
-        (!keys.is_empty()).then_some(Invalidation::Keys(keys))
+        Some(Invalidation::Keys(keys))
     }
 
     /// Counts a key that the caller adds. Returns false if a message about all items includes the key.
@@ -193,12 +206,13 @@ impl State {
             return false;
         }
         let len = KEY_OVERHEAD + key.len();
-        let is_full = self.keys.len() + self.batch.len() >= KEYS_MAX || self.len + len > LEN_MAX;
+        let is_full = self.count >= KEYS_MAX || self.len + len > LEN_MAX;
         if is_full || !budget.take(len) {
             self.set_all(budget);
             return false;
         }
         self.len += len;
+        self.count += 1;
         true
     }
 
@@ -209,7 +223,8 @@ impl State {
 
     fn clear(&mut self, budget: &InboxBudget) {
         self.keys = VecDeque::new();
-        self.batch = BTreeSet::new();
+        self.batches = BTreeMap::new();
+        self.count = 0;
         budget.give(std::mem::take(&mut self.len));
     }
 }
@@ -237,11 +252,13 @@ mod tests {
         for key in ["b", "a"] {
             assert!(inbox.push_key(key.as_bytes()));
         }
-        for key in ["d", "c", "d"] {
-            assert!(inbox.push_in_batch(key.as_bytes()));
+        for (prefix, key) in [("d", "d2"), ("c", "c"), ("d", "d1"), ("d", "d2"), ("", "c")] {
+            assert!(inbox.push_in_batch(prefix.as_bytes(), key.as_bytes()));
         }
-        assert_eq!(all(&inbox), [keys(&["b"]), keys(&["a"]), keys(&["c", "d"])]);
+        let batches = [keys(&["c"]), keys(&["c"]), keys(&["d1", "d2"])];
+        assert_eq!(all(&inbox), [&[keys(&["b"]), keys(&["a"])][..], &batches].concat());
         assert!(inbox.is_empty());
+        assert_eq!(inbox.budget.used(), 0);
     }
 
     #[test]
@@ -251,7 +268,8 @@ mod tests {
             let key = |number: usize| format!("{number:0key_len$}");
             (0..count).for_each(|number| assert!(inbox.push_key(key(number).as_bytes())));
             assert_eq!(all(&inbox).len(), count);
-            (0..=count).for_each(|number| assert!(inbox.push_in_batch(key(number).as_bytes())));
+            (0..=count)
+                .for_each(|number| assert!(inbox.push_in_batch(b"", key(number).as_bytes())));
             assert_eq!(all(&inbox), [Invalidation::All]);
             inbox.push_key(b"k");
             assert_eq!(all(&inbox), [keys(&["k"])]);
@@ -289,7 +307,7 @@ mod tests {
         let inbox = inbox();
         inbox.push_key(b"a");
         inbox.close();
-        assert!(!inbox.push_key(b"b") && !inbox.push_all() && !inbox.push_in_batch(b"c"));
+        assert!(!inbox.push_key(b"b") && !inbox.push_all() && !inbox.push_in_batch(b"", b"c"));
         assert!(inbox.is_closed() && inbox.is_empty());
     }
 

@@ -145,7 +145,7 @@ impl Tracker {
     pub fn track(&self, key: &[u8], subscription: &Arc<Subscription>) {
         for (forgotten, readers) in self.keys.add(key, subscription) {
             self.evicted_keys.fetch_add(1, Ordering::Relaxed);
-            readers.iter().for_each(|reader| reader.send(&forgotten, 0));
+            readers.iter().for_each(|reader| reader.send(&forgotten, None, 0));
         }
     }
 
@@ -205,12 +205,14 @@ impl Tracker {
         let [to_keys, to_prefixes] =
             self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
         if to_keys > 0 {
-            self.keys.take(key).iter().for_each(|reader| reader.send(key, author));
+            self.keys.take(key).iter().for_each(|reader| reader.send(key, None, author));
         }
         if to_prefixes > 0 {
             for subscription in &self.read().to_prefixes {
-                if subscription.prefixes().iter().any(|prefix| key.starts_with(prefix)) {
-                    subscription.send(key, author);
+                for prefix in
+                    subscription.prefixes().iter().filter(|prefix| key.starts_with(prefix))
+                {
+                    subscription.send(key, Some(prefix), author);
                 }
             }
         }
@@ -301,7 +303,7 @@ mod tests {
         ["a:1", "c", "b:2", "a:1"].iter().for_each(|key| tracker.note_change(key.as_bytes()));
         assert_eq!(messages(&tracker, 1), ["a:1", "b:2"]);
         assert_eq!(messages(&tracker, 2), ["a:1", "b:2", "c"]);
-        assert_eq!(tracker.totals().prefixes, 3);
+        assert_eq!((tracker.totals().prefixes, tracker.memory()), (3, 0));
         [broadcast, every].iter().for_each(|subscription| tracker.unsubscribe(subscription));
         tracker.note_change(b"a:1");
         assert!(messages(&tracker, 1).is_empty() && messages(&tracker, 2).is_empty());

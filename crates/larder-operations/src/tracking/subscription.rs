@@ -63,15 +63,15 @@ impl Subscription {
         self.has_ended.load(Ordering::Relaxed)
     }
 
-    pub(super) fn send(&self, key: &[u8], author: u64) {
+    /// Sends a message about a key: one of its own, or the one about keys with this prefix.
+    pub(super) fn send(&self, key: &[u8], prefix: Option<&[u8]>, author: u64) {
         let is_own = self.options.no_loop && self.options.connection == author;
         if is_own || self.has_ended() {
             return;
         }
-        let is_sent = if self.prefixes.is_empty() {
-            self.receiver.push_key(key)
-        } else {
-            self.receiver.push_in_batch(key)
+        let is_sent = match prefix {
+            None => self.receiver.push_key(key),
+            Some(prefix) => self.receiver.push_in_batch(prefix, key),
         };
         if !is_sent {
             self.own.push_broken();
