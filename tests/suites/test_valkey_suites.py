@@ -1,0 +1,141 @@
+"""Valkey's own tests of strings, expiries, keys, transactions, the protocol and tracking, against larderd.
+
+They come with Debian's source archive of Valkey. A test may fail because of a command or a setting that Larder does not
+have, or for a reason below.
+"""
+
+import fcntl
+import re
+import subprocess
+import tarfile
+
+import pytest
+
+from server import ROOT, free_ports
+
+pytestmark = [pytest.mark.larder, pytest.mark.long]
+
+# Commands that these tests use and that Larder does not have (docs/compatibility-redis.md).
+UNKNOWN_COMMANDS = """
+    debug hmset hset lcs lpush reply rpush sadd save shutdown srandmember xgroup zadd
+    """.split()
+# Settings of replication, files on disk, scripts, and of types other than strings.
+UNKNOWN_SETTINGS = """
+    appendonly availability-zone import-mode list-max-listpack-size lua-time-limit min-replicas-to-write
+    repl-ping-replica-period replica-serve-stale-data tracking-table-max-keys
+    """.split()
+FLUSHED = "flushed items are counted until they are removed, within seconds"
+SCRIPTS = "scripts are known ones"
+REASONS = {
+    "Very big payload in GET/SET": "a value of 4 MB: the limit of items is 1 MB (-I)",
+    "EXPIRE / EXPIREAT / PEXPIRE / PEXPIREAT Expiration time is already expired": "items with a past expiry are deleted, not expired",
+    "PEXPIRETIME returns absolute expiration time in milliseconds": "expiries of a minute and more are kept in seconds",
+    "PEXPIREAT with big integer works": "expiries end in 2106",
+    "Server should actively expire keys incrementally": FLUSHED,
+    "DBSIZE": FLUSHED,
+    "DEL all keys": FLUSHED,
+    "DEL all keys again (DB 0)": FLUSHED,
+    "COPY basic usage for string": "the test reads what OBJECT and DEBUG return",
+    "Nested MULTI are not allowed": "MULTI within MULTI does not abort the transaction, as in redis-server",
+    "Tracking invalidation message of eviction keys should be before response": "an eviction of chosen items, by CONFIG SET maxmemory-policy",
+    "CLIENT GETREDIR provides correct client id": "continues a test that is left out",
+    "Tracking only occurs for scripts when a command calls a read-only command": SCRIPTS,
+}
+# Tests that fail for such a reason, and leave connections behind that make later ones fail.
+SKIPPED = [
+    "Invalid keys should not be tracked for scripts in NOLOOP mode",
+    "Tracking info is correct",
+    "/OOM|use-memory|while queueing commands #2",
+]
+PASSED = {
+    "type/string": 60,
+    "expire": 40,
+    "keyspace": 20,
+    "scan": 6,
+    "multi": 20,
+    "protocol": 15,
+    "tracking": 20,
+}
+
+
+@pytest.fixture(scope="session")
+def valkey():
+    """The unpacked source archive of Debian's Valkey."""
+    folder = ROOT / "target" / "suites" / "valkey"
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        fetch(folder)
+    return next(folder.glob("valkey-*/runtest")).parent
+
+
+def fetch(folder):
+    if not list(folder.glob("valkey-*/runtest")):
+        for name in ["lists/partial", "cache/archives/partial"]:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        site = apt("indextargets", "--format", "$(ORIGIN) $(REPO_URI)", "Created-By: Packages")
+        site = next(line.split()[1] for line in site.splitlines() if line.startswith("Debian "))
+        (folder / "sources.list").write_text(f"deb-src {site} trixie main\n")
+        options = {
+            "Dir::Etc::sourcelist": folder / "sources.list",
+            "Dir::Etc::sourceparts": "/dev/null",
+            "Dir::State::lists": folder / "lists",
+            "Dir::Cache": folder / "cache",
+        }
+        options = [f"-o{name}={value}" for name, value in options.items()]
+        apt(*options, "update", cwd=folder)
+        apt(*options, "source", "--download-only", "--tar-only", "valkey", cwd=folder)
+        with tarfile.open(next(folder.glob("valkey_*.orig.tar.*"))) as archive:
+            archive.extractall(folder, filter="data")
+
+
+def apt(*arguments, cwd=None):
+    command = "apt-get"
+    return subprocess.run([command, "-q", *arguments], cwd=cwd, check=True, capture_output=True, text=True).stdout
+
+
+def adapted(sources, folder):
+    """A copy of the tests without functions and a setting that Larder does not have. After a failed test, the next one has
+    a new connection."""
+    subprocess.run(["cp", "-r", sources / "tests", folder], check=True)
+    for name, old, new in [
+        ("support/server.tcl", "    r function flush\n", ""),
+        ("support/test.tcl", "            lappend ::tests_failed $details\n", "            lappend ::tests_failed $details\n            catch {reconnect}\n"),
+        ("unit/tracking.tcl", "            r config set tracking-table-max-keys 1000000\n", ""),
+    ]:  # fmt: skip
+        file = folder / "tests" / name
+        text = file.read_text()
+        assert old in text, f"{name} has changed"
+        file.write_text(text.replace(old, new))
+    return folder
+
+
+def reason(name, message):
+    """The reason for a failure, or None."""
+    if command := re.search(r"unknown (?:sub)?command '([^']+)'", message):
+        return command[1].lower() in UNKNOWN_COMMANDS
+    if setting := re.search(r"number of arguments for CONFIG SET - '([^']+)'", message):
+        return setting[1] in UNKNOWN_SETTINGS
+    return name in REASONS
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("suite", PASSED)
+def test_valkey(valkey, start, tmp_path, suite):
+    with start(resp=True) as server:
+        skipped = [word for name in SKIPPED for word in ("--skiptest", name)]
+        command = ["tclsh", "tests/test_helper.tcl", "--host", "127.0.0.1", "--port", str(server.resp_port)]
+        options = ["--singledb", "--durable", "--clients", "1", "--ignore-encoding", "--ignore-digest", "--timeout", "300"]
+        done = subprocess.run(
+            [*command, *options, "--baseport", str(free_ports(1)[0] + 32), "--single", f"unit/{suite}", *skipped],
+            cwd=adapted(valkey, tmp_path), capture_output=True, text=True, errors="replace",
+        )  # fmt: skip
+    output = re.sub(r"\x1b?\[[0-9;]*m", "", done.stdout)
+    # Failures are printed again at the end.
+    report = output.split("\n*** [err]")[0]
+    parts = re.split(r"\n(?=\[(?:ok|err|ignore|skip|testing|exception)\])", report)
+    passed = sum(part.startswith("[ok]") for part in parts)
+    failed = dict(re.match(r"\[err\]: (.*?)(?: in tests/\S+)?\n(.*)", part, re.S).groups() for part in parts if part.startswith("[err]"))
+    unexplained = {name: message[:500] for name, message in failed.items() if not reason(name, message)}
+    assert not unexplained, "\n".join(f"{name}: {message}" for name, message in unexplained.items())
+    assert passed >= PASSED[suite], f"{passed} passed, {len(failed)} failed: {output[-2000:]}{done.stderr[-2000:]}"
