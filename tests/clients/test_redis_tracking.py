@@ -154,7 +154,7 @@ def test_idle_connections_get_messages(server):
     target.read_until(b"invalidate\r\n:1\r\n")
     reader.ask(f"CLIENT TRACKING ON BCAST REDIRECT {target.number}")
     # More messages than one poll writes.
-    keys = [f"{number:04}" + "x" * 40 for number in range(3000)]
+    keys = [f"{number:04}" + "x" * 40 for number in range(2000)]
     reader.ask("MSET " + " ".join(f"{key} 1" for key in keys))
     named = b""
     while named.count(b"x" * 40) < len(keys):

@@ -1,5 +1,6 @@
 //! The messages for one connection.
 
+use super::wakes::wake;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -162,7 +163,7 @@ impl Inbox {
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
-            waker.wake();
+            wake(waker);
         }
         true
     }

@@ -13,9 +13,11 @@
 mod inbox;
 mod key_table;
 mod subscription;
+mod wakes;
 
 pub use inbox::{Inbox, Invalidation};
 pub use subscription::{Subscription, SubscriptionOptions};
+pub use wakes::DeferredWakes;
 
 use inbox::InboxBudget;
 use key_table::KeyTable;
@@ -23,6 +25,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use subscription::Target;
 
 thread_local! {
     /// The number of the connection whose requests this thread answers; 0 if there is none.
@@ -114,12 +117,21 @@ impl Tracker {
         options: SubscriptionOptions,
         prefixes: Vec<Box<[u8]>>,
     ) -> Arc<Subscription> {
-        let (receiver, own) = (self.inbox(options.receiver), self.inbox(options.connection));
-        let subscription = Arc::new(Subscription::new(options, prefixes, receiver, own));
+        let own = self.inbox(options.connection);
+        let subscription = Arc::new(Subscription::new(self.target(options), prefixes, own));
         self.change(|subscriptions| {
             subscriptions.list_of(&subscription).push(Arc::clone(&subscription));
         });
         subscription
+    }
+
+    /// Changes the options of a subscription. It keeps its keys.
+    pub fn set_options(&self, subscription: &Subscription, options: SubscriptionOptions) {
+        subscription.set_target(self.target(options));
+    }
+
+    fn target(&self, options: SubscriptionOptions) -> Target {
+        Target { options, receiver: self.inbox(options.receiver) }
     }
 
     /// Ends a subscription. Its keys stay in the table until they change, and cause no messages.
@@ -240,6 +252,7 @@ impl Tracker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_wakes::Wakes;
     use std::task::Waker;
 
     fn options(connection: u64) -> SubscriptionOptions {
@@ -292,6 +305,43 @@ mod tests {
         track();
         with_author(2, || tracker.note_change(b"k"));
         assert_eq!(messages(&tracker, 1), ["k", "k"]);
+    }
+
+    #[test]
+    fn a_subscription_keeps_its_keys_when_its_receiver_changes() {
+        let tracker = Tracker::new(1 << 20);
+        let subscription = tracker.subscribe(options(1), Vec::new());
+        ["j", "k"].iter().for_each(|key| tracker.track(key.as_bytes(), &subscription));
+        tracker.note_change(b"j");
+        let redirected = SubscriptionOptions { receiver: 2, no_loop: true, ..options(1) };
+        tracker.set_options(&subscription, redirected);
+        tracker.note_change(b"k");
+        assert_eq!(
+            (messages(&tracker, 1), messages(&tracker, 2)),
+            (vec!["j".to_owned()], vec!["k".to_owned()])
+        );
+        tracker.track(b"k", &subscription);
+        with_author(1, || tracker.note_change(b"k"));
+        assert!(messages(&tracker, 2).is_empty());
+    }
+
+    #[test]
+    fn receivers_wake_once_after_a_batch_of_requests() {
+        let (tracker, wakes) = (Tracker::new(1 << 20), Arc::new(Wakes::default()));
+        let _every = tracker.subscribe(options(1), vec![Box::default()]);
+        let inbox = tracker.inbox(1);
+        let count = || wakes.0.load(Ordering::Relaxed);
+        let next = || inbox.next(|| Waker::from(Arc::clone(&wakes)));
+        assert!(next().is_none());
+        let deferred = DeferredWakes::begin();
+        ["a", "b"].iter().for_each(|key| tracker.note_change(key.as_bytes()));
+        assert_eq!(count(), 0);
+        drop(deferred);
+        assert_eq!(count(), 1);
+        assert!(matches!(next(), Some(Invalidation::Keys(keys)) if keys.len() == 2));
+        assert!(next().is_none());
+        tracker.note_change(b"a");
+        assert_eq!(count(), 2);
     }
 
     #[test]

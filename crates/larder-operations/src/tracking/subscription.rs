@@ -1,8 +1,8 @@
 //! The messages that one connection has asked for.
 
 use super::inbox::Inbox;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 /// The options of a subscription.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,25 +15,35 @@ pub struct SubscriptionOptions {
     pub no_loop: bool,
 }
 
+/// The options, and the inbox of the connection that receives the messages.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) options: SubscriptionOptions,
+    pub(super) receiver: Arc<Inbox>,
+}
+
 /// The messages that one connection has asked for.
 #[derive(Debug)]
 pub struct Subscription {
-    options: SubscriptionOptions,
+    target: RwLock<Target>,
     /// The prefixes of the keys; without any, the keys that the connection has read.
     prefixes: Vec<Box<[u8]>>,
-    receiver: Arc<Inbox>,
     own: Arc<Inbox>,
     has_ended: AtomicBool,
 }
 
 impl Subscription {
-    pub(super) fn new(
-        options: SubscriptionOptions,
-        prefixes: Vec<Box<[u8]>>,
-        receiver: Arc<Inbox>,
-        own: Arc<Inbox>,
-    ) -> Self {
-        Self { options, prefixes, receiver, own, has_ended: AtomicBool::new(false) }
+    pub(super) fn new(target: Target, prefixes: Vec<Box<[u8]>>, own: Arc<Inbox>) -> Self {
+        Self { target: RwLock::new(target), prefixes, own, has_ended: AtomicBool::new(false) }
+    }
+
+    /// Sends messages about the same keys to another inbox from now on.
+    pub(super) fn set_target(&self, target: Target) {
+        *self.target.write().unwrap_or_else(PoisonError::into_inner) = target;
+    }
+
+    fn target(&self) -> RwLockReadGuard<'_, Target> {
+        self.target.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends all messages.
@@ -43,8 +53,8 @@ impl Subscription {
 
     /// Returns the options.
     #[must_use]
-    pub fn options(&self) -> &SubscriptionOptions {
-        &self.options
+    pub fn options(&self) -> SubscriptionOptions {
+        self.target().options
     }
 
     /// Returns the prefixes of the keys; none if the subscription is about the keys that the connection has read.
@@ -56,7 +66,7 @@ impl Subscription {
     /// Returns whether the connection that receives the messages has closed.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        self.receiver.is_closed()
+        self.target().receiver.is_closed()
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -65,13 +75,14 @@ impl Subscription {
 
     /// Sends a message about a key: one of its own, or the one about keys with this prefix.
     pub(super) fn send(&self, key: &[u8], prefix: Option<&[u8]>, author: u64) {
-        let is_own = self.options.no_loop && self.options.connection == author;
+        let target = self.target();
+        let is_own = target.options.no_loop && target.options.connection == author;
         if is_own || self.has_ended() {
             return;
         }
         let is_sent = match prefix {
-            None => self.receiver.push_key(key),
-            Some(prefix) => self.receiver.push_in_batch(prefix, key),
+            None => target.receiver.push_key(key),
+            Some(prefix) => target.receiver.push_in_batch(prefix, key),
         };
         if !is_sent {
             self.own.push_broken();
@@ -79,8 +90,8 @@ impl Subscription {
     }
 
     /// Sends a message about all items.
-    pub fn send_all(&self) {
-        if !self.receiver.push_all() {
+    pub(super) fn send_all(&self) {
+        if !self.target().receiver.push_all() {
             self.own.push_broken();
         }
     }

@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::session::pending::{ForwardedRequests, Pending};
 use crate::session::resp_state::{FETCHES_MAX, State};
 use arrayvec::ArrayVec;
-use larder_operations::with_author;
+use larder_operations::{DeferredWakes, with_author};
 use larder_protocol::Parser;
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{
@@ -31,6 +31,7 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
     ) -> Step {
         let Some(mut state) = self.resp.take() else { return Step::finish(0, Next::Close) };
+        let _deferred = DeferredWakes::begin();
         if state.tracking.is_some() && state.is_between_replies() {
             tracking::write_messages(cx, &mut state, output);
         }

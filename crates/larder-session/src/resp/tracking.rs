@@ -199,21 +199,20 @@ fn start<E: Engine, H: Host>(
         _ => Choice::All,
     };
     tracking.inbox = Some(tracker.inbox(connection));
-    if old.is_some_and(|old| *old.options() == wanted && old.prefixes() == prefixes) {
-        return Ok(());
+    match old.filter(|old| old.prefixes() == prefixes) {
+        Some(old) if old.options() == wanted => return Ok(()),
+        Some(old) => tracker.set_options(old, wanted),
+        None => {
+            // The old subscription ends after the new one has begun, so that no change is missed.
+            tracking.subscription = Some(tracker.subscribe(wanted, prefixes));
+            if let Some(old) = old {
+                tracker.unsubscribe(old);
+            }
+        }
     }
-    // The old subscription ends after the new one has begun, so that no change is missed.
-    tracking.subscription = Some(tracker.subscribe(wanted, prefixes));
     if receiver != connection && !cx.host.is_connected(receiver) {
         // It has closed since, before it had an inbox that could be closed.
         tracker.close(receiver);
-    }
-    if let Some(old) = old {
-        tracker.unsubscribe(old);
-        if old.prefixes().is_empty() {
-            // The new subscription does not know the keys that the connection has read.
-            old.send_all();
-        }
     }
     Ok(())
 }

@@ -1,0 +1,57 @@
+//! Wakes the receivers of messages after a batch of requests, so that one message can have all keys with a prefix that
+//! the batch changes, and a connection wakes once.
+
+use std::cell::{Cell, RefCell};
+use std::task::Waker;
+
+thread_local! {
+    static DEFERRAL: Cell<Deferral> = const { Cell::new(Deferral::Off) };
+    static WAKERS: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Deferral {
+    Off,
+    /// There are no wakers.
+    Empty,
+    /// There are wakers.
+    Filled,
+}
+
+/// While it lives, the receivers of messages that this thread sends do not wake. They wake when it is dropped.
+#[derive(Debug)]
+pub struct DeferredWakes(());
+
+impl DeferredWakes {
+    /// Begins to defer the wakes of this thread. Deferrals are not nested.
+    #[must_use]
+    #[inline]
+    pub fn begin() -> Self {
+        DEFERRAL.set(Deferral::Empty);
+        Self(())
+    }
+}
+
+impl Drop for DeferredWakes {
+    #[inline]
+    fn drop(&mut self) {
+        if DEFERRAL.replace(Deferral::Off) == Deferral::Filled {
+            wake_all();
+        }
+    }
+}
+
+#[cold]
+fn wake_all() {
+    WAKERS.take().into_iter().for_each(Waker::wake);
+}
+
+/// Wakes the receiver of a message, after the batch of requests that this thread answers.
+pub(super) fn wake(waker: Waker) {
+    if DEFERRAL.get() == Deferral::Off {
+        waker.wake();
+    } else {
+        DEFERRAL.set(Deferral::Filled);
+        WAKERS.with_borrow_mut(|wakers| wakers.push(waker));
+    }
+}
