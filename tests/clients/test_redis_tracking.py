@@ -426,3 +426,22 @@ def test_copies_equal_the_items_in_the_end(server, options):
         stale = {key: copy for key, copy in client.copies.items() if copy not in (items[key], b"1")}
         assert not stale, f"{stale}, but {items}"
     assert sum(client.reads for client in near) > 500
+
+
+def test_subscribers_are_not_idle(start):
+    """Other connections that send nothing are closed."""
+    with start("-o", "idle_timeout=1", resp=True) as server:
+        subscriber, silent = Peer(server.resp_port), Peer(server.resp_port, resp3=True)
+        subscriber.ask("SUBSCRIBE __redis__:invalidate")
+        assert silent.socket.recv(100) == b""
+        writer = Peer(server.resp_port)
+        writer.ask(f"CLIENT TRACKING ON BCAST REDIRECT {subscriber.number}", "SET k 1")
+        subscriber.read_until(b"$1\r\nk\r\n")
+
+
+def test_a_connection_beyond_the_limit_gets_an_error(start):
+    with start("-c", "2", resp=True) as server:
+        others = [Peer(server.resp_port) for _ in range(2)]
+        with socket.create_connection(("127.0.0.1", server.resp_port), timeout=60) as refused:
+            assert refused.makefile("rb").read() == b"-ERR max number of clients reached\r\n"
+        assert others[0].ask("PING") == b"+PONG\r\n"

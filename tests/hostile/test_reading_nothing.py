@@ -1,8 +1,10 @@
 """Clients that send requests and never read answers."""
 
+import contextlib
 import socket
 
 import pytest
+import redis
 
 from bystander import ask, bounded
 
@@ -66,3 +68,51 @@ def test_a_client_that_reads_late_gets_all_replies(start):
                 received, end = received + len(block), (end + block)[-4:]
         assert received == 500 * one + len(b"MN\r\n")
         assert end == b"MN\r\n"
+
+
+@pytest.mark.larder
+@pytest.mark.parametrize("count, length", [(20, 500_000), (8000, 1000)])
+def test_a_pipeline_is_sent_before_a_reply_is_read(start, count, length):
+    """redis-server keeps replies without a limit, and its clients rely on that."""
+    with start(resp=True) as server, redis.Redis(port=server.resp_port, socket_timeout=60) as client:
+        client.set("big", b"x" * length)
+        pipeline = client.pipeline(transaction=False)
+        for _ in range(count):
+            pipeline.get("big").set("w", b"y" * length)
+        replies = pipeline.execute()
+        assert replies[1::2] == [True] * count
+        assert all(reply == b"x" * length for reply in replies[::2])
+        # The pipeline again, of a client that closes its side before it reads.
+        get = b"get big\r\nset w 0 0 %d\r\n%s\r\n" % (length, b"y" * length)
+        with server.connect(timeout=60) as late:
+            late.sendall(get * count)
+            late.shutdown(socket.SHUT_WR)
+            received = 0
+            while block := late.recv(1 << 20):
+                received += len(block)
+        hit = b"VALUE big 0 %d\r\n%s\r\nEND\r\nSTORED\r\n" % (length, b"x" * length)
+        assert received == len(hit) * count
+
+
+@pytest.mark.larder
+def test_pipelines_that_are_never_read_share_a_bound(start):
+    """Twelve clients send 20 MB each. Their input takes at most half of the memory for connections, so others are served."""
+    pair = b"get big\r\nset w 0 0 1000\r\n%s\r\n" % (b"y" * 1000)
+    with start("-m", "64", "-t", "2") as server:
+        assert ask(server, b"set big 0 0 %d\r\n%s\r\n" % (VALUE_LEN, b"x" * VALUE_LEN)) == b"STORED\r\n"
+        silent = [server.connect() for _ in range(12)]
+        with bounded(server):
+            for sock in silent:
+                # A client that has read nothing for long may be disconnected.
+                with contextlib.suppress(ConnectionError):
+                    flood(sock, pair, REQUESTS)
+            with server.connect(timeout=60) as other:
+                for number in range(100):
+                    other.sendall(b"set k 0 0 60000\r\n" + b"z" * 60_000 + b"\r\nget k\r\n")
+                    expected = b"STORED\r\nVALUE k 0 60000\r\n" + b"z" * 60_000 + b"\r\nEND\r\n"
+                    received = b""
+                    while len(received) < len(expected):
+                        received += other.recv(1 << 16)
+                    assert received == expected
+        for sock in silent:
+            sock.close()

@@ -36,6 +36,9 @@ pub trait Conversation {
     /// Returns whether the conversation has output that its client has not requested.
     fn has_messages(&self) -> bool;
 
+    /// Returns whether the client waits for such output, and may therefore send nothing.
+    fn awaits_messages(&self) -> bool;
+
     /// Returns whether the conversation ended because the peer violated the protocol.
     fn has_failed(&self) -> bool;
 
@@ -83,6 +86,10 @@ impl<E: Engine + 'static> Conversation for Session<E> {
 
     fn has_messages(&self) -> bool {
         Self::has_messages(self)
+    }
+
+    fn awaits_messages(&self) -> bool {
+        Self::awaits_messages(self)
     }
 
     fn has_failed(&self) -> bool {

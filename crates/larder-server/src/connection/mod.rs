@@ -8,6 +8,7 @@ pub(crate) mod connection_memory;
 pub mod conversation;
 pub mod list;
 mod shedding;
+mod unread;
 
 pub use buffers::{Buffers, IoBytes};
 
@@ -15,6 +16,7 @@ use crate::connection::buffers::write;
 use crate::connection::connection_memory::{HeldBytes, PROGRESS_MIN};
 use crate::connection::conversation::Conversation;
 use crate::connection::list::ConnectionInfo;
+use crate::connection::unread::Unread;
 use crate::timing::{RequestTimer, Timing};
 use crate::tls::channel::Channel;
 use larder_session::{Next, Progress, State};
@@ -59,7 +61,7 @@ pub struct Connection<C> {
     pub(crate) conversation: C,
     pub(crate) info: Arc<ConnectionInfo>,
     /// Input that the conversation has not consumed. Between requests it is empty and unallocated.
-    unread: Vec<u8>,
+    unread: Unread,
     /// Output that the socket has not accepted yet; ciphertext if the connection uses TLS.
     unsent: Vec<u8>,
     /// The memory of the buffers and of the conversation, as last published to the server.
@@ -129,7 +131,7 @@ impl<C: Conversation> Connection<C> {
             tls: tls.map(Box::new),
             conversation,
             info,
-            unread: Vec::new(),
+            unread: Unread::default(),
             unsent: Vec::new(),
             held: HeldBytes::default(),
             moved: 0,
@@ -180,18 +182,19 @@ impl<C: Conversation> Connection<C> {
     }
 
     /// Returns the time since which the connection is idle, in Unix seconds. `None` for a unix socket, and while the
-    /// connection is busy, watches the log, or receives a value.
+    /// connection is busy, watches the log, subscribes to messages, or receives a value.
     pub(crate) fn idle_since(&self) -> Option<u32> {
         let waits = self.conversation.state() == State::Waiting
             && self.unsent.is_empty()
-            && self.stage != Stage::Waiting;
+            && self.stage != Stage::Waiting
+            && !self.conversation.awaits_messages();
         let idle = waits && !self.info.is_local() && !self.awaits_value();
         idle.then(|| self.info.last_command())
     }
 
     /// Returns whether the unread input has a complete head of a request without its value.
     fn awaits_value(&self) -> bool {
-        self.conversation.awaits_value(&self.unread)
+        self.conversation.awaits_value(self.unread.as_slice())
     }
 
     /// Returns whether replies wait until the socket accepts them.
@@ -335,6 +338,48 @@ impl<C: Conversation> Connection<C> {
         Ok(after)
     }
 
+    /// Reads input while the socket accepts no replies, so that a client can send all its requests before it reads the
+    /// first reply. `room` is the number of bytes that the connection may keep in addition. Returns the next action.
+    ///
+    /// # Errors
+    /// [`Fault`]: as [`Self::serve`].
+    pub(crate) fn read_ahead(
+        &mut self,
+        stream: &mut (impl Read + Write),
+        buffers: &mut Buffers,
+        room: usize,
+        moved: &mut IoBytes,
+    ) -> Result<NextAction, Fault> {
+        // Without room, the next event is that the socket accepts replies.
+        let has_room = room >= self.unread.growth(buffers.input.len());
+        if !has_room || !self.may_read() {
+            return Ok(NextAction::Wait);
+        }
+        let read = self.read(stream, &mut buffers.input)?;
+        let decrypted = self.decrypt(stream, read, buffers).map_err(Fault::Tls)?;
+        moved.read += decrypted;
+        self.unread.push(match self.tls {
+            Some(_) => buffers.plaintext.as_slice(),
+            None => buffers.input.get(..read).unwrap_or_default(),
+        });
+        if decrypted > 0 || self.input == Input::Ended {
+            self.stage = Stage::Resuming;
+        }
+        self.put(stream, &mut buffers.ciphertext)?;
+        Ok(if self.may_read() { NextAction::PollAgain } else { NextAction::Wait })
+    }
+
+    /// Returns whether input can be read while replies wait until the socket accepts them.
+    pub(crate) fn may_read_ahead(&self) -> bool {
+        let answers = matches!(self.stage, Stage::Reading | Stage::Resuming);
+        answers && self.awaits_writing() && !self.is_handshaking()
+    }
+
+    /// Returns whether the next event of interest is input, even while replies wait until the socket accepts them.
+    pub(crate) fn awaits_input(&self) -> bool {
+        self.may_read_ahead() && self.input == Input::Empty
+    }
+
     /// Reads again after the first record of a handshake, to detect a peer that has disconnected.
     ///
     /// The server's part of a handshake takes a thousand times as long as the client's first message, so the
@@ -389,16 +434,12 @@ impl<C: Conversation> Connection<C> {
         };
         if self.unread.is_empty() {
             let turn = self.conversation.receive(cx, fresh, &mut buffers.output);
-            self.unread.extend_from_slice(fresh.get(turn.consumed..).unwrap_or_default());
+            self.unread.push(fresh.get(turn.consumed..).unwrap_or_default());
             return turn;
         }
-        self.unread.extend_from_slice(fresh);
-        let turn = self.conversation.receive(cx, &self.unread, &mut buffers.output);
-        if turn.consumed >= self.unread.len() {
-            self.unread = Vec::new();
-        } else {
-            self.unread.drain(..turn.consumed);
-        }
+        self.unread.push(fresh);
+        let turn = self.conversation.receive(cx, self.unread.as_slice(), &mut buffers.output);
+        self.unread.consume(turn.consumed);
         turn
     }
 
@@ -583,6 +624,10 @@ mod tests {
             false
         }
 
+        fn awaits_messages(&self) -> bool {
+            false
+        }
+
         fn has_failed(&self) -> bool {
             false
         }
@@ -696,6 +741,34 @@ mod tests {
         pair.peer.room = usize::MAX;
         assert_eq!(pair.serve(), NextAction::Wait);
         assert_eq!(pair.peer.output, "one\ntwo\n");
+    }
+
+    #[test]
+    fn input_is_read_ahead_while_output_is_unsent() {
+        let mut pair = Pair::new(&["one\n", "two\nthr", "ee\n"]);
+        pair.peer.room = 0;
+        let ahead = |pair: &mut Pair, room| {
+            let (peer, buffers) = (&mut pair.peer, &mut pair.buffers);
+            pair.connection.read_ahead(peer, buffers, room, &mut IoBytes::default()).unwrap()
+        };
+        assert_eq!(pair.serve_input(), NextAction::Wait);
+        assert!(pair.connection.may_read_ahead());
+        pair.connection.note_event(true, false);
+        assert_eq!(ahead(&mut pair, 1000), NextAction::Wait, "there is no room");
+        assert_eq!(pair.peer.input.len(), 2);
+        assert!(!pair.connection.awaits_input());
+        for _ in 0..2 {
+            pair.connection.note_event(true, false);
+            assert_eq!(ahead(&mut pair, 1 << 20), NextAction::Wait);
+        }
+        assert!(pair.connection.awaits_input() && !pair.connection.is_quiet());
+        pair.peer.has_ended = true;
+        pair.connection.note_event(true, true);
+        assert_eq!(ahead(&mut pair, 1 << 20), NextAction::Wait);
+        assert_eq!(pair.peer.output, "");
+        pair.peer.room = usize::MAX;
+        assert_eq!(pair.serve(), NextAction::Close);
+        assert_eq!(pair.peer.output, "one\ntwo\nthree\n");
     }
 
     #[test]

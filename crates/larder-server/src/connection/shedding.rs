@@ -48,6 +48,12 @@ impl Server {
         self.has_room(info.id, held, total)
     }
 
+    /// Returns the number of bytes that a connection may read while its client does not read replies. All connections
+    /// together hold at most half of the limit for such input.
+    pub(crate) fn read_ahead_room(&self) -> usize {
+        (self.memory().connections / 2).saturating_sub(self.connections.held())
+    }
+
     /// [`Self::makes_room`] for the connection with the ID `sparing`, which is not marked.
     fn has_room(&self, sparing: u64, held: usize, total: usize) -> bool {
         let connections = self.memory().connections;

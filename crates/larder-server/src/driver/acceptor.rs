@@ -2,11 +2,12 @@
 //! through its phases.
 
 use super::dispatch::{Accepted, LOG_INTERVAL, Workers};
+use crate::net::entry::Service;
 use crate::net::listener::Listener;
 use crate::process::life_cycle::{self, Phase};
 use crate::process::systemd::{self, Watchdog};
 use crate::server::Server;
-use larder_protocol::reply::TOO_MANY_CONNECTIONS;
+use larder_protocol::reply;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use rustls::ServerConfig;
@@ -132,7 +133,10 @@ fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) 
                     }
                     // The message fits the socket's empty buffer. If the write fails, the peer only sees the
                     // connection close.
-                    None => drop(stream.write(TOO_MANY_CONNECTIONS)),
+                    None => drop(stream.write(match listener.service() {
+                        Service::Memcached { .. } => reply::TOO_MANY_CONNECTIONS,
+                        Service::Resp { .. } => reply::resp::TOO_MANY_CONNECTIONS,
+                    })),
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

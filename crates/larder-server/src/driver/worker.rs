@@ -146,7 +146,11 @@ impl<E: Engine + 'static> WorkerContext<E> {
         let mut cx = Context { operations, host, settings, waker };
         let mut moved = IoBytes::default();
         let timing = Timing { begun: now, clock: &host.clock, latencies: &counters.latencies };
-        let after = connection.serve(stream, &mut self.buffers, &timing, &mut moved, &mut cx);
+        let mut after = connection.serve(stream, &mut self.buffers, &timing, &mut moved, &mut cx);
+        if connection.may_read_ahead() && matches!(after, Ok(NextAction::Wait)) {
+            let room = host.read_ahead_room();
+            after = connection.read_ahead(stream, &mut self.buffers, room, &mut moved);
+        }
         let after = after.unwrap_or_else(|fault| {
             host.note_fault(&connection.info, &fault);
             NextAction::Close

@@ -210,6 +210,11 @@ impl<E: Engine> Session<E> {
         state.is_some_and(|tracking| tracking.has_messages())
     }
 
+    /// Returns whether the client waits for messages, and may therefore send nothing.
+    pub fn awaits_messages(&self) -> bool {
+        self.resp.as_ref().is_some_and(|state| state.is_subscribed())
+    }
+
     /// Returns the memory of the cache, in bytes, that the session has leased for values that it sends.
     pub fn leased_bytes(&self) -> usize {
         match &self.pending {

@@ -2,6 +2,9 @@
 
 use crate::resp::{CommandError, ProtocolError, Request, TrackingError};
 
+/// The error that a connection gets before it is closed, if there are as many connections as the server allows.
+pub const TOO_MANY_CONNECTIONS: &[u8] = b"-ERR max number of clients reached\r\n";
+
 /// Writes the answer to a protocol violation.
 pub fn protocol_error(error: ProtocolError, out: &mut Vec<u8>) {
     let mut text = b"ERR Protocol error: ".to_vec();

@@ -145,7 +145,13 @@ impl Client {
             return Poll::Ready(true);
         }
         let event = if self.connection.awaits_writing() {
-            ready!(self.stream.poll_room(cx))
+            match self.stream.poll_room(cx) {
+                Poll::Pending if self.connection.awaits_input() => {
+                    let input = ready!(self.stream.poll_input(cx));
+                    input.inspect(|()| self.connection.note_event(true, false))
+                }
+                room => ready!(room),
+            }
         } else if self.connection.is_held() {
             ready!(self.stream.poll_failure(cx));
             return Poll::Ready(false);
