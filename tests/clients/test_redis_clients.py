@@ -33,6 +33,25 @@ def client(request, resp):
         yield client
 
 
+def test_settings_and_numbers_that_agents_read(client):
+    """Datadog's agent fails without `slowlog-max-len`, and check_redis without `used_memory_rss`."""
+    assert client.config_get("slowlog-max-len") == {"slowlog-max-len": "0"}
+    assert client.config_get("max*") == {"maxclients": "1024", "maxmemory": str(64 << 20), "maxmemory-policy": "allkeys-lru"}
+    assert (client.slowlog_get(), client.slowlog_len(), client.execute_command("LATENCY LATEST")) == ([], 0, [])
+    client.config_resetstat()
+    client.set("flushed", 1)
+    client.set("expired", 1, px=1)
+    client.flushall()
+    client.set("expired", 1, px=1)
+    deadline = time.monotonic() + 60
+    while (info := client.info())["expired_keys"] == 0 and time.monotonic() < deadline:
+        time.sleep(0.05)
+        client.get("expired")
+    assert info["expired_keys"] == 1
+    assert info["used_memory_rss"] > info["used_memory"]
+    assert (info["maxclients"], info["maxmemory_policy"]) == (1024, "allkeys-lru")
+
+
 def test_values(client):
     assert client.ping()
     assert client.set("key", b"\0value\r\n") is True

@@ -72,6 +72,11 @@ pub enum Command<'b> {
     ConfigResetStat,
     /// The names of classes; all if there are none.
     LatencyHistogram(Arguments<'b>),
+    LatencyLatest,
+    LatencyReset,
+    SlowLogGet,
+    SlowLogLen,
+    SlowLogReset,
     Time,
     /// `WAIT`: the number of replicas that have this connection's changes.
     Wait,

@@ -110,6 +110,20 @@ impl<'b> Command<'b> {
                 rest.next();
                 Self::LatencyHistogram(rest)
             }
+            Verb::LatencyLatest => Self::LatencyLatest,
+            Verb::LatencyReset => Self::LatencyReset,
+            Verb::SlowLogGet => {
+                rest.next();
+                if let Some(count) = rest.next() {
+                    integer(count)?;
+                }
+                if rest.len() > 0 {
+                    return Err(CommandError::Arity(name));
+                }
+                Self::SlowLogGet
+            }
+            Verb::SlowLogLen => Self::SlowLogLen,
+            Verb::SlowLogReset => Self::SlowLogReset,
             Verb::MemoryUsage => {
                 rest.next();
                 let key = next(&mut rest);

@@ -61,6 +61,8 @@ pub enum Verb {
     Info,
     Keys,
     LatencyHistogram,
+    LatencyLatest,
+    LatencyReset,
     MGet,
     MSet,
     MSetNx,
@@ -88,6 +90,9 @@ pub enum Verb {
     SetEx,
     SetNx,
     SetRange,
+    SlowLogGet,
+    SlowLogLen,
+    SlowLogReset,
     StrLen,
     Subscribe,
     TagDrop,
@@ -191,7 +196,7 @@ const TWO_KEYS: (i8, i8, i8) = (1, 2, 1);
 const ALL_KEYS: (i8, i8, i8) = (1, -1, 1);
 
 /// All commands. The most frequent ones come first, because lookups are linear.
-pub static COMMANDS: [Row; 75] = [
+pub static COMMANDS: [Row; 76] = [
     row("get", Verb::Get, 2, ONE_KEY),
     row("set", Verb::Set, -3, ONE_KEY),
     row("mget", Verb::MGet, -2, ALL_KEYS),
@@ -254,6 +259,7 @@ pub static COMMANDS: [Row; 75] = [
     row("setbit", Verb::SetBit, 4, ONE_KEY),
     row("setnx", Verb::SetNx, 3, ONE_KEY),
     row("setrange", Verb::SetRange, 4, ONE_KEY),
+    container("slowlog"),
     row("strlen", Verb::StrLen, 2, ONE_KEY),
     row("subscribe", Verb::Subscribe, -2, NO_KEYS),
     row("substr", Verb::GetRange, 4, ONE_KEY),
@@ -269,7 +275,7 @@ pub static COMMANDS: [Row; 75] = [
     row("watch", Verb::Watch, -2, ALL_KEYS),
 ];
 
-pub(crate) static SUBCOMMANDS: [Row; 24] = [
+pub(crate) static SUBCOMMANDS: [Row; 29] = [
     row("client|caching", Verb::ClientCaching, 3, NO_KEYS),
     row("client|getname", Verb::ClientGetName, 2, NO_KEYS),
     row("client|getredir", Verb::ClientGetRedir, 2, NO_KEYS),
@@ -290,10 +296,15 @@ pub(crate) static SUBCOMMANDS: [Row; 24] = [
     row("config|resetstat", Verb::ConfigResetStat, 2, NO_KEYS),
     row("config|set", Verb::ConfigSet, -4, NO_KEYS),
     row("latency|histogram", Verb::LatencyHistogram, -2, NO_KEYS),
+    row("latency|latest", Verb::LatencyLatest, 2, NO_KEYS),
+    row("latency|reset", Verb::LatencyReset, -2, NO_KEYS),
     row("memory|usage", Verb::MemoryUsage, -3, (2, 2, 1)),
     row("script|exists", Verb::ScriptExists, -3, NO_KEYS),
     row("script|flush", Verb::ScriptFlush, -2, NO_KEYS),
     row("script|load", Verb::ScriptLoad, 3, NO_KEYS),
+    row("slowlog|get", Verb::SlowLogGet, -2, NO_KEYS),
+    row("slowlog|len", Verb::SlowLogLen, 2, NO_KEYS),
+    row("slowlog|reset", Verb::SlowLogReset, 2, NO_KEYS),
 ];
 
 impl Row {
@@ -332,8 +343,10 @@ impl<'b> Request<'b> {
         let Some(row) = Row::named(self.name) else {
             return Err(CommandError::UnknownCommand(*self));
         };
-        let has_subcommands =
-            matches!(row.name, "client" | "command" | "config" | "latency" | "memory" | "script");
+        let has_subcommands = matches!(
+            row.name,
+            "client" | "command" | "config" | "latency" | "memory" | "script" | "slowlog"
+        );
         let row = match self.arguments.clone().next().filter(|_| has_subcommands) {
             Some(subcommand) => row
                 .subcommand(subcommand)

@@ -32,6 +32,17 @@ pub fn pin_to_core(_index: usize) {
     tracing::warn!("--pin: this system cannot pin threads; omit --pin");
 }
 
+/// Returns the resident memory of the process, in bytes; 0 outside Linux.
+#[must_use]
+pub fn resident_bytes() -> u64 {
+    let page_len = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
+    let pages = std::fs::read_to_string("/proc/self/statm").ok().and_then(|statm| {
+        let resident = statm.split(' ').nth(1)?;
+        resident.parse::<u64>().ok()
+    });
+    pages.unwrap_or(0) * page_len.map_or(0, i64::cast_unsigned)
+}
+
 /// Switches the process to user `name` and its groups, permanently. Outside Linux, supplementary groups stay unchanged.
 ///
 /// # Errors

@@ -102,10 +102,18 @@ impl<E: Engine> Session<E> {
                 names.for_each(|name| reply::command_info(version, name, output));
             }
             Command::ConfigGet(patterns) => {
-                let limit_bytes = cx.operations.engine.gauges().limit_bytes;
-                let databases = cx.settings.resp_databases;
-                let bulk_len_max = bulk_len_max(cx);
-                reply::config(version, *patterns, limit_bytes, bulk_len_max, databases, output);
+                let mut settings = reply::Settings {
+                    limit_bytes: cx.operations.engine.gauges().limit_bytes,
+                    bulk_len_max: bulk_len_max(cx),
+                    databases: cx.settings.resp_databases,
+                    ..reply::Settings::default()
+                };
+                cx.host.stats(b"settings", &mut |name, value| match name {
+                    "maxconns" => value.clone_into(&mut settings.connections_max),
+                    "evictions" => settings.evicts = value == "on",
+                    _ => (),
+                });
+                reply::config(version, *patterns, &settings, output);
             }
             Command::ConfigSet(settings) => {
                 if let Err(error) = set_settings(cx, *settings) {
@@ -122,6 +130,10 @@ impl<E: Engine> Session<E> {
             Command::LatencyHistogram(names) => {
                 reply::latencies(version, &latencies(cx, *names), output);
             }
+            // No event is logged as slow: `latency-monitor-threshold` and `slowlog-max-len` are 0.
+            Command::LatencyLatest | Command::SlowLogGet => reply::array(0, output),
+            Command::LatencyReset | Command::SlowLogLen => reply::integer(0, output),
+            Command::SlowLogReset => reply::ok(output),
             Command::Time => {
                 let now = cx.operations.now;
                 reply::time(now.unix_millis_of(now.in_millis()), output);
@@ -372,7 +384,13 @@ fn info<E: Engine, H: Host>(
     output: &mut Vec<u8>,
 ) {
     let mut page = reply::InfoPage::new(sections);
-    cx.host.stats(b"", &mut |name, value| page.set(name, value));
+    let mut set = |name: &str, value: &str| page.set(name, value);
+    cx.host.stats(b"settings", &mut |name, value| match (name, value) {
+        ("evictions", "on") => set(reply::MAXMEMORY_POLICY, reply::EVICTING_POLICY),
+        _ => (),
+    });
+    cx.host.stats(b"memory", &mut set);
+    cx.host.stats(b"", &mut set);
     let latencies = cx.host.latencies();
     page.set_commands(CommandClass::ALL.into_iter().map(|class| latencies.of(class).count()).sum());
     page.set_replication(cx.host.replication());

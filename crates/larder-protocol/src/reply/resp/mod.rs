@@ -124,7 +124,9 @@ mod tests {
         let mut out = Vec::new();
         for version in [Version::Resp2, Version::Resp3] {
             null(version, &mut out);
-            with_arguments("get SA*", |patterns| config(version, patterns, 1, 1, 1, &mut out));
+            with_arguments("get SA*", |patterns| {
+                config(version, patterns, &Settings::default(), &mut out)
+            });
             with_arguments("info persistence", |sections| {
                 InfoPage::new(sections).write(version, &mut out);
             });

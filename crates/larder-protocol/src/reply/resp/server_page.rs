@@ -40,7 +40,7 @@ pub struct InfoPage<'b> {
 }
 
 /// The lines of the page: section, name, and a statistic (`Ok`) or a constant value (`Err`).
-const INFO: [(&str, &str, Result<&str, &str>); 30] = [
+const INFO: [(&str, &str, Result<&str, &str>); 33] = [
     ("Server", "redis_version", Err(REDIS_VERSION)),
     ("Server", "redis_mode", Err("standalone")),
     ("Server", "server_name", Err("larder")),
@@ -49,17 +49,20 @@ const INFO: [(&str, &str, Result<&str, &str>); 30] = [
     ("Server", "process_id", Ok("pid")),
     ("Server", "uptime_in_seconds", Ok("uptime")),
     ("Clients", "connected_clients", Ok("curr_connections")),
+    ("Clients", "maxclients", Ok("max_connections")),
     ("Clients", "blocked_clients", Err("0")),
     ("Clients", "tracking_clients", Ok("tracking_connections")),
     ("Memory", "used_memory", Ok("bytes")),
+    ("Memory", "used_memory_rss", Ok("resident_bytes")),
     ("Memory", "maxmemory", Ok("limit_maxbytes")),
+    ("Memory", "maxmemory_policy", Ok(MAXMEMORY_POLICY)),
     ("Persistence", "loading", Err("0")),
     ("Stats", "total_connections_received", Ok("total_connections")),
     ("Stats", "total_commands_processed", Ok(TOTAL_COMMANDS)),
     ("Stats", "rejected_connections", Ok("rejected_connections")),
     ("Stats", "total_net_input_bytes", Ok("bytes_read")),
     ("Stats", "total_net_output_bytes", Ok("bytes_written")),
-    ("Stats", "expired_keys", Ok("reclaimed")),
+    ("Stats", "expired_keys", Ok("removed_expired")),
     ("Stats", "evicted_keys", Ok("evictions")),
     ("Stats", "keyspace_hits", Ok("get_hits")),
     ("Stats", "keyspace_misses", Ok("get_misses")),
@@ -76,6 +79,13 @@ const INFO: [(&str, &str, Result<&str, &str>); 30] = [
 /// The name of the number of requests, which [`InfoPage::set_commands`] sets.
 const TOTAL_COMMANDS: &str = "total_commands";
 
+/// The name of the policy of eviction, for [`InfoPage::set`].
+pub const MAXMEMORY_POLICY: &str = "maxmemory_policy";
+/// Redis's name of the policy that any item may be evicted, those that were used long ago first.
+pub const EVICTING_POLICY: &str = "allkeys-lru";
+/// Redis's name of the policy that stores fail when memory is full.
+const NO_EVICTION: &str = "noeviction";
+
 /// The section about keys. It has a line for database 0, or none if the cache is empty.
 const KEYSPACE: &str = "Keyspace";
 
@@ -86,7 +96,9 @@ impl<'b> InfoPage<'b> {
     #[must_use]
     pub fn new(sections: Arguments<'b>) -> Self {
         let values = INFO.iter().map(|(_, _, source)| source.err().unwrap_or("0").to_owned());
-        Self { sections, values: values.collect(), replication: None }
+        let mut page = Self { sections, values: values.collect(), replication: None };
+        page.set(MAXMEMORY_POLICY, NO_EVICTION);
+        page
     }
 
     /// Sets the replication state.
@@ -174,25 +186,36 @@ pub fn role(replication: &Replication, out: &mut Vec<u8>) {
     }
 }
 
+/// The settings that `CONFIG GET` shows.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The memory limit, in bytes.
+    pub limit_bytes: u64,
+    /// The longest argument, in bytes.
+    pub bulk_len_max: usize,
+    /// The number of databases.
+    pub databases: u32,
+    /// The maximum number of connections, as text.
+    pub connections_max: String,
+    /// Whether items are evicted when memory is full.
+    pub evicts: bool,
+}
+
 /// Writes the answer to `CONFIG GET`: the settings with a name that matches one of `patterns`.
-/// `limit_bytes` is the memory limit, `bulk_len_max` the longest argument in bytes, `databases` the
-/// number of databases.
-pub fn config(
-    version: Version,
-    patterns: Arguments<'_>,
-    limit_bytes: u64,
-    bulk_len_max: usize,
-    databases: u32,
-    out: &mut Vec<u8>,
-) {
-    let (limit, bulk_len_max) = (limit_bytes.to_string(), bulk_len_max.to_string());
-    let databases = databases.to_string();
+pub fn config(version: Version, patterns: Arguments<'_>, settings: &Settings, out: &mut Vec<u8>) {
+    let (limit, bulk_len_max) =
+        (settings.limit_bytes.to_string(), settings.bulk_len_max.to_string());
+    let databases = settings.databases.to_string();
     let settings = [
         ("appendonly", "no"),
         ("databases", &*databases),
+        ("latency-monitor-threshold", "0"),
+        ("maxclients", &*settings.connections_max),
         ("maxmemory", &*limit),
+        ("maxmemory-policy", if settings.evicts { EVICTING_POLICY } else { NO_EVICTION }),
         ("proto-max-bulk-len", &*bulk_len_max),
         ("save", ""),
+        ("slowlog-max-len", "0"),
     ];
     let is_asked = |name: &str| {
         { patterns }.any(|pattern| matches(&pattern.to_ascii_lowercase(), name.as_bytes()))

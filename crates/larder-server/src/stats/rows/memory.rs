@@ -2,6 +2,7 @@
 //! dropped tags.
 
 use super::general::{MEMORY, REMOVED};
+use crate::process::platform;
 use crate::stats::row::Source::{Engine, Server};
 use crate::stats::row::Unit::{Bytes, Seconds};
 use crate::stats::row::{Condition, Row};
@@ -41,6 +42,12 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     )
     .unit(Bytes)
     .metric(MEMORY, &[("use", "free")]),
+    Row::gauge(
+        "resident_bytes",
+        Server(|_| platform::resident_bytes().into()),
+        "Larder's own: resident memory of the process; 0 outside Linux.",
+    )
+    .unit(Bytes),
     Row::gauge(
         "eviction_age",
         Server(|s| s.gauges().evicted_time.into()),
