@@ -24,6 +24,8 @@ impl SlabClass {
             bound,
             chunk_bytes: chunk_bytes(snapshot),
             limit: snapshot.gauges().limit_bytes,
+            counted: snapshot.gauges().bytes,
+            held: snapshot.item_bytes(),
         };
         Self::of(gauges.items, gauges.bytes, sizes, snapshot.is_full())
     }
@@ -40,7 +42,7 @@ impl SlabClass {
             let pages = used_chunks.div_ceil(chunks_per_page);
             (pages, pages * chunks_per_page)
         };
-        let mem_requested = sizes.scaled(bytes);
+        let mem_requested = scale(bytes, sizes.held, sizes.counted);
         Self { chunk_size, chunks_per_page, chunks, used_chunks, pages, mem_requested }
     }
 }
@@ -64,17 +66,26 @@ struct Sizes {
     chunk_bytes: u64,
     /// The memory limit.
     limit: u64,
+    /// The bytes that memcached would count for all items.
+    counted: u64,
+    /// The memory that the items take here, if it is less: `bytes` of `stats`.
+    held: u64,
 }
 
 impl Sizes {
-    /// Scales a size that memcached would count to the memory that items take here.
+    /// Scales the size of a chunk down if memcached would use chunks of more bytes than the limit.
     fn scaled(&self, bytes: u64) -> u64 {
-        if self.limit >= self.chunk_bytes {
-            return bytes;
-        }
-        let scaled = u128::from(bytes) * u128::from(self.limit) / u128::from(self.chunk_bytes);
-        u64::try_from(scaled).unwrap_or(bytes)
+        scale(bytes, self.limit, self.chunk_bytes)
     }
+}
+
+/// Scales a part of `whole` so that all parts sum to at most `most`.
+fn scale(part: u64, most: u64, whole: u64) -> u64 {
+    if most >= whole {
+        return part;
+    }
+    let scaled = u128::from(part) * u128::from(most) / u128::from(whole);
+    u64::try_from(scaled).unwrap_or(part)
 }
 
 #[cfg(test)]
@@ -83,12 +94,14 @@ mod tests {
 
     #[test]
     fn slabs_take_no_more_memory_than_the_items() {
-        let sizes = Sizes { bound: 96, chunk_bytes: 10_000 * 80, limit: 10_000 * 40 };
+        let (counted, held) = (10_000 * 80, 10_000 * 30);
+        let sizes =
+            Sizes { bound: 96, chunk_bytes: 10_000 * 80, limit: 10_000 * 40, counted, held };
         let class = SlabClass::of(10_000, 10_000 * 80, sizes, false);
         assert_eq!((class.chunk_size, class.chunks_per_page, class.pages), (48, 21_845, 1));
         assert_eq!(
             (class.used_chunks, class.chunks, class.mem_requested),
-            (10_000, 21_845, 400_000)
+            (10_000, 21_845, 300_000)
         );
         let class = SlabClass::of(50_000, 50_000 * 80, sizes, true);
         assert_eq!((class.used_chunks, class.chunks, class.pages), (50_000, 50_000, 2));
@@ -96,7 +109,7 @@ mod tests {
 
     #[test]
     fn slabs_are_memcached_s_if_they_fit() {
-        let sizes = Sizes { bound: 96, chunk_bytes: 61, limit: 61 };
+        let sizes = Sizes { bound: 96, chunk_bytes: 61, limit: 61, counted: 61, held: 61 };
         let class = SlabClass::of(1, 61, sizes, false);
         assert_eq!((class.chunk_size, class.chunks_per_page), (96, 10_922));
         assert_eq!((class.pages, class.chunks, class.mem_requested), (1, 10_922, 61));

@@ -73,9 +73,20 @@ impl<'s> Snapshot<'s> {
         self.tracking.get_or_init(|| self.server.connections.tracker.totals())
     }
 
-    /// Returns the gauges of the engine.
+    /// Returns the gauges of the engine. An item on flash counts as an item without key and value, as in memcached, and
+    /// not with its length.
     pub(super) fn gauges(&self) -> &Gauges {
-        self.gauges.get_or_init(|| self.server.gauges())
+        self.gauges.get_or_init(|| {
+            let mut gauges = self.server.gauges();
+            let header = self.server.settings.limits.classes.footprint(0, 0, 0) as u64;
+            let on_flash = self.flash_total(|flash| flash.bytes_used);
+            let headers = self.flash_total(|flash| flash.objects_used) * header;
+            let first = gauges.classes.first_mut().map(|class| &mut class.bytes);
+            for bytes in std::iter::once(&mut gauges.bytes).chain(first) {
+                *bytes = bytes.saturating_sub(on_flash) + headers;
+            }
+            gauges
+        })
     }
 
     /// Returns the memory of items, including the free part of open segments, in bytes.

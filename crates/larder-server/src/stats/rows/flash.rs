@@ -180,7 +180,7 @@ pub(in crate::stats) const TOTALS: &[Row] = &[
     Row::gauge(
         "extstore_bytes_used",
         Server(|s| total(s, |f| f.bytes_used)),
-        "Bytes of the items on flash.",
+        "Bytes of the items on flash, estimated from size classes: up to an eighth off if all items have the same length.",
     )
     .unit(Bytes)
     .metric("larder_flash_used_bytes", &[])

@@ -24,7 +24,7 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     Row::gauge(
         "mem_requested",
         Slab(|s| s.mem_requested),
-        "Bytes that memcached would count for the class, scaled down so that all classes sum to at most the memory of items.",
+        "Bytes that memcached would count for the class, scaled down so that all classes sum to `bytes`. Items on flash count as items without key and value, in class 1.",
     )
     .unit(Bytes),
     Row::counter("evicted", Engine(|c| c.evicted), "Live items that were evicted."),
