@@ -121,6 +121,9 @@ pub struct FlashGauges {
     pub bytes_read: u64,
     pub bytes_used: u64,
     pub bytes_fragmented: u64,
+    /// The length of the items on flash in `Gauges::bytes`. It may exceed the size of the pages, because lengths are
+    /// rounded.
+    pub bytes_counted: u64,
     /// Reads under way, and write buffers that are queued or being written.
     pub io_queue: u64,
     /// Reads and writes of the device that failed since the start. A read with a wrong checksum

@@ -79,12 +79,12 @@ impl Sizes {
     }
 }
 
-/// Scales a part of `whole` so that all parts sum to at most `most`.
-fn scale(part: u64, most: u64, whole: u64) -> u64 {
-    if most >= whole {
+/// Scales a part so that all parts, whose sum is `total`, sum to at most `most`.
+fn scale(part: u64, most: u64, total: u64) -> u64 {
+    if most >= total {
         return part;
     }
-    let scaled = u128::from(part) * u128::from(most) / u128::from(whole);
+    let scaled = u128::from(part) * u128::from(most) / u128::from(total);
     u64::try_from(scaled).unwrap_or(part)
 }
 

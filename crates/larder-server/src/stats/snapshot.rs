@@ -79,7 +79,7 @@ impl<'s> Snapshot<'s> {
         self.gauges.get_or_init(|| {
             let mut gauges = self.server.gauges();
             let header = self.server.settings.limits.classes.footprint(0, 0, 0) as u64;
-            let on_flash = self.flash_total(|flash| flash.bytes_used);
+            let on_flash = self.flash_total(|flash| flash.bytes_counted);
             let headers = self.flash_total(|flash| flash.objects_used) * header;
             let first = gauges.classes.first_mut().map(|class| &mut class.bytes);
             for bytes in std::iter::once(&mut gauges.bytes).chain(first) {

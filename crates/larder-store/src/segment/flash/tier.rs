@@ -510,6 +510,7 @@ impl Flash {
             bytes_written: counts.bytes_written.get(),
             bytes_read: counts.bytes_read.get(),
             bytes_used,
+            bytes_counted: pages().map(|page| page.bytes()).sum(),
             bytes_fragmented: (pages_used * page_size).saturating_sub(bytes_used),
             io_queue: counts.reading.get() + self.queue.len() as u64,
             failures: counts.failures.get(),
