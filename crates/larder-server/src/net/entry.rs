@@ -144,7 +144,9 @@ pub(super) fn checked_port(text: &str, port: u16) -> Result<u16, ListenError> {
 /// Splits an address into host and port; `port` is the default.
 pub(super) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16), ListenError> {
     let bare = without_brackets(text);
-    if bare.parse::<IpAddr>().is_ok() {
+    // The zone of a link-local address: `fe80::1%eth0`.
+    let (address, zone) = bare.split_once('%').unwrap_or((bare, ""));
+    if address.parse::<IpAddr>().is_ok() && !zone.contains(':') {
         return Ok((bare, port));
     }
     match text.rsplit_once(':') {
@@ -199,6 +201,21 @@ mod tests {
         for entry in ["proto[]:host", "proto[text]:host", "notls:proto[proxy]:host"] {
             let refused = Entry::parse(entry).unwrap_err().to_string();
             assert!(refused.contains("ascii, binary"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn addresses_may_have_a_port_and_a_zone() {
+        for (text, expected) in [
+            ("host", ("host", 1)),
+            ("host:7", ("host", 7)),
+            ("::1", ("::1", 1)),
+            ("[::1]:7", ("::1", 7)),
+            ("fe80::7%lo", ("fe80::7%lo", 1)),
+            ("[fe80::7%lo]", ("fe80::7%lo", 1)),
+            ("[fe80::7%lo]:7", ("fe80::7%lo", 7)),
+        ] {
+            assert_eq!(host_and_port(text, 1).unwrap(), expected, "{text}");
         }
     }
 
