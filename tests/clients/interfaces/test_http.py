@@ -122,6 +122,19 @@ def test_requests_are_watched_and_timed(http, server):
     assert all(int(counted[f"{kind}:count"]) > 0 for kind in ("get", "store", "delete"))
 
 
+def test_unknown_fields_of_queries_are_refused(http):
+    """A misspelled field must not select a default, and one that has no meaning must not seem to have one."""
+    assert http.put("/v1/keys/q", content=b"1").status_code == 201
+    for method, path in [
+        ("GET", "keys/q"), ("HEAD", "keys/q"), ("DELETE", "keys/q"), ("PUT", "keys/q"), ("POST", "keys/q/append"),
+        ("POST", "keys/q/prepend"), ("POST", "keys/q/incr"), ("POST", "keys/q/touch"), ("GET", "keys"),
+        ("POST", "batch"), ("GET", "stats/general"), ("POST", "flush"), ("DELETE", "tags/t"),
+    ]:  # fmt: skip
+        answer = http.request(method, f"/v1/{path}?foo=1", content=b"2" * 50_000 if method in ("PUT", "POST") else None)
+        assert answer.status_code == 400, (method, path)
+    assert http.get("/v1/keys/q").content == b"1"
+
+
 def test_every_length(http):
     for length in LENGTHS:
         value = os.urandom(length)

@@ -9,7 +9,7 @@ use crate::web::upload::{UploadError, receive};
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
-use hyper::header::{CONTENT_LENGTH, EXPECT};
+use hyper::header::CONTENT_LENGTH;
 use hyper::{HeaderMap, StatusCode};
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -83,16 +83,12 @@ impl ReceivedValue {
 pub(super) async fn read_value(
     app: &App,
     key: &[u8],
-    mut body: Body,
+    body: Body,
     headers: &HeaderMap,
     max: usize,
 ) -> Result<ReceivedValue, Problem> {
     let len = announced_len(headers);
     if len.is_some_and(|len| len > max) {
-        // A client that waits for `100 Continue` does not send a refused body.
-        if !headers.contains_key(EXPECT) {
-            discard(&mut body).await;
-        }
         return Err(Problem::too_large());
     }
     let whole = |(bytes, reserved)| ReceivedValue::Whole { bytes, _reserved: Some(reserved) };
@@ -143,8 +139,6 @@ async fn collect_slowly(
     let mut reserved = Reservation::empty(&app.view);
     while let Some(data) = next(&mut body).await.map_err(|_| not_received())? {
         if whole.len() + data.len() > max {
-            drop((whole, data));
-            discard(&mut body).await;
             return Err(if max == UNANNOUNCED_MAX {
                 let detail = "A body of more than 64 KiB needs a Content-Length.";
                 Problem::new(StatusCode::LENGTH_REQUIRED, detail)

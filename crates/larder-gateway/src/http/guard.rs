@@ -10,11 +10,12 @@ use crate::abort;
 use crate::host::host_field;
 use crate::server_view::Rights;
 use crate::web::app::App;
-use crate::web::body::discard;
+use crate::web::body::{SharedBody, discard};
 use crate::web::login::rights;
+use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use hyper::header::{EXPECT, ORIGIN};
 use hyper::http::uri::Authority;
 use hyper::{HeaderMap, Method, StatusCode};
@@ -25,23 +26,23 @@ const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 /// The path of key lists. A list has only items of this server, so a server that does not serve its group refuses it.
 const LIST: &str = "/v1/keys";
 
-/// Passes allowed requests to their handlers.
-///
-/// # Errors
-/// A [`Problem`]: the request is refused or aborted.
-pub(super) async fn guard(
-    State(app): State<App>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Problem> {
-    if let Err(problem) = check(&app, &request) {
-        // Many clients read no answer before they have sent the body, except those that wait for `100 Continue`.
-        if !request.headers().contains_key(EXPECT) {
-            discard(&mut request.into_body()).await;
-        }
-        return Err(problem);
+/// Passes allowed requests to their handlers. Receives the body of a refused request before the answer is sent.
+pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+    // Many clients read no answer before they have sent the body, except those that wait for `100 Continue`.
+    let reads_at_once = request.headers().contains_key(EXPECT) || request.body().is_end_stream();
+    let (parts, body) = request.into_parts();
+    let body = SharedBody::new(body);
+    let request = Request::from_parts(parts, Body::new(body.clone()));
+    let answer = match check(&app, &request) {
+        Ok(()) => abort::run_abortable(next.run(request)).await.map_err(Problem::from),
+        Err(problem) => Err(problem),
+    };
+    let answer = answer.into_response();
+    let is_slow = answer.status() == StatusCode::REQUEST_TIMEOUT;
+    if answer.status().is_client_error() && !is_slow && !reads_at_once {
+        discard(&mut Body::new(body)).await;
     }
-    abort::run_abortable(next.run(request)).await.map_err(Problem::from)
+    answer
 }
 
 fn check(app: &App, request: &Request) -> Result<(), Problem> {

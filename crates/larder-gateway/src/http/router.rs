@@ -4,8 +4,9 @@ use super::problem::Problem;
 use super::{batch, guard, keys, list, service};
 use crate::web::app::App;
 use axum::Router;
-use axum::middleware::from_fn_with_state;
-use axum::routing::{delete, get, post};
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::routing::{MethodRouter, delete, get, post};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
 use tower_http::cors::{AllowOrigin, Any, CorsLayer};
@@ -23,17 +24,17 @@ pub(crate) fn router(app: App) -> Router {
         .expose_headers(Any);
     let has_origins = !app.origins.is_empty();
     let router = Router::new()
-        .route("/v1/keys/{key}", get(keys::get).put(keys::put).delete(keys::delete))
+        .route("/v1/keys/{key}", without_query(get(keys::get).delete(keys::delete)).put(keys::put))
         .route("/v1/keys/{key}/incr", post(keys::incr))
         .route("/v1/keys/{key}/decr", post(keys::decr))
-        .route("/v1/keys/{key}/append", post(keys::append))
-        .route("/v1/keys/{key}/prepend", post(keys::prepend))
+        .route("/v1/keys/{key}/append", without_query(post(keys::append)))
+        .route("/v1/keys/{key}/prepend", without_query(post(keys::prepend)))
         .route("/v1/keys/{key}/touch", post(keys::touch))
         .route("/v1/keys", get(list::list))
-        .route("/v1/batch", post(batch::batch))
-        .route("/v1/stats/{topic}", get(service::statistics))
+        .route("/v1/batch", without_query(post(batch::batch)))
+        .route("/v1/stats/{topic}", without_query(get(service::statistics)))
         .route("/v1/flush", post(service::flush))
-        .route("/v1/tags/{tag}", delete(service::drop_tag))
+        .route("/v1/tags/{tag}", without_query(delete(service::drop_tag)))
         .route("/metrics", get(service::metrics))
         .route("/healthz", get(service::health))
         .route("/readyz", get(service::readiness))
@@ -47,6 +48,16 @@ pub(crate) fn router(app: App) -> Router {
         })
         .layer(from_fn_with_state(app.clone(), guard::guard));
     if has_origins { router.layer(cors) } else { router }.with_state(app)
+}
+
+/// Refuses requests with a query, whose handlers would ignore it.
+fn without_query(methods: MethodRouter<App>) -> MethodRouter<App> {
+    methods.layer(from_fn(async |request: Request, next: Next| {
+        match request.uri().query().filter(|query| !query.is_empty()) {
+            Some(_) => Err(Problem::bad_request("This request takes no query: remove it.")),
+            None => Ok(next.run(request).await),
+        }
+    }))
 }
 
 #[cfg(test)]

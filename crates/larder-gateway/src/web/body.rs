@@ -1,8 +1,12 @@
 //! Reading and discarding bodies of requests.
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use http_body_util::BodyExt;
+use hyper::body::{Frame, SizeHint};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -10,6 +14,40 @@ use tokio::time::timeout;
 const REFUSED_MAX: usize = 64 << 20;
 /// The time limit for receiving the rest of a refused body.
 const REFUSED_TIME: Duration = Duration::from_secs(5);
+
+/// A body whose rest can be received after the handler of its request has dropped it.
+#[derive(Clone)]
+pub(crate) struct SharedBody(Arc<Mutex<Body>>);
+
+impl SharedBody {
+    pub(crate) fn new(body: Body) -> Self {
+        Self(Arc::new(Mutex::new(body)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Body> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HttpBody for SharedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut *self.lock()).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.lock().is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.lock().size_hint()
+    }
+}
 
 /// Receives and drops the rest of a refused body, within limits. Many clients read no answer before they have sent the
 /// whole body.
