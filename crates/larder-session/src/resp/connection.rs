@@ -385,9 +385,10 @@ fn info<E: Engine, H: Host>(
 ) {
     let mut page = reply::InfoPage::new(sections);
     let mut set = |name: &str, value: &str| page.set(name, value);
-    cx.host.stats(b"settings", &mut |name, value| match (name, value) {
-        ("evictions", "on") => set(reply::MAXMEMORY_POLICY, reply::EVICTING_POLICY),
-        _ => (),
+    cx.host.stats(b"settings", &mut |name, value| {
+        if (name, value) == ("evictions", "on") {
+            set(reply::MAXMEMORY_POLICY, reply::EVICTING_POLICY);
+        }
     });
     cx.host.stats(b"memory", &mut set);
     cx.host.stats(b"", &mut set);
