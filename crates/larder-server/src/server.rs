@@ -119,10 +119,10 @@ impl Server {
         let classes = settings.limits.classes.count();
         let handles = options.handles() + options.answerers();
         let counters: Vec<_> = (0..handles).map(|_| Arc::new(Counters::new(classes))).collect();
-        let clock = start.clock;
-        let node = node::config(&options, &settings, nodes, clock, &cache, &counters);
+        let clock = start.clock.clone();
+        let node = node::config(&options, &settings, nodes, clock.clone(), &cache, &counters);
         let log = Arc::new(Log::new(
-            clock,
+            clock.clone(),
             settings.limits.classes.clone(),
             options.suboptions.watcher_logbuf_size,
         ));
@@ -147,6 +147,7 @@ impl Server {
             verbosity,
             settings,
             access: clients,
+            last_seen: (0..options.threads).map(|_| clock.now().0.into()).collect(),
             clock,
             start,
             connections,
@@ -158,7 +159,6 @@ impl Server {
             node: Arc::new(Node::new(node)),
             gate: Gate::default(),
             controls: Controls::new(&options, cache.control().flash_settings()),
-            last_seen: (0..options.threads).map(|_| clock.now().0.into()).collect(),
             cache,
             shedding: Shedding::default(),
             warnings: Warnings::default(),

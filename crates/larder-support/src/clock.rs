@@ -2,20 +2,27 @@
 //! machine's uptime, which on Linux includes the time of a suspension. A server that restores the items of an earlier
 //! process (warm restart) continues the clock of that process, or starts a clock that is not behind it, so that items
 //! keep their lifetimes although the wall clock was set. [`Clock::ahead`] is how far such a clock is ahead of Unix
-//! time.
+//! time. [`Clock::follow_wall_clock`] measures it again, because the wall clock may be set while the server runs.
 
 use larder_store::{Now, Seconds};
+use std::sync::Arc;
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The server's clock.
-#[derive(Clone, Copy, Debug)]
+/// The difference to the wall clock, in milliseconds, from which [`Clock::ahead`] changes. Smaller ones are corrections of
+/// time services, and of rounding.
+const STEP_MIN: i64 = 1500;
+
+/// The server's clock. Its clones are the same clock.
+#[derive(Clone, Debug)]
 pub struct Clock {
     /// The machine's uptime at the start of the clock.
     started: Duration,
     /// The time of this clock at the machine's start.
     offset: Duration,
-    /// The seconds by which this clock was ahead of the wall clock when the server started.
-    ahead: i32,
+    /// The seconds by which this clock was ahead of the wall clock when they were last compared.
+    ahead: Arc<AtomicI32>,
 }
 
 impl Clock {
@@ -24,7 +31,7 @@ impl Clock {
     pub fn start() -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let started = machine_time();
-        Self { started, offset: unix.saturating_sub(started), ahead: 0 }
+        Self { started, offset: unix.saturating_sub(started), ahead: Arc::default() }
     }
 
     /// Creates a clock that continues one of an earlier process, from its [`Clock::checkpoint`].
@@ -43,18 +50,30 @@ impl Clock {
 
     /// Sets another offset on a clock that [`Clock::start`] has created.
     fn with_offset(self, offset: Duration) -> Self {
-        let micros = |time: Duration| time.as_micros().cast_signed();
-        let ahead = (micros(offset) - micros(self.offset) + 500_000).div_euclid(1_000_000);
-        // The negative of the difference is an `i32`, too.
-        let ahead = ahead.clamp((-i32::MAX).into(), i32::MAX.into());
-        Self { offset, ahead: i32::try_from(ahead).unwrap_or_default(), ..self }
+        let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        let ahead = rounded_secs(millis(offset).saturating_sub(millis(self.offset)));
+        Self { offset, ahead: Arc::new(AtomicI32::new(ahead)), ..self }
     }
 
-    /// Returns the seconds by which the clock is ahead of Unix time; below 0 if it is behind. Measured at the start; 0
-    /// for a clock from [`Clock::start`].
+    /// Returns the seconds by which the clock is ahead of Unix time; below 0 if it is behind. 0 for a clock from
+    /// [`Clock::start`], until the wall clock is set.
     #[must_use]
     pub fn ahead(&self) -> i32 {
-        self.ahead
+        self.ahead.load(Relaxed)
+    }
+
+    /// Compares the clock with the wall clock. Returns the seconds by which the wall clock was set forward since the
+    /// last comparison, or `None` if it was not set. If several threads call it, one of them returns the seconds.
+    pub fn follow_wall_clock(&self) -> Option<i32> {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        let ahead = millis(self.precise()).saturating_sub(millis(unix));
+        if (ahead - i64::from(self.ahead()) * 1000).abs() < STEP_MIN {
+            return None;
+        }
+        let ahead = rounded_secs(ahead);
+        let before = self.ahead.swap(ahead, Relaxed);
+        (before != ahead).then(|| before.saturating_sub(ahead))
     }
 
     /// Returns the number from which [`Clock::resumed`] continues this clock: [`Clock::precise`] at the machine's
@@ -91,7 +110,7 @@ impl Clock {
     /// Returns the current time as a [`Moment`].
     #[must_use]
     pub fn moment(&self) -> Moment {
-        Moment { time: self.precise(), ahead: self.ahead }
+        Moment { time: self.precise(), ahead: self.ahead() }
     }
 
     /// Returns the current time in whole seconds.
@@ -145,6 +164,12 @@ impl From<Moment> for Now {
     }
 }
 
+/// Rounds milliseconds to seconds. The negative of the result is an `i32`, too.
+fn rounded_secs(millis: i64) -> i32 {
+    let secs = millis.saturating_add(500).div_euclid(1000);
+    i32::try_from(secs.clamp((-i32::MAX).into(), i32::MAX.into())).unwrap_or_default()
+}
+
 /// Returns the uptime of the machine in milliseconds, including time spent suspended, so that a leader detects that it
 /// was suspended. `u64::MAX` if the system does not tell the time, so that every lease counts as expired.
 #[must_use]
@@ -177,6 +202,22 @@ mod tests {
         assert!(after.saturating_sub(before) < Duration::from_secs(60));
         assert_eq!((second.checkpoint(), second.ahead()), (checkpoint, 0));
         assert_eq!(second.uptime(), 0);
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_set_is_followed() {
+        let clock = Clock::start();
+        let same = clock.clone();
+        assert_eq!(clock.follow_wall_clock(), None);
+        // As if the wall clock was an hour ahead at the last comparison.
+        for step in [-3600, 3600] {
+            clock.ahead.store(step, Relaxed);
+            assert_eq!(clock.unix_time().0.abs_diff(clock.now().0), 3600);
+            assert_eq!(same.follow_wall_clock(), Some(step));
+            assert_eq!((clock.ahead(), clock.follow_wall_clock()), (0, None));
+        }
+        clock.ahead.store(1, Relaxed);
+        assert_eq!(clock.follow_wall_clock(), None, "time services change less at once");
     }
 
     #[test]

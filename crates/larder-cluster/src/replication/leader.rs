@@ -129,7 +129,7 @@ impl Leader {
     ) -> Result<(), PeerError> {
         let journal_waker = Arc::new(JournalWaker::new(journals.notifier()));
         let waker = Waker::from(Arc::clone(&journal_waker));
-        let clock = self.node.clock;
+        let clock = self.node.clock.clone();
         let (mut out, mut heartbeats) = (Vec::new(), HeartbeatSchedule::default());
         let (mut sent_bytes, mut rested_after) = (0, 0);
         while !self.stop.is_set() {

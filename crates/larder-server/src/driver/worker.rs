@@ -233,6 +233,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
     pub(super) fn maintain(&mut self, now: Seconds) -> bool {
         if self.maintained != now {
             self.free_cache();
+            self.server.follow_wall_clock();
         }
         self.maintained = now;
         if self.server.controls.crawler_enabled() {
@@ -297,6 +298,18 @@ impl Server {
         tracing::debug!(peer = info.peer, %error, "connection failed");
         info.note_failure();
         self.log.note_fault(info.id, tls, error);
+    }
+
+    /// Follows the wall clock if it was set.
+    fn follow_wall_clock(&self) {
+        if let Some(secs) = self.clock.follow_wall_clock() {
+            tracing::warn!(
+                "clock: the system's clock was set {} s {}; lifetimes of items stay, and times of expiry that clients \
+                 give from now on follow it",
+                secs.unsigned_abs(),
+                if secs < 0 { "back" } else { "forward" }
+            );
+        }
     }
 
     /// Records that a TLS handshake has timed out.

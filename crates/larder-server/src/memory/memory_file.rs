@@ -21,7 +21,7 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 const PANIC_SOON: Duration = Duration::from_secs(60);
 
 /// The clock and the result of a start.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct StartState {
     /// The server's clock.
     pub clock: Clock,
@@ -174,7 +174,7 @@ pub fn open(
         let items = cache.gauges().items;
         tracing::info!("restored {items} items in {:.1} ms", took.as_secs_f64() * 1e3);
     }
-    let _ = WATCHED.set((cache.clone(), clock));
+    let _ = WATCHED.set((cache.clone(), clock.clone()));
     Ok((cache, StartState { clock, restart: Some((restart, took)) }))
 }
 
@@ -276,7 +276,7 @@ fn sync_folder_of(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// [`FileError::Io`]: the image is missing, or may not be durable.
-pub fn write_image(path: &Path, cache: &Cache, clock: Clock) -> Result<(), FileError> {
+pub fn write_image(path: &Path, cache: &Cache, clock: &Clock) -> Result<(), FileError> {
     let begun = Instant::now();
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
     let unfinished = path.with_file_name(format!("{}.unfinished", name.unwrap_or_default()));

@@ -96,7 +96,7 @@ pub(crate) fn serve(
     gateway.stop();
     if let (Some(region), Some(image), Phase::Draining) = (&region, image, server.life.requested())
     {
-        memory_file::write_image(image, region, server.clock).map_err(|error| os(&error))?;
+        memory_file::write_image(image, region, &server.clock).map_err(|error| os(&error))?;
     }
     tracing::info!("server stopped");
     Ok(())
