@@ -4,9 +4,10 @@ use crate::connection::connection_memory::ConnectionMemory;
 use larder_operations::Tracker;
 use larder_session::State;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
 
 /// The open connections and their counts.
 #[derive(Debug)]
@@ -25,6 +26,10 @@ pub struct Connections {
     last_id: AtomicU64,
     /// The number of buffer bytes that all connections hold, including reservations of sessions and of the gateway.
     held: AtomicUsize,
+    /// Wakers of connections that cannot read ahead because others hold the memory.
+    room_waiters: Mutex<Vec<Waker>>,
+    /// Whether there are such wakers.
+    is_awaited: AtomicBool,
     /// The items that clients keep copies of.
     pub(crate) tracker: Arc<Tracker>,
 }
@@ -43,6 +48,8 @@ impl Connections {
             open: Mutex::default(),
             last_id: AtomicU64::default(),
             held: AtomicUsize::default(),
+            room_waiters: Mutex::default(),
+            is_awaited: AtomicBool::new(false),
             tracker: Arc::new(Tracker::new(len_max / TRACKER_SHARE)),
         }
     }
@@ -67,6 +74,28 @@ impl Connections {
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.load(Relaxed)
+    }
+
+    /// Calls this waker once at the next [`Self::offer_room`].
+    pub(crate) fn wait_for_room(&self, waker: Waker) {
+        self.lock_room_waiters().push(waker);
+        self.is_awaited.store(true, SeqCst);
+    }
+
+    /// Returns whether connections wait for memory to read ahead.
+    pub(crate) fn is_room_awaited(&self) -> bool {
+        self.is_awaited.load(SeqCst)
+    }
+
+    /// Wakes the connections that wait for memory to read ahead.
+    pub(crate) fn offer_room(&self) {
+        self.is_awaited.store(false, SeqCst);
+        let waiters = std::mem::take(&mut *self.lock_room_waiters());
+        waiters.into_iter().for_each(Waker::wake);
+    }
+
+    fn lock_room_waiters(&self) -> MutexGuard<'_, Vec<Waker>> {
+        self.room_waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds `change` to the buffer bytes of all connections; returns the new total.

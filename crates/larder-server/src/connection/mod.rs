@@ -70,6 +70,8 @@ pub struct Connection<C> {
     moved: usize,
     input: Input,
     stage: Stage,
+    /// Whether the last poll could not read ahead because other connections hold the memory.
+    awaits_room: bool,
     timer: RequestTimer,
 }
 
@@ -137,6 +139,7 @@ impl<C: Conversation> Connection<C> {
             moved: 0,
             input: Input::Empty,
             stage: Stage::Reading,
+            awaits_room: false,
             timer: RequestTimer::default(),
         }
     }
@@ -157,14 +160,14 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// Makes the next poll retry the request that waits for slower storage or for another node, or write the messages
-    /// that the client has not requested. Returns false if the next poll would do nothing.
+    /// Makes the next poll retry the request that waits for slower storage or for another node, write the messages that
+    /// the client has not requested, or read ahead. Returns false if the next poll would do nothing.
     pub(crate) fn resume(&mut self) -> bool {
         let has_messages = self.stage == Stage::Reading && self.conversation.has_messages();
         if has_messages || self.stage == Stage::Waiting {
             self.stage = Stage::Resuming;
         }
-        matches!(self.stage, Stage::Resuming | Stage::Unacknowledged)
+        matches!(self.stage, Stage::Resuming | Stage::Unacknowledged) || self.awaits_room
     }
 
     /// Returns whether a request waits for slower storage or for another node, or replies wait for an acknowledgement.
@@ -288,6 +291,7 @@ impl<C: Conversation> Connection<C> {
         moved: &mut IoBytes,
         cx: &mut C::Context<'_>,
     ) -> Result<NextAction, Fault> {
+        self.awaits_room = false;
         if self.awaits_writing() {
             let sent = self.send_unsent(stream)?;
             self.moved += sent;
@@ -350,12 +354,12 @@ impl<C: Conversation> Connection<C> {
         room: usize,
         moved: &mut IoBytes,
     ) -> Result<NextAction, Fault> {
-        // Without room, the next event is that the socket accepts replies.
-        let has_room = room >= self.unread.growth(buffers.input.len());
-        if !has_room || !self.may_read() {
+        self.awaits_room = self.may_read() && room < self.unread.growth(buffers.input.len());
+        if self.awaits_room || !self.may_read() {
             return Ok(NextAction::Wait);
         }
         let read = self.read(stream, &mut buffers.input)?;
+        self.moved += read;
         let decrypted = self.decrypt(stream, read, buffers).map_err(Fault::Tls)?;
         moved.read += decrypted;
         self.unread.push(match self.tls {
@@ -365,8 +369,14 @@ impl<C: Conversation> Connection<C> {
         if decrypted > 0 || self.input == Input::Ended {
             self.stage = Stage::Resuming;
         }
-        self.put(stream, &mut buffers.ciphertext)?;
+        // The next poll sends it: if the replies were sent here, nothing would cause the next poll.
+        self.unsent.append(&mut buffers.ciphertext);
         Ok(if self.may_read() { NextAction::PollAgain } else { NextAction::Wait })
+    }
+
+    /// Returns whether the last poll could not read ahead because other connections hold the memory.
+    pub(crate) fn awaits_room(&self) -> bool {
+        self.awaits_room
     }
 
     /// Returns whether input can be read while replies wait until the socket accepts them.
@@ -755,6 +765,7 @@ mod tests {
         assert!(pair.connection.may_read_ahead());
         pair.connection.note_event(true, false);
         assert_eq!(ahead(&mut pair, 1000), NextAction::Wait, "there is no room");
+        assert!(pair.connection.awaits_room() && pair.connection.resume());
         assert_eq!(pair.peer.input.len(), 2);
         assert!(!pair.connection.awaits_input());
         for _ in 0..2 {
@@ -769,6 +780,22 @@ mod tests {
         pair.peer.room = usize::MAX;
         assert_eq!(pair.serve(), NextAction::Close);
         assert_eq!(pair.peer.output, "one\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn reading_ahead_sends_nothing() {
+        let mut pair = Pair::new(&["one\n", "two\n"]);
+        pair.peer.room = 0;
+        assert_eq!(pair.serve_input(), NextAction::Wait);
+        // The peer accepts output before the connection reads ahead. The driver waits for that event.
+        pair.peer.room = usize::MAX;
+        pair.connection.note_event(true, false);
+        let (peer, buffers) = (&mut pair.peer, &mut pair.buffers);
+        let ahead = pair.connection.read_ahead(peer, buffers, 1 << 20, &mut IoBytes::default());
+        assert_eq!(ahead.unwrap(), NextAction::Wait);
+        assert!(pair.connection.awaits_writing() && pair.peer.output.is_empty());
+        assert_eq!(pair.serve(), NextAction::Wait);
+        assert_eq!(pair.peer.output, "one\ntwo\n");
     }
 
     #[test]

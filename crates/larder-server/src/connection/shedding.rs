@@ -22,6 +22,8 @@ use std::time::Duration;
 
 /// The maximum number of buffer bytes of a connection that may use the last quarter of the buffer limit.
 const SMALL_MAX: usize = 4 << 10;
+/// The memory in bytes for which connections that wait for memory wake: no less than one needs to read once more.
+const ROOM_OFFERED: usize = 512 << 10;
 /// A connection without progress for this long has stalled.
 const STALL_MIN: Duration = Duration::from_millis(200);
 
@@ -52,6 +54,13 @@ impl Server {
     /// together hold at most half of the limit for such input.
     pub(crate) fn read_ahead_room(&self) -> usize {
         (self.memory().connections / 2).saturating_sub(self.connections.held())
+    }
+
+    /// Wakes the connections that wait for memory to read ahead, if there is some.
+    pub(crate) fn offer_room(&self) {
+        if self.connections.is_room_awaited() && self.read_ahead_room() >= ROOM_OFFERED {
+            self.connections.offer_room();
+        }
     }
 
     /// [`Self::makes_room`] for the connection with the ID `sparing`, which is not marked.

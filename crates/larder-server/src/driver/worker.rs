@@ -150,6 +150,9 @@ impl<E: Engine + 'static> WorkerContext<E> {
         if connection.may_read_ahead() && matches!(after, Ok(NextAction::Wait)) {
             let room = host.read_ahead_room();
             after = connection.read_ahead(stream, &mut self.buffers, room, &mut moved);
+            if connection.awaits_room() {
+                host.connections.wait_for_room(waker());
+            }
         }
         let after = after.unwrap_or_else(|fault| {
             host.note_fault(&connection.info, &fault);
@@ -182,6 +185,9 @@ impl<E: Engine + 'static> WorkerContext<E> {
             return true;
         }
         let total = self.server.connections.count_held(change);
+        if change < 0 {
+            self.server.offer_room();
+        }
         let fits = change < 0
             || self.server.makes_room(&connection.info, connection.buffer_bytes(), total);
         if !fits {
@@ -234,6 +240,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         if self.maintained != now {
             self.free_cache();
             self.server.follow_wall_clock();
+            self.server.offer_room();
         }
         self.maintained = now;
         if self.server.controls.crawler_enabled() {
@@ -286,6 +293,7 @@ impl Server {
         }
         connection.end(stream);
         self.connections.count_held(-connection.counted_held());
+        self.offer_room();
         self.dismiss(&connection.info);
     }
 
