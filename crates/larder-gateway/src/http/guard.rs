@@ -28,8 +28,7 @@ const LIST: &str = "/v1/keys";
 
 /// Passes allowed requests to their handlers. Receives the body of a refused request before the answer is sent.
 pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
-    // Many clients read no answer before they have sent the body, except those that wait for `100 Continue`.
-    let reads_at_once = request.headers().contains_key(EXPECT) || request.body().is_end_stream();
+    let waits_to_send = request.headers().contains_key(EXPECT);
     let (parts, body) = request.into_parts();
     let body = SharedBody::new(body);
     let request = Request::from_parts(parts, Body::new(body.clone()));
@@ -39,7 +38,9 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
     };
     let answer = answer.into_response();
     let is_slow = answer.status() == StatusCode::REQUEST_TIMEOUT;
-    if answer.status().is_client_error() && !is_slow && !reads_at_once {
+    // Many clients read no answer before they have sent the body, except those that wait for `100 Continue`.
+    let is_sent = body.is_polled() || !waits_to_send;
+    if answer.status().is_client_error() && !is_slow && is_sent && !body.is_end_stream() {
         discard(&mut Body::new(body)).await;
     }
     answer

@@ -17,14 +17,24 @@ const REFUSED_TIME: Duration = Duration::from_secs(5);
 
 /// A body whose rest can be received after the handler of its request has dropped it.
 #[derive(Clone)]
-pub(crate) struct SharedBody(Arc<Mutex<Body>>);
+pub(crate) struct SharedBody(Arc<Mutex<Shared>>);
+
+struct Shared {
+    body: Body,
+    is_polled: bool,
+}
 
 impl SharedBody {
     pub(crate) fn new(body: Body) -> Self {
-        Self(Arc::new(Mutex::new(body)))
+        Self(Arc::new(Mutex::new(Shared { body, is_polled: false })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Body> {
+    /// Returns whether data of the body was asked for, so that a client that waits for `100 Continue` sends it.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.lock().is_polled
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -37,15 +47,17 @@ impl HttpBody for SharedBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut *self.lock()).poll_frame(cx)
+        let mut shared = self.lock();
+        shared.is_polled = true;
+        Pin::new(&mut shared.body).poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.lock().is_end_stream()
+        self.lock().body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.lock().size_hint()
+        self.lock().body.size_hint()
     }
 }
 
