@@ -181,20 +181,32 @@ fn identity(options: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, Lo
 
 /// Reads all certificates of a PEM file, at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let bytes = read_file(path)?;
-    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let text = read_pem(path)?;
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     match read {
-        Ok(read) if read.is_empty() => Err("no certificate in the file".to_owned()),
+        Ok(read) if read.is_empty() => Err(missing_section(&text, "certificate")),
         Ok(read) => Ok(read),
-        Err(error) => Err(explain(error)),
+        Err(error) => Err(explain(error, &text)),
     }
 }
 
 fn private_key(path: &Path, format: KeyFormat) -> Result<PrivateKeyDer<'static>, String> {
     match format {
-        KeyFormat::Pem => PrivateKeyDer::from_pem_slice(&read_file(path)?).map_err(explain),
+        KeyFormat::Pem => {
+            let text = read_pem(path)?;
+            PrivateKeyDer::from_pem_slice(&text).map_err(|error| explain(error, &text))
+        }
         KeyFormat::Der => PrivateKeyDer::try_from(read_file(path)?).map_err(str::to_owned),
     }
+}
+
+/// Reads a PEM file, without the mark that editors of Windows write at its start.
+fn read_pem(path: &Path) -> Result<Vec<u8>, String> {
+    let mut bytes = read_file(path)?;
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        bytes.drain(..3);
+    }
+    Ok(bytes)
 }
 
 /// Reads a regular file of at most [`FILE_LEN_MAX`] bytes. Other files are refused: a read of a pipe or device could
@@ -227,12 +239,30 @@ pub fn explain_certificate(error: &Error) -> String {
         .to_owned()
 }
 
-fn explain(error: pem::Error) -> String {
+/// Describes the fault of a PEM file with a private key or certificates.
+fn explain(error: pem::Error, text: &[u8]) -> String {
     match error {
         pem::Error::Io(error) => error.to_string(),
-        pem::Error::NoItemsFound => "no valid PEM section in the file".to_owned(),
+        pem::Error::NoItemsFound => missing_section(text, "private key"),
+        pem::Error::MissingSectionEnd { end_marker } => {
+            let label = end_marker.escape_ascii();
+            format!("the line -----END {label}----- is missing: the file is cut off")
+        }
         other => other.to_string(),
     }
+}
+
+/// Describes a PEM file without a section of this kind, with the remedy if it has one of a similar kind.
+fn missing_section(text: &[u8], kind: &str) -> String {
+    let has = |label: &str| text.windows(label.len()).any(|part| part == label.as_bytes());
+    let remedy = if has("ENCRYPTED") {
+        "the private key is encrypted: decrypt it, as with openssl pkey -in FILE -out NEW"
+    } else if has("BEGIN TRUSTED CERTIFICATE") {
+        "the certificate has OpenSSL's trust settings: remove them with openssl x509 -in FILE -out NEW"
+    } else {
+        return format!("no {kind} in PEM form in the file");
+    };
+    remedy.to_owned()
 }
 
 fn verifier(

@@ -477,6 +477,12 @@ fn invalid_tls_files_are_reported_at_the_start() {
     let key = scratch.file("key.pem", &one.key);
     let wrong = scratch.file("wrong.pem", &other.key);
     let junk = scratch.file("junk.pem", "junk");
+    let relabelled = |text: &str, from: &str, to: &str| text.replace(from, to);
+    let encrypted = relabelled(&one.key, "PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+    let encrypted = scratch.file("encrypted.pem", &encrypted);
+    let trusted = relabelled(&one.chain, "CERTIFICATE", "TRUSTED CERTIFICATE");
+    let trusted = scratch.file("trusted.pem", &trusted);
+    let cut = scratch.file("cut.pem", &one.chain[..one.chain.len() / 3]);
     let none = scratch.path("none.pem").display().to_string();
     let pair = format!("ssl_chain_cert={chain},ssl_key={key}");
     for (list, said) in [
@@ -489,6 +495,11 @@ fn invalid_tls_files_are_reported_at_the_start() {
         (format!("ssl_chain_cert={chain}"), &chain),
         (format!("{pair},ssl_ca_cert={junk}"), &junk),
         (format!("{pair},ssl_verify_mode=2"), "ssl_ca_cert"),
+        (format!("ssl_chain_cert={chain},ssl_key={chain}"), "no private key in PEM form"),
+        (format!("ssl_chain_cert={key},ssl_key={key}"), "no certificate in PEM form"),
+        (format!("ssl_chain_cert={chain},ssl_key={encrypted}"), "decrypt it"),
+        (format!("ssl_chain_cert={trusted},ssl_key={key}"), "openssl x509"),
+        (format!("ssl_chain_cert={cut},ssl_key={key}"), "-----END CERTIFICATE----- is missing"),
     ] {
         let output = larderd(&["-p", "-1", "-l", "127.0.0.1", "-Z", "-o", &list]);
         assert_eq!(output.status.code(), Some(64), "{list}: {}", stderr(&output));
@@ -508,7 +519,8 @@ fn invalid_tls_files_are_reported_at_the_start() {
 fn a_key_can_be_in_the_chain_file_or_in_der() {
     let authority = Authority::new();
     let identity = authority.issue();
-    let both = format!("{}{}", identity.chain, identity.key);
+    // Editors of Windows write a mark at the start of the file.
+    let both = format!("\u{feff}{}{}", identity.chain, identity.key);
     let der = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
     for (name, list) in [
         ("both", "ssl_chain_cert=both.pem"),
