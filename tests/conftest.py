@@ -23,6 +23,7 @@ SHARING = [
     "restart/test_image.py",
     "routers/test_limits.py",
     "routers/test_re*.py",
+    "suites/test_agents.py",
 ]
 # Module-scoped fixtures whose setup takes no time.
 UNSHARED = {"one_runtime", "engine"}

@@ -4,14 +4,13 @@ They come with Debian's source archive of Valkey. A test may fail because of a c
 have, or for a reason below.
 """
 
-import fcntl
 import re
 import subprocess
-import tarfile
 
 import pytest
 
-from server import ROOT, free_ports
+from debian import source
+from server import free_ports
 
 pytestmark = [pytest.mark.larder, pytest.mark.long]
 
@@ -60,38 +59,7 @@ PASSES_MIN = {
 
 @pytest.fixture(scope="session")
 def valkey():
-    """The unpacked source archive of Debian's Valkey."""
-    folder = ROOT / "target" / "suites" / "valkey"
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        fetch(folder)
-    return next(folder.glob("valkey-*/runtest")).parent
-
-
-def fetch(folder):
-    if not list(folder.glob("valkey-*/runtest")):
-        for name in ["lists/partial", "cache/archives/partial"]:
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        site = apt("indextargets", "--format", "$(ORIGIN) $(REPO_URI)", "Created-By: Packages")
-        site = next(line.split()[1] for line in site.splitlines() if line.startswith("Debian "))
-        (folder / "sources.list").write_text(f"deb-src {site} trixie main\n")
-        options = {
-            "Dir::Etc::sourcelist": folder / "sources.list",
-            "Dir::Etc::sourceparts": "/dev/null",
-            "Dir::State::lists": folder / "lists",
-            "Dir::Cache": folder / "cache",
-        }
-        options = [f"-o{name}={value}" for name, value in options.items()]
-        apt(*options, "update", cwd=folder)
-        apt(*options, "source", "--download-only", "--tar-only", "valkey", cwd=folder)
-        with tarfile.open(next(folder.glob("valkey_*.orig.tar.*"))) as archive:
-            archive.extractall(folder, filter="data")
-
-
-def apt(*arguments, cwd=None):
-    command = "apt-get"
-    return subprocess.run([command, "-q", *arguments], cwd=cwd, check=True, capture_output=True, text=True).stdout
+    return source("valkey", "trixie")
 
 
 def adapted(sources, folder):
