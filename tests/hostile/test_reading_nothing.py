@@ -95,6 +95,29 @@ def test_a_pipeline_is_sent_before_a_reply_is_read(start, count, length):
 
 
 @pytest.mark.larder
+def test_a_pipeline_goes_on_when_others_free_memory(start):
+    """Others hold all memory for requests that wait, so the server stops reading, until they disconnect."""
+    pair = b"get big\r\nset w 0 0 1000\r\n%s\r\n" % (b"y" * 1000)
+    with start("-m", "64", "-t", "2") as server:
+        assert ask(server, b"set big 0 0 %d\r\n%s\r\n" % (VALUE_LEN, b"x" * VALUE_LEN)) == b"STORED\r\n"
+        others = [server.connect() for _ in range(3)]
+        for sock in others:
+            flood(sock, pair, REQUESTS)
+        late = server.connect()
+        sent = flood(late, pair, 5000)
+        for sock in others:
+            sock.close()
+        late.settimeout(60)
+        late.sendall((pair * 5000)[sent:])
+        late.shutdown(socket.SHUT_WR)
+        received = 0
+        while block := late.recv(1 << 20):
+            received += len(block)
+        hit = b"VALUE big 0 %d\r\n%s\r\nEND\r\nSTORED\r\n" % (VALUE_LEN, b"x" * VALUE_LEN)
+        assert received == len(hit) * 5000
+
+
+@pytest.mark.larder
 def test_pipelines_that_are_never_read_share_a_bound(start):
     """Twelve clients send 20 MB each. Their input takes at most half of the memory for connections, so others are served."""
     pair = b"get big\r\nset w 0 0 1000\r\n%s\r\n" % (b"y" * 1000)

@@ -3,7 +3,7 @@
 use crate::connection::connection_memory::ConnectionMemory;
 use larder_operations::Tracker;
 use larder_session::State;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -27,7 +27,7 @@ pub struct Connections {
     /// The number of buffer bytes that all connections hold, including reservations of sessions and of the gateway.
     held: AtomicUsize,
     /// Wakers of connections that cannot read ahead because others hold the memory.
-    room_waiters: Mutex<Vec<Waker>>,
+    room_waiters: Mutex<VecDeque<Waker>>,
     /// Whether there are such wakers.
     is_awaited: AtomicBool,
     /// The items that clients keep copies of.
@@ -36,6 +36,9 @@ pub struct Connections {
 
 /// The tracker may use one part in this many of the connections' memory.
 pub(crate) const TRACKER_SHARE: usize = 4;
+
+/// The number of connections that wake when others free memory. Each of them may take all of it.
+const ROOM_WAITERS_WOKEN: usize = 16;
 
 impl Connections {
     /// An empty list. The memory of all connections is at most `len_max` bytes.
@@ -78,7 +81,8 @@ impl Connections {
 
     /// Calls this waker once at the next [`Self::offer_room`].
     pub(crate) fn wait_for_room(&self, waker: Waker) {
-        self.lock_room_waiters().push(waker);
+        let mut waiters = self.lock_room_waiters();
+        waiters.push_back(waker);
         self.is_awaited.store(true, SeqCst);
     }
 
@@ -87,14 +91,17 @@ impl Connections {
         self.is_awaited.load(SeqCst)
     }
 
-    /// Wakes the connections that wait for memory to read ahead.
+    /// Wakes some of the connections that wait for memory to read ahead, those that wait for longest.
     pub(crate) fn offer_room(&self) {
-        self.is_awaited.store(false, SeqCst);
-        let waiters = std::mem::take(&mut *self.lock_room_waiters());
-        waiters.into_iter().for_each(Waker::wake);
+        let mut waiters = self.lock_room_waiters();
+        let count = waiters.len().min(ROOM_WAITERS_WOKEN);
+        let woken: Vec<Waker> = waiters.drain(..count).collect();
+        self.is_awaited.store(!waiters.is_empty(), SeqCst);
+        drop(waiters);
+        woken.into_iter().for_each(Waker::wake);
     }
 
-    fn lock_room_waiters(&self) -> MutexGuard<'_, Vec<Waker>> {
+    fn lock_room_waiters(&self) -> MutexGuard<'_, VecDeque<Waker>> {
         self.room_waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -150,7 +150,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         if connection.may_read_ahead() && matches!(after, Ok(NextAction::Wait)) {
             let room = host.read_ahead_room();
             after = connection.read_ahead(stream, &mut self.buffers, room, &mut moved);
-            if connection.awaits_room() {
+            if connection.needs_room_waker() {
                 host.connections.wait_for_room(waker());
             }
         }
