@@ -175,6 +175,7 @@ fn extended_items_are_the_same_on_flash_and_after_a_restart() {
         if i % 64 == 0 {
             client.handle.maintain(client.now());
         }
+        pace(&cache, i);
     }
     check(&mut client, &cache);
     drop((client, cache));
@@ -211,6 +212,7 @@ fn dropped_tags_stay_dropped_on_flash_and_after_a_restart() {
         if i % 64 == 0 {
             client.handle.maintain(client.now());
         }
+        pace(&cache, i);
     }
     // Ignore the items that a busy machine has dropped.
     let mut known = live(&mut client);
