@@ -3,7 +3,7 @@
 use crate::connection::connection_memory::ConnectionMemory;
 use larder_operations::Tracker;
 use larder_session::State;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -26,10 +26,10 @@ pub struct Connections {
     last_id: AtomicU64,
     /// The number of buffer bytes that all connections hold, including reservations of sessions and of the gateway.
     held: AtomicUsize,
-    /// Wakers of connections that cannot read ahead because others hold the memory.
-    room_waiters: Mutex<VecDeque<Waker>>,
+    /// The wakers of connections that cannot read ahead because others hold the memory, by connection ID.
+    room_waiters: Mutex<BTreeMap<u64, Waker>>,
     /// Whether there are such wakers.
-    is_awaited: AtomicBool,
+    is_room_awaited: AtomicBool,
     /// The items that clients keep copies of.
     pub(crate) tracker: Arc<Tracker>,
 }
@@ -52,7 +52,7 @@ impl Connections {
             last_id: AtomicU64::default(),
             held: AtomicUsize::default(),
             room_waiters: Mutex::default(),
-            is_awaited: AtomicBool::new(false),
+            is_room_awaited: AtomicBool::new(false),
             tracker: Arc::new(Tracker::new(len_max / TRACKER_SHARE)),
         }
     }
@@ -79,30 +79,37 @@ impl Connections {
         self.held.load(Relaxed)
     }
 
-    /// Calls this waker once at the next [`Self::offer_room`].
-    pub(crate) fn wait_for_room(&self, waker: Waker) {
-        let mut waiters = self.lock_room_waiters();
-        waiters.push_back(waker);
-        self.is_awaited.store(true, SeqCst);
+    /// Wakes the connection with this ID at a later [`Self::offer_room`].
+    pub(crate) fn wait_for_room(&self, id: u64, waker: Waker) {
+        self.change_room_waiters(|waiters| waiters.insert(id, waker));
+    }
+
+    /// Forgets the waker of a connection that closes.
+    pub(crate) fn forget_room_waiter(&self, id: u64) {
+        if self.is_room_awaited() {
+            self.change_room_waiters(|waiters| waiters.remove(&id));
+        }
     }
 
     /// Returns whether connections wait for memory to read ahead.
     pub(crate) fn is_room_awaited(&self) -> bool {
-        self.is_awaited.load(SeqCst)
+        self.is_room_awaited.load(SeqCst)
     }
 
-    /// Wakes some of the connections that wait for memory to read ahead, those that wait for longest.
+    /// Wakes some of the connections that wait for memory to read ahead, the oldest first.
     pub(crate) fn offer_room(&self) {
-        let mut waiters = self.lock_room_waiters();
-        let count = waiters.len().min(ROOM_WAITERS_WOKEN);
-        let woken: Vec<Waker> = waiters.drain(..count).collect();
-        self.is_awaited.store(!waiters.is_empty(), SeqCst);
-        drop(waiters);
+        let woken: Vec<Waker> = self.change_room_waiters(|waiters| {
+            let first = std::iter::from_fn(|| waiters.pop_first().map(|(_, waker)| waker));
+            first.take(ROOM_WAITERS_WOKEN).collect()
+        });
         woken.into_iter().for_each(Waker::wake);
     }
 
-    fn lock_room_waiters(&self) -> MutexGuard<'_, VecDeque<Waker>> {
-        self.room_waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn change_room_waiters<R>(&self, change: impl FnOnce(&mut BTreeMap<u64, Waker>) -> R) -> R {
+        let mut waiters = self.room_waiters.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut waiters);
+        self.is_room_awaited.store(!waiters.is_empty(), SeqCst);
+        result
     }
 
     /// Adds `change` to the buffer bytes of all connections; returns the new total.

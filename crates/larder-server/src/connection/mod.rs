@@ -72,8 +72,6 @@ pub struct Connection<C> {
     stage: Stage,
     /// Whether the last poll could not read ahead because other connections hold the memory.
     awaits_room: bool,
-    /// Whether a waker is called when there is memory to read ahead.
-    has_room_waker: bool,
     timer: RequestTimer,
 }
 
@@ -142,7 +140,6 @@ impl<C: Conversation> Connection<C> {
             input: Input::Empty,
             stage: Stage::Reading,
             awaits_room: false,
-            has_room_waker: false,
             timer: RequestTimer::default(),
         }
     }
@@ -166,7 +163,6 @@ impl<C: Conversation> Connection<C> {
     /// Makes the next poll retry the request that waits for slower storage or for another node, write the messages that
     /// the client has not requested, or read ahead. Returns false if the next poll would do nothing.
     pub(crate) fn resume(&mut self) -> bool {
-        self.has_room_waker = false;
         let has_messages = self.stage == Stage::Reading && self.conversation.has_messages();
         if has_messages || self.stage == Stage::Waiting {
             self.stage = Stage::Resuming;
@@ -378,10 +374,9 @@ impl<C: Conversation> Connection<C> {
         Ok(if self.may_read() { NextAction::PollAgain } else { NextAction::Wait })
     }
 
-    /// Returns whether the last poll could not read ahead because other connections hold the memory, and the connection
-    /// has no waker for that yet. The caller makes one, which leads to [`Self::resume`].
-    pub(crate) fn needs_room_waker(&mut self) -> bool {
-        self.awaits_room && !std::mem::replace(&mut self.has_room_waker, true)
+    /// Returns whether the last poll could not read ahead because other connections hold the memory.
+    pub(crate) fn awaits_room(&self) -> bool {
+        self.awaits_room
     }
 
     /// Returns whether input can be read while replies wait until the socket accepts them.
@@ -770,9 +765,7 @@ mod tests {
         assert!(pair.connection.may_read_ahead());
         pair.connection.note_event(true, false);
         assert_eq!(ahead(&mut pair, 1000), NextAction::Wait, "there is no room");
-        let needs_waker = [(); 2].map(|()| pair.connection.needs_room_waker());
-        assert_eq!(needs_waker, [true, false], "one waker, however much arrives");
-        assert!(pair.connection.resume());
+        assert!(pair.connection.awaits_room() && pair.connection.resume());
         assert_eq!(pair.peer.input.len(), 2);
         assert!(!pair.connection.awaits_input());
         for _ in 0..2 {

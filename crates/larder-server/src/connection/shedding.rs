@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// The maximum number of buffer bytes of a connection that may use the last quarter of the buffer limit.
 const SMALL_MAX: usize = 4 << 10;
-/// The memory in bytes for which connections that wait for memory wake: no less than one needs to read once more.
+/// The free memory in bytes from which connections that wait for memory wake.
 const ROOM_OFFERED: usize = 512 << 10;
 /// A connection without progress for this long has stalled.
 const STALL_MIN: Duration = Duration::from_millis(200);

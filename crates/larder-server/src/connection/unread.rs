@@ -1,11 +1,10 @@
 //! Input that a conversation has not consumed.
 
-/// The maximum number of bytes by which the capacity grows for fewer bytes. Growing by half would need more memory than a
-/// connection may take.
-const GROWTH_MAX: usize = 256 << 10;
+/// The capacity grows by at least one part in this many, so that many short pushes do not copy the bytes each time. It
+/// does not double, because connections share a small amount of memory.
+const GROWTH_SHARE: usize = 8;
 
-/// Input that a conversation has not consumed. Consuming its start takes time in proportion to what is consumed, also if
-/// much is left.
+/// Input that a conversation has not consumed. The time to consume bytes depends on their number, not on how many are left.
 #[derive(Debug, Default)]
 pub(super) struct Unread {
     bytes: Vec<u8>,
@@ -34,7 +33,7 @@ impl Unread {
     /// Returns the number of bytes by which the capacity grows at most if `len` bytes are pushed.
     pub(super) fn growth(&self, len: usize) -> usize {
         let capacity = self.bytes.capacity();
-        if self.bytes.len() + len <= capacity { 0 } else { len.max(GROWTH_MAX.min(capacity / 2)) }
+        if self.bytes.len() + len <= capacity { 0 } else { len.max(capacity / GROWTH_SHARE) }
     }
 
     /// Removes bytes from the start.

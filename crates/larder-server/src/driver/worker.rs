@@ -150,8 +150,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
         if connection.may_read_ahead() && matches!(after, Ok(NextAction::Wait)) {
             let room = host.read_ahead_room();
             after = connection.read_ahead(stream, &mut self.buffers, room, &mut moved);
-            if connection.needs_room_waker() {
-                host.connections.wait_for_room(waker());
+            if connection.awaits_room() {
+                host.connections.wait_for_room(connection.info.id, waker());
             }
         }
         let after = after.unwrap_or_else(|fault| {
@@ -293,6 +293,7 @@ impl Server {
         }
         connection.end(stream);
         self.connections.count_held(-connection.counted_held());
+        self.connections.forget_room_waiter(connection.info.id);
         self.offer_room();
         self.dismiss(&connection.info);
     }
