@@ -28,15 +28,14 @@ const LIST: &str = "/v1/keys";
 
 /// Passes allowed requests to their handlers. Receives the body of a refused request before the answer is sent.
 pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+    if request.body().is_end_stream() {
+        return answer(&app, request, next).await;
+    }
     let waits_to_send = request.headers().contains_key(EXPECT);
     let (parts, body) = request.into_parts();
     let body = SharedBody::new(body);
     let request = Request::from_parts(parts, Body::new(body.clone()));
-    let answer = match check(&app, &request) {
-        Ok(()) => abort::run_abortable(next.run(request)).await.map_err(Problem::from),
-        Err(problem) => Err(problem),
-    };
-    let answer = answer.into_response();
+    let answer = answer(&app, request, next).await;
     let is_slow = answer.status() == StatusCode::REQUEST_TIMEOUT;
     // Many clients read no answer before they have sent the body, except those that wait for `100 Continue`.
     let is_sent = body.is_polled() || !waits_to_send;
@@ -44,6 +43,14 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
         discard(&mut Body::new(body)).await;
     }
     answer
+}
+
+async fn answer(app: &App, request: Request, next: Next) -> Response {
+    let answer = match check(app, &request) {
+        Ok(()) => abort::run_abortable(next.run(request)).await.map_err(Problem::from),
+        Err(problem) => Err(problem),
+    };
+    answer.into_response()
 }
 
 fn check(app: &App, request: &Request) -> Result<(), Problem> {
