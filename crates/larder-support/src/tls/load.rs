@@ -255,14 +255,17 @@ fn explain(error: pem::Error, text: &[u8]) -> String {
 /// Describes a PEM file without a section of this kind, with the remedy if it has one of a similar kind.
 fn missing_section(text: &[u8], kind: &str) -> String {
     let has = |label: &str| text.windows(label.len()).any(|part| part == label.as_bytes());
-    let remedy = if has("ENCRYPTED") {
-        "the private key is encrypted: decrypt it, as with openssl pkey -in FILE -out NEW"
-    } else if has("BEGIN TRUSTED CERTIFICATE") {
-        "the certificate has OpenSSL's trust settings: remove them with openssl x509 -in FILE -out NEW"
-    } else {
-        return format!("no {kind} in PEM form in the file");
-    };
-    remedy.to_owned()
+    match kind {
+        "private key" if has("ENCRYPTED") => {
+            "the private key is encrypted: decrypt it, as with openssl pkey -in FILE -out NEW"
+                .to_owned()
+        }
+        "certificate" if has("BEGIN TRUSTED CERTIFICATE") => {
+            "the certificate has OpenSSL's trust settings: remove them with openssl x509 -in FILE -out NEW"
+                .to_owned()
+        }
+        _ => format!("no {kind} in PEM form in the file"),
+    }
 }
 
 fn verifier(

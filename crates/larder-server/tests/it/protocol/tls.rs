@@ -477,10 +477,9 @@ fn invalid_tls_files_are_reported_at_the_start() {
     let key = scratch.file("key.pem", &one.key);
     let wrong = scratch.file("wrong.pem", &other.key);
     let junk = scratch.file("junk.pem", "junk");
-    let relabelled = |text: &str, from: &str, to: &str| text.replace(from, to);
-    let encrypted = relabelled(&one.key, "PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+    let encrypted = one.key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
     let encrypted = scratch.file("encrypted.pem", &encrypted);
-    let trusted = relabelled(&one.chain, "CERTIFICATE", "TRUSTED CERTIFICATE");
+    let trusted = one.chain.replace("CERTIFICATE", "TRUSTED CERTIFICATE");
     let trusted = scratch.file("trusted.pem", &trusted);
     let cut = scratch.file("cut.pem", &one.chain[..one.chain.len() / 3]);
     let none = scratch.path("none.pem").display().to_string();
@@ -498,6 +497,7 @@ fn invalid_tls_files_are_reported_at_the_start() {
         (format!("ssl_chain_cert={chain},ssl_key={chain}"), "no private key in PEM form"),
         (format!("ssl_chain_cert={key},ssl_key={key}"), "no certificate in PEM form"),
         (format!("ssl_chain_cert={chain},ssl_key={encrypted}"), "decrypt it"),
+        (format!("ssl_chain_cert={encrypted},ssl_key={key}"), "no certificate in PEM form"),
         (format!("ssl_chain_cert={trusted},ssl_key={key}"), "openssl x509"),
         (format!("ssl_chain_cert={cut},ssl_key={key}"), "-----END CERTIFICATE----- is missing"),
     ] {
