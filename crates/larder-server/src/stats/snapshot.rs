@@ -73,8 +73,8 @@ impl<'s> Snapshot<'s> {
         self.tracking.get_or_init(|| self.server.connections.tracker.totals())
     }
 
-    /// Returns the gauges of the engine. An item on flash counts as an item without key and value, as in memcached, and
-    /// not with its length.
+    /// Returns the gauges of the engine. An item on flash counts as an item without key and value, because
+    /// the rest takes no memory.
     pub(super) fn gauges(&self) -> &Gauges {
         self.gauges.get_or_init(|| {
             let mut gauges = self.server.gauges();

@@ -146,11 +146,11 @@ fn a_unix_socket_belongs_to_the_user_of_u() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     command.args(["-u", "nobody", "-a", "660", "-t", "1", "-s"]).arg(&path);
     let _server = Server::spawn(scratch, &mut command);
-    let expected = (nobody.uid.as_raw(), nobody.gid.as_raw(), 0o660);
+    let owner = (nobody.uid.as_raw(), nobody.gid.as_raw(), 0o660);
     // The socket gets its owner after it accepts connections.
     wait_for("owner", || {
         let meta = std::fs::metadata(&path).ok();
-        meta.is_some_and(|meta| (meta.uid(), meta.gid(), meta.mode() & 0o777) == expected)
+        meta.is_some_and(|meta| (meta.uid(), meta.gid(), meta.mode() & 0o777) == owner)
     });
 }
 
