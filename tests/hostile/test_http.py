@@ -302,6 +302,18 @@ def test_a_refused_request_keeps_its_connection(start):
         assert [answer_of(reader)[0], answer_of(reader)[0]] == ["400", "201"]
 
 
+def test_a_body_that_was_asked_for_is_received_even_if_it_is_refused(start):
+    """A body without a length is refused when it turns out to be long, after `100 Continue`."""
+    with start(http=True) as server, peer(server) as sock, sock.makefile("rb") as reader:
+        head = ["PUT /v1/keys/a HTTP/1.1", "Host: localhost", "Transfer-Encoding: chunked", "Expect: 100-continue", "", ""]
+        sock.sendall("\r\n".join(head).encode())
+        assert answer_of(reader)[0] == "100"
+        for _ in range(100):
+            sock.sendall(b"%x\r\n%s\r\n" % (100_000, b"x" * 100_000))
+        sock.sendall(b"0\r\n\r\n")
+        assert answer_of(reader)[0] == "411"
+
+
 @pytest.mark.parametrize("headers", [(), ("Expect: 100-continue",)], ids=["large", "announced"])
 def test_a_refusal_announces_that_the_connection_closes(start, headers):
     with start(http=True) as server, peer(server) as sock, sock.makefile("rb") as reader:

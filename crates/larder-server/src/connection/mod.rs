@@ -793,6 +793,7 @@ mod tests {
         let (peer, buffers) = (&mut pair.peer, &mut pair.buffers);
         let ahead = pair.connection.read_ahead(peer, buffers, 1 << 20, &mut IoBytes::default());
         assert_eq!(ahead.unwrap(), NextAction::Wait);
+        assert_eq!(pair.connection.moved, "one\ntwo\n".len(), "its client has not stalled");
         assert!(pair.connection.awaits_writing() && pair.peer.output.is_empty());
         assert_eq!(pair.serve(), NextAction::Wait);
         assert_eq!(pair.peer.output, "one\ntwo\n");
