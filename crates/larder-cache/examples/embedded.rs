@@ -1,9 +1,9 @@
-//! Measures caches inside a program: this one, moka, `quick_cache` and foyer.
+//! Measures in-process caches: Larder, moka, `quick_cache` and foyer.
 //!
-//! Each of `--items` keys of 16 bytes gets a value of `--value-bytes`, and every cache has room for
-//! all of them. Then threads look up Zipf-distributed keys, and read a byte of each value; `--sets`
-//! in a hundred operations store the value again instead. The program prints one JSON object.
-//! `scripts/bench embedded` runs it.
+//! The program stores `--items` values of `--value-bytes` under keys of 16 bytes, and every cache
+//! has room for all of them. Then threads look up Zipf-distributed keys, and read a byte of each
+//! value. Of a hundred operations, `--sets` store the value again instead. The program prints one
+//! JSON object. `scripts/bench embedded` runs it.
 #![expect(clippy::print_stdout, reason = "the program prints its measurements")]
 
 use clap::{Parser, ValueEnum};
@@ -113,7 +113,7 @@ impl Bench for foyer_memory::Cache<Key, Arc<[u8]>> {
 }
 
 fn build(arguments: &Arguments) -> Arc<dyn Bench> {
-    // Room for half as many items again, so that no cache evicts and all have the same hits.
+    // Room for 1.5 times the items, so that no cache evicts and all have the same hits.
     let items = arguments.items as usize * 3 / 2;
     match arguments.library {
         Library::Larder => {
@@ -132,14 +132,14 @@ fn key(number: u32) -> Key {
     key
 }
 
-/// Resident memory in bytes.
+/// Returns the resident memory in bytes.
 fn resident() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
-/// User time of this process in nanoseconds.
+/// Returns the user time of this process in nanoseconds.
 fn user_ns() -> i64 {
     getrusage(UsageWho::RUSAGE_SELF)
         .expect("the system reports the process's usage")
@@ -159,7 +159,7 @@ fn plan(arguments: &Arguments, thread: usize) -> Vec<(u32, bool)> {
                 reason = "a rank is at most the number of items"
             )]
             let rank = zipf.sample(&mut rng) as u32 - 1;
-            // Spread the ranks, so that frequent items are not neighbours in memory.
+            // Spreads the ranks, so that frequent items are not neighbours in memory.
             let number = rank.wrapping_mul(2_654_435_761) % arguments.items;
             (number, rng.random_range(0..100) < arguments.sets)
         })

@@ -16,9 +16,9 @@ impl<'c> Batch<'c> {
         Self { core, claim: core.claim() }
     }
 
-    /// Prefetches the items of `keys` into the processor's caches, all at once. This saves time if
-    /// the keys are read next, in this order, and their items are not in these caches. About 32
-    /// keys at a time are best.
+    /// Prefetches the items of `keys` into the processor's caches. This saves time if the program
+    /// reads the keys next, in this order, and their items are not in these caches yet. Batches of
+    /// about 32 keys are best.
     pub fn prefetch<K: AsRef<[u8]>>(&mut self, keys: &[K]) {
         self.claim.prefetch(keys);
     }
@@ -48,7 +48,7 @@ impl<'c> Batch<'c> {
     /// Like [`crate::Cache::insert`].
     ///
     /// # Errors
-    /// [`InsertError`]: the value was not stored, and no value is under the key.
+    /// [`InsertError`]: the value was not stored, and an old value under the key was removed.
     pub fn insert(
         &mut self,
         key: impl AsRef<[u8]>,
@@ -60,7 +60,7 @@ impl<'c> Batch<'c> {
     /// Like [`crate::Cache::insert_with`].
     ///
     /// # Errors
-    /// [`InsertError`]: the value was not stored, and no value is under the key.
+    /// [`InsertError`]: the value was not stored, and an old value under the key was removed.
     pub fn insert_with(
         &mut self,
         key: impl AsRef<[u8]>,

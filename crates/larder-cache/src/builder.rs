@@ -35,39 +35,40 @@ impl Cache {
 }
 
 impl Builder {
-    /// The memory for items, index and bookkeeping together, in bytes: 64 MiB by default. The
-    /// minimum is about 0.5 MiB; [`BuildError::Memory`] contains the exact number.
+    /// Sets the memory for items, index and bookkeeping together, in bytes. The default is 64 MiB.
+    /// The minimum is about 0.5 MiB, and [`BuildError::Memory`] contains the exact number.
     pub fn memory(self, bytes: usize) -> Self {
         Self { memory: bytes, ..self }
     }
 
-    /// The maximum length of an item, key and value together, in bytes: unlimited by default. The
-    /// cache always refuses values of more than half of the memory.
+    /// Sets the maximum length of an item, key and value together, in bytes. The default is
+    /// unlimited. The cache also refuses values of more than half of the memory.
     pub fn item_size_max(self, bytes: usize) -> Self {
         Self { item_size_max: bytes, ..self }
     }
 
-    /// The expected number of threads that write at the same time: by default the number of threads
-    /// that the system lets the process run in parallel. More threads may use the cache. The number
-    /// determines the memory that is reserved for writes.
+    /// Sets the expected number of threads that write at the same time, which determines the memory
+    /// that the cache reserves for writes. More threads may use the cache. The default is the
+    /// available parallelism of the process.
     pub fn threads(self, threads: usize) -> Self {
         Self { threads: Some(threads.max(1)), ..self }
     }
 
-    /// Calls `listener` for each item that is evicted to make room, but not for items that expire
-    /// or are removed, replaced or cleared.
+    /// Sets a function that the cache calls for each item that it evicts to make room. The cache
+    /// does not call it for items that expire or are removed, replaced or cleared.
     ///
     /// If an insert or a removal evicts the item, its thread calls the listener after the operation
     /// has taken effect and before the operation returns. If maintenance evicts the item, the
     /// cache's own thread calls the listener. The listener may use the cache. If the listener
-    /// panics, so does the insert or removal, which has taken effect; a panic in the cache's own
-    /// thread has no further effect. A listener that owns a [`Cache`] keeps the cache alive.
+    /// panics, so does the insert or removal, which has taken effect. A panic in the cache's own
+    /// thread has no further effect. A cache with a listener that owns a clone of it is never
+    /// freed.
     pub fn on_evict(self, listener: impl Fn(&Evicted) + Send + Sync + 'static) -> Self {
         Self { listener: Some(Arc::new(listener)), ..self }
     }
 
-    /// Creates the cache: reserves its address space, and starts its thread. The cache takes memory
-    /// as it fills.
+    /// Creates the cache: reserves its address space, and starts its thread. The cache uses more
+    /// memory as it fills.
     ///
     /// # Errors
     /// [`BuildError`]: the memory is out of range, or the system refuses memory or the thread.
@@ -81,7 +82,7 @@ impl Builder {
             limit_bytes: self.memory,
             cas: false,
             classes: classes.clone(),
-            // Random, so that clients that choose keys cannot predict hashes.
+            // The seed is random, so that clients cannot choose keys with predictable hashes.
             seed: RandomState::new().hash_one(self.memory),
             evict: true,
             item_size_max: self.item_size_max,
@@ -120,7 +121,7 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// Why a cache could not be created.
+/// The error of [`Builder::build`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {

@@ -33,18 +33,18 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Returns a copy of the value under `key`, or `None` if there is none.
+    /// Returns a copy of the value under `key`. `None` if there is no value.
     #[must_use]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Bytes> {
         Batch::new(&self.core).get(key)
     }
 
-    /// Calls `f` with the value under `key`, without a copy, and returns the result of `f`; `None`
+    /// Calls `f` with the value under `key`, without a copy, and returns the result of `f`. `None`
     /// if there is no value.
     ///
-    /// Only a large value, which takes segments of its own, is copied first, because it is not
-    /// contiguous. `f` should be short: memory that is freed while `f` runs can't be reused until
-    /// `f` returns, so writes may be refused. `f` may use the cache.
+    /// A large value, which takes segments of its own, is not contiguous, so the cache copies it
+    /// first. `f` should be short: the cache can't reuse freed memory until `f` returns, so it may
+    /// refuse writes. `f` may use the cache.
     #[inline]
     pub fn read<R>(&self, key: impl AsRef<[u8]>, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let read = self.core.claim().read(key.as_ref(), f)?;
@@ -54,8 +54,8 @@ impl Cache {
         })
     }
 
-    /// Returns whether there is a value under `key`. This is not a use of the value, and [`Stats`]
-    /// do not count it.
+    /// Returns whether there is a value under `key`. Eviction does not count this as a use of the
+    /// value, and [`Stats`] do not count it as a lookup.
     #[must_use]
     pub fn contains(&self, key: impl AsRef<[u8]>) -> bool {
         self.core.claim().contains(key.as_ref())
@@ -64,7 +64,7 @@ impl Cache {
     /// Stores a copy of `value` under `key`. Replaces an existing value.
     ///
     /// # Errors
-    /// [`InsertError`]: the value was not stored, and no value is under the key.
+    /// [`InsertError`]: the value was not stored, and an old value under the key was removed.
     pub fn insert(
         &self,
         key: impl AsRef<[u8]>,
@@ -73,10 +73,10 @@ impl Cache {
         self.insert_with(key, value, InsertOptions::new())
     }
 
-    /// [`Cache::insert`] with options, such as an expiry.
+    /// Stores a copy of `value`, like [`Cache::insert`], with options such as an expiry.
     ///
     /// # Errors
-    /// [`InsertError`]: the value was not stored, and no value is under the key.
+    /// [`InsertError`]: the value was not stored, and an old value under the key was removed.
     pub fn insert_with(
         &self,
         key: impl AsRef<[u8]>,
@@ -90,7 +90,7 @@ impl Cache {
         inserted
     }
 
-    /// Removes the value under `key`. Returns whether there was one.
+    /// Removes the value under `key`. Returns whether it existed.
     pub fn remove(&self, key: impl AsRef<[u8]>) -> bool {
         let removed = self.core.claim().remove(key.as_ref());
         self.core.deliver();
@@ -119,8 +119,8 @@ impl Cache {
     /// Of all threads that request a key, one at a time calls its maker, and the others wait for
     /// the value. If the maker panics, one of the waiting threads calls its own maker. A maker may
     /// use this cache and others. If waiting would be a deadlock, because the value's maker waits
-    /// for this call, this call makes a value of its own. A value that can't be stored, for example
-    /// because it is too large, is still returned.
+    /// for this call, this call makes a value of its own. It also returns a value that can't be
+    /// stored, for example because it is too large.
     pub fn get_or_insert_with<M: Into<Insertion>>(
         &self,
         key: impl AsRef<[u8]>,
@@ -130,7 +130,7 @@ impl Cache {
         made.unwrap_or_else(|error| match error {})
     }
 
-    /// [`Cache::get_or_insert_with`] for makers that may fail.
+    /// Does the same as [`Cache::get_or_insert_with`], for makers that may fail.
     ///
     /// # Errors
     /// The error of this call's own `make`. Waiting calls do not receive it: one of them calls its
@@ -147,7 +147,8 @@ impl Cache {
         }
     }
 
-    /// [`Cache::try_get_or_insert_with`] for a key that was not found.
+    /// Does the same as [`Cache::try_get_or_insert_with`], for a key without a value at the last
+    /// lookup.
     pub(crate) fn try_insert_missing<M: Into<Insertion>, E>(
         &self,
         key: &[u8],
@@ -160,13 +161,13 @@ impl Cache {
                 JoinOutcome::Failed => (),
             }
         };
-        // Another maker may have ended since the lookup.
+        // Another maker may have stored a value since the lookup.
         let found = self.core.claim().peek(key);
         let value = match found {
             Some(value) => value.into(),
             None => {
                 let Insertion { value, options } = make()?.into();
-                // The caller gets the value whether or not it was stored.
+                // The caller gets the value even if the insert fails.
                 let _ = self.insert_with(key, &value, options);
                 value
             }
@@ -191,14 +192,14 @@ impl Cache {
     /// # }
     /// ```
     ///
-    /// A batch is not a transaction: writes of other threads happen in between. `f` should be
+    /// A batch is not a transaction: other threads can write between its operations. `f` should be
     /// short, like the closure of [`Cache::read`] and for the same reason.
     pub fn batch<R>(&self, f: impl FnOnce(&mut Batch<'_>) -> R) -> R {
         f(&mut Batch::new(&self.core))
     }
 
     /// Removes all values with this tag (see [`InsertOptions::tag`]). Returns false if no value can
-    /// have the tag. Takes constant time; maintenance frees the memory later.
+    /// have the tag. Takes constant time. Maintenance frees the memory later.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -218,15 +219,14 @@ impl Cache {
         found
     }
 
-    /// Removes all values. Takes constant time; maintenance frees the memory later.
+    /// Removes all values. Takes constant time. Maintenance frees the memory later.
     pub fn clear(&self) {
         self.core.claim().clear();
         self.core.wake();
     }
 
-    /// Returns the number of items, including those that have expired or were cleared and that
-    /// maintenance has not removed yet. Adds up the counts of all handles, so it is too slow for
-    /// each request.
+    /// Returns the number of items, including expired and cleared items that maintenance has not
+    /// removed yet. Adds up the counts of all handles, so it is too slow to call for each request.
     #[must_use]
     pub fn len(&self) -> usize {
         usize::try_from(self.core.store.gauges().items).unwrap_or(usize::MAX)
@@ -238,25 +238,24 @@ impl Cache {
         self.len() == 0
     }
 
-    /// Counts since the cache was built, and its current size.
+    /// Returns the counts since the creation of the cache, and its current size.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats::of(&self.core)
     }
 
     /// Returns an estimate of the hit ratio, 0 to 1, with `factor` times the memory, from 0.25 to
-    /// 4. `None` for other factors, and before enough keys were looked up.
+    /// 4. `None` for other factors, and before enough lookups.
     ///
     /// The estimate is for an LRU cache, from a sample of at most one key in 128, so it takes
-    /// thousands of lookups. Lookups that find nothing count, too.
+    /// thousands of lookups. Misses count, too.
     #[must_use]
     pub fn hit_ratio_at(&self, factor: f64) -> Option<f64> {
         stats::hit_ratio_at(&self.core.store.miss_ratio_curve(), factor)
     }
 }
 
-// A closure that panics leaves the cache unchanged: see `workers`, whose claims end when they are
-// dropped.
+// A closure that panics leaves the cache unchanged, because the drop of a `Claim` ends its batch.
 impl UnwindSafe for Cache {}
 impl RefUnwindSafe for Cache {}
 

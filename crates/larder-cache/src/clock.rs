@@ -4,7 +4,7 @@ use larder_store::{Expiry, Seconds};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The time at the start. The engine uses 0 for "no time".
+/// The time at the start, in seconds. The engine uses 0 for "no time".
 const FIRST: u64 = 1;
 
 #[derive(Debug)]
@@ -30,14 +30,14 @@ impl Clock {
         self.now.fetch_max(second_of(self.start.elapsed()).unwrap_or(u32::MAX), Relaxed);
     }
 
-    /// Returns the time until the next second, when [`Clock::advance`] is due.
+    /// Returns the time until the next whole second, at which [`Clock::advance`] is due.
     pub(crate) fn until_next(&self) -> Duration {
         Duration::from_secs(1) - Duration::from_nanos(self.start.elapsed().subsec_nanos().into())
     }
 
     /// Returns the expiry of an item that is stored now: the last whole second within `ttl`, but at
-    /// least the second after [`Clock::now`]. Never without `ttl`, or if `ttl` exceeds the clock's
-    /// range.
+    /// least the second after [`Clock::now`]. Returns `Expiry::Never` without `ttl`, or if `ttl`
+    /// exceeds the clock's range.
     pub(crate) fn expiry(&self, ttl: Option<Duration>) -> Expiry {
         let Some(ttl) = ttl else { return Expiry::Never };
         let end = self.start.elapsed().checked_add(ttl).and_then(second_of);

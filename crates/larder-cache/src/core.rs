@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 const MAINTENANCE_TIME_MAX: Duration = Duration::from_millis(2);
 
 pub(crate) struct Core {
-    /// A number that is unique in the process.
+    /// A number of the cache, unique in the process.
     pub(crate) id: u64,
     pub(crate) clock: Clock,
     pub(crate) store: segment::Cache,
     pub(crate) workers: Workers,
     pub(crate) has_listener: bool,
-    /// Wakes the maintenance thread, which ends when this sender is dropped.
+    /// Wakes the maintenance thread. Dropping it stops the thread.
     pub(crate) waker: SyncSender<()>,
 }
 
@@ -27,7 +27,7 @@ impl Core {
         self.workers.claim(self.clock.now())
     }
 
-    /// Calls the listener, if there is one, for the evictions that this thread has queued.
+    /// Calls the listener, if the cache has one, for the evictions in this thread's queue.
     #[inline]
     pub(crate) fn deliver(&self) {
         if self.has_listener {
@@ -35,13 +35,14 @@ impl Core {
         }
     }
 
-    /// Makes maintenance run soon.
+    /// Starts maintenance soon, on its own thread.
     pub(crate) fn wake(&self) {
-        // If the channel is full, the thread is about to run anyway.
+        // If the channel is full, the thread has already been woken.
         let _ = self.waker.try_send(());
     }
 
-    /// Advances the clock and runs maintenance for a short time. Returns true if there is more to do.
+    /// Advances the clock, and runs maintenance for about [`MAINTENANCE_TIME_MAX`]. Returns whether
+    /// work is left.
     pub(crate) fn maintain(&self) -> bool {
         self.clock.advance();
         let begun = Instant::now();

@@ -21,7 +21,7 @@ pub struct InsertOptions {
 }
 
 impl InsertOptions {
-    /// An item that stays until it is evicted, replaced or removed.
+    /// Creates options without an expiry and without tags.
     #[must_use]
     pub const fn new() -> Self {
         Self { ttl: None, tags: Vec::new() }
@@ -30,15 +30,15 @@ impl InsertOptions {
     /// Makes the item expire after `ttl`.
     ///
     /// Items expire at whole seconds of the cache's clock, up to a second before `ttl` has passed.
-    /// With a `ttl` of less than a second, the item expires at the end of the current second, which
-    /// may be later.
+    /// With a `ttl` of less than a second, the item expires at the end of the clock's current
+    /// second, which may be later than `ttl`.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Adds a tag, by which [`crate::Cache::drop_tag`] removes the item. An item has at most
+    /// Adds a tag. [`crate::Cache::drop_tag`] removes all items with a tag. An item has at most
     /// [`TAGS_MAX`] tags.
     #[must_use]
     pub fn tag(mut self, name: impl AsRef<[u8]>) -> Self {
@@ -74,8 +74,8 @@ impl<V: Into<Bytes>> From<(V, InsertOptions)> for Insertion {
     }
 }
 
-/// Why a value was not stored. An old value under the key is removed, so that no lookup finds it
-/// instead of the new one.
+/// The reason why a value was not stored. The insert removes an old value under the key, so that no
+/// lookup finds it instead of the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InsertError {
     /// The key is empty, or longer than [`KEY_LEN_MAX`].
@@ -87,8 +87,8 @@ pub enum InsertError {
     /// Key and value together are longer than [`crate::Builder::item_size_max`], or than half of the
     /// memory.
     TooLarge,
-    /// Nothing can be evicted now, because readers or writers use all segments, or there is no
-    /// memory for the table of tags. A retry may succeed.
+    /// No item can be evicted now, because readers or writers use all segments, or no memory is
+    /// left for the table of tags. A retry may succeed.
     OutOfMemory,
 }
 

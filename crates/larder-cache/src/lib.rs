@@ -15,7 +15,7 @@
 //! let writer = cache.clone();
 //! std::thread::spawn(move || writer.insert("user:1", "Ada")).join().unwrap()?;
 //!
-//! // A copy of a value, or access to the value without a copy.
+//! // `get` copies a value, and `read` accesses it without a copy.
 //! assert_eq!(cache.get("user:1").as_deref(), Some(&b"Ada"[..]));
 //! assert!(cache.read("user:1", |value| value.starts_with(b"A")).unwrap());
 //!

@@ -1,15 +1,15 @@
 //! Calling the program's listener for evictions.
 //!
-//! The engine reports an eviction under its locks. So evictions wait in a queue of the thread. The
-//! thread calls the listener after the operation that evicted has ended, when the listener may use
-//! the cache.
+//! The engine reports an eviction while it holds its locks, so the thread only adds the eviction to
+//! a queue of its own. After the operation has released the locks, the thread calls the listener,
+//! which may use the cache.
 
 use larder_store::Eviction;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// An item that was dropped to make room for others.
+/// An item that the cache evicted to make room for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evicted {
     /// The key of the item.
@@ -23,7 +23,7 @@ pub struct Evicted {
 pub(crate) type Listener = Arc<dyn Fn(&Evicted) + Send + Sync>;
 
 thread_local! {
-    /// Evictions by this thread that were not delivered yet.
+    /// Evictions by this thread that are not delivered yet.
     static QUEUE: RefCell<VecDeque<(Listener, Evicted)>> = const { RefCell::new(VecDeque::new()) };
     /// Whether a call further up the stack is delivering the queue.
     static IS_DELIVERING: Cell<bool> = const { Cell::new(false) };
@@ -36,14 +36,15 @@ pub(crate) fn note(listener: &Listener, eviction: &Eviction<'_>) {
         value_len: eviction.value_len,
         was_read: eviction.fetched,
     };
-    // While a thread ends, its queue may be gone. Then the eviction is not reported.
+    // While a thread exits, its queue may already be destroyed. Then the listener does not get the
+    // eviction.
     let _ = QUEUE.try_with(|queue| {
         queue.borrow_mut().push_back((Arc::clone(listener), evicted));
     });
 }
 
-/// Calls listeners for all evictions in the queue of this thread, including those that listeners
-/// cause. Has no effect in a call from a listener.
+/// Calls listeners for all evictions in the queue of this thread, including evictions by listeners.
+/// Has no effect in a call from a listener.
 pub(crate) fn deliver() {
     if IS_DELIVERING.replace(true) {
         return;

@@ -1,8 +1,8 @@
-//! Ensures that one maker per key runs at a time, over all threads, unless waiting for it would be
-//! a deadlock.
+//! Ensures that at most one maker per key runs at a time in all threads, unless waiting for it
+//! would be a deadlock.
 //!
 //! All caches of the process share one table of the values that are being made and of the threads
-//! that wait for them. So a deadlock is detected before the wait starts, even between caches:
+//! that wait for them. So `join` detects a deadlock before it waits, even between caches:
 //!
 //! ```text
 //!   thread 1 makes a, waits for b ──▶ thread 2 makes b, wants a ──▶ thread 1: thread 2 makes a itself
@@ -21,7 +21,7 @@ static TABLE: LazyLock<Mutex<Table>> = LazyLock::new(Mutex::default);
 #[derive(Default)]
 struct Table {
     making: HashMap<Name, Arc<Flight>>,
-    /// The value that each waiting thread waits for.
+    /// The awaited value of each waiting thread.
     waiting: HashMap<ThreadId, Arc<Flight>>,
 }
 
@@ -37,14 +37,14 @@ struct Flight {
 pub(crate) enum JoinOutcome {
     /// The caller makes the value.
     Maker(MakerGuard),
-    /// Another thread has made the value in the meantime.
+    /// Another thread has made the value.
     Value(Bytes),
-    /// Another thread's maker has failed: join again.
+    /// Another thread's maker has failed, and the caller has to join again.
     Failed,
 }
 
-/// Makes the caller the maker of a value, or waits for the current maker to end. If that maker
-/// waits for the caller, the caller becomes another maker.
+/// Makes the caller the maker of a value, or waits until the current maker ends. If that maker
+/// waits for the caller, the caller becomes a further maker.
 pub(crate) fn join(cache: u64, key: &[u8]) -> JoinOutcome {
     let me = thread::current().id();
     let name: Name = (cache, key.into());
@@ -102,7 +102,7 @@ impl MakerGuard {
         let Some((name, flight)) = self.registered.take() else { return };
         let mut table = lock();
         table.making.remove(&name);
-        // The outcome is empty, because a flight ends once.
+        // The outcome is still empty, because a flight ends only once.
         let _ = flight.outcome.set(outcome);
         flight.ended.notify_all();
     }

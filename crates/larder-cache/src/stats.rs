@@ -3,23 +3,22 @@
 use crate::core::Core;
 use larder_store::segment::MissRatioCurve;
 
-/// Counts since the cache was built, and its current size.
+/// The counts since the creation of the cache, and its current size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Lookups that found a value, without those of [`crate::Cache::contains`].
+    /// Lookups that found a value, except calls of [`crate::Cache::contains`].
     pub hits: u64,
-    /// Lookups that found no value or an expired one, without those of [`crate::Cache::contains`].
+    /// Lookups that found no value or an expired one, except calls of [`crate::Cache::contains`].
     pub misses: u64,
     /// Values that were stored.
     pub insertions: u64,
-    /// Values that were refused because they are too large or because there was no memory. Invalid
-    /// keys and tags, and tags without memory for them, do not count.
+    /// Values that the cache refused because they are too large or because no memory was left.
+    /// Refusals because of an invalid key or tag, or because of no memory for tags, do not count.
     pub refusals: u64,
-    /// Items that were dropped to make room.
+    /// Items that the cache evicted to make room.
     pub evictions: u64,
-    /// Items, including those that have expired or were cleared and that maintenance has not
-    /// removed yet.
+    /// Items, including expired and cleared items that maintenance has not removed yet.
     pub items: u64,
     /// Used memory in bytes: items, index and bookkeeping.
     pub memory_used: u64,
@@ -54,9 +53,9 @@ impl Stats {
     }
 }
 
-/// Returns the hit ratio at `factor` times the memory, interpolated between the two neighbouring
-/// points of the curve; `None` outside of the curve. The curve is nearly straight over the
-/// logarithm of the memory.
+/// Returns the hit ratio at `factor` times the memory. Interpolates linearly between the two
+/// neighbouring points over the logarithm of the memory, because the curve is nearly straight
+/// there. `None` outside of the curve.
 pub(crate) fn hit_ratio_at(curve: &MissRatioCurve, factor: f64) -> Option<f64> {
     let mut points = curve.hit_ratios.windows(2).filter_map(|pair| {
         let &[(low, at_low), (high, at_high)] = pair else { return None };

@@ -46,7 +46,7 @@ pub trait Codec<K: ?Sized, V> {
     /// The error of encoding or decoding.
     type Error: Error + Send + Sync + 'static;
 
-    /// Appends the bytes of a key: 1 to [`crate::KEY_LEN_MAX`], including those of
+    /// Appends the bytes of a key: 1 to [`crate::KEY_LEN_MAX`], including the bytes of
     /// [`Typed::prefix`].
     ///
     /// # Errors
@@ -62,13 +62,14 @@ pub trait Codec<K: ?Sized, V> {
     /// Decodes a value.
     ///
     /// # Errors
-    /// The bytes are not those of a value.
+    /// The bytes do not encode a value.
     fn decode(&self, bytes: &[u8]) -> Result<V, Self::Error>;
 }
 
 /// The encoding of [postcard](https://docs.rs/postcard), for types that implement serde's traits:
-/// short and fast. The bytes contain no type information, so a value may be decoded wrongly as
-/// another type. A cache ends with its program, so this happens only if two types share a key.
+/// short and fast. The bytes contain no type information, so a value of one type may decode as
+/// another type with a wrong value. This happens only if two types share a key, because no cache
+/// outlives its program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Postcard;
 
@@ -137,7 +138,7 @@ pub struct Typed<K: ?Sized, V, C = Postcard> {
 }
 
 impl<K: ?Sized, V> Typed<K, V> {
-    /// A cache of values that [`Postcard`] encodes.
+    /// Creates a typed view of `cache`, whose values [`Postcard`] encodes.
     #[must_use]
     pub fn new(cache: Cache) -> Self {
         Self::with_codec(cache, Postcard)
@@ -145,13 +146,13 @@ impl<K: ?Sized, V> Typed<K, V> {
 }
 
 impl<K: ?Sized, V, C> Typed<K, V, C> {
-    /// A cache of values that `codec` encodes.
+    /// Creates a typed view of `cache`, whose values `codec` encodes.
     #[must_use]
     pub fn with_codec(cache: Cache, codec: C) -> Self {
         Self { cache, codec, prefix: Box::default(), types: PhantomData }
     }
 
-    /// Starts all keys with `prefix`, which separates them from other keys in the same cache.
+    /// Adds `prefix` before all keys, which separates them from other keys in the same cache.
     #[must_use]
     pub fn prefix(self, prefix: impl AsRef<[u8]>) -> Self {
         Self { prefix: prefix.as_ref().into(), ..self }
@@ -165,16 +166,17 @@ impl<K: ?Sized, V, C> Typed<K, V, C> {
 }
 
 impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
-    /// Returns the value under `key`. `None` if there is none, if the value can't be decoded
-    /// because another type was stored under the same bytes, or if the key can't be encoded.
+    /// Returns the value under `key`. `None` if there is no value, or if the codec can't encode the
+    /// key. Also `None` if the codec can't decode the value, which may belong to another type with
+    /// the same key bytes.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<V> {
         let key = self.encode_key(key).ok()?;
         self.cache.read(key, |bytes| self.codec.decode(bytes).ok())?
     }
 
-    /// Returns whether there is a value under `key`, of this type or another. This is not a use of
-    /// the value, and [`crate::Stats`] do not count it.
+    /// Returns whether there is a value under `key`, of this type or another. See
+    /// [`Cache::contains`].
     #[must_use]
     pub fn contains(&self, key: &K) -> bool {
         self.encode_key(key).is_ok_and(|key| self.cache.contains(key))
@@ -189,7 +191,7 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
         self.insert_with(key, value, InsertOptions::new())
     }
 
-    /// [`Typed::insert`] with options, such as an expiry.
+    /// Stores `value`, like [`Typed::insert`], with options such as an expiry.
     ///
     /// # Errors
     /// [`TypedError`]: the value was not stored. An old value under the key was removed, if the key
@@ -209,7 +211,7 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
         self.cache.insert_with(key, bytes, options).map_err(TypedError::Insert)
     }
 
-    /// Removes the value under `key`. Returns whether there was one.
+    /// Removes the value under `key`. Returns whether it existed.
     pub fn remove(&self, key: &K) -> bool {
         self.encode_key(key).is_ok_and(|key| self.cache.remove(key))
     }
@@ -222,8 +224,9 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
         made.unwrap_or_else(|error| match error {})
     }
 
-    /// [`Typed::get_or_insert_with`] for makers that may fail, with options such as an expiry. If
-    /// the key or the value can't be encoded, the value is returned but not stored.
+    /// Does the same as [`Typed::get_or_insert_with`], for makers that may fail, and with options
+    /// such as an expiry. If the codec can't encode the key or the value, the call returns the
+    /// value without storing it.
     ///
     /// # Errors
     /// The error of this call's own `make`.
@@ -285,7 +288,7 @@ impl<K: ?Sized, V, C> fmt::Debug for Typed<K, V, C> {
     }
 }
 
-/// Why a value was not stored.
+/// The reason why a value was not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TypedError<E> {
     /// The key or the value can't be encoded.

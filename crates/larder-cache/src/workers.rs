@@ -1,12 +1,11 @@
 //! Engine handles, and their assignment to threads.
 //!
-//! One thread at a time may use a handle. The cache has an array of slots, each with a handle that
-//! is made when it is first needed. A call takes the slot that its thread used last. If that slot
-//! is taken, by another thread or by a call further up the same thread's stack, the call takes
-//! another free slot, or makes a temporary handle. A call never waits for a slot. So a cache keeps
-//! at most [`SLOTS`] handles, which end with the cache, and a thread that ends leaves nothing
-//! behind. If a program has one cache, the cache keeps no more handles than calls that ran at the
-//! same time.
+//! One thread at a time may use a handle. The cache has an array of slots, and the first use of a
+//! slot creates its handle. A call takes the slot that its thread used last. If another thread, or
+//! a call further up the same thread's stack, uses that slot, the call takes another free slot, or
+//! creates a temporary handle. A call never waits for a slot. So a cache keeps at most [`SLOTS`]
+//! handles until it is dropped, and keeps no state of exited threads. If a program has only one
+//! cache, the number of its handles is at most the largest number of concurrent calls.
 
 use crate::insert::{InsertError, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
 use atomic_refcell::{AtomicRefCell, AtomicRefMut};
@@ -52,7 +51,7 @@ impl Workers {
         Self { store, limits, slots, departed: Mutex::new(Counters::new(CLASSES)) }
     }
 
-    /// Claims a handle for one batch of operations, which starts now.
+    /// Claims a handle for one batch of operations, which starts at `now`.
     #[inline]
     pub(crate) fn claim(&self, now: Seconds) -> Claim<'_> {
         let last = self.slots.get(LAST_SLOT.get()).and_then(|slot| self.claim_slot(slot));
@@ -84,8 +83,8 @@ impl Workers {
         }
     }
 
-    /// Does one step of maintenance with the handle of each free slot. Returns true if there is
-    /// more to do now.
+    /// Runs one step of maintenance with the handle of each free slot. Returns whether work is
+    /// left.
     pub(crate) fn maintain(&self, now: Seconds) -> bool {
         self.slots.iter().fold(false, |more, slot| {
             let handle = slot.handle.try_borrow_mut().ok();
@@ -128,7 +127,7 @@ pub(crate) struct Claim<'w> {
 pub(crate) enum Read<R, F> {
     /// The result of the closure.
     Shown(R),
-    /// The closure, which was not called, and a copy of a value that is not contiguous.
+    /// The uncalled closure, and a copy of the value, which is not contiguous.
     Copied(F, Vec<u8>),
 }
 
@@ -147,7 +146,7 @@ impl Claim<'_> {
         OpContext::new(engine, counters, &self.workers.limits, self.now)
     }
 
-    /// Looks a key up, and calls `f` with the value if it is contiguous. `None` if there is no
+    /// Looks up a key, and calls `f` with the value if it is contiguous. `None` if there is no
     /// value.
     #[inline]
     pub(crate) fn read<R, F: FnOnce(&[u8]) -> R>(
@@ -165,8 +164,8 @@ impl Claim<'_> {
         if let Lookup::Hit(shown) = shown { shown } else { None }
     }
 
-    /// Returns a copy of a value, or `None` if there is none. The lookup is neither counted nor
-    /// recorded as an access.
+    /// Returns a copy of a value, or `None` if there is none. The lookup changes neither the
+    /// counters nor the item's access history.
     pub(crate) fn peek(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         let key = self.hashed(key);
         let shown = self.context().describe(key, |item| match &item.value {
@@ -258,13 +257,13 @@ impl Claim<'_> {
         self.context().drop_tag(name)
     }
 
-    /// Removes all items: no lookup finds them any more, and maintenance frees their memory.
+    /// Removes all items. No lookup finds them any more, and maintenance frees their memory later.
     pub(crate) fn clear(&mut self) {
         self.context().flush(Expiry::Never);
         self.worker.handle().crawl_soon();
     }
 
-    /// Prefetches items that are looked up next, in this order.
+    /// Prefetches the items of the next lookups, in the order of the lookups.
     pub(crate) fn prefetch<K: AsRef<[u8]>>(&mut self, keys: &[K]) {
         let handle = self.worker.handle();
         for key in keys {

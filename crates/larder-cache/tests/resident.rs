@@ -1,5 +1,5 @@
-//! Memory stays within the limit. A separate process, so that no other test takes memory at the
-//! same time.
+//! Tests that the memory of a cache stays within the limit. This test has a process of its own, so
+//! that no other test takes memory at the same time.
 #![cfg(target_os = "linux")]
 #![expect(clippy::print_stdout, reason = "the test prints its measurements")]
 
@@ -20,7 +20,7 @@ fn threads() -> usize {
 #[test]
 fn resident_memory_stays_within_the_limit_and_is_returned() {
     const MEMORY: usize = 64 << 20;
-    /// The maximum memory of the cache besides its region: counters and a sample of keys.
+    /// The maximum memory in bytes outside of the cache's region: counters and a sample of keys.
     const BESIDE: usize = 3 << 20;
     let (before, threads_before) = (resident(), threads());
     for _ in 0..3 {

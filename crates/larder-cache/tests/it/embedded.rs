@@ -1,4 +1,4 @@
-//! The guarantees of the cache's documentation.
+//! Tests the guarantees of the cache's documentation.
 #![expect(clippy::print_stdout, reason = "the seed of a failure, and figures")]
 
 use larder_cache::{BuildError, Cache, Evicted, InsertError, InsertOptions};
@@ -25,7 +25,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A value that contains its key and its number.
+/// Returns a value that contains its key and its number.
 fn value(key: u32, number: u32, len: usize) -> Vec<u8> {
     let mut value = vec![number.to_le_bytes()[0]; len.max(8)];
     value[..4].copy_from_slice(&key.to_le_bytes());
@@ -188,13 +188,13 @@ fn the_next_one_makes_a_value_when_a_maker_fails_or_panics() {
 #[test]
 fn makers_that_need_each_other_do_not_wait_forever() {
     let (one, other) = (cache(SMALL), cache(SMALL));
-    // The same key, from within its maker.
+    // A maker requests its own key.
     let value = one.get_or_insert_with("a", || {
         assert_eq!(one.get_or_insert_with("a", || "inner"), "inner");
         "outer"
     });
     assert_eq!(value, "outer");
-    // Keys of two caches, from two threads.
+    // The makers of two threads request each other's keys, in two caches.
     let barrier = Barrier::new(2);
     thread::scope(|scope| {
         for (mine, yours) in [(&one, &other), (&other, &one)] {
@@ -249,8 +249,8 @@ fn items_expire_without_a_call() {
     let long = InsertOptions::new().ttl(Duration::from_secs(1000));
     cache.insert_with("long", "3", long).unwrap();
     wait_until("the items expire", || !cache.contains(999_u32.to_le_bytes()));
-    // Each item lives for at least its TTL less a second, and for longer if the cache's thread gets
-    // no processor.
+    // Each item lives for at least its TTL minus one second, and for longer if the scheduler delays
+    // the cache's thread.
     assert!(begun.elapsed() > Duration::from_millis(500), "{:?}", begun.elapsed());
     wait_until("the items are removed", || cache.len() == 2);
     assert!(cache.contains("stays") && cache.contains("long"));
@@ -272,7 +272,8 @@ fn the_listener_is_told_of_each_eviction_and_may_use_the_cache() {
         }
     });
     let cache = builder.build().unwrap();
-    // From now on, the cache's own listener holds the cache, so it is never freed.
+    // From here on, the cache's own listener holds a clone of the cache, so the cache is never
+    // freed.
     this.set(cache.clone()).unwrap();
     for number in 0..50_000_u32 {
         cache.insert(number.to_le_bytes(), [7; 100]).unwrap();
@@ -362,7 +363,7 @@ fn the_smallest_memory_works() {
 
 #[test]
 fn hit_ratios_are_estimated() {
-    // One key in 128 is sampled, about 3,700 of the keys below, so the estimate's standard
+    // The sample has one key in 128, about 3,700 of the keys below, so the estimate's standard
     // deviation is below 0.02.
     let cache = cache(16 * SMALL);
     assert_eq!(cache.hit_ratio_at(1.0), None);
@@ -384,7 +385,7 @@ fn hit_ratios_are_estimated() {
 
 #[test]
 fn a_cache_ends_with_its_last_clone_while_threads_that_used_it_live() {
-    // The listener belongs to the cache, so its end shows that the cache was freed.
+    // The cache owns the listener, so the drop of the listener shows that the cache was freed.
     let alive = Arc::new(());
     let weak = Arc::downgrade(&alive);
     let cache = Cache::builder().memory(SMALL).on_evict(move |_| drop(Arc::clone(&alive)));

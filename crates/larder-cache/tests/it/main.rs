@@ -1,5 +1,5 @@
 //! The integration tests of larder-cache, as one program. `resident.rs` measures its own process,
-//! so it is another one.
+//! so it is a separate program.
 
 mod embedded;
 mod typed;
