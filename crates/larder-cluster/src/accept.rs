@@ -1,5 +1,5 @@
-//! Accepts peers at the sockets of `--replicate-on`, authenticates them, and serves each by its
-//! purpose.
+//! Accepts peers at the sockets of `--replicate-on`, authenticates them, and serves each according
+//! to its purpose.
 
 use crate::error::{LocalError, PeerError, Violation};
 use crate::forward::{Answerer, SessionHost};
@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The maximum number of exports at the same time. Each walks through the whole cache. A cluster
-/// carries out one migration at a time; further exports are earlier connections whose end this node
-/// has not detected yet.
+/// The maximum number of exports at the same time. Each walks through all items of the cache. A
+/// cluster carries out one migration at a time. Further exports belong to earlier connections whose
+/// end this node has not detected yet.
 const MIGRATIONS_MAX: usize = 16;
 /// The maximum number of connections in their handshake. The listener closes further ones.
 const HANDSHAKES_MAX: usize = 32;
@@ -123,7 +123,7 @@ impl PeerListener {
                 .refused_peer_warning
                 .warn(|| format!("refused the peer at {address}: {error}"));
         } else {
-            // The peer takes this node for the leader. It reads the group again, and retries.
+            // The peer mistakes this node for the leader. It reads the group again, and retries.
             tracing::debug!("refused the peer at {address}: {error}");
         }
     }

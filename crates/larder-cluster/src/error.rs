@@ -1,4 +1,4 @@
-//! Errors of connections to other nodes, sorted by the side at fault.
+//! Errors of connections to other nodes, grouped by the side at fault.
 
 use larder_replica::{FrameError, HandshakeError, StreamError};
 use std::io;
@@ -42,12 +42,12 @@ pub(crate) enum Violation {
     /// A frame that the state of the connection does not allow.
     #[error("unexpected frame from the peer")]
     UnexpectedFrame,
-    /// A forwarded conversation in a protocol that this version does not know.
+    /// A forwarded conversation in a protocol that this version does not support.
     #[error(
         "unknown client protocol {0} in a forwarded conversation: run the same version on all nodes"
     )]
     UnknownConversation(u8),
-    /// Keys of a delta sync from a follower without one, or too many of them.
+    /// Changed keys from a follower without a delta sync, or too many changed keys.
     #[error("unexpected list of keys from the follower")]
     UnexpectedKeys,
     /// A TLS record instead of a frame of the handshake.
@@ -59,7 +59,7 @@ pub(crate) enum Violation {
     /// The peer's certificate is not for the node of this name, which the peer claims to be.
     #[error("the peer's certificate is not for the node {0}: issue one with that name")]
     Certificate(String),
-    /// A request for a member of a cluster, while this node is a member of none.
+    /// A request for a member of a cluster, although this node is not a member of any.
     #[error(
         "the peer sent a request for a member of a cluster, and this node is not one: give --cluster"
     )]
@@ -82,10 +82,10 @@ pub(crate) enum LocalError {
     /// The node has lost the leadership of its group, or shuts down during an import.
     #[error("this node does not lead its group any more")]
     LeadershipLost,
-    /// As many followers as allowed are connected.
+    /// The maximum number of followers is connected.
     #[error("as many followers as allowed are connected")]
     FollowersMax,
-    /// As many migrations as allowed are under way.
+    /// The maximum number of migrations is under way.
     #[error("as many migrations as allowed are under way")]
     MigrationsMax,
     /// The shard map does not plan this migration.
@@ -100,13 +100,13 @@ pub(crate) enum LocalError {
     /// This node has no handle to the cache for forwarded requests.
     #[error("no cache handle for forwarded requests")]
     NoHandle,
-    /// The leader's address is not known.
+    /// The leader has not published an address.
     #[error("the leader has not published an address")]
     NoAddress,
-    /// Another process than the leader has the leader's address.
+    /// A process other than the leader listens at the leader's address.
     #[error("another process answers at the leader's address")]
     OtherProcess,
-    /// A node name or host that no certificate can be for.
+    /// A node name or host that is not valid in a certificate.
     #[error("no certificate can be for the name {0}")]
     InvalidName(String),
     /// rustls cannot create a TLS session.
@@ -138,9 +138,9 @@ pub(crate) enum Timeout {
 }
 
 impl PeerError {
-    /// Returns the reason that [`PeerStream::refuse`](crate::peers::PeerStream::refuse) sends to the peer in a
-    /// `Refused` frame, or `None` if it sends none. `LeaderHandshake` writes its own refusals, so a [`HandshakeError`]
-    /// has none here.
+    /// Returns the reason that [`PeerStream::refuse`](crate::peers::PeerStream::refuse) sends to
+    /// the peer in a `Refused` frame, or `None` if it sends none. `LeaderHandshake` writes its own
+    /// refusals, so this function returns `None` for a [`HandshakeError`].
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         Some(match self {
             Self::Protocol(Violation::Certificate(_)) => {
@@ -157,8 +157,8 @@ impl PeerError {
         })
     }
 
-    /// Returns whether the statistics count the peer as refused. They do not count a peer that takes this node for the
-    /// leader of its group.
+    /// Returns whether the statistics count the peer as refused. They do not count a peer that
+    /// mistakes this node for the leader of its group.
     pub(crate) fn counts_as_refused(&self) -> bool {
         !matches!(self, Self::Local(LocalError::NotLeader))
     }
@@ -168,8 +168,8 @@ impl PeerError {
         matches!(self, Self::Connection(error) if error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
-    /// Names the TLS handshake in the text of a failed connection or of a violation. Returns other
-    /// errors unchanged.
+    /// Prefixes the text of a failed connection or of a violation with `the TLS handshake`. Returns
+    /// other errors unchanged.
     pub(crate) fn in_tls_handshake(self) -> Self {
         use io::ErrorKind::{ConnectionReset, UnexpectedEof};
         match self {
@@ -191,7 +191,7 @@ impl PeerError {
 }
 
 impl From<io::Error> for PeerError {
-    /// Streams return violations of TLS in an [`io::Error`].
+    /// Extracts a violation of TLS, which streams return in an [`io::Error`].
     fn from(error: io::Error) -> Self {
         match error.downcast::<Violation>() {
             Ok(violation) => Self::Protocol(violation),

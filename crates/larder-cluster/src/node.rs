@@ -23,9 +23,9 @@ pub struct NodeConfig {
     pub settings: Settings,
     /// The server's clock.
     pub clock: Clock,
-    /// The items, which the server's own clients share.
+    /// The cache, which the server's own clients also use.
     pub cache: erased::Cache,
-    /// Counters for the handles that answer forwarded requests: one handle for each.
+    /// The counters of the handles that answer forwarded requests, one element for each handle.
     pub answerer_counters: Vec<Arc<Counters>>,
 }
 
@@ -51,7 +51,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node whose threads are not started yet.
+    /// Creates a node. Its threads are not started yet.
     #[must_use]
     pub fn new(config: NodeConfig) -> Self {
         let NodeConfig { follow, group, credentials, settings, clock, cache, answerer_counters } =

@@ -125,7 +125,7 @@ impl NodeThreads {
         Ok(())
     }
 
-    /// Ends the node's connections to other nodes, and waits until its threads have ended.
+    /// Closes the node's connections to other nodes, and joins its threads.
     pub fn stop(self) {
         self.stop.set();
         for thread in self.threads {

@@ -30,11 +30,11 @@ const DRAIN_MAX: Duration = Duration::from_secs(1);
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
 /// The limit of the output that a session writes before it pauses, and of the replies that a
-/// conversation sends before it waits for a `Continue` frame, in bytes. One reply may exceed each.
-/// The limit on memory of connections does not count this output.
+/// conversation sends before it waits for a `Continue` frame, in bytes. A single reply may exceed
+/// either limit. The limit on memory of connections does not count this output.
 const OUTPUT_MAX: usize = 64 << 10;
-/// The output of one peer's conversations after which the answerer sends before it answers more, in
-/// bytes.
+/// The length in bytes of the output of one peer's conversations at which the answerer sends the
+/// output before it answers further requests.
 const UNSENT_MAX: usize = 1 << 20;
 /// The maximum length of the buffer that an idle conversation keeps, in bytes.
 const KEPT_LEN_MAX: usize = 4 << 10;
@@ -58,7 +58,7 @@ struct ForwardedConversation {
     session: Session<erased::Handle>,
     /// Whether the peer's gateway sends the requests, for clients of HTTP and gRPC.
     is_gateway: bool,
-    /// The unanswered requests, in order, in the batches of the peer.
+    /// The unanswered requests in order, grouped as the peer has sent them.
     batches: VecDeque<RequestBatch>,
     output: Vec<u8>,
     /// The number of bytes of replies since the last `Continue` frame.
@@ -70,9 +70,9 @@ struct ForwardedConversation {
 #[derive(Default)]
 struct RequestBatch {
     unread: Vec<u8>,
-    /// All bytes have arrived.
+    /// Whether all bytes have arrived.
     is_whole: bool,
-    /// This node has started to answer them: some may have taken effect.
+    /// Whether this node has started to answer the requests: some may have taken effect.
     has_started: bool,
 }
 
@@ -100,7 +100,7 @@ impl ForwardedConversation {
         }
     }
 
-    /// Adds bytes of requests. `more`: more bytes of the same batch follow.
+    /// Adds bytes of requests. With `more`, further bytes of the same batch follow.
     fn add(&mut self, bytes: &[u8], more: bool) {
         if self.batches.back().is_none_or(|last| last.is_whole) {
             self.batches.push_back(RequestBatch::default());
@@ -189,8 +189,8 @@ impl Answerer {
         Ok(())
     }
 
-    /// Answers as many of the received requests as possible. Appends the frames to `out`, and sets
-    /// the conversation's state.
+    /// Answers received requests until one is incomplete, or the conversation waits, pauses or
+    /// ends. Appends the frames to `out`, and sets the conversation's state.
     fn answer(
         &self,
         route: u64,
@@ -273,18 +273,20 @@ struct Conversations<'a> {
     ready: VecDeque<u64>,
     /// Frames that are not sent yet.
     out: Vec<u8>,
-    /// When this connection noticed that the node shuts down; `None` before.
+    /// The time at which this connection detected the shutdown of the node; `None` before.
     stopped_at: Option<Instant>,
 }
 
 impl Conversations<'_> {
-    /// Returns whether the node has shut down and the peer had time to move its requests to the next leader.
+    /// Returns whether the shutdown has lasted for [`DRAIN_MAX`], the time in which the peer can
+    /// move its requests to the next leader.
     fn has_ended(&mut self, stop: &Stop) -> bool {
         stop.is_set() && self.stopped_at.get_or_insert_with(Instant::now).elapsed() >= DRAIN_MAX
     }
 
-    /// Handles the frames of `input`, and conversations whose wait is over, until there is enough output to send. Returns
-    /// the length of the frames, and whether there is more to do.
+    /// Handles the frames of `input`, and conversations whose wait is over, until there is enough
+    /// output to send. Returns the length of the handled frames, and whether there is more to
+    /// handle.
     fn answer_some(
         &mut self,
         engine: &mut erased::Handle,
@@ -342,7 +344,7 @@ impl Conversations<'_> {
         }
     }
 
-    /// Ends a conversation. Its later requests are dropped.
+    /// Ends a conversation. Later requests on its route are dropped.
     fn close(&mut self, route: u64) {
         if let Some(mut conversation) = self.all.remove(&route) {
             self.answerer.host.close(&mut conversation.session);
@@ -367,7 +369,7 @@ fn send(route: u64, output: &mut Vec<u8>, end: ReplyEnd, out: &mut Vec<u8>) {
 struct WokenRoutes {
     routes: Mutex<Vec<u64>>,
     /// The other end of `polled`. A waker writes a byte here when it adds the first route, which
-    /// ends a poll.
+    /// wakes the polling thread.
     end: UnixStream,
     polled: UnixStream,
 }

@@ -16,7 +16,7 @@ pub(super) fn number_of(conversation: Conversation) -> u8 {
     of.map_or(0, |(_, number)| *number)
 }
 
-/// Returns the kind of conversation that has a number, or `None` if the number is unknown.
+/// Returns the kind of conversation with this number, or `None` if the number is unknown.
 pub(super) fn conversation_of(number: u8) -> Option<Conversation> {
     let of = CONVERSATIONS.iter().find(|(_, of)| *of == number);
     of.map(|(conversation, _)| *conversation)

@@ -1,8 +1,8 @@
 //! The connection to the leader of one group.
 //!
-//! Sessions append requests to the output of the connection, and are woken when their replies have arrived. One thread
-//! connects, one writes and one reads. Without a connection, sessions wait for one, or until this node leads or the
-//! group owns no keys any more, for at most a second.
+//! Sessions append requests to the output of the connection, and are woken when their replies have
+//! arrived. One thread connects, one writes and one reads. Without a connection, sessions wait for
+//! at most a second: for a connection, or until this node leads or the group no longer owns keys.
 
 use super::link::{Link, LocalMember, connect};
 use super::owner::OwnerGroup;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// The maximum time that requests wait for a leader.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(1);
-/// The minimum pause before a session sends requests again that the peer has refused.
+/// The minimum pause before a session resends requests that the peer has refused.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 /// The interval of checks for expired waits and for a new leader.
 const TICK: Duration = Duration::from_millis(20);
@@ -37,7 +37,8 @@ pub(super) struct ForwarderShared {
     /// The number of connections to leaders so far.
     pub(super) connections: AtomicU64,
     pub(super) next_route: AtomicU64,
-    /// The peer has refused requests, because another group owns their keys, or another node leads.
+    /// Whether the peer has refused requests since the last check, because another group owns their
+    /// keys, or another node leads.
     has_refusals: AtomicBool,
 }
 
@@ -46,7 +47,7 @@ pub(super) struct State {
     pub(super) link: Option<Arc<Link>>,
     /// Sessions that wait for a connection.
     waiting: Vec<WaitingSession>,
-    /// The node shuts down: there will be no connection.
+    /// Whether the node shuts down: the forwarder opens no further connections.
     pub(super) has_ended: bool,
 }
 
@@ -199,7 +200,7 @@ impl Forwarder {
         }
     }
 
-    /// Closes a connection. If it is the current one, there is none afterwards.
+    /// Closes a connection. If it is the current connection, the forwarder has none afterwards.
     fn drop_link(&self, link: &Arc<Link>) {
         let state = &mut lock(&self.0.state);
         if state.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
@@ -208,14 +209,16 @@ impl Forwarder {
         link.close();
     }
 
-    /// Handles requests that the peer has refused: their session waits for at least [`RETRY_AFTER`],
-    /// and then sends them to the owner and the leader of that time.
+    /// Handles requests that the peer has refused: their session waits for at least
+    /// [`RETRY_AFTER`], and then sends them to the leader of the group that owns their keys at that
+    /// time.
     fn retry_soon(&self, route: &Arc<Mutex<RouteState>>) {
         self.0.has_refusals.store(true, Ordering::Release);
         self.wait(route, RETRY_AFTER);
     }
 
-    /// Adds a session to those that wait for a leader. It retries after `pause` at the earliest.
+    /// Adds a session to the sessions that wait for a leader. It retries after `pause` at the
+    /// earliest.
     pub(super) fn wait(&self, route: &Arc<Mutex<RouteState>>, pause: Duration) {
         let now = Instant::now();
         let (since, round) = {

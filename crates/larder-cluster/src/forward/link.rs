@@ -19,7 +19,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 const RETIRED_MAX: Duration = Duration::from_secs(10);
 /// The interval at which a waiting read checks whether the connection must end.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The writer shrinks longer buffers to this, in bytes.
+/// The writer shrinks a longer buffer to this length, in bytes.
 const BUFFER_LEN_MAX: usize = 1 << 20;
 /// The maximum number of bytes of requests in one frame.
 const PIECE_LEN: usize = 256 << 10;
@@ -32,7 +32,7 @@ pub(super) type OnRefused<'f> = &'f dyn Fn(&Arc<Mutex<RouteState>>);
 #[derive(Clone)]
 pub(crate) struct LocalMember {
     pub(crate) process: Process,
-    /// The name of its group: `CLUSTER/GROUP`.
+    /// The name of this node's group: `CLUSTER/GROUP`.
     pub(crate) group: String,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Link {
     has_output: Condvar,
     /// The sessions with an open route on the connection.
     pub(super) routes: Mutex<HashMap<u64, Arc<Mutex<RouteState>>>>,
-    /// When this node noticed that the peer no longer leads; unset before.
+    /// The time at which this node detected that the peer no longer leads; unset before.
     retired_at: OnceLock<Instant>,
 }
 
@@ -108,7 +108,8 @@ impl Link {
 
     /// Returns whether requests on this connection wait for a result.
     pub(super) fn has_unanswered(&self) -> bool {
-        // `distribute` locks the routes while it holds a state, so no state is locked under the lock of the routes.
+        // `distribute` locks the routes while it holds the lock of a state. To prevent a deadlock,
+        // release the lock of the routes before locking a state.
         let routes: Vec<_> =
             lock(&self.routes).iter().map(|(route, state)| (*route, Arc::clone(state))).collect();
         routes.iter().any(|(route, state)| {
@@ -239,7 +240,8 @@ impl Link {
         }
     }
 
-    /// Closes the connection. Requests without a complete reply end: whether the peer has carried them out is unknown.
+    /// Closes the connection. Requests without a complete reply end with
+    /// [`ForwardOutcome::ConnectionLost`]: the peer may have executed them.
     pub(super) fn close(&self) {
         let _ = self.stream.shutdown(Shutdown::Both);
         let waiting = {

@@ -14,13 +14,13 @@ use std::time::Duration;
 
 /// The interval between reads of the map.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// The pause if etcd did not answer, or has no map yet.
+/// The pause before the next read if etcd did not answer, or has no map yet.
 const RETRY: Duration = Duration::from_millis(100);
 /// The minimum time between two reads.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Reads the shard map periodically, revokes the releases of failed exports, and starts a forwarder
-/// to each other group that the map has.
+/// to each other group of the map.
 pub(crate) struct MapWatch<'n> {
     /// Reads the map.
     pub(crate) keeper: &'n ShardMapKeeper,
@@ -60,7 +60,7 @@ impl MapWatch<'_> {
         }
     }
 
-    /// Starts the forwarder to another group; `None` if spawning its thread failed.
+    /// Starts the forwarder to another group. Returns `None` if spawning its thread failed.
     fn connect(&self, number: GroupIndex, name: String) -> Option<JoinHandle<()>> {
         let (forwarder, local) = (self.forwarders.forwarder_of(number), Arc::clone(self.group));
         let me = LocalMember { process: local.me(), group: local.full_name() };

@@ -7,11 +7,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// A session that sends requests within this time after an outcome is retrying: the time limit of
-/// its wait for a leader continues. After this time, the requests are new ones.
+/// Requests that a session sends within this time after an outcome are retries: the time limit of
+/// its wait for a leader continues. Later requests are new ones, with a new time limit.
 const RETRIED_WITHIN: Duration = Duration::from_millis(100);
 
-/// The forwarded requests of a session, and their answers.
+/// The forwarded requests of a session, and their replies.
 #[derive(Debug, Default)]
 pub(super) struct RouteState {
     /// The requests that the session has added and whose final outcome it has not taken, in order.
@@ -32,8 +32,8 @@ pub(super) struct RouteState {
     /// The route on which the session opened its conversation last; `None` after it has closed the
     /// conversation. Replies on other routes are dropped.
     pub(super) route: Option<u64>,
-    /// Rises with each batch that follows no unanswered one, so that the end of an old wait does
-    /// not affect later requests.
+    /// Rises with each batch that is added while all others are answered, so that the end of an old
+    /// wait does not affect later requests.
     pub(super) round: u64,
 }
 
@@ -79,7 +79,7 @@ impl RouteState {
     }
 
     /// Adds a part of the reply to the first batch without an outcome, and sets the outcome of that
-    /// batch; `None`: more of the reply follows.
+    /// batch. With `None`, more of the reply follows.
     pub(super) fn answer(&mut self, bytes: &[u8], outcome: Option<ForwardOutcome>) {
         let is_open = |batch: &ForwardedBatch| batch.outcome.is_none();
         let Some(at) = self.batches.iter().position(is_open) else { return };
@@ -116,7 +116,7 @@ impl RouteState {
     }
 }
 
-/// Locks, even if a thread has panicked while it held the lock.
+/// Locks a mutex, even if a thread has panicked while it held the lock.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,10 +11,12 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
-/// The maximum unsent output before sessions must wait with the rest of a long value, in bytes.
+/// The length of the unsent output, in bytes, at which sessions wait before they send more of a
+/// long value.
 const OUTPUT_MAX: usize = 1 << 20;
-/// The maximum unsent output at which new requests are accepted, in bytes. Above it, they fail as
-/// without a leader. The output also has the requests of clients that have disconnected since.
+/// The maximum unsent output at which new requests are accepted, in bytes. Above it, new requests
+/// fail as if there were no leader. The output includes requests of clients that have disconnected
+/// since.
 const OUTPUT_LIMIT: usize = 32 << 20;
 /// The number of received bytes of replies after which a `Continue` frame precedes the next
 /// requests.
@@ -36,8 +38,9 @@ impl RemoteRoute {
         Self { forwarder, conversation, state: Arc::default(), on: None }
     }
 
-    /// Returns the current connection, and the number of the route, or `None` if there is none. Opens the conversation
-    /// on it if necessary. Only for requests that follow no unanswered ones.
+    /// Returns the current connection, and the number of the route, or `None` if there is none.
+    /// Opens the conversation on the connection if necessary. Must be called only while all earlier
+    /// requests are answered.
     fn link(&mut self) -> Option<(Arc<Link>, u64)> {
         let Some(link) = self.present_link() else {
             // The end of a retired connection must not end requests that wait for the next leader.
@@ -52,7 +55,8 @@ impl RemoteRoute {
         }
         self.leave();
         let route = self.forwarder.0.next_route.fetch_add(1, Ordering::Relaxed);
-        // Before the route is in the list: a retired connection ends unless it finds an unanswered request there.
+        // Set this before the route is in the list: a retired connection ends unless it finds an
+        // unanswered request in the list.
         lock(&self.state).route = Some(route);
         lock(&link.routes).insert(route, Arc::clone(&self.state));
         self.on = Some((Arc::clone(&link), route));
@@ -178,8 +182,9 @@ impl Route for RemoteRoute {
 }
 
 impl RemoteRoute {
-    /// Sends requests that follow no unanswered ones. Without a connection, the session waits for a
-    /// leader; if it has waited for longer than [`WAIT_MAX`], the requests end with `NoLeader`.
+    /// Sends requests while all earlier ones are answered. Without a connection, the session waits
+    /// for a leader; if it has waited for longer than [`WAIT_MAX`], the requests end with
+    /// `NoLeader`.
     fn pass_first(&mut self, bytes: &[u8], more: bool) {
         let Some((link, route)) = self.link() else {
             let mut state = lock(&self.state);
@@ -207,8 +212,8 @@ impl RemoteRoute {
         }
     }
 
-    /// Returns the connection and route of the conversation, or `None` if none is open, or if the peer has ended it, or
-    /// if the connection is closed.
+    /// Returns the connection and route of the conversation, or `None` if this side has not opened
+    /// one, the peer has ended it, or the connection is closed.
     fn open_conversation(&self) -> Option<(Arc<Link>, u64)> {
         let is_open = |(link, route): &&(Arc<Link>, u64)| lock(&link.routes).contains_key(route);
         self.on.as_ref().filter(is_open).cloned()

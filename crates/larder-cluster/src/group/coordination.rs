@@ -1,6 +1,6 @@
 //! Three threads that use etcd: one runs elections, one renews the lease of the process, and one
-//! maintains the list for clients. They are separate, so that a slow answer to one does not delay
-//! the others. Further threads read and write the shard map (`shard_map.rs`).
+//! maintains the list of servers for clients. They are separate, so that a slow reply to one does
+//! not delay the others. Further threads read and write the shard map (`shard_map.rs`).
 
 use super::membership::Group;
 use crate::peers::Stop;
@@ -13,13 +13,15 @@ use std::time::{Duration, Instant};
 /// How often a process renews its lease. The simulation has a copy (`tests/it/election.rs` of `larder-replica`).
 const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(LEASE_SECS * 1000 / 5);
 
-// When a leader is lost, its last lease ends after the promises to it, which therefore delay no election.
+// When a leader fails, its last lease expires after the promises to it. So these promises delay no
+// election.
 const _: () = assert!(
     Duration::from_millis(PROMISE_TIME).as_millis() + LEASE_RENEWAL_INTERVAL.as_millis()
         < Duration::from_secs(LEASE_SECS).as_millis()
 );
 
-/// How often a leader updates the list for clients, and another member reads it.
+/// The interval at which a leader updates the list of servers for clients, and other members read
+/// it.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of the threads.
@@ -95,7 +97,7 @@ impl Coordination {
         let _ = presence.revoke();
     }
 
-    /// Maintains the list for clients until the node shuts down.
+    /// Maintains the list of servers for clients until the node shuts down.
     pub(crate) fn keep_discovery(&self, stop: &Stop) {
         let Some(etcd) = self.etcd() else { return };
         let mut keeper = DiscoveryKeeper::new(etcd, self.group.name.cluster.clone());

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 /// Returns the addresses of this server.
 ///
 /// The address for clients is `advertise` (`--advertise`), or `clients`, the address of a listener.
-/// A listener on all interfaces gets the host of `--replicate-on`. The address for members is that
-/// of the first socket of `--replicate-on`.
+/// If the listener is bound to all interfaces, the address has the host of `--replicate-on`. The
+/// address for members is the address of the first socket of `--replicate-on`.
 #[must_use]
 pub fn addresses(
     advertise: Option<String>,
@@ -36,7 +36,8 @@ pub fn addresses(
     Addresses { clients: advertise.or(found), members }
 }
 
-/// How long a replaced leader, or a follower before a sync, waits for its batches under way.
+/// The time limit for waiting until batches under way have ended. A replaced leader waits before it
+/// follows, and a follower before a sync.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 /// The interval of checks for the end of batches, and for acknowledgements.
 const TRANSFER_TICK: Duration = Duration::from_millis(2);
@@ -50,11 +51,12 @@ pub struct GroupConfig {
     pub node: String,
     /// The leader's behaviour when neither etcd nor every member in sync is reachable (`--doubt`).
     pub doubt: DoubtPolicy,
-    /// The time in milliseconds without a leader after which a member with incomplete data may lead.
-    /// `None`: it leads only after all members in sync have lost their items, or etcd the record,
-    /// and then with an empty cache.
+    /// The time in milliseconds without a leader after which a member with incomplete data may
+    /// lead. With `None`, such a member leads only after all members in sync have lost their items
+    /// or etcd has lost the record. It then leads with an empty cache.
     pub unclean_after: Option<Millis>,
-    /// The changes that wait for acknowledgements (`--ack`), unless operators have set that for the group.
+    /// The changes that wait for acknowledgements (`--ack`). A value that operators set for the
+    /// group overrides it.
     pub ack: AckMode,
     /// The maximum replication lag at which this replica answers lookups (`--read-lag`); 0: never.
     pub read_lag: Millis,
@@ -67,7 +69,8 @@ pub struct Group {
     pub name: GroupName,
     /// The groups that own slots, and their leaders.
     pub topology: Topology,
-    /// The changes that wait for acknowledgements, unless operators have set that for the group.
+    /// The changes that wait for acknowledgements. A value that operators set for the group
+    /// overrides it.
     ack: AckMode,
     member: Mutex<Member>,
     changed: Condvar,
@@ -78,7 +81,7 @@ pub struct Group {
     /// The time until which this replica may answer lookups, unless a heartbeat extends it; 0 if it
     /// may not.
     reads_until: AtomicU64,
-    /// The epoch in which the leadership started that this node is ready for; 0 if there is none.
+    /// The start epoch of the leadership for which this node is ready; 0 without one.
     ready_epoch: AtomicU32,
     /// The start of this node's last leadership, for delta syncs of other members. `None` before the
     /// first leadership, and if other members need full syncs.
@@ -87,8 +90,8 @@ pub struct Group {
     pub elections: AtomicU64,
     /// The journals of this server's changes; unset until the server accepts peers.
     journals: OnceLock<Arc<Journals>>,
-    /// The members that answers wait for before they are in sync: the incarnation, and the time up
-    /// to which they have all changes.
+    /// The members for which replies wait although they are not in sync yet. Maps the incarnation
+    /// of a member to the time up to which it has all changes.
     joining: Mutex<HashMap<u64, Millis>>,
     /// The list of servers for clients.
     pub discovery: Mutex<Discovery>,
@@ -185,7 +188,7 @@ impl Group {
         self.see(|member| self.ack_mode(member))
     }
 
-    /// Sets the journals of this server. Answers wait for the followers' acknowledgements of these
+    /// Sets the journals of this server. Replies wait for the followers' acknowledgements of these
     /// journals.
     pub(crate) fn set_journals(&self, journals: &Arc<Journals>) {
         let _ = self.journals.set(Arc::clone(journals));
@@ -264,7 +267,7 @@ impl Group {
         true
     }
 
-    /// Notes that answers will wait for a process, which has all changes up to this time.
+    /// Notes that replies will wait for a process. It has all changes up to `synced_until`.
     pub(crate) fn note_joining(&self, incarnation: u64, synced_until: Millis) {
         self.joining
             .lock()
@@ -272,7 +275,7 @@ impl Group {
             .insert(incarnation, synced_until);
     }
 
-    /// Undoes [`Self::note_joining`]: answers wait for the process only if it is in sync.
+    /// Undoes [`Self::note_joining`]: replies wait for the process only if it is in sync.
     pub(crate) fn end_joining(&self, incarnation: u64) {
         self.joining.lock().unwrap_or_else(PoisonError::into_inner).remove(&incarnation);
         self.with(|_, _| ());
@@ -287,8 +290,8 @@ impl Group {
         read(&self.lock())
     }
 
-    /// Returns whether all other members in sync, and all members that answers wait for, have acknowledged these
-    /// journal offsets and the flushes of this node's handles.
+    /// Returns whether all other members in sync, and all members for which replies wait, have
+    /// acknowledged these journal offsets and the flushes of this node's handles.
     pub(crate) fn all_have_passed(&self, journals: &Journals, ends: &[u64]) -> bool {
         let in_sync: Vec<u64> = self.see(|member| {
             let record = member.view().record.iter();
@@ -328,7 +331,7 @@ impl Group {
         self.see(Member::role)
     }
 
-    /// This process.
+    /// Returns the name and incarnation of this process.
     pub fn me(&self) -> Process {
         self.see(|member| member.me().clone())
     }

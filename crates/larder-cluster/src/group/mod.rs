@@ -1,5 +1,5 @@
-//! A member of a group (`--cluster`): its threads, and their shared state. `larder_replica::Member` decides, and etcd
-//! stores the record.
+//! A member of a group (`--cluster`): its threads, and their shared state. `larder_replica::Member`
+//! makes the decisions, and etcd stores the record of the group.
 //!
 //! ```text
 //!  etcd ◀──▶ coordination.rs ──▶ Group (membership.rs) ◀── heartbeats and acknowledgements (replication/)

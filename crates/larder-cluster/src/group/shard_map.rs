@@ -1,4 +1,5 @@
-//! Reads and swaps of the shard map in etcd. A lock serializes them, so that the topology never goes back in time.
+//! Reads and swaps of the shard map in etcd. A lock serializes them, so that the topology never
+//! returns to an older map.
 
 use super::membership::Group;
 use larder_etcd::{Etcd, EtcdSettings, EtcdShardMap};
@@ -47,7 +48,8 @@ impl std::fmt::Display for FinishError {
 impl std::error::Error for FinishError {}
 
 impl ShardMapKeeper {
-    /// Creates the keeper for the cluster of this group; `None` if the settings are invalid.
+    /// Creates the keeper for the cluster of this group. Returns `None` if the settings are
+    /// invalid.
     pub(crate) fn new(settings: &EtcdSettings, group: &Arc<Group>) -> Option<Self> {
         // The settings were valid when the server started.
         let etcd = Etcd::new(settings).ok()?;
@@ -101,7 +103,8 @@ impl ShardMapKeeper {
         Ok(())
     }
 
-    /// Replaces the map by an equal one, so that an earlier swap without an answer cannot take effect later.
+    /// Replaces the map by an equal one, so that an earlier swap without a reply cannot take effect
+    /// later.
     pub(crate) fn supersede_swaps(&self) -> Result<(), CoordinatorError> {
         let mut etcd = self.lock();
         let view = etcd.read()?;
@@ -117,7 +120,7 @@ impl ShardMapKeeper {
     /// true, for at most [`TRY_MAX`].
     ///
     /// # Errors
-    /// [`FinishError::Unknown`] if the write may have succeeded, else the reason of the failure.
+    /// [`FinishError::Unknown`] if the write may have succeeded, else the reason for the failure.
     pub(crate) fn finish(
         &self,
         done: &Migration,
@@ -142,7 +145,7 @@ impl ShardMapKeeper {
         })
     }
 
-    /// Makes one attempt. Returns its result; `None`: retry.
+    /// Makes one attempt. Returns its result, or `None` if the caller has to retry.
     fn try_to_finish(
         &self,
         done: &Migration,

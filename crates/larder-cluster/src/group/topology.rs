@@ -203,8 +203,8 @@ impl Topology {
         self.read_soon();
     }
 
-    /// Returns whether there is a release whose export has ended, and some of whose slots this group still owns in the
-    /// map. The map must be replaced before this node answers for the slots again.
+    /// Returns whether the export of released slots has ended although this group still owns some
+    /// of them in the map. The map must be replaced before this node answers for the slots again.
     ///
     /// First drops a release of an earlier leadership than `leads_since`, or any release if this
     /// node does not lead (`None`).

@@ -115,7 +115,7 @@ impl Export<'_> {
             }
             match stream.write_all(&out) {
                 // The importer closes the connection when it has everything. If it has not replaced
-                // the map, the group finds the unused release.
+                // the map, `Topology::has_unused_release` detects that.
                 Err(_) if is_done => return Ok(()),
                 written => written?,
             }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// The interval of checks for a planned migration, and the pause after a failed import.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// The minimum time between the first read of a plan by this node and its request for the release.
-/// Nodes that reach etcd read the map more often, so they know the plan then.
+/// Nodes that reach etcd read the map more often, so they have read the plan by then.
 const PLAN_PROPAGATION_TIME: Duration = Duration::from_secs(2);
 /// The time limit for raising the epoch.
 const RAISE_MAX: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ const READ_LEN: usize = 256 << 10;
 const BYTES_AHEAD: usize = 4 << 20;
 /// The number of removed items after which the importer waits for the followers.
 const ITEMS_AHEAD: usize = 1000;
-/// About how many items a walk visits in one batch.
+/// The approximate number of items that a walk visits in one batch.
 const WALK_ITEMS: usize = 256;
 
 /// Imports slots that the shard map assigns to the local group.
@@ -66,10 +66,10 @@ pub(crate) struct Importer {
 /// The state of the importer that outlives an attempt.
 #[derive(Default)]
 struct ImporterState {
-    /// The last known flush generation, the leadership then, and the time of the last change of
-    /// either. `None` before the first leadership.
+    /// The last known flush generation, the leadership at that time, and the time of the last
+    /// change of either. `None` before the first leadership.
     flushes: Option<(u64, u32, Instant)>,
-    /// The swap that finishes the last migration had no answer, and may still take effect.
+    /// Whether the swap that finishes the last migration had no reply, and may still take effect.
     has_pending_swap: bool,
 }
 
@@ -205,7 +205,8 @@ impl Importer {
         self.node.clock.moment().into()
     }
 
-    /// Makes one attempt of an import. `known_since` is the time at which this node has first seen the plan.
+    /// Makes one attempt at an import. `known_since` is the time at which this node first read the
+    /// plan.
     fn import(
         &mut self,
         planned: &Migration,
@@ -274,7 +275,7 @@ impl Importer {
         Ok((dialed, identity.epoch))
     }
 
-    /// Raises this leader's epoch above that of the other group, so that no CAS value is used
+    /// Raises this leader's epoch above the epoch of the other group, so that no CAS value is used
     /// twice. Returns the epoch.
     fn raise_epoch(&self, other: u32) -> Result<u32, ImportError> {
         let started = Instant::now();
@@ -286,7 +287,7 @@ impl Importer {
                 return Ok(epoch);
             }
             if !self.group.with(|member, _| member.raise_epoch(other + 1)) {
-                // The epoch is not raised either if the leadership was lost in between.
+                // `raise_epoch` also returns false if the leadership was lost in between.
                 self.group.leading_epoch().ok_or(LocalError::LeadershipLost)?;
                 return Err(ImportError::EpochsExhausted);
             }
@@ -401,7 +402,8 @@ impl Importer {
             let now = self.now();
             let engine = self.applier.engine();
             engine.begin_batch(now);
-            // Checked within the batch: a replaced leader waits for its end before it follows.
+            // Check this within the batch: a replaced leader waits for the end of its batches
+            // before it follows.
             if !self.group.is_leading_in(leadership) || self.stop.is_set() {
                 engine.end_batch();
                 return false;

@@ -12,9 +12,9 @@ use std::io::{self, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// The time limit for a member of a group: of the connect to each address of the peer, and then of
-/// both handshakes together (TLS, nodes). It is short because the nodes of a cluster are close to
-/// each other, and because another leader may replace the peer soon.
+/// The time limit for a member of a group. It applies to the connect to each address of the peer,
+/// and then to both handshakes together (TLS, nodes). It is short because the nodes of a cluster
+/// are close to each other, and because another leader may replace the peer soon.
 const MEMBER_CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 /// The same time limit for a follower outside of groups.
 const FOLLOWER_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

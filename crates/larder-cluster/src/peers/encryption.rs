@@ -32,7 +32,8 @@ pub(super) struct Encryption {
 #[derive(Debug, Default)]
 struct RecordSender {
     records: Vec<u8>,
-    /// A send has failed, and may have sent a part of a record: the peer could not decrypt anything after it.
+    /// Whether a send has failed. It may have sent a part of a record, so the peer could not
+    /// decrypt later records.
     is_broken: bool,
 }
 
@@ -40,7 +41,7 @@ struct RecordSender {
 #[derive(Debug)]
 struct Session {
     connection: Connection,
-    /// Decrypted bytes without room in the reader's buffer.
+    /// Decrypted bytes that did not fit into the reader's buffer.
     plaintext: Vec<u8>,
     /// The number of bytes of `plaintext` that the reader has taken already.
     taken: usize,
@@ -71,7 +72,7 @@ impl Encryption {
         Ok(Self { sending: Mutex::default(), session: Mutex::new(session) })
     }
 
-    /// Returns whether a read returns bytes without the socket.
+    /// Returns whether a read can return buffered bytes, without the socket.
     pub(super) fn has_buffered(&self) -> bool {
         lock(&self.session).has_buffered()
     }
@@ -121,7 +122,7 @@ impl Encryption {
             Err(TryLockError::WouldBlock) => return,
         };
         if !sending.is_broken {
-            // Without the alert the peer only sees the socket close.
+            // Without the alert, the peer receives no reason for the closed connection.
             let _ = lock(&self.session).take_records(&mut sending.records);
             let _ = sending.send(socket);
         }
@@ -154,7 +155,7 @@ impl Session {
             }
             let len = limit.read(socket, socket, &mut bytes)?;
             if let Err(error) = self.decrypt(bytes.get(..len).unwrap_or_default(), &mut []) {
-                // Without the alert the peer only sees the socket close.
+                // Without the alert, the peer receives no reason for the closed connection.
                 let _ = self.take_records(&mut records).and_then(|()| socket.write_all(&records));
                 return Err(error.into());
             }
@@ -200,7 +201,8 @@ impl Session {
         Ok(if is_nothing { DecryptOutcome::Nothing } else { DecryptOutcome::Bytes(filled) })
     }
 
-    /// Encrypts as many of the bytes as rustls takes at once, and appends the records. Returns the number of bytes.
+    /// Encrypts the bytes that rustls accepts at once, and appends the records. Returns the number
+    /// of encrypted bytes.
     fn encrypt(&mut self, bytes: &[u8], records: &mut Vec<u8>) -> io::Result<usize> {
         let len = self.connection.writer().write(bytes)?;
         self.take_records(records)?;

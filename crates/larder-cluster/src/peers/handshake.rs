@@ -20,7 +20,7 @@ pub(crate) struct HandshakeLimit<'a> {
 }
 
 impl<'a> HandshakeLimit<'a> {
-    /// The limit of a handshake that starts now.
+    /// Creates the limit of a handshake that starts now.
     pub(crate) fn new(time: Duration, stop: &'a Stop) -> Self {
         Self { end: Instant::now() + time, stop }
     }

@@ -35,7 +35,7 @@ impl std::str::FromStr for NodeTlsFiles {
     }
 }
 
-/// The certificates of this node, and the requirements for those of peers.
+/// The certificates of this node, and the requirements for certificates of peers.
 #[derive(Debug)]
 pub struct NodeTls {
     options: Tls,
@@ -73,7 +73,8 @@ impl NodeTls {
         Ok(Self { options, node, provider, present })
     }
 
-    /// Reads the files again, for new connections. If any is invalid, the current certificates stay.
+    /// Reads the files again, for new connections. If a file is invalid, the current certificates
+    /// stay in use.
     ///
     /// # Errors
     /// [`LoadError`], as at start.

@@ -63,7 +63,7 @@ impl PeerStream {
     /// Receives bytes of a handshake, and appends them to `input`.
     ///
     /// # Errors
-    /// As of [`HandshakeLimit::read`].
+    /// The errors of [`HandshakeLimit::read`].
     pub(crate) fn receive(
         &self,
         limit: &HandshakeLimit<'_>,
@@ -90,7 +90,7 @@ impl PeerStream {
             let mut out = Vec::new();
             Frame::Refused(reason).write(&mut out);
             let mut stream = self;
-            // If this fails, the peer only sees the connection end.
+            // If this fails, the peer receives no reason for the end of the connection.
             let _ = stream.write_all(&out);
         }
         error
@@ -102,7 +102,8 @@ impl PeerStream {
         self.socket.shutdown(how)
     }
 
-    /// Returns whether a read returns bytes without the socket. Callers check this before they poll.
+    /// Returns whether a read can return buffered bytes, without the socket. Callers check this
+    /// before they poll.
     pub(crate) fn has_buffered(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_buffered())
     }
@@ -157,7 +158,7 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(30);
 
-    /// Certificates for the name `n1`, which both sides use.
+    /// Creates certificates for the name `n1`, which both sides use.
     fn tls() -> NodeTls {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -184,7 +185,8 @@ mod tests {
         (near, listener.accept().unwrap().0)
     }
 
-    /// Both ends of a TLS connection: the side that has connected, and the side that has accepted.
+    /// Returns both ends of a TLS connection: the side that has connected, and the side that has
+    /// accepted.
     fn pair() -> (PeerStream, PeerStream) {
         let (tls, (near, far)) = (tls(), sockets());
         let stop = Stop::new().unwrap();

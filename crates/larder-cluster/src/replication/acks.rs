@@ -21,7 +21,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 pub(crate) struct FollowingMember<'g> {
     pub(crate) process: Process,
     pub(crate) group: &'g Group,
-    /// The epoch in which the leadership started that the follower has connected to.
+    /// The start epoch of the leadership to which the follower has connected.
     pub(crate) leadership: u32,
 }
 
@@ -31,8 +31,8 @@ pub(super) struct ChangedKeysPart {
     pub(super) is_last: bool,
 }
 
-/// Reads the acknowledgements of a follower until the connection ends. Always returns an error, the
-/// reason.
+/// Reads the acknowledgements of a follower until the connection ends. Always returns an error: the
+/// reason for the end.
 pub(super) fn read_acks(
     mut stream: &PeerStream,
     journals: &Journals,
@@ -84,7 +84,7 @@ pub(super) fn read_acks(
                     let FollowingMember { process, group, .. } = member;
                     let has_joined = is_synced && joining.has_joined;
                     group.with(|member, _| {
-                        // Answers may have stopped waiting for the member since.
+                        // Replies may have stopped waiting for the member since.
                         let is_synced = has_joined && journals.acks().requires(process.incarnation);
                         let promised = sent.filter(|_| promises);
                         member.note_ack(process, synced_until.filter(|_| is_synced), promised);
@@ -98,17 +98,17 @@ pub(super) fn read_acks(
 
 /// The transition of a member to in sync:
 ///
-/// 1. When its sync is complete and its lag is short, answers start to wait for it.
+/// 1. When its sync is complete and its lag is short, replies start to wait for it.
 /// 2. When it has all changes before that point, it has joined, and the leader proposes it for the record.
 ///
-/// Answers do not wait for a member that is too slow to be in sync.
+/// Replies do not wait for a member that is too slow to be in sync.
 #[derive(Default)]
 struct JoinProgress {
     /// The last acknowledged watermark; `None` before the first, and during a sync.
     watermark: Option<SentWatermark>,
     /// The time up to which the member has all changes.
     synced_until: Millis,
-    /// The ends of the journals at the time when answers started to wait; `None` while they do not
+    /// The ends of the journals at the time when replies started to wait; `None` while they do not
     /// wait.
     ends: Option<Vec<u64>>,
     has_joined: bool,
@@ -131,8 +131,8 @@ impl JoinProgress {
         let is_new = watermark.is_some();
         self.watermark = watermark.or(self.watermark.take());
         self.synced_until = synced_until.unwrap_or(self.synced_until);
-        // Answers stop waiting for a follower that was too slow, and when an earlier connection of
-        // the same follower ends late.
+        // Replies stop waiting for a follower that was too slow. They also stop when an earlier
+        // connection of the same follower ends late.
         let starts = self.ends.is_none() || !acks.requires(process.incarnation);
         if starts && !is_caught_up(self.synced_until, boot_millis()) {
             (self.ends, self.has_joined) = (None, false);

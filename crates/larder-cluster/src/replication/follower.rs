@@ -52,7 +52,7 @@ impl Heartbeats {
     /// Returns the delay of a heartbeat compared with the fastest one. `sent` is its send time on the leader's clock.
     fn delay(&mut self, sent: u64, now: Millis) -> Millis {
         let difference = i128::from(now) - i128::from(sent);
-        // The paces of the clocks may differ by a thousandth.
+        // The rates of the clocks may differ by a thousandth.
         let least = self.least.map_or(difference, |(least, since)| {
             least + i128::from(now.saturating_sub(since) / 1000)
         });
@@ -107,7 +107,8 @@ impl Follower {
                     if group.leadership().is_none()
                         && let Some(since) = since
                     {
-                        // The previous leader may have imported or exported slots since this node has read the map.
+                        // The previous leader may have imported or exported slots since this node
+                        // last read the map.
                         let still_leads = || group.leads_since() == Some(since);
                         if !group.topology.wait_for_map(Instant::now(), &self.stop, still_leads) {
                             continue;
@@ -319,7 +320,7 @@ impl FollowedLeader<'_> {
         }
     }
 
-    /// Prepares a sync. Returns false if this node must keep its items.
+    /// Prepares a full sync. Returns false if this node must keep its items.
     fn start_full_sync(&self) -> bool {
         match self {
             Self::At(_) => true,

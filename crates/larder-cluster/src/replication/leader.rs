@@ -19,7 +19,8 @@ use std::time::Duration;
 
 /// The maximum number of connected followers.
 const FOLLOWERS_MAX: usize = 16;
-/// How long an idle sender lets changes gather, unless an answer waits for them. Larger batches need less CPU time.
+/// How long an idle sender lets changes gather, unless a reply waits for them. Larger batches need
+/// less CPU time.
 const REST: Duration = Duration::from_millis(1);
 
 /// The cache of a server that has followers.
@@ -154,7 +155,7 @@ impl Leader {
                 status.note_heartbeat(number, behind);
             }
             let step = sender.step(now, &waker, &mut out);
-            // Before the write, so that the acknowledgement finds the watermark.
+            // Record the watermarks before the write, so that their acknowledgements find them.
             let watermarks = sender.take_watermarks();
             if member.is_some() {
                 status.note_watermarks(watermarks);

@@ -71,8 +71,8 @@ fn follower_info(follower: &FollowerStatus, group: Option<&Group>, offset: u64) 
     }
 }
 
-/// Returns the host and port of a node for clients, or for members if it has published none for
-/// clients, or `None` if it has published no addresses.
+/// Returns the host and port of a node: for clients, or for members if the node has published no
+/// address for clients. Returns `None` if it has published no addresses.
 fn client_address(group: &Group, node: &str) -> Option<(String, u16)> {
     group.see(|member| {
         let addresses = member.view().addresses.get(node)?;

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The maximum number of tracked heartbeats without an acknowledgement: those of a minute. Later
-/// ones are not tracked.
+/// The maximum number of tracked heartbeats without an acknowledgement: the heartbeats of one
+/// minute. Later ones are not tracked.
 const HEARTBEATS_MAX: usize = 600;
 
 /// The maximum number of tracked watermarks without an acknowledgement. A further one replaces the
@@ -44,9 +44,9 @@ impl ReplicationStatus {
         self.admitted.load(Relaxed)
     }
 
-    /// Returns the number of connections so far that failed in the handshake or were refused. Excludes members that
-    /// take this node for the leader of their group, and imports of slots that the state of the migration does not
-    /// allow.
+    /// Returns the number of connections so far that failed in the handshake or were refused.
+    /// Excludes members that mistake this node for the leader of their group, and imports of slots
+    /// that the state of the migration does not allow.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
@@ -118,7 +118,7 @@ struct SentHeartbeat {
     behind: Millis,
 }
 
-/// The progress of a follower by an acknowledgement.
+/// The progress of a follower that an acknowledgement reports.
 #[derive(Debug, Default)]
 pub(crate) struct AckProgress {
     /// The send time of the last acknowledged heartbeat, if a new one is acknowledged.
@@ -241,7 +241,7 @@ struct LinkState {
 pub struct LinkStats {
     /// `connecting`, `syncing` or `following`.
     pub state: &'static str,
-    /// Whether the items are those of the leader, apart from replication lag.
+    /// Whether this node has the items of the leader, apart from replication lag.
     pub is_synced: bool,
     /// The upper bound of the replication lag; `None` during a sync, and before the first heartbeat
     /// with a known lag.
