@@ -46,11 +46,11 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn align(&self) -> usize;
 
     /// Returns the descriptor of the file that contains an offset, and the offset in that file, for
-    /// reads through a ring. `None` if reads must use [`Device::read`], or if the device does not
-    /// have the offset.
+    /// reads through a ring. Returns `None` if reads must use [`Device::read`], or if the device
+    /// does not have the offset.
     fn descriptor(&self, offset: u64) -> Option<(RawFd, u64)>;
 
-    /// Reads `len` bytes from `offset` on. Any thread may call it; it blocks.
+    /// Reads `len` bytes from `offset` on. Blocks. Any thread may call it.
     ///
     /// # Errors
     /// Returns the operating system's error, or `UnexpectedEof` if the read ends before `len`
@@ -61,14 +61,14 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// returns.
     unsafe fn read(&self, offset: u64, into: *mut u8, len: usize) -> io::Result<()>;
 
-    /// Writes `len` bytes at `offset`. Any thread may call it; it blocks.
+    /// Writes `len` bytes at `offset`. Blocks. Any thread may call it.
     ///
     /// # Errors
     /// Returns the operating system's error. Any part may have been written.
     ///
     /// # Safety
     /// `from` has `len` initialised bytes. Other threads may change them through atomics during the
-    /// write; which of their values is written is not specified.
+    /// write. It is not specified which values are then written.
     unsafe fn write(&self, offset: u64, from: *const u8, len: usize) -> io::Result<()>;
 
     /// Writes bytes that no thread changes during the write, like [`write`](Self::write).
@@ -80,8 +80,8 @@ pub trait Device: Send + Sync + fmt::Debug {
         unsafe { self.write(offset, bytes.as_ptr(), bytes.len()) }
     }
 
-    /// Returns the identifier of the content, which the last [`Device::begin`] has written. `None`
-    /// if there was none, or if the files or their sizes were changed since then.
+    /// Returns the identifier of the content, which the last [`Device::begin`] has written. Returns
+    /// `None` if there was no call, or if the files or their sizes were changed since then.
     fn id(&self) -> Option<u128>;
 
     /// Makes `id` the identifier of the content that is written from now on. The earlier content is
@@ -114,7 +114,7 @@ pub struct ReadParameters {
 ///
 /// # Safety
 /// From the start of the read until the call of [`Target::finish`], [`Target::parameters`] returns
-/// the same values, and no thread but those that execute the read uses the bytes at these
+/// the same values, and only the threads that execute the read use the bytes at these
 /// parameters.
 pub unsafe trait Target: Send + Sync + 'static {
     /// Returns the parameters of the read.

@@ -12,7 +12,8 @@ use std::time::Duration;
 /// are multiples of it.
 const SECTOR_LEN: usize = 512;
 
-/// The faults of a [`Memory`]. Rates are one in so many reads or writes, at random; 0: never.
+/// The faults of a [`Memory`]. A rate of n affects one in n reads or writes, at random. A rate of 0
+/// affects none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// The maximum delay of each read, write and sync.
@@ -52,8 +53,8 @@ struct Shared {
 }
 
 impl Memory {
-    /// A device of `len` zeros without faults. `seed` determines which reads and writes later
-    /// faults affect.
+    /// Returns a device of `len` zeros without faults. `seed` determines which reads and writes
+    /// later faults affect.
     ///
     /// # Panics
     /// `len` is not a multiple of 512.
@@ -72,7 +73,7 @@ impl Memory {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Another device, with the current content of this one, and without faults.
+    /// Returns another device, with the current content of this one, and without faults.
     #[must_use]
     pub fn copy(&self) -> Self {
         let bytes = self.shared.bytes.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -99,7 +100,7 @@ impl Memory {
         self.shared.changed.notify_all();
     }
 
-    /// The number of reads that were started.
+    /// Returns the number of reads that were started.
     pub fn reads(&self) -> u64 {
         self.shared.reads.load(Ordering::Relaxed)
     }

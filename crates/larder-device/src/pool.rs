@@ -9,14 +9,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// Threads that execute reads, shared by several readers. Each thread starts when it is first
-/// needed. Dropping the pool waits for the reads that it was given; later reads fail.
+/// needed. Dropping the pool waits for its queued and running reads. Later reads fail.
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
 }
 
 impl Pool {
-    /// A pool of at most `threads` threads, and at least one.
+    /// Returns a pool of at most `threads` threads, and at least one.
     #[must_use]
     pub fn new(threads: usize) -> Self {
         let shared =

@@ -36,8 +36,8 @@ struct Threads {
 }
 
 impl Reader {
-    /// A reader of at most `depth` reads at a time: with a ring if the device and the system allow
-    /// one, else with threads of the pool.
+    /// Returns a reader of at most `depth` reads at a time. It uses a ring if the device and the
+    /// system allow one, and otherwise threads of the pool.
     pub fn new(device: Arc<dyn Device>, depth: usize, pool: &Pool) -> Self {
         #[cfg(target_os = "linux")]
         if device.descriptor(0).is_some()
@@ -48,7 +48,7 @@ impl Reader {
         Self::threaded(device, depth, pool)
     }
 
-    /// A reader that uses threads of the pool even if a ring is possible.
+    /// Returns a reader that uses threads of the pool even if a ring is possible.
     pub fn threaded(device: Arc<dyn Device>, depth: usize, pool: &Pool) -> Self {
         let threads = Threads {
             device,
@@ -104,7 +104,7 @@ impl Reader {
         }
     }
 
-    /// The number of reads that were started and have not ended.
+    /// Returns the number of reads that were started and have not ended.
     pub fn under_way(&self) -> usize {
         match &self.kind {
             #[cfg(target_os = "linux")]

@@ -11,9 +11,9 @@ use std::time::Duration;
 const DEPTH_MAX: usize = 32 << 10;
 /// The maximum length of one read in bytes: a power of two below the system's maximum.
 const READ_MAX: usize = 1 << 30;
-/// How often a read that fails temporarily is started again.
+/// The maximum number of times that a read is started again after it failed temporarily.
 const RETRIES_MAX: u32 = 64;
-/// How often a system call that fails temporarily is repeated at once.
+/// The maximum number of times that a system call is repeated at once after it failed temporarily.
 const ENTER_RETRIES_MAX: u32 = 64;
 /// The maximum number of registered files. Reads from other files take slightly longer.
 const FILES_MAX: usize = 64;
@@ -32,8 +32,8 @@ pub(crate) struct Ring {
     /// Descriptors in the order in which they were registered.
     files: Vec<RawFd>,
     has_files: bool,
-    /// Whether [`Ring::reap`] has to submit reads: those that [`Ring::submit`] could not pass to
-    /// the system, and repeated ones.
+    /// Whether [`Ring::reap`] has to submit reads: reads that [`Ring::submit`] could not pass to
+    /// the system, and repeated reads.
     is_behind: bool,
 }
 
@@ -46,7 +46,7 @@ struct Slot {
 }
 
 impl Ring {
-    /// A ring for `depth` reads at a time, at least 1 and at most [`DEPTH_MAX`].
+    /// Returns a ring for `depth` reads at a time, at least 1 and at most [`DEPTH_MAX`].
     ///
     /// # Errors
     /// The system has no rings, or does not allow this process to use them.
@@ -189,8 +189,8 @@ impl Ring {
         pushed.expect("the ring has an entry for each slot");
     }
 
-    /// Returns the index of a registered file. Registers the file if necessary; `None` if that is
-    /// not possible.
+    /// Returns the index of a registered file. Registers the file if necessary. Returns `None` if
+    /// that is not possible.
     fn registered(&mut self, fd: RawFd) -> Option<u32> {
         let known = self.files.iter().position(|file| *file == fd);
         let index = known.unwrap_or(self.files.len());
@@ -240,9 +240,9 @@ fn is_temporary(result: i32) -> bool {
 /// Returns a ring that does not interrupt its thread when a read has ended, if the kernel supports
 /// that (5.19). This saves about a fifth of a read's processor time when many are under way.
 ///
-/// The ring is not bound to one thread (`SINGLE_ISSUER`), because readers may move; measurements
-/// showed no gain either. With `DEFER_TASKRUN` its descriptor did not become readable for
-/// edge-triggered polling (6.18).
+/// The ring is not bound to one thread (`SINGLE_ISSUER`), because readers may move. In
+/// measurements, binding it gained nothing either. With `DEFER_TASKRUN` its descriptor did not
+/// become readable for edge-triggered polling (6.18).
 fn build(entries: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.setup_coop_taskrun().setup_taskrun_flag();

@@ -72,7 +72,7 @@ pub(crate) unsafe fn write_all(
     Ok(())
 }
 
-/// The result of a system call: a count or, if negative, an error.
+/// Returns the result of a system call: a count or, if negative, an error.
 fn count(returned: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(returned).map_err(|_| io::Error::last_os_error())
 }

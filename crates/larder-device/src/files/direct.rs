@@ -3,7 +3,8 @@
 use std::fs::File;
 
 /// Makes reads and writes of a file bypass the page cache, and returns their alignment in bytes.
-/// `None` if the file system does not support that, or only with an alignment above [`HEADER_LEN`].
+/// Returns `None` if the file system does not support that, or only with an alignment above
+/// [`HEADER_LEN`].
 ///
 /// [`HEADER_LEN`]: super::spec::HEADER_LEN
 #[cfg(target_os = "linux")]
@@ -42,8 +43,8 @@ fn set_flags(file: &File, flags: libc::c_int) -> bool {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) == 0 }
 }
 
-/// Returns the alignment that the file system reports; `None` on kernels before 6.1, and if direct
-/// I/O may not work.
+/// Returns the alignment that the file system reports. Returns `None` on kernels before 6.1, and if
+/// direct I/O may not work.
 #[cfg(target_os = "linux")]
 fn stated_align(file: &File) -> Option<usize> {
     use std::mem::MaybeUninit;

@@ -5,7 +5,7 @@
 //!        magic   version  id   index  files  len  page_len  checksum of words 0-8
 //! ```
 //!
-//! Words are of 64 bits, little-endian; the rest of the page is zero.
+//! Words are of 64 bits, little-endian. The rest of the page is zero.
 
 use super::spec::HEADER_LEN;
 use crate::transfer;

@@ -73,8 +73,8 @@ impl Files {
         self.is_direct
     }
 
-    /// The id of the last call of [`Files::begin`]. `None` if there was no call for these files in
-    /// this order, with these sizes and this page length, or if a header is damaged.
+    /// Returns the id of the last call of [`Files::begin`]. Returns `None` if there was no call for
+    /// these files in this order, with these sizes and this page length, or if a header is damaged.
     #[must_use]
     pub fn id(&self) -> Option<u128> {
         let mut ids = (0..self.parts.len()).map(|index| self.id_of(index));
@@ -120,7 +120,7 @@ impl Files {
     }
 
     /// Returns the file that contains a range of the device, and the offset of the range in that
-    /// file. A range that is not within one file is `InvalidInput`.
+    /// file. Fails with `InvalidInput` if the range is not within one file.
     fn range(&self, offset: u64, len: usize) -> io::Result<(&Part, u64)> {
         let part = self.part(offset).ok_or(io::ErrorKind::InvalidInput)?;
         let from = offset - part.base;

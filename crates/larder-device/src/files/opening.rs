@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How files are opened.
+/// The options for opening files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// Another user that files may belong to, besides the user of the process: the user that a
@@ -29,7 +29,7 @@ impl Default for Opening {
     }
 }
 
-/// Why files can't be used. The message contains the remedy.
+/// The reason why files can't be used. The message contains the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilesError {
@@ -61,7 +61,7 @@ pub enum FilesError {
     InUse {
         /// The file.
         path: PathBuf,
-        /// The time that was waited.
+        /// The time that the process has waited.
         patience: Duration,
     },
     /// The file is too short for one page.
@@ -161,7 +161,7 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
 }
 
 /// Opens a block device, or opens or creates a regular file. Refuses other kinds of files, symbolic
-/// links to files, files with several names, files that other users may access, and files that
+/// links to files, files with several hard links, files that other users may access, and files that
 /// belong to another user than this one or [`Opening::owner`].
 fn open_own(
     path: &Path,

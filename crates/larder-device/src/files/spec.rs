@@ -14,6 +14,6 @@ pub struct FileSpec {
     /// The path of a block device or of a file, which is created if it does not exist.
     pub path: PathBuf,
     /// The number of bytes for pages, rounded down to whole pages. A file has its header in
-    /// addition; a block device without room for the header has a page less.
+    /// addition. A block device without room for the header has a page less.
     pub bytes: u64,
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const LEN: usize = 8192;
 
-/// A device whose bytes are numbered, and which then gets faults.
+/// Returns a device with numbered bytes and these faults.
 fn memory(faults: Faults) -> Memory {
     let memory = Memory::new(16 * LEN, 42);
     Buffer::numbered(0, 16 * LEN).write(&memory, 0).unwrap();
@@ -16,7 +16,7 @@ fn memory(faults: Faults) -> Memory {
     memory
 }
 
-/// The number of wrong bits in the bytes read at offset 0.
+/// Returns the number of wrong bits in the bytes read at offset 0.
 fn wrong_bits(buffer: &Buffer) -> u32 {
     let right = Buffer::numbered(0, LEN);
     buffer.bytes().iter().zip(right.bytes()).map(|(one, other)| (one ^ other).count_ones()).sum()

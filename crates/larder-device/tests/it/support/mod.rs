@@ -32,7 +32,7 @@ impl Buffer {
         Self { blocks: UnsafeCell::new(blocks), len }
     }
 
-    /// Bytes in which each word contains its offset on the device.
+    /// Returns bytes in which each word contains its offset on the device.
     pub(crate) fn numbered(offset: u64, len: usize) -> Self {
         let mut buffer = Self::new(len);
         for (at, word) in buffer.bytes_mut().chunks_exact_mut(8).enumerate() {
@@ -112,8 +112,8 @@ unsafe impl Target for Read {
     }
 }
 
-/// A temporary folder next to the build, where file systems in memory, which may refuse direct I/O,
-/// are unusual.
+/// Creates a temporary folder next to the build, where file systems in memory, which may refuse
+/// direct I/O, are unusual.
 pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -123,13 +123,13 @@ pub(crate) fn specs(folder: &Path, sizes: &[u64]) -> Vec<FileSpec> {
     sizes.iter().enumerate().map(|(i, &bytes)| FileSpec { path: path(i), bytes }).collect()
 }
 
-/// Opens files. Waits at most 100 ms for other users of them.
+/// Opens files. Waits at most 100 ms until no other process uses them.
 pub(crate) fn open(specs: &[FileSpec]) -> Result<Files, FilesError> {
     let opening = Opening { patience: Duration::from_millis(100), ..Opening::default() };
     Files::open(specs, PAGE_LEN, &opening)
 }
 
-/// Files with numbered bytes in all of their pages.
+/// Returns files with numbered bytes in all of their pages.
 pub(crate) fn filled(specs: &[FileSpec]) -> Arc<Files> {
     let files = open(specs).unwrap();
     for offset in (0..files.len()).step_by(usize::try_from(PAGE_LEN).unwrap()) {
