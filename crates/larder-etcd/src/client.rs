@@ -19,8 +19,8 @@ pub struct TimeLimits {
 }
 
 impl TimeLimits {
-    /// The limits of a node, which has to decide within a second who leads. A copy is `REQUEST_TIMEOUT` of the
-    /// simulation (`tests/it/election.rs` of `larder-replica`).
+    /// The limits of a node, which has to determine the leader within a second. A copy is
+    /// `REQUEST_TIMEOUT` of the simulation (`tests/it/election.rs` of `larder-replica`).
     pub const NODE: Self =
         Self { request: Duration::from_millis(400), call: Duration::from_millis(700) };
     /// The limits of an operator's command, which may wait for a busy etcd.
@@ -28,11 +28,12 @@ impl TimeLimits {
         Self { request: Duration::from_secs(5), call: Duration::from_secs(10) };
 }
 
-// The call of a leader that reads its record ends before a lease that starts with the call.
+// A leader's call that reads its record ends before a lease that starts with the call.
 const _: () =
     assert!(TimeLimits::NODE.call.as_millis() < Duration::from_millis(LEADER_LEASE).as_millis());
 
-/// A client of etcd. Each call tries the servers in turn until one succeeds, within a time limit.
+/// A client of etcd. Each call tries the servers one after the other until one succeeds, within a
+/// time limit.
 pub struct Etcd {
     agent: ureq::Agent,
     limits: TimeLimits,
@@ -107,7 +108,8 @@ impl Etcd {
         Ok(Self { agent, limits, urls, at: 0, login, token: None })
     }
 
-    /// Sends a request to the servers in turn, until one succeeds or the time limit is near.
+    /// Sends a request to the servers one after the other, until one succeeds or the time limit is
+    /// near.
     ///
     /// # Errors
     /// The error of the last server that was tried.
@@ -180,7 +182,7 @@ impl Etcd {
             .collect()
     }
 
-    /// Writes a value. It expires after `secs` seconds; `None`: never.
+    /// Writes a value. It expires after `secs` seconds, or never if `secs` is `None`.
     pub(crate) fn put(
         &mut self,
         key: &str,
@@ -252,7 +254,7 @@ impl Range {
         let (key, end) = match self {
             Self::One(key) => (key, None),
             Self::Under(prefix) => {
-                // The first key after those with the prefix: '0' follows '/' in ASCII.
+                // The first key after all keys with the prefix: '0' follows '/' in ASCII.
                 let end = format!("{}0", prefix.trim_end_matches('/'));
                 (prefix, Some(BASE64.encode(end)))
             }
@@ -293,8 +295,8 @@ fn key_values(response: &Value) -> Option<Vec<KeyValue>> {
     all.as_array()?.iter().map(read).collect()
 }
 
-/// Reads a number; `None` if the field is missing or has no number. etcd writes 64-bit numbers as
-/// strings.
+/// Reads a number. Returns `None` if the field is missing or has no number. etcd writes 64-bit
+/// numbers as strings.
 pub(crate) fn number(of: &Value, field: &str) -> Option<u64> {
     let number = of.get(field)?;
     number.as_u64().or_else(|| number.as_str()?.parse().ok())

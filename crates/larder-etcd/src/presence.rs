@@ -63,7 +63,7 @@ impl Presence {
     /// Renews the lease. Returns false if it has expired.
     fn keep(&mut self, lease: u64) -> Result<bool, CoordinatorError> {
         let answer = self.etcd.call("/v3/lease/keepalive", &json!({"ID": lease.to_string()}));
-        // After an error the lease may have been renewed.
+        // Keep the lease after an error, too: it may have been renewed.
         self.lease = Some(lease);
         let answer = answer?;
         let left = answer.get("result").and_then(|result| number(result, "TTL"));

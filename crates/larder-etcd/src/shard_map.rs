@@ -46,7 +46,7 @@ impl EtcdShardMap {
         format!("{}{suffix}", cluster_key(&self.cluster))
     }
 
-    /// Reads the map and the leaders. Leaves out groups with a malformed record.
+    /// Reads the map and the leaders. Omits groups with a malformed record.
     ///
     /// # Errors
     /// [`CoordinatorError`]: etcd did not answer, or the map is malformed.

@@ -73,7 +73,7 @@ fn a_process_is_live_until_its_lease_ends() {
         assert!(start.elapsed() < TIMEOUT);
         std::thread::sleep(Duration::from_millis(50));
     }
-    // The node restarts, revokes its lease, and renews it.
+    // The node restarts, revokes its lease, and obtains a new one.
     let mut presence = Presence::new(server.client(), &named("0"), &process("b", 3), addresses(20));
     presence.renew().unwrap();
     assert!(group.read().unwrap().is_replaced(&b));

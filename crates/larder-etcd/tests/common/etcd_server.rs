@@ -22,7 +22,8 @@ impl Drop for Server {
     }
 }
 
-/// Starts an etcd; `None` if it is not installed. Retries with other ports if another process takes them.
+/// Starts an etcd. Returns `None` if it is not installed. Retries with other ports if another
+/// process takes them.
 pub(crate) fn start() -> Option<Server> {
     Command::new("etcd").arg("--version").stdout(Stdio::null()).status().ok()?;
     for _ in 0..20 {
