@@ -21,7 +21,8 @@ tokio::task_local! {
     static ABORT: Cell<Option<Abort>>;
 }
 
-/// Marks the request of the current task as aborted. The first reason is kept. Returns false outside of a request.
+/// Marks the request of the current task as aborted. Later calls keep the first reason. Returns
+/// false outside of a request.
 pub(crate) fn mark(abort: Abort) -> bool {
     ABORT.try_with(|noted| noted.set(noted.get().or(Some(abort)))).is_ok()
 }
@@ -29,7 +30,7 @@ pub(crate) fn mark(abort: Abort) -> bool {
 /// Runs the handler of a request, or one operation of a batch, until it finishes or is aborted.
 ///
 /// # Errors
-/// The reason of the abort. The handler is dropped as soon as it waits.
+/// The reason for the abort. The handler is dropped after the poll that marked the request.
 pub(crate) async fn run_abortable<R>(answer: impl Future<Output = R>) -> Result<R, Abort> {
     let watch = async {
         let mut answer = pin!(answer);

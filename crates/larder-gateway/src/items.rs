@@ -11,7 +11,7 @@ use std::pin::Pin;
 /// The pending result of an operation, which may wait for slower storage or for another server.
 pub(crate) type ItemFuture<'a, R> = Pin<Box<dyn Future<Output = R> + Send + 'a>>;
 
-/// A value that arrives in pieces. The type behind it belongs to the implementation of [`Items`].
+/// A value that arrives in pieces. The implementation of [`Items`] defines the concrete type.
 pub(crate) type Upload = Box<dyn Any + Send>;
 
 /// Operations on items, called on the gateway's thread. `larder-operations` defines their semantics.
@@ -43,8 +43,9 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// Sets the expiry of an item.
     fn expire<'a>(&'a self, key: &'a [u8], expiry: Expiry) -> ItemFuture<'a, ExpireOutcome>;
 
-    /// Lists about `items` items of this server. `cursor` is 0 for the first page, and [`Page::next`] of the previous
-    /// page for another one. Returns `None` if there are more items and the engine cannot resume a walk.
+    /// Lists about `items` items of this server. `cursor` is 0 for the first page, and
+    /// [`Page::next`] of the previous page for each later page. Returns `None` if there are more
+    /// items and the engine cannot resume a walk.
     fn page<'a>(&'a self, cursor: u64, items: usize) -> ItemFuture<'a, Option<Page>>;
 
     /// Resolves the names of at most [`larder_store::TAGS_MAX`] tags.
@@ -53,11 +54,12 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// [`Refusal::NoTags`]: the engine has no tags. [`Refusal::OutOfMemory`]: there is no memory for a tag.
     fn tags(&self, names: &[Vec<u8>]) -> Result<Tags, Refusal>;
 
-    /// Drops a tag. Returns `None` if the engine has no tags, and false if no item can have the tag.
+    /// Drops a tag: removes all items with the tag in one step. Returns `None` if the engine has no
+    /// tags, and false if no item can have the tag.
     fn drop_tag(&self, name: &[u8]) -> Option<bool>;
 
-    /// Removes the items of all groups that were stored before the second of `at`. Takes effect immediately if `at` is
-    /// past or [`Expiry::Never`].
+    /// Removes, in all groups, the items that were stored before the second of `at`. Takes effect
+    /// immediately if `at` is past or [`Expiry::Never`].
     fn flush(&self, at: Expiry) -> ItemFuture<'_, ()>;
 
     /// Returns the minimum length in bytes of a value that callers have to upload in pieces.
@@ -130,7 +132,7 @@ impl LookupOutcome {
     }
 }
 
-/// An item that was looked up.
+/// An item that a lookup found.
 #[derive(Debug)]
 pub(crate) struct StoredItem {
     /// The value in pieces. The pieces of a large value in this server's cache are not copied: they point into the

@@ -9,8 +9,9 @@
 //!  metrics/: another thread
 //! ```
 //!
-//! Handlers know neither the cache engine nor command semantics. [`larder_operations`] has the semantics, and
-//! `worker/` repeats operations that wait for slower storage. The server implements [`ServerView`].
+//! Handlers depend neither on the cache engine nor on command semantics. [`larder_operations`]
+//! implements the semantics, and `worker/` repeats operations that wait for slower storage. The
+//! server implements [`ServerView`].
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

@@ -1,8 +1,9 @@
 //! Operations on items that another server of the cluster owns: encoding of requests, and decoding of replies.
 //!
-//! Servers forward requests in memcached's or Redis's protocol, and the owner executes them like those of its own
-//! clients. So this module encodes an HTTP or gRPC operation on one item as a meta request, and a flush as `flush_all`.
-//! A key in a meta request has at most 250 bytes, or 186 with blanks or control characters. Clients have to send
+//! Servers forward requests in memcached's or Redis's protocol, and the owner executes them like
+//! requests of its own clients. So this module encodes an HTTP or gRPC operation on one item as a
+//! meta request, and a flush as `flush_all`. A key in a meta request has at most 250 bytes, or 186
+//! bytes if it has blanks or control characters, because base64 lengthens it. Clients have to send
 //! requests with longer keys to the owner itself.
 
 use crate::items::{LookupOutcome, StoredItem};
@@ -27,7 +28,8 @@ pub(crate) trait RemoteOperation: Sync {
     /// many bytes and the line end after it.
     fn write(&self, key: MetaKey<'_>, value_len: Option<usize>, now: Now, out: &mut Vec<u8>);
 
-    /// Decodes `answer`, which borrows from `reply`. Returns `None` if no outcome of this operation has such an answer.
+    /// Decodes `answer`, which borrows from `reply`. Returns `None` if `answer` stands for no
+    /// outcome of this operation.
     fn read(&self, answer: &Answer<'_>, reply: &Bytes) -> Option<Self::Outcome>;
 }
 
@@ -40,7 +42,7 @@ fn exptime(expiry: Expiry, now: Now) -> Exptime {
     }
 }
 
-/// Returns the reason of a refusal, or `None` if the answer is no error.
+/// Returns the reason for a refusal, or `None` if `answer` is not an error.
 fn refused(answer: &Answer<'_>) -> Option<RefusalReason> {
     if let Answer::Error { line, .. } = answer { Some(RefusalReason::of(line)) } else { None }
 }
@@ -240,7 +242,7 @@ impl RemoteOperation for Touch {
     }
 }
 
-/// Encodes a flush at `at`; immediately if `at` is [`Expiry::Never`].
+/// Encodes a flush at `at`, or an immediate flush if `at` is [`Expiry::Never`].
 pub(crate) fn flush(at: Expiry, now: Now) -> Vec<u8> {
     let mut out = Vec::new();
     classic::flush_all(exptime(at, now), false, &mut out);

@@ -50,7 +50,7 @@ const IDLE_TIME: Duration = Duration::from_secs(30);
 /// The interval of HTTP/2 pings to peers that may have gRPC streams. The sum of this and [`PING_ANSWER_TIME`] is below
 /// [`IDLE_TIME`], so that a peer that answers pings is never idle.
 const PING_TIME: Duration = Duration::from_secs(15);
-/// The time limit for the answer to a ping.
+/// The time limit for the reply to a ping.
 const PING_ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Memory reserved for a connection, in bytes. An idle HTTP/2 connection takes 20 KiB.
 const CONNECTION_LEN: usize = 24 << 10;
@@ -68,8 +68,8 @@ const STREAM_WINDOW: u32 = 32 << 10;
 const CONNECTION_WINDOW: u32 = 64 << 10;
 /// The pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The time limit for reading the part of an HTTP/1 request's body that the handler has not read. If it passes, the
-/// connection is closed after the answer.
+/// The time limit for reading the part of an HTTP/1 request's body that the handler has not read.
+/// If it passes, the connection is closed after the reply.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// The time limit for active requests when the server stops.
 const END_TIME: Duration = Duration::from_secs(2);
@@ -130,8 +130,8 @@ pub struct WebConfig {
     pub hosts: Vec<String>,
     /// Origins of web pages that may use the server.
     pub origins: Vec<String>,
-    /// The maximum number of open connections. A further connection replaces an idle or slow one, or is refused if
-    /// there is none.
+    /// The maximum number of open connections. A further connection replaces an idle or slow one,
+    /// or is refused if no connection is idle or slow.
     pub connections_max: usize,
 }
 
@@ -296,7 +296,7 @@ impl Acceptor {
                 tracing::debug!("gateway: refused a connection: no memory");
                 return None;
             }
-            // Let the task of the closed connection end, which releases its memory.
+            // Yield, so that the task of the closed connection can finish and release its memory.
             yield_now().await;
         }
     }
@@ -322,7 +322,7 @@ impl Acceptor {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(STREAM_WINDOW as usize);
-        // A watch may be silent for a long time. Pings tell whether its peer is alive.
+        // A watch may be silent for a long time. Pings detect a dead peer.
         if self.interfaces.has_grpc() {
             builder.http2().keep_alive_interval(PING_TIME).keep_alive_timeout(PING_ANSWER_TIME);
         }
@@ -363,8 +363,9 @@ impl Acceptor {
     }
 }
 
-/// Serves a connection until it ends, or until the time that an order to end gives it has passed. After the order, it
-/// accepts no more requests, and an HTTP/2 peer gets GOAWAY with the last stream that was accepted.
+/// Serves a connection until it ends, or until the time limit of an order to close it passes. After
+/// the order, the connection accepts no more requests, and an HTTP/2 peer receives GOAWAY with the
+/// last accepted stream.
 async fn until_ordered<C: GracefulConnection>(
     connection: C,
     mut order: EndOrder,
@@ -376,7 +377,8 @@ async fn until_ordered<C: GracefulConnection>(
     };
     connection.as_mut().graceful_shutdown();
     if time.is_zero() {
-        // Another task waits for the memory, and a timer may take a millisecond.
+        // Another task waits for the memory. Poll once instead of with a timer, which may take a
+        // millisecond.
         return match poll_fn(|cx| Poll::Ready(connection.as_mut().poll(cx))).await {
             Poll::Ready(ended) => ended,
             Poll::Pending => Ok(()),
@@ -392,7 +394,8 @@ fn head_len(request: &Request<Incoming>) -> usize {
     HEAD_LEN_MIN + request.uri().path().len() + fields
 }
 
-/// Answers a request. The request's memory is reserved until the last chunk of the answer is dropped.
+/// Answers a request. The request's memory is reserved until the last chunk of the reply is
+/// dropped.
 async fn answer(
     app: App,
     mut router: Router,
@@ -411,7 +414,8 @@ async fn answer(
     let unread = UnreadBody::default();
     let received = |body| Body::new(RequestBody::new(body, Arc::clone(&activity), unread.clone()));
     let mut response = router.call(request.map(received)).await?;
-    // An HTTP/1 connection is closed if a part of the body stays unread, so tell the client.
+    // hyper closes an HTTP/1 connection if a part of the body stays unread, so announce that to the
+    // client.
     let has_ended = async || timeout(DRAIN_TIME, unread.drain()).await.unwrap_or(false);
     if is_http1 && (awaits_continue && unread.is_left() || !has_ended().await) {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

@@ -8,8 +8,8 @@ use std::task::Waker;
 
 /// State of the server. The gateway calls these methods on its own threads, concurrently with the workers.
 pub trait ServerView: Send + Sync + 'static {
-    /// Visits the current samples of the server's metrics. Latencies, and the metrics of the gateway and the process,
-    /// are not among them.
+    /// Visits the current samples of the server's metrics. Excludes latencies and the metrics of
+    /// the gateway and of the process.
     fn samples(&self, visit: &mut dyn FnMut(MetricSample));
 
     /// Returns the gateway's counters of HTTP and gRPC.
@@ -58,8 +58,9 @@ pub trait ServerView: Send + Sync + 'static {
     /// Returns whether clients may only read, because this server follows another one and forwards no changes.
     fn read_only(&self) -> bool;
 
-    /// Returns whether this server currently serves requests about items of its group. A server outside a cluster and
-    /// the leader of a group serve all; with `is_lookup`, so does a replica that is recent enough.
+    /// Returns whether this server currently serves requests about items of its group. A server
+    /// outside a cluster and the leader of a group serve all of them. With `is_lookup`, a recent
+    /// enough replica serves them, too.
     fn serves(&self, is_lookup: bool) -> bool;
 
     /// Returns the group that owns a key.
@@ -98,7 +99,7 @@ impl Group {
     pub const OWN: Self = Self(0);
 }
 
-/// One request to another server, in memcached's protocol. Dropping it discards the answer.
+/// One request to another server, in memcached's protocol. Dropping it discards the reply.
 pub trait RemoteRequest: Send {
     /// Returns whether the next bytes of a partly sent request can be sent. If not, `waker` is called when they can be
     /// sent, or when the state of the request changes.
@@ -108,23 +109,24 @@ pub trait RemoteRequest: Send {
     /// request changes.
     fn send(&mut self, bytes: &[u8], more: bool, waker: &Waker);
 
-    /// Appends the received bytes of the answer to `into`, and returns the state of the request.
+    /// Appends the received bytes of the reply to `into`, and returns the state of the request.
     fn take(&mut self, into: &mut Vec<u8>) -> RemoteState;
 
-    /// Requests the next part of the answer, after [`RemoteState::Partial`].
+    /// Requests the next part of the reply, after [`RemoteState::Partial`].
     fn request_rest(&mut self);
 }
 
 /// The state of a request to another server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteState {
-    /// There is no answer yet.
+    /// No part of the reply has arrived yet.
     Waiting,
-    /// A part of the answer has arrived; the rest follows after [`RemoteRequest::request_rest`].
+    /// A part of the reply has arrived. The rest follows after [`RemoteRequest::request_rest`].
     Partial,
-    /// The whole answer has arrived.
+    /// The reply is complete.
     Complete,
-    /// The request was not executed and can be repeated: another server may own the item now, or this one.
+    /// The request was not executed and can be repeated: this server or another one may own the
+    /// item now.
     Retry,
     /// The connection was lost: the request may have been executed, but the rest of its reply will not arrive.
     ConnectionLost,
@@ -170,6 +172,6 @@ pub struct MetricSample {
 pub enum MetricKind {
     /// A value that only grows, until it is reset or the server restarts.
     Counter,
-    /// A value that goes up and down.
+    /// A value that can rise and fall.
     Gauge,
 }

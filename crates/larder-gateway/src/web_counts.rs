@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// The gateway's counters of HTTP and gRPC. The server owns them, so that a scrape of the metrics thread includes them,
-/// too.
+/// The gateway's counters of HTTP and gRPC. The server owns them, so that the metrics thread can
+/// report them.
 #[derive(Debug, Default)]
 pub struct WebCounts {
     is_used: AtomicBool,
@@ -79,7 +79,7 @@ impl WebCounts {
         self.waiting.fetch_sub(len, Relaxed);
     }
 
-    /// Returns the signal that wakes a request that waits for memory.
+    /// Returns the signal of released memory. It wakes requests that wait for memory.
     pub(crate) fn freed(&self) -> &tokio::sync::Notify {
         &self.freed
     }

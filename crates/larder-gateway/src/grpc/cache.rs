@@ -24,7 +24,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 /// The maximum number of concurrent lookups of a `GetMany`. Concurrent lookups wait for slower storage together.
 const AT_ONCE: usize = 32;
-/// The maximum length in bytes of an encoded answer without its value.
+/// The maximum length in bytes of an encoded reply without its value.
 const FIELDS_LEN: usize = 64;
 
 pub(super) struct CacheService(pub(super) App);
@@ -180,8 +180,8 @@ impl Cache for CacheService {
     }
 }
 
-/// Looks an item up; `None` if there is none. While too many large values are being sent, closes slow connections one
-/// by one and retries.
+/// Looks an item up. Returns `None` if there is none. While too many large values are being sent,
+/// closes slow connections one by one and retries.
 ///
 /// # Errors
 /// `UNAVAILABLE`: too many large values are being sent and no connection is slow, or the server that owns the item is
@@ -202,8 +202,9 @@ async fn look(app: &App, key: &[u8]) -> Result<Option<StoredItem>, Status> {
     }
 }
 
-/// Builds the reply to a lookup, with the value in one piece; a reply without an item if `found` is `None`. Reserves
-/// memory for the value and its encoded copy, in addition to `overhead_bytes` bytes of keys and other values.
+/// Builds the reply to a lookup, with the value in one piece, or without an item if `found` is
+/// `None`. Reserves memory for the value and its encoded copy, in addition to `overhead_bytes`
+/// bytes of keys and other values.
 ///
 /// # Errors
 /// The value is too long for one message, or there is no memory for it.
@@ -234,8 +235,8 @@ async fn whole(
     Ok(pb::GetResponse { found: true, value, cas, flags, ttl })
 }
 
-/// Returns the total length in bytes of the values of `found` that are shorter than `upload_len_min`, which are copies.
-/// `Items` limits the memory of longer values.
+/// Returns the total length in bytes of the copied values of `found`: the values shorter than
+/// `upload_len_min`. `Items` limits the memory of longer values.
 fn copied_len<'f>(app: &App, found: impl IntoIterator<Item = &'f StoredItem>) -> usize {
     let large = app.items.upload_len_min();
     found.into_iter().map(StoredItem::len).filter(|len| *len < large).sum()
@@ -247,14 +248,14 @@ fn keys_len(keys: &[Bytes]) -> usize {
     size_of_val(keys)
 }
 
-/// Streams an answer for each key until the first error. Looks up to [`AT_ONCE`] keys up concurrently, so that they
-/// wait for slower storage together.
+/// Streams a reply for each key until the first error. Looks up at most [`AT_ONCE`] keys
+/// concurrently, so that they wait for slower storage together.
 fn many(
     app: App,
     memory: RequestMemory,
     keys: Vec<Bytes>,
 ) -> impl Stream<Item = Result<pb::GetResponse, Status>> + Send {
-    // The keys stay in memory until the last one was looked up.
+    // The list of keys stays in memory until all keys have been looked up.
     let kept = keys_len(&keys);
     let keys = keys.into_iter();
     let state = ((app, memory, kept), keys, VecDeque::<(Bytes, LookupOutcome)>::new());
@@ -271,8 +272,9 @@ fn many(
             LookupOutcome::Missing => Ok(None),
             LookupOutcome::OutOfMemory => Err(out_of_memory()),
             LookupOutcome::OwnerUnreachable => Err(owner_unreachable()),
-            // Too many large values are being sent, perhaps those of this batch of keys. The values before this one
-            // have been passed on; this key and those behind it are looked up again, one by one.
+            // Too many large values are being sent, perhaps values of this batch of keys. The
+            // values of earlier keys have been passed on. Look this key and the later keys up
+            // again, one by one.
             LookupOutcome::Busy => {
                 ahead.iter_mut().for_each(|(_, looked)| *looked = LookupOutcome::Busy);
                 look(&app, &key).await

@@ -1,8 +1,9 @@
 //! Decoding of messages with a limited number of parts.
 //!
-//! A part is one encoded field: its number and its value. Each element of a repeated field is a part, except packed
-//! numbers. A part of two bytes decodes to a value of 32 bytes. Without the limit, a short message of many parts would
-//! take much more memory than was counted when it arrived.
+//! A part is one encoded field: its number and its value. Each element of a repeated field is a
+//! part, except packed numbers. A part of two bytes decodes to a value of 32 bytes. Without the
+//! limit, a short message of many parts would decode to much more memory than its received length,
+//! which the gateway counts.
 
 use super::pb;
 use prost::Message;
@@ -82,8 +83,8 @@ impl<U: Message + Default + Bounded> Decoder for BoundedDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // tonic buffers the message in one piece, so `chunk` returns all of it. `count` would not notice a chunk that
-        // ends between two fields.
+        // tonic buffers the message in one piece, so `chunk` returns all of it. `count` could not
+        // detect a chunk that ends between two fields.
         count(message.chunk(), U::NESTED, U::PACKED)?;
         match self.0.decode(message) {
             Ok(decoded) => Ok(decoded),

@@ -15,7 +15,7 @@ use tonic::Status;
 /// A timeout of this length or more counts as no deadline.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// The time by which the answer has to be finished; `None` without a deadline.
+/// The time by which the reply has to be finished; `None` without a deadline.
 #[derive(Clone, Copy)]
 pub(super) struct Deadline(Option<Instant>);
 
@@ -77,7 +77,8 @@ fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// The body of an answer that ends at a deadline, and whose chunks hold the request's memory.
+/// The body of a reply. It ends at the deadline at the latest, and its chunks hold the request's
+/// memory.
 pub(super) struct DeadlineBody {
     /// The body; `None` after the deadline.
     body: Option<Body>,

@@ -1,4 +1,4 @@
-//! Conversions of request fields to operations, and of outcomes to answers.
+//! Conversions of request fields to operations, and of outcomes to replies.
 
 use super::pb::set_request::Condition;
 use super::pb::{Outcome, SetRequest, SetResponse};
@@ -45,7 +45,7 @@ fn tags(app: &App, names: &[Bytes]) -> Result<Tags, Status> {
     })
 }
 
-/// Converts a time to live to an expiry; `None` never expires.
+/// Converts a time to live to an expiry. `None` becomes [`Expiry::Never`].
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`: the time is not above 0, or is too long.

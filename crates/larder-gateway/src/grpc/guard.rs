@@ -1,7 +1,8 @@
 //! Middleware of each request: access checks, deadline and memory.
 //!
-//! A web page of any site can make a browser send requests to every server that the browser reaches. Such requests use
-//! HTTP/1.1 (without TLS) or have an `Origin`, and gRPC clients send neither, so both are refused.
+//! A web page of any site can make a browser send requests to every server that the browser
+//! reaches. Such requests use HTTP/1.1 (without TLS) or have an `Origin` field. gRPC clients do
+//! neither, so `check` refuses both.
 
 use super::deadline::Deadline;
 use super::memory::{CountedBody, RequestMemory};
@@ -62,7 +63,7 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
     }
 }
 
-/// Returns the error when the server that owns an item is unreachable.
+/// Returns the error for an item whose owner is unreachable.
 pub(super) fn owner_unreachable() -> Status {
     let text =
         "The server that owns the item is unreachable: send requests to the leader of its group.";

@@ -1,4 +1,4 @@
-//! The memory account of a request: its received bytes, and the bytes of its answer.
+//! The memory account of a request: its received bytes, and the bytes of its reply.
 
 use super::codec::MESSAGE_LEN_MAX;
 use crate::server_view::ServerView;
@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use tokio::task::yield_now;
 use tonic::{Extensions, Status, body};
 
-/// The reserved memory of a request and its answer, released when both are dropped.
+/// The reserved memory of a request and its reply, released when both are dropped.
 #[derive(Clone)]
 pub(super) struct RequestMemory(Arc<Mutex<Account>>);
 
@@ -57,14 +57,14 @@ impl RequestMemory {
             if !app.connections.close_long_idle() {
                 return Err(Busy.into());
             }
-            // Let the task of the closed connection end, which releases its memory.
+            // Yield, so that the task of the closed connection can finish and release its memory.
             yield_now().await;
         }
         Ok(())
     }
 }
 
-/// Returns the answer to a request for which there is no memory.
+/// Returns the reply to a request for which there is no memory.
 pub(crate) fn refused(busy: Busy) -> Response {
     Status::from(busy).into_http::<body::Body>().map(Body::new)
 }

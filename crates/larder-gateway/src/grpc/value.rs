@@ -15,8 +15,8 @@ use tonic::{Status, Streaming};
 /// The maximum length of a sent piece in bytes.
 const PIECE_LEN: usize = 64 << 10;
 
-/// Returns the messages of a lookup's answer: a head, then the pieces of the value if there is an item. A piece holds
-/// its memory until it is sent.
+/// Returns the messages of the reply to a lookup: a head, then the pieces of the value if there is
+/// an item. A piece holds its memory until it is sent.
 pub(super) fn parts(
     found: Option<StoredItem>,
 ) -> impl Iterator<Item = Result<pb::ReadResponse, Status>> + Send {

@@ -1,4 +1,4 @@
-//! Answers with counted memory, which is released when they are sent.
+//! Replies with counted memory, which is released after they are sent.
 
 use super::problem::Problem;
 use crate::web::app::App;
@@ -9,20 +9,20 @@ use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use serde::Serialize;
 
-/// Answers with JSON.
+/// Builds a reply with the JSON text of `value`.
 ///
 /// # Errors
-/// There is no memory for the answer.
+/// There is no memory for the reply.
 pub(super) async fn json(app: &App, value: &impl Serialize) -> Result<Response, Problem> {
     // Serializing the types of this crate cannot fail.
     let text = serde_json::to_vec(value).unwrap_or_default();
     whole(app, HeaderValue::from_static("application/json"), text).await
 }
 
-/// Answers with these bytes.
+/// Builds a reply with these bytes and the content type `kind`.
 ///
 /// # Errors
-/// There is no memory for the answer.
+/// There is no memory for the reply.
 pub(super) async fn whole(
     app: &App,
     kind: HeaderValue,

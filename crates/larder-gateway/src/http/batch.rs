@@ -29,17 +29,17 @@ use std::time::{Duration, Instant};
 const OPERATIONS_MAX: usize = 1000;
 /// The maximum length of a batch's body in bytes.
 const LEN_MAX: usize = 8 << 20;
-/// The maximum total length in bytes of the values in the answer to a batch.
+/// The maximum total length in bytes of the values in the reply to a batch.
 const ANSWER_LEN_MAX: usize = 4 << 20;
 /// Besides [`LEN_MAX`] and [`ANSWER_LEN_MAX`], the body and the values in the reply may each have at most the memory
 /// limit of all gateway connections, divided by this.
 const SHARE: usize = 4;
 /// The number of copies of the body: as received, and in the operations.
 const BODY_COPIES: usize = 2;
-/// The memory of a value while the answer is written, in multiples of its length: the value itself, and its JSON text,
-/// which has up to two bytes for each byte of the value.
+/// The memory of a value while the reply is written, in multiples of its length: the value itself,
+/// and its JSON text, which has up to two bytes for each byte of the value.
 const COPIES: usize = 3;
-/// The memory of a result in the answer without its value, in bytes.
+/// The memory of a result in the reply without its value, in bytes.
 const RESULT_LEN: usize = 200;
 /// The maximum number of concurrent lookups. Concurrent lookups wait for slower storage together.
 const AT_ONCE: usize = 32;
@@ -108,7 +108,7 @@ enum ValueField {
     Base64(String),
 }
 
-/// The answer to a batch.
+/// The reply to a batch.
 #[derive(Debug, Serialize)]
 pub(super) struct BatchAnswer {
     /// One result for each operation, in the same order.
@@ -231,8 +231,8 @@ fn too_large(len_max: usize, answer_len_max: usize) -> Problem {
 /// The prefix of the errors for too many operations in a batch, or too many tags in an operation.
 const TOO_MANY: &str = "there are more than";
 
-/// The fields of an operation in JSON. Unlike the deserialization of a tagged enum, that of this type does not buffer
-/// unknown fields.
+/// The fields of an operation in JSON. Deserialization of a tagged enum buffers unknown fields, and
+/// deserialization of this type does not.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OperationFields {
@@ -366,13 +366,13 @@ impl OperationResult {
 
 /// The outcome of an operation.
 enum Outcome {
-    /// A found item. Its value is not yet copied into the answer.
+    /// A found item. Its value is not yet copied into the reply.
     Found(StoredItem),
     Done(OperationResult),
 }
 
-/// Executes an operation. With `has_changed`, an earlier operation of the batch may have changed an item, so a lookup
-/// must not be served by a replica, which may lack the change.
+/// Executes an operation. With `has_changed`, an earlier operation of the batch may have changed an
+/// item, so a replica must not serve a lookup: it may lack the change.
 async fn run(app: &App, operation: Operation, has_changed: bool) -> Result<Outcome, Problem> {
     let done = |status| Ok(Outcome::Done(OperationResult::of(status)));
     match operation {

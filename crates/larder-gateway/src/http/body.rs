@@ -1,4 +1,4 @@
-//! Bodies of requests and answers.
+//! Bodies of requests and replies.
 
 use super::problem::Problem;
 use crate::items::Upload;
@@ -78,8 +78,8 @@ impl ReceivedValue {
 /// Reads a value of at most `max` bytes for a key; without a `Content-Length`, also at most [`UNANNOUNCED_MAX`].
 ///
 /// # Errors
-/// A [`Problem`]: the value is too long, arrives too slowly, or has not the announced length; receiving it fails; or
-/// there is no memory for it.
+/// A [`Problem`]: the value is too long, arrives too slowly, or differs from the announced length;
+/// receiving it fails; or there is no memory for it.
 pub(super) async fn read_value(
     app: &App,
     key: &[u8],

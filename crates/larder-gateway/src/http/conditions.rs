@@ -26,8 +26,8 @@ pub(super) fn etag(cas: u64) -> Option<ETag> {
 /// Reads the precondition of a change from the headers.
 ///
 /// # Errors
-/// A [`Problem`] if a header is malformed, or if the condition is none of [`Precondition`]: the engine cannot check
-/// others atomically with the change.
+/// A [`Problem`] if a header is malformed, or if [`Precondition`] does not have the condition: the
+/// engine cannot check other conditions atomically with the change.
 pub(super) fn of_change(headers: &HeaderMap) -> Result<Precondition, Problem> {
     match (value(headers, IF_MATCH)?, value(headers, IF_NONE_MATCH)?) {
         (None, None) => Ok(Precondition::None),
@@ -40,7 +40,8 @@ pub(super) fn of_change(headers: &HeaderMap) -> Result<Precondition, Problem> {
     }
 }
 
-/// Returns the value of a header, or `None` if it is missing, an error if there are several or the value is not text.
+/// Returns the value of a header, or `None` if it is missing. Fails if there are several values or
+/// the value is not text.
 fn value(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Problem> {
     let mut values = headers.get_all(&name).iter();
     let (first, second) = (values.next(), values.next());
@@ -55,7 +56,7 @@ fn cas_of(tag: &str) -> Result<u64, Problem> {
     let quoted = tag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     let is_one = |text: &&str| !text.contains('"');
     match quoted.filter(is_one) {
-        // A tag that no item can have never matches, and neither does a weak tag.
+        // A tag that no item can have does not match any item, and neither does a weak tag.
         Some(digits) => Ok(u64::from_str_radix(digits, 16).unwrap_or(0)),
         None if tag.starts_with("W/\"") && !tag.contains(',') => Ok(0),
         None => Err(Problem::bad_request("If-Match must be * or one entity tag in quotes.")),

@@ -26,7 +26,8 @@ const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 /// The path of key lists. A list has only items of this server, so a server that does not serve its group refuses it.
 const LIST: &str = "/v1/keys";
 
-/// Passes allowed requests to their handlers. Receives the body of a refused request before the answer is sent.
+/// Passes allowed requests to their handlers. Receives the body of a refused request before the
+/// reply is sent.
 pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return answer(&app, request, next).await;
@@ -37,7 +38,8 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
     let request = Request::from_parts(parts, Body::new(body.clone()));
     let answer = answer(&app, request, next).await;
     let is_slow = answer.status() == StatusCode::REQUEST_TIMEOUT;
-    // Many clients read no answer before they have sent the body, except those that wait for `100 Continue`.
+    // Many clients read no reply before they have sent the body, unless they wait for `100
+    // Continue`.
     let is_sent = body.is_polled() || !waits_to_send;
     if answer.status().is_client_error() && !is_slow && is_sent && !body.is_end_stream() {
         discard(&mut Body::new(body)).await;
@@ -106,7 +108,7 @@ fn is_known(host: &str, hosts: &[String]) -> bool {
         || hosts.iter().any(|known| known.eq_ignore_ascii_case(host))
 }
 
-/// Returns whether the request comes from no web page, from a page of this server, or from an allowed origin.
+/// Returns whether the request has no `Origin`, the origin of this server, or an allowed origin.
 fn is_of_this_site(headers: &HeaderMap, host: Option<&Authority>, origins: &[String]) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return true };
     let Ok(origin) = origin.to_str() else { return false };

@@ -57,8 +57,8 @@ pub(super) async fn get(
     show(found, &headers, app.view.login_required())
 }
 
-/// Builds the answer for an item: its value, the requested range of it, or 304 if the client has
-/// the value.
+/// Builds the reply for an item: its value, the requested range of the value, or 304 if the client
+/// has the value.
 ///
 /// # Errors
 /// A [`Problem`]: `If-Match` does not hold, or no byte of the value is in the range.
@@ -155,8 +155,8 @@ fn flags(headers: &HeaderMap) -> Result<u32, Problem> {
     Ok(content_type.map_or(0, flags_of))
 }
 
-/// Stores an item. Returns 204 if it replaced another item, else 201; and the CAS of the new item.
-/// Without a condition, a concurrent change of the item can make the status wrong.
+/// Stores an item. Returns the status (204 if the item replaced another one, else 201) and the CAS
+/// of the new item. Without a condition, a concurrent change of the item can make the status wrong.
 pub(super) async fn store(
     items: &dyn Items,
     key: &Key,
@@ -283,8 +283,8 @@ async fn count(
     let (compare, create) = match of_change(headers)? {
         Precondition::None => (None, step.initial.map(create)),
         Precondition::Present => (None, None),
-        // No item has the CAS 0. The meta protocol, in which requests are forwarded, takes 0 as no
-        // condition for an increment.
+        // No item has the CAS 0. Forwarded requests use the meta protocol, in which an increment
+        // treats 0 as no condition.
         Precondition::Is(0) | Precondition::Missing => return Err(Problem::precondition_failed()),
         Precondition::Is(cas) => (Some(cas), None),
     };
@@ -331,8 +331,8 @@ async fn concatenate(
 ) -> Result<StatusCode, Problem> {
     let compare = match of_change(headers)? {
         Precondition::None | Precondition::Present => None,
-        // No item has the CAS 0. The meta protocol, in which requests are forwarded, takes 0 as no
-        // condition for an append.
+        // No item has the CAS 0. Forwarded requests use the meta protocol, in which an append
+        // treats 0 as no condition.
         Precondition::Is(0) | Precondition::Missing => return Err(Problem::precondition_failed()),
         Precondition::Is(cas) => Some(cas),
     };

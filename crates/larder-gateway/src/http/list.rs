@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// The maximum number of items that a client can request per page.
 const ITEMS_MAX: usize = 1000;
 
-/// The maximum memory of a listed item in bytes: its key in the page and in the answer.
+/// The maximum memory of a listed item in bytes: its key in the page and in the reply.
 const ITEM_LEN_MAX: usize = 2 * (KEY_LEN_MAX + 128);
 
 /// The query of a page.
@@ -75,7 +75,7 @@ pub(super) async fn list(
     if !(1..=ITEMS_MAX).contains(&limit) {
         return Err(Problem::bad_request("limit must be 1 to 1000."));
     }
-    // Reserve memory for the longest possible keys, in the page and in the answer.
+    // Reserve memory for the longest possible keys, in the page and in the reply.
     let mut reserved = Reservation::empty(&app.view);
     reserved.require(&app, limit * ITEM_LEN_MAX).await?;
     let page = app.items.page(cursor, limit).await.ok_or_else(|| {

@@ -5,7 +5,7 @@
 //! | `router.rs` | all routes with their handlers, and the OpenAPI description |
 //! | `guard.rs` | access checks |
 //! | `keys.rs`, `list.rs`, `batch.rs`, `service.rs` | the handlers |
-//! | `answer.rs` | answers with counted memory |
+//! | `answer.rs` | replies with counted memory |
 //! | `parameters.rs`, `conditions.rs`, `content_types.rs`, `body.rs`, `range.rs` | parts of requests |
 //! | `problem.rs` | errors |
 

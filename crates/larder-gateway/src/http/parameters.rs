@@ -105,7 +105,7 @@ pub(super) fn tags<'n>(
     })
 }
 
-/// Converts a time to live in seconds to an expiry; `None` never expires.
+/// Converts a time to live in seconds to an expiry. `None` becomes [`Expiry::Never`].
 ///
 /// # Errors
 /// A [`Problem`] if the time is not above 0, or is too long.

@@ -1,4 +1,4 @@
-//! Error answers: `application/problem+json` (RFC 9457).
+//! Error replies: `application/problem+json` (RFC 9457).
 
 use crate::abort::Abort;
 use crate::web::memory::Busy;
@@ -20,7 +20,7 @@ pub(super) struct Problem {
     header: Option<(HeaderName, HeaderValue)>,
 }
 
-/// The body of an answer that reports a problem.
+/// The body of a reply that reports a problem.
 #[derive(Debug, Serialize)]
 pub(super) struct ProblemBody {
     /// The kind of the problem: always `about:blank`, because the status identifies it.
@@ -126,7 +126,7 @@ impl From<Busy> for Problem {
     }
 }
 
-/// Returns the answer to a request for which there is no memory.
+/// Returns the reply to a request for which there is no memory.
 pub(crate) fn refused(busy: Busy) -> Response<Body> {
     Problem::from(busy).into_response()
 }

@@ -8,8 +8,8 @@ use hyper::{HeaderMap, StatusCode};
 use std::collections::VecDeque;
 
 /// Returns the start and end of the requested range in a value of `len` bytes, or `None` for the
-/// whole value. The whole value also answers a malformed header, several ranges, and an `If-Range`
-/// that does not match `tag`.
+/// whole value. Also returns `None` if the header is malformed or has several ranges, or if
+/// `If-Range` does not match `tag`.
 ///
 /// # Errors
 /// A [`Problem`]: no byte of the value is in the range.

@@ -106,7 +106,7 @@ pub(super) async fn health() -> &'static str {
     "ok\n"
 }
 
-/// Shows whether the server accepts requests, rather than shutting down. Needs no login.
+/// Shows whether the server accepts requests or shuts down. Needs no login.
 pub(super) async fn readiness(State(app): State<App>) -> (StatusCode, &'static str) {
     if app.view.is_ready() {
         (StatusCode::OK, "ready\n")

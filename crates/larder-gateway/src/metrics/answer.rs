@@ -1,5 +1,5 @@
-//! Answers to scrapes over HTTP. A connection is limited to one request and ten seconds, which bounds the
-//! resources of a slow or silent peer.
+//! Replies to scrapes over HTTP. A connection is limited to one request and ten seconds, which
+//! bounds the resources of a slow or silent peer.
 
 use super::format::Format;
 use super::scrape::scrape;

@@ -5,7 +5,7 @@ use super::{latency, process, web};
 use crate::server_view::{MetricKind, MetricSample, ServerView};
 use std::collections::BTreeMap;
 
-/// Returns all metrics by name, the histograms last.
+/// Returns all metrics: first the counters and gauges, sorted by name, then the histograms.
 pub(super) fn collect(view: &dyn ServerView) -> Vec<MetricFamily> {
     let mut metrics: BTreeMap<&str, MetricFamily> = BTreeMap::new();
     let mut add = |sample: MetricSample| {

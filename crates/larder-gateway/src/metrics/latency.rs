@@ -1,5 +1,5 @@
-//! Latency histograms with classic buckets, whose bounds are powers of two, and native buckets, which are those
-//! of [`Latency`]. Only the protobuf format has native buckets.
+//! Latency histograms. The bounds of classic buckets are powers of two. The native buckets are the
+//! buckets of [`Latency`], and only the protobuf format has them.
 
 use super::model::{Bucket, BucketSpan, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use larder_operations::{CommandClass, Histogram as Latency, Latencies};
@@ -41,10 +41,10 @@ fn histogram(latency: &Latency) -> Histogram {
     }
 }
 
-/// Classic buckets. Their bounds are in seconds.
+/// Converts the counts of [`Latency`] to classic buckets, whose bounds are in seconds.
 fn classic(buckets: &[u64]) -> Vec<Bucket> {
     let (first, rest) = buckets.split_at_checked(1).unwrap_or_default();
-    // The last chunk is the bucket without a bound.
+    // The last chunk is the bucket without an upper bound.
     let sums = rest.chunks(Latency::PER_OCTAVE.unsigned_abs() as usize);
     let counts = std::iter::once(first).chain(sums).map(|counts| counts.iter().sum::<u64>());
     let bounds = (Latency::OCTAVE_MIN..=Latency::OCTAVE_MAX).map(|octave| f64::from(octave).exp2());
@@ -112,7 +112,7 @@ mod tests {
             Duration::from_secs(17),
         ]));
         assert_eq!(classic.len(), 26);
-        // The buckets whose count is above that of the bucket before.
+        // The non-empty buckets: their cumulative count exceeds that of the previous bucket.
         let before = [0].into_iter().chain(classic.iter().map(|bucket| bucket.cumulative_count));
         let filled =
             classic.iter().zip(before).filter(|(bucket, before)| bucket.cumulative_count > *before);

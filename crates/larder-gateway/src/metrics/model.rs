@@ -1,7 +1,8 @@
-//! The messages of Prometheus' protobuf format, `io.prometheus.client`, as far as the server has such metrics:
+//! The messages of Prometheus' protobuf format, `io.prometheus.client`, that the server's metrics
+//! need:
 //! <https://github.com/prometheus/prometheus/blob/main/prompb/io/prometheus/client/metrics.proto>.
-//! All formats are written from these messages. They are declared here, because generating them from the description
-//! needs a compiler of protobuf in every build.
+//! All formats are written from these messages. They are declared here, because generating them
+//! from the description needs a protobuf compiler in every build.
 
 use prost::{Enumeration, Message};
 
@@ -50,7 +51,7 @@ pub(super) struct LabelPair {
 }
 
 impl LabelPair {
-    /// Labels from names and values.
+    /// Builds labels from names and values.
     pub(super) fn all(pairs: &[(&str, &str)]) -> Vec<Self> {
         let owned =
             |(name, value): &(&str, &str)| Self { name: (*name).into(), value: (*value).into() };
@@ -89,7 +90,7 @@ pub(super) struct Histogram {
     pub(super) zero_threshold: f64,
     #[prost(uint64, tag = "7")]
     pub(super) zero_count: u64,
-    /// The native buckets of values above 0 that are not all empty.
+    /// The spans of native buckets of values above 0. Buckets outside of the spans are empty.
     #[prost(message, repeated, tag = "12")]
     pub(super) positive_span: Vec<BucketSpan>,
     /// The count of the first bucket, then the differences between the counts of adjacent buckets.
@@ -110,7 +111,8 @@ pub(super) struct Bucket {
 /// Adjacent native buckets.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(super) struct BucketSpan {
-    /// The index of the first bucket; in later spans, the gap to the span before.
+    /// The index of the first bucket; in later spans, the number of buckets between the previous
+    /// span and this one.
     #[prost(sint32, tag = "1")]
     pub(super) offset: i32,
     /// The number of buckets.

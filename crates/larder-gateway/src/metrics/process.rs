@@ -43,7 +43,7 @@ pub(super) fn samples(visit: &mut dyn FnMut(MetricSample)) {
         }
     }
     if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-        // One of them reads the directory.
+        // One descriptor is open only to read the directory.
         let open = open.count().saturating_sub(1);
         show("process_open_fds", Gauge, open as f64, "Number of open file descriptors.");
     }

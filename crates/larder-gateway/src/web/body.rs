@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The maximum length in bytes of a refused body's rest that is received.
+/// The maximum number of bytes that the server receives of the rest of a refused body.
 const REFUSED_MAX: usize = 64 << 20;
 /// The time limit for receiving the rest of a refused body.
 const REFUSED_TIME: Duration = Duration::from_secs(5);
@@ -29,7 +29,8 @@ impl SharedBody {
         Self(Arc::new(Mutex::new(Shared { body, is_polled: false })))
     }
 
-    /// Returns whether data of the body was asked for, so that a client that waits for `100 Continue` sends it.
+    /// Returns whether the body was polled. The first poll makes hyper send `100 Continue` to a
+    /// client that waits for it.
     pub(crate) fn is_polled(&self) -> bool {
         self.lock().is_polled
     }
@@ -61,8 +62,8 @@ impl HttpBody for SharedBody {
     }
 }
 
-/// Receives and drops the rest of a refused body, within limits. Many clients read no answer before they have sent the
-/// whole body.
+/// Receives and drops the rest of a refused body, within limits. Many clients read no reply before
+/// they have sent the complete body.
 pub(crate) async fn discard(body: &mut Body) {
     let mut len = 0;
     let received = async {
@@ -70,7 +71,8 @@ pub(crate) async fn discard(body: &mut Body) {
             len += data.len();
         }
     };
-    // If a limit is reached, `server.rs` closes an HTTP/1 connection after the answer, unless little is left.
+    // If a limit is reached, `server.rs` closes an HTTP/1 connection after the reply, unless little
+    // is left.
     let _ = timeout(REFUSED_TIME, received).await;
 }
 

@@ -1,12 +1,14 @@
-//! The open connections, and the choice of the one to close when the server needs room or memory.
+//! The open connections, and the choice of a connection to close when the server has too many or
+//! needs memory.
 //!
-//! The connection that has been idle for the longest time is closed first. If all have requests, the one without
-//! progress for the longest time is closed, if that is at least [`REQUEST_TIME`]: answers take milliseconds, so its
-//! peer is slow. Progress is the end of a request, or [`PROGRESS_LEN`] bytes of bodies received from the peer or
+//! The connection that has been idle for the longest time is closed first. If all connections have
+//! requests, the connection without progress for the longest time is closed if that time is at
+//! least [`REQUEST_TIME`]. Replies take milliseconds, so the peer of such a connection is slow.
+//! Progress is the end of a request, or [`PROGRESS_LEN`] bytes of bodies received from the peer or
 //! passed to the connection.
 //!
-//! A request ends when the last byte of its answer is dropped. The connection may hold bytes for a slow peer long after
-//! the handler has finished.
+//! A request ends when the last byte of its reply is dropped. The connection may hold bytes for a
+//! slow peer long after the handler has finished.
 
 use crate::server_view::ServerView;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,10 +24,11 @@ const PROGRESS_LEN: usize = 16 << 10;
 
 /// A connection without a request for this long is closed when a body or a reply needs memory.
 const LONG_IDLE: Duration = Duration::from_secs(1);
-/// The time that a closed connection has to tell its peer which requests it has answered (HTTP/2's GOAWAY).
+/// The time limit of a closed connection for reporting its last accepted request to the peer
+/// (HTTP/2's GOAWAY).
 const CLOSE_TIME: Duration = Duration::from_secs(1);
-/// The maximum number of replaced connections that have [`CLOSE_TIME`]. Further ones are closed at once, so that peers
-/// that do not answer keep few files open beyond the limit of connections.
+/// The maximum number of replaced connections that have [`CLOSE_TIME`]. Further ones are closed at
+/// once, so that unresponsive peers keep few files open beyond the limit of connections.
 const REPLACED_MAX: usize = 8;
 /// The interval at which [`Connections::close_all`] looks for open connections.
 const END_STEP: Duration = Duration::from_millis(5);
@@ -34,7 +37,7 @@ const END_STEP: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct Connections {
     open: Mutex<Vec<Open>>,
-    /// The tasks of replaced connections that may not have ended.
+    /// The tasks of replaced connections. They may still run.
     replaced: Mutex<Vec<AbortHandle>>,
     max: usize,
 }
@@ -51,7 +54,7 @@ struct Open {
 pub(crate) struct EndOrder(watch::Receiver<Option<Duration>>);
 
 impl EndOrder {
-    /// Waits for the order, and returns the time that the connection has for its end.
+    /// Waits for the order. Returns the time limit for closing the connection.
     pub(crate) async fn wait(&mut self) -> Duration {
         let time = self.0.wait_for(Option::is_some).await;
         time.map_or(Duration::ZERO, |time| time.unwrap_or_default())
@@ -71,7 +74,8 @@ pub(crate) struct Activity(Mutex<State>);
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// The number of requests whose answers are not finished. Excludes requests with a [`LongLivedResponse`].
+    /// The number of requests whose replies are not finished. Excludes requests with a
+    /// [`LongLivedResponse`].
     requests: usize,
     /// Without requests, the start of the idle time. With requests, the time of the last progress; before any progress,
     /// the start of the first request.
@@ -85,8 +89,9 @@ impl Connections {
         Self { open: Mutex::default(), replaced: Mutex::default(), max }
     }
 
-    /// Starts `task`, which serves a connection until it gets the order to end, and adds the connection. If there are
-    /// too many, closes another one first, or returns false without starting `task` if none may be closed.
+    /// Adds a connection, and starts `task`, which serves the connection until the order to close
+    /// it. If there are too many connections, closes another one first. If none may be closed,
+    /// returns false and does not start `task`.
     pub(crate) fn add(
         &self,
         activity: Arc<Activity>,
@@ -112,8 +117,8 @@ impl Connections {
         open
     }
 
-    /// Closes the connection with requests that has made no progress for the longest time, at least [`REQUEST_TIME`].
-    /// Returns false if there is none.
+    /// Closes the slowest connection with requests: without progress for the longest time, at least
+    /// [`REQUEST_TIME`]. Returns false if no connection is slow.
     pub(crate) fn close_slow(&self) -> bool {
         let mut open = self.open();
         let states = open.iter().map(|connection| connection.activity.state()).enumerate();
@@ -131,13 +136,13 @@ impl Connections {
         close_one(&mut self.open(), Duration::ZERO, Duration::ZERO).is_some()
     }
 
-    /// Closes a slow connection, or one that has been idle for [`LONG_IDLE`]: a new connection may be about to send its
-    /// request. Returns false if there is none.
+    /// Closes a slow connection, or one that has been idle for [`LONG_IDLE`]: a new connection may
+    /// be about to send its request. Returns false if there is no such connection.
     pub(crate) fn close_long_idle(&self) -> bool {
         close_one(&mut self.open(), LONG_IDLE, Duration::ZERO).is_some()
     }
 
-    /// Closes all connections within `time`: requests that have started are answered.
+    /// Closes all connections. Requests that have started have `time` to finish.
     pub(crate) async fn close_all(&self, time: Duration) {
         self.open().iter().for_each(|connection| connection.close(time));
         while !self.open().is_empty() {
@@ -146,8 +151,9 @@ impl Connections {
     }
 }
 
-/// Closes the connection that has been idle for the longest time, at least `idle_min`, or a slow one. It has `time` for
-/// its end. Returns its task, or `None` if no connection may be closed.
+/// Closes the connection that has been idle for the longest time, at least `idle_min`, or a slow
+/// one. Its requests have `time` to finish. Returns its task, or `None` if no connection may be
+/// closed.
 fn close_one(open: &mut Vec<Open>, idle_min: Duration, time: Duration) -> Option<AbortHandle> {
     let states = open.iter().map(|connection| connection.activity.state()).enumerate();
     let (index, state) = states.min_by_key(|(_, state)| (state.requests > 0, state.since))?;
@@ -195,7 +201,7 @@ impl Activity {
     }
 }
 
-/// A request whose answer is not finished.
+/// A request whose reply is not finished.
 pub(crate) struct ActiveRequest(Arc<Activity>);
 
 impl Drop for ActiveRequest {
@@ -220,8 +226,8 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Marks answers that last until the client cancels them, such as watches. A connection with only such answers counts
-/// as idle.
+/// Marks replies that last until the client cancels them, such as watches. A connection with only
+/// such replies counts as idle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LongLivedResponse;
 

@@ -1,4 +1,5 @@
-//! Memory of connections, requests and answers. It counts towards the memory limit of all connections of the server.
+//! Memory of connections, requests and replies. It counts towards the memory limit of all
+//! connections of the server.
 
 use super::app::App;
 use crate::server_view::ServerView;
@@ -18,7 +19,7 @@ const WAIT_TIME: Duration = Duration::from_secs(3);
 /// The interval at which a waiting request looks for memory that other protocols have released.
 const WAIT_STEP: Duration = Duration::from_millis(20);
 
-/// There is currently no memory for a request. The client can retry in a second.
+/// The error of a request for which there is currently no memory. The client can retry in a second.
 #[derive(Debug)]
 pub(crate) struct Busy;
 
@@ -60,7 +61,7 @@ impl Reservation {
             if !app.connections.close_long_idle() {
                 return Err(Busy);
             }
-            // Let the task of the closed connection end, which releases its memory.
+            // Yield, so that the task of the closed connection can finish and release its memory.
             yield_now().await;
         }
         Ok(())
@@ -86,11 +87,12 @@ impl Reservation {
         let _waiting = WaitingHead::count(counts, head_len).ok_or(Busy)?;
         let started = Instant::now();
         loop {
-            // Watchers may hold the memory that is left for bodies: one request at a time may use the rest.
+            // Watchers may hold the share of new requests for a long time. One waiting request at a
+            // time may then use the share of bodies.
             let is_alone = counts.waiting() == head_len;
             let purpose = if is_alone { Purpose::Body } else { Purpose::Request };
             if self.grow_for(purpose, len) {
-                // There may be memory for the next one.
+                // There may be memory for the next waiting request, too.
                 counts.freed().notify_one();
                 return Ok(());
             }
@@ -98,14 +100,15 @@ impl Reservation {
                 return Err(Busy);
             }
             app.connections.close_slow();
-            // The time limit of the wait is not an error: memory that other protocols release wakes nothing.
+            // A timeout is not an error: other protocols release memory without a notification, so
+            // check again.
             let _ = timeout(WAIT_STEP, counts.freed().notified()).await;
         }
     }
 }
 
-/// The purpose of reserved memory. Connections leave memory for requests, and new requests leave memory for the bodies
-/// and replies of those that have started, so that these end.
+/// The purpose of reserved memory. Connections leave memory for requests, and new requests leave
+/// memory for the bodies and replies of started requests, so that those can finish.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
     Connection,

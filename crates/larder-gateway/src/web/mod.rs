@@ -3,12 +3,12 @@
 //! | file | contains |
 //! |---|---|
 //! | `idle.rs` | a socket with an idle timeout |
-//! | `connections.rs` | the open connections, and the choice of one to close when room or memory is short |
-//! | `progress.rs` | bodies of requests and answers that record progress |
+//! | `connections.rs` | the open connections, and the choice of a connection to close |
+//! | `progress.rs` | bodies of requests and replies that record progress |
 //! | `app.rs` | the state that all handlers share |
 //! | `body.rs` | reading and discarding bodies of requests |
 //! | `login.rs` | the login of a request |
-//! | `memory.rs`, `upload.rs` | memory of connections, requests and answers; values that arrive in pieces |
+//! | `memory.rs`, `upload.rs` | memory of connections, requests and replies; values that arrive in pieces |
 
 pub(crate) mod app;
 pub(crate) mod body;

@@ -1,4 +1,4 @@
-//! Bodies of requests and answers that record the progress of their connection.
+//! Bodies of requests and replies that record the progress of their connection.
 
 use super::connections::{ActiveRequest, Activity};
 use super::memory::{Reservation, with_guard};
@@ -14,9 +14,9 @@ use std::task::{Context, Poll};
 /// The maximum length in bytes of a body's unread rest that is read to keep the connection open.
 const UNREAD_MAX: u64 = 64 << 10;
 
-/// Resources of a request, held until its answer is sent: its activity and its memory.
+/// Resources of a request, held until its reply is sent: its activity and its memory.
 pub(crate) struct RequestResources {
-    /// `None` if the answer is a [`super::connections::LongLivedResponse`].
+    /// `None` if the reply is a [`super::connections::LongLivedResponse`].
     pub(crate) _active: Option<ActiveRequest>,
     pub(crate) _reserved: Reservation,
 }
@@ -28,7 +28,7 @@ pub(crate) struct RequestBody {
     unread: UnreadBody,
 }
 
-/// The rest of a body that its handler has not read, once the handler has dropped the body.
+/// The unread rest of a body, after its handler has dropped the body.
 #[derive(Clone, Default)]
 pub(crate) struct UnreadBody(Arc<Mutex<Option<Incoming>>>);
 
@@ -98,7 +98,7 @@ impl http_body::Body for RequestBody {
     }
 }
 
-/// The body of an answer. Each chunk holds the request's resources until it is dropped.
+/// The body of a reply. Each chunk holds the request's resources until it is dropped.
 pub(crate) struct ResponseBody {
     pub(crate) body: Body,
     pub(crate) lasting: Arc<RequestResources>,

@@ -13,8 +13,8 @@ use std::task::{Poll, Waker};
 
 /// The outcome of one attempt at an operation.
 enum Attempt<R> {
-    /// The result, and the journal position that followers have to acknowledge before the answer; `None` if the
-    /// operation made no such change.
+    /// The result, and the journal position that followers have to acknowledge before the reply is
+    /// sent. The position is `None` if no acknowledgement is required.
     Done(R, Option<erased::Position>),
     /// The operation can be repeated immediately.
     Retry,
@@ -56,9 +56,9 @@ fn attempt<R>(
 }
 
 impl CacheItems {
-    /// Repeats a local operation until it does not wait for slower storage, then waits for the acknowledgement of its
-    /// change if one is required. Returns `None` if `is_local` is false before an attempt: this server does not serve
-    /// the item any more.
+    /// Repeats a local operation until it does not wait for slower storage, then waits for the
+    /// acknowledgement of its change if one is required. Returns `None` if `is_local` returns false
+    /// before an attempt: this server no longer serves the item.
     ///
     /// If the acknowledgement is lost, aborts the request unless the operation is a lookup. A lookup may remove an
     /// expired item, and its result is valid even if that removal is never acknowledged.

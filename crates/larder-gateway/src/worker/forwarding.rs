@@ -29,13 +29,13 @@ const QUEUE_MAX: Duration = Duration::from_secs(5);
 /// The maximum number of requests in flight to a group.
 const FORWARDED_MAX: usize = 64;
 
-/// The pause before a retry after the answer that a group has no leader.
+/// The pause before a retry after a reply that the group has no leader.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// The reason why an operation has no outcome.
 pub(super) enum OwnerError {
-    /// Another server owns the item and did not execute the operation in time or sent no valid reply, its group has no
-    /// leader, or the key is too long for a forwarded request.
+    /// Another server owns the item, but did not execute the operation in time or sent no valid
+    /// reply. Or the group has no leader, or the key is too long for a forwarded request.
     Unreachable,
     /// Too many large values are being sent already.
     Busy,
@@ -49,13 +49,14 @@ enum RemoteOutcome {
     Busy,
     /// The request was not executed and can be repeated.
     Retry,
-    /// The request may have been executed; there is no reply, or none that is valid.
+    /// The request may have been executed, but there is no valid reply.
     ConnectionLost,
     /// The group currently has no leader, or too many requests wait for it.
     NoLeader,
 }
 
-/// Returns the pieces of a value, then the line end: what follows the command line. Empty without a value.
+/// Returns the bytes after the command line: the pieces of the value, then the line end. Empty
+/// without a value.
 fn value_pieces(value: Option<&[u8]>) -> VecDeque<&[u8]> {
     let Some(value) = value else { return VecDeque::new() };
     value.chunks(PIECE_LEN).chain([VALUE_END]).collect()
@@ -68,7 +69,7 @@ pub(super) async fn abort_request<R>(reason: Abort) -> R {
     pending().await
 }
 
-/// A waker that wakes the task registered last: different tasks may poll one request.
+/// A waker of the most recently registered task, because different tasks may poll one request.
 #[derive(Default)]
 struct Relay(AtomicWaker);
 
@@ -161,8 +162,8 @@ impl CacheItems {
             let new = || Arc::new(Semaphore::new(FORWARDED_MAX));
             Arc::clone(forwarding.entry(group.0).or_insert_with(new))
         };
-        // The leader holds an answer until this server reads it, and this server holds a reply until it is whole. The
-        // limit bounds the memory of both.
+        // The leader holds a reply until this server reads it, and this server holds a reply until
+        // it is complete. The limit bounds the memory on both servers.
         let Ok(Ok(_permit)) = timeout(QUEUE_MAX, forwarding.acquire()).await else {
             return RemoteOutcome::NoLeader;
         };

@@ -5,8 +5,9 @@ use larder_store::Lease;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// All large values that are being sent may together hold the memory limit divided by this number, and so may those
-/// that are being received. The limit keeps slow peers from taking the cache's memory.
+/// The large values being sent may together hold the memory limit divided by this number. The large
+/// values being received have a separate limit of the same size. The limit keeps slow peers from
+/// taking the cache's memory.
 pub(super) const HELD_SHARE: u64 = 16;
 
 /// The maximum length in bytes of the pieces in which a value is sent to another server.

@@ -31,7 +31,7 @@ pub(crate) struct CacheItems {
     cache: erased::Cache,
     view: Arc<dyn ServerView>,
     counters: Arc<Counters>,
-    /// The number of operations in progress. The thread's handle is kept while there are any.
+    /// The number of operations in progress. While it is above 0, the thread keeps its handle.
     active: Arc<AtomicUsize>,
     /// The number of bytes of large values that are being sent to clients, and of long replies of other servers.
     leased: Arc<AtomicUsize>,
@@ -84,7 +84,7 @@ impl CacheItems {
     /// Outside of a batch, the result can be outdated at once. Check again within the batch that executes the request:
     /// a replaced leader becomes a follower only after all batches have ended.
     fn is_local(&self, key: Option<&[u8]>, is_lookup: bool) -> bool {
-        // The order matters: a leader reads the shard map before it starts to serve.
+        // Call `serves` first: a leader reads the shard map before it starts to serve.
         self.view.serves(is_lookup) && key.is_none_or(|key| self.view.group_of(key) == Group::OWN)
     }
 
