@@ -16,9 +16,10 @@ pub struct OpContext<'a, E: Engine> {
     pub limits: &'a Limits,
     /// The time, read once for the batch.
     pub now: Now,
-    /// Receives the events of operations. Without an observer, an operation pays one branch.
+    /// The observer of the events of operations. Without an observer, the cost of an operation is
+    /// one branch.
     pub observer: Option<&'a dyn Observer>,
-    /// The items that a transaction watches. Without a guard, an operation pays one branch.
+    /// The items that a transaction watches. Without a guard, the cost of an update is one branch.
     pub guard: Option<&'a Guard>,
 }
 
@@ -54,7 +55,8 @@ impl<'a, E: Engine> OpContext<'a, E> {
         self.counters.hot_keys.count((key.bytes, key.hash), prefix, self.now.secs);
     }
 
-    /// [`larder_store::Updates::update`], which refuses to change a watched item that has changed.
+    /// Calls [`larder_store::Updates::update`], but refuses to change a watched item that has
+    /// changed.
     ///
     /// # Errors
     /// [`Refusal`]; [`Refusal::OutOfMemory`] if the guard refuses ([`Guard::is_violated`]).
@@ -71,7 +73,7 @@ impl<'a, E: Engine> OpContext<'a, E> {
             is_refused = !may_change;
             let is_there = matches!(item, Lookup::Hit(_));
             let (change, result) = decide(item);
-            // The removal of an expired item, or of one that is not there, is no change.
+            // The removal of an expired or missing item is no change.
             has_changed = guard.is_some()
                 && may_change
                 && match change {
@@ -84,7 +86,8 @@ impl<'a, E: Engine> OpContext<'a, E> {
         if let Some(guard) = guard.filter(|_| has_changed && updated.is_ok()) {
             guard.note_change(key.bytes);
         }
-        // The caller stops, rather than take the next step of a command as if this one had been done.
+        // The error stops the caller. Otherwise, it would execute the next step of a command as if
+        // this step had succeeded.
         if is_refused { updated.and(Err(Refusal::OutOfMemory)) } else { updated }
     }
 

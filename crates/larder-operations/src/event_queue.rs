@@ -86,7 +86,7 @@ pub type OwnedEvent = ItemEvent<Box<[u8]>>;
 pub enum WatchEntry {
     /// An event that the watcher's filter selects.
     Event(OwnedEvent),
-    /// This many events are missing here, because the queue was full.
+    /// The number of events that are missing at this position, because the queue was full.
     Lost(u64),
 }
 
@@ -142,7 +142,8 @@ impl EventQueue {
         }
         state.draw_gap(self.filter.one_in);
         let is_full = state.events.len() >= EVENTS_MAX || state.keys_len + key.len() > KEYS_LEN_MAX;
-        // After a loss, further events are lost until the watcher has read the loss. So losses are few and long.
+        // After a loss, further events are lost until the watcher has read the loss. The watcher
+        // thus reads few losses of many events each.
         if is_full || state.lost > 0 {
             state.lost += 1;
             return;

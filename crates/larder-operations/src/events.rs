@@ -10,7 +10,7 @@ use larder_store::{Expiry, Item, Lease, Lookup, Now};
 
 /// Receives the events of operations, on the thread that executes them.
 pub trait Observer {
-    /// Handles one event. Must be quick: the request waits until it returns.
+    /// Handles one event. It must be quick, because the request waits for it.
     fn notify(&self, event: &Event<'_>);
 }
 
@@ -89,8 +89,8 @@ pub enum Event<'e> {
         outcome: StoreOutcome,
         /// The kind of store.
         kind: StoreKind,
-        /// Seconds until the expiry of the operation; `None` if this is never, and if a
-        /// [`Swap`](crate::Swap) keeps the expiry of the old item.
+        /// Seconds until the expiry that the operation sets. `None` if the item never expires, and
+        /// if a [`Swap`](crate::Swap) keeps the expiry of the old item.
         ttl: Option<u32>,
         /// The size class of the item, counted from 0.
         class: usize,
@@ -109,7 +109,8 @@ pub enum Event<'e> {
 }
 
 impl<'e> Event<'e> {
-    /// The event of an item that a lookup, an increment, a decrement or an addition has created.
+    /// Returns the event of an item that a lookup, an increment, a decrement or an addition has
+    /// created.
     pub(crate) fn created(
         key: &'e [u8],
         cas: u64,

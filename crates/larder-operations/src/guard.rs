@@ -3,17 +3,17 @@
 use larder_store::{Expiry, Item, Lookup};
 use std::cell::{Cell, RefCell};
 
-/// A key, and the CAS and expiry that its item had when the watch began; `None` if there was no item.
+/// A watched key, with the version of its item at the start of the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
     /// 1 to [`KEY_LEN_MAX`](larder_store::KEY_LEN_MAX) bytes.
     pub key: Box<[u8]>,
-    /// The CAS and the expiry of the item.
+    /// The CAS and the expiry of the item; `None` if there was no item.
     pub version: Option<(u64, Expiry)>,
 }
 
-/// Watched items. An operation with a guard changes a watched item only if its CAS and expiry are those that were noted.
-/// The first change of an item ends its watch.
+/// Watched items. An operation with a guard changes a watched item only if its CAS and expiry are
+/// unchanged since the start of the watch. The first change of an item ends its watch.
 #[derive(Debug, Default)]
 pub struct Guard {
     watched: RefCell<Vec<Watched>>,
@@ -22,13 +22,14 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard for these items.
+    /// Returns a guard for these items.
     #[must_use]
     pub fn new(watched: Vec<Watched>) -> Self {
         Self { watched: RefCell::new(watched), ..Self::default() }
     }
 
-    /// Returns whether an update met a watched item whose version differs from the noted one. The update was refused.
+    /// Returns whether the guard has refused an update, because a watched item did not have the
+    /// noted version.
     #[must_use]
     pub fn is_violated(&self) -> bool {
         self.is_violated.get()

@@ -1,9 +1,10 @@
 //! Hot keys: the most requested keys and prefixes, estimated from a sample.
 //!
-//! About one request in a hundred is counted, in tables of a fixed size: Space-Saving (Metwally, Agrawal and
-//! El Abbadi, *Efficient Computation of Frequent and Top-k Elements in Data Streams*, 2005). A new key replaces the
-//! key with the lowest count, and inherits this count as its possible error. So a count is never too low, and
-//! `count - error` is never too high. All counts are halved every ten seconds, so that old hot keys fade.
+//! About one request in a hundred is counted, in tables of a fixed size. The algorithm is
+//! Space-Saving (Metwally, Agrawal and El Abbadi, *Efficient Computation of Frequent and Top-k
+//! Elements in Data Streams*, 2005). A new key replaces the key with the lowest count, and inherits
+//! this count as its possible error. Thus a count is never too low, and `count - error` is never
+//! too high. All counts are halved every ten seconds, so that old hot keys fade.
 
 use larder_store::Seconds;
 use std::collections::HashMap;
@@ -27,7 +28,7 @@ const COUNT_MIN: u64 = 3;
 /// A sample of the requests of one thread.
 #[derive(Debug)]
 pub struct HotKeys {
-    /// The number of requests up to the next counted one, which is included. Only the owning thread
+    /// The number of requests up to and including the next counted request. Only the owning thread
     /// writes it.
     left: AtomicU64,
     /// The state of the random generator, never 0. Only the owning thread writes it.
@@ -68,8 +69,8 @@ impl Default for HotKeys {
 }
 
 impl HotKeys {
-    /// Advances by this many requests. Returns the index of the request to count among them; `None` if none is to be
-    /// counted. Only the owning thread may call this.
+    /// Advances by `requests` requests. Returns the index of the request to count, or `None` if
+    /// none of them is to be counted. Only the owning thread may call this.
     #[inline]
     #[must_use]
     pub fn pick(&self, requests: usize) -> Option<usize> {
@@ -197,7 +198,7 @@ struct Name {
     error: u32,
 }
 
-/// Hashes compared at once with vector instructions.
+/// The number of hashes that vector instructions compare at once.
 const LANES: usize = 16;
 
 impl FrequencyTable {

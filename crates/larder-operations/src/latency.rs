@@ -176,8 +176,8 @@ impl Histogram {
         Duration::from_nanos(self.nanos.get())
     }
 
-    /// Returns the bound of the bucket at quantile `part`, from 0 to 1; the last bound if that bucket has none. `None`
-    /// without requests.
+    /// Returns the upper bound of the bucket at quantile `part`, from 0 to 1. If that bucket has no
+    /// bound, returns the last bound. Returns `None` without requests.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let buckets: Vec<u64> = self.buckets().collect();

@@ -138,8 +138,8 @@ impl<'t> Count<'t> {
         let before = item.attributes;
         let expiry = self.touch.unwrap_or(before.expiry);
         let (digits, len) = digits_of(value);
-        // As in memcached, a number that gets shorter keeps its width. A longer number is a new value
-        // and loses the attributes `stale`, `won` and `fetched`.
+        // As in memcached, a number that becomes shorter keeps its width. A longer number is a new
+        // value and loses the attributes `stale`, `won` and `fetched`.
         let longer = usize::from(len) > bytes.len();
         let attributes = if longer {
             Attributes { expiry, stale: false, won: false, ..before }
@@ -172,8 +172,9 @@ impl<'t> Count<'t> {
     }
 }
 
-/// Parses a value as memcached does: optional white space and `+`, then digits up to the end, to white space or to a
-/// NUL. Bytes after these are ignored. `None` for other values, and for numbers of 2^64 or more.
+/// Parses a value as memcached does: optional white space and `+`, then digits up to the end, to
+/// white space or to a NUL. Ignores the bytes after these. Returns `None` for other values, and for
+/// numbers of 2^64 or more.
 fn number_of(bytes: &[u8]) -> Option<u64> {
     let is_space = |byte: u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = bytes.iter().position(|&byte| !is_space(byte))?;

@@ -17,8 +17,8 @@ pub enum Edit<'v> {
     Expire(Expiry),
     /// Stores a value.
     Store {
-        /// Whether the value is a new item, as that of a `SET`, rather than the item's new value: such an item keeps no tags
-        /// and no client flags.
+        /// Whether to store a new item, as `SET` does, rather than to change the item's value. A
+        /// new item has no tags and no client flags.
         replaces: bool,
         /// The new value.
         value: EditValue<'v>,
@@ -56,9 +56,10 @@ pub enum EditRefusal {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Changes an item as `decide` returns for the live item, or for none. Returns the second result of `decide`; `None`
-    /// if the item is on slower storage, and the operation has to be repeated. If another thread changes the item
-    /// concurrently, `decide` is called again, and its last result counts.
+    /// Changes an item. `decide` receives the live item, or `None`, and returns the change and a
+    /// result. Returns this result, or `None` if the item is on slower storage. The caller then has
+    /// to repeat the operation. If another thread changes the item concurrently, `decide` is called
+    /// again, and its last result counts.
     ///
     /// # Errors
     /// See [`EditRefusal`]. The item has not changed.

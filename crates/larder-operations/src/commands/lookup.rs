@@ -59,7 +59,7 @@ pub struct ItemView<'a, L> {
     pub value: &'a Value<'a, L>,
     /// Whether the item was read since it was stored, not counting this lookup.
     pub fetched: bool,
-    /// The time of the previous read; of the store if the item was never read.
+    /// The time of the previous read, or of the store if the item was never read.
     pub accessed: Seconds,
     /// Whether the client has won the right to fill the item.
     pub won: bool,

@@ -35,10 +35,11 @@ impl<E: Engine> OpContext<'_, E> {
         })
     }
 
-    /// Changes the value of an item. `change` gets a copy of the value, which is empty without an item, and whether there
-    /// is an item. It returns its result, and whether to store the changed copy; the item keeps its expiry, flags and
-    /// tags. Returns the result; `None` if the item is on slower storage, and the operation has to be repeated. If
-    /// another thread changes the value concurrently, `change` is called again, and its last result counts.
+    /// Changes the value of an item. `change` receives a copy of the value, which is empty without
+    /// an item, and whether there is an item. It returns a result, and whether to store the changed
+    /// copy. The item keeps its expiry, flags and tags. Returns the result of `change`, or `None`
+    /// if the item is on slower storage. The caller then has to repeat the operation. If another
+    /// thread changes the value concurrently, `change` is called again, and its last result counts.
     ///
     /// # Errors
     /// See [`EditRefusal`]. The item has not changed.

@@ -16,7 +16,7 @@ pub struct Set<'v> {
     pub expiry: Expiry,
     /// Whether memcached's text protocol has to send the key in base64.
     pub binary_key: bool,
-    /// Whether a refused set removes the old item, so that no reader gets an outdated value.
+    /// Whether a refused set removes the old item, so that no reader finds an outdated value.
     pub refusal_removes: bool,
 }
 

@@ -56,7 +56,7 @@ pub struct Store<'v> {
     pub binary_key: bool,
     /// The tags of the item. `Append` and `Prepend` to an existing item ignore them.
     pub tags: &'v [Tag],
-    /// Whether a refused store removes the old item, so that no reader gets an outdated value.
+    /// Whether a refused store removes the old item, so that no reader finds an outdated value.
     pub refusal_removes: bool,
 }
 
@@ -87,7 +87,7 @@ impl<E: Engine> OpContext<'_, E> {
             }
             (change, stored)
         };
-        // An observer gets an event about the old item, so the engine has to look it up.
+        // An observer receives an event about the old item, so the engine has to look the item up.
         let is_blind = op.mode == StoreMode::Set && op.compare.is_none();
         let updated = if is_blind && self.observer.is_none() && self.guard.is_none() {
             self.engine.update_unread(key, upload, decide)

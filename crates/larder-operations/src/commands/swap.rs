@@ -38,11 +38,12 @@ pub enum SwapCondition<'v> {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Stores `op.value` if the condition holds, and passes the old item to `show` whether it holds
-    /// or not. Returns the result of `show`; `None` without an old item, and if the store fails for
-    /// another reason than the condition. A refused store keeps the old item. If `show` returns
-    /// `None`, it cannot show the old item, which stays; the outcome is `OutOfMemory`. If another
-    /// thread changes the item concurrently, `show` is called again, and its last result counts.
+    /// Stores `op.value` if the condition holds. Passes the old item to `show` in both cases.
+    /// Returns the outcome, and the result of `show`. That result is `None` without an old item,
+    /// and if the store fails for another reason than the condition. A refused store keeps the old
+    /// item. `show` returns `None` if it cannot show the old item. The old item then stays, and the
+    /// outcome is `OutOfMemory`. If another thread changes the item concurrently, `show` is called
+    /// again, and its last result counts.
     pub fn swap<R>(
         &mut self,
         key: HashedKey<'_>,

@@ -21,7 +21,7 @@ pub(super) struct InboxBudget {
 }
 
 impl InboxBudget {
-    /// A budget of `max` bytes.
+    /// Returns a budget of `max` bytes.
     pub(super) fn new(max: usize) -> Self {
         Self { used: AtomicUsize::new(0), max }
     }
@@ -55,8 +55,8 @@ pub enum Invalidation {
     Broken,
 }
 
-/// A bounded queue of messages. A full inbox holds one message about all items instead, and so does one that has no
-/// memory, because others use it.
+/// A bounded queue of messages. If it is full, or if other inboxes use all memory, it holds one
+/// message about all items instead.
 #[derive(Debug)]
 pub struct Inbox {
     state: Mutex<State>,
@@ -73,11 +73,11 @@ impl Drop for Inbox {
 struct State {
     /// The keys with a message each.
     keys: VecDeque<Box<[u8]>>,
-    /// The keys by prefix. Those of a prefix share a message.
+    /// The keys by prefix. All keys of a prefix share a message.
     batches: BTreeMap<Box<[u8]>, BTreeSet<Box<[u8]>>>,
     /// The number of keys and prefixes.
     count: usize,
-    /// Their memory, in bytes.
+    /// The memory of the keys and prefixes, in bytes.
     len: usize,
     /// The next message is about all items.
     is_all: bool,
@@ -88,13 +88,13 @@ struct State {
 }
 
 impl Inbox {
-    /// An empty inbox.
+    /// Returns an empty inbox.
     pub(super) fn new(budget: Arc<InboxBudget>) -> Self {
         Self { state: Mutex::default(), budget }
     }
 
-    /// Returns the next message, or `None` if there is none. An empty inbox keeps a waker, and calls it at the next
-    /// message; `waker` makes one.
+    /// Returns the next message, or `None` if there is none. An empty inbox stores the waker that
+    /// `waker` makes, unless it has one, and calls it at the next message.
     pub fn next(&self, waker: impl FnOnce() -> Waker) -> Option<Invalidation> {
         let mut state = self.lock();
         let message = state.next(&self.budget);
@@ -149,7 +149,7 @@ impl Inbox {
         self.push(|state| state.set_all(&self.budget))
     }
 
-    /// Adds a message that another connection has closed.
+    /// Adds a message that the connection that receives this connection's messages has closed.
     pub(super) fn push_broken(&self) {
         self.push(|state| state.is_broken = true);
     }

@@ -6,15 +6,15 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The number of parts. Each has a lock of its own.
+/// The number of parts of the table. Each part has its own lock.
 const PARTS: usize = 256;
 
-/// The memory of a key without its bytes, with one reader: an entry of a table that is at least half full, two
-/// allocations, and the subscription, which may have ended.
+/// The memory of a key without its bytes, with one reader, in bytes. It consists of an entry of a
+/// table that is at least half full, two allocations, and the subscription, which may have ended.
 const KEY_OVERHEAD: usize = 160;
-/// A full part forgets one key in this many.
+/// A full part removes one in this number of its keys.
 const FORGOTTEN_SHARE: usize = 8;
-/// The memory of each further reader of a key.
+/// The memory of each further reader of a key, in bytes.
 const READER_LEN: usize = size_of::<Arc<Subscription>>();
 
 type Readers = Vec<Arc<Subscription>>;
@@ -63,7 +63,8 @@ impl KeyTable {
         let len = match part.keys.get_mut(key) {
             Some(readers) => {
                 let before = readers.len();
-                // Not at each reader, because looking at all of them takes time.
+                // Remove ended readers only at powers of two, because an examination of all readers
+                // takes time.
                 if before.is_power_of_two() {
                     readers.retain(|reader| !reader.has_ended());
                 }
@@ -87,7 +88,7 @@ impl KeyTable {
     fn make_room(&self, part: &mut Part, len: usize) -> Keys {
         let mut forgotten = Keys::new();
         while part.len + len > self.part_len_max && !part.keys.is_empty() {
-            // The order of the keys is that of their hashes, which is as good as random.
+            // The keys are in the order of their hashes, which is practically random.
             let count = part.keys.len().div_ceil(FORGOTTEN_SHARE);
             let removed: Vec<_> = part.keys.extract_if(|_, _| true).take(count).collect();
             for (key, readers) in removed {
@@ -140,7 +141,7 @@ fn memory(key: &[u8], readers: &Readers) -> usize {
     KEY_OVERHEAD + key.len() + (readers.len() - 1) * READER_LEN
 }
 
-/// The order of the readers of a key.
+/// Returns the address of a reader, by which the readers of a key are sorted.
 fn address(reader: &Arc<Subscription>) -> usize {
     Arc::as_ptr(reader) as usize
 }

@@ -6,9 +6,10 @@
 //!  the inbox wakes the connection ─▶ its session writes the messages between two replies
 //! ```
 //!
-//! A session calls [`Tracker::track`] before it looks the key up. A change that the lookup does not see is therefore
-//! reported after the key is in the table. All memory is bounded: a full table forgets keys, after it has sent messages
-//! about them, and a full inbox holds one message about all items instead.
+//! A session calls [`Tracker::track`] before it looks the key up. A change that the lookup does not
+//! see is therefore reported after the key is in the table. All memory is bounded: a full table
+//! removes keys, after it has sent messages about them, and a full inbox holds one message about
+//! all items instead.
 
 mod inbox;
 mod key_table;
@@ -32,7 +33,8 @@ thread_local! {
     static AUTHOR: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Calls `work`, whose changes are those of the connection with this number: see [`SubscriptionOptions::no_loop`].
+/// Calls `work`, and attributes its changes to the connection with this number: see
+/// [`SubscriptionOptions::no_loop`].
 pub fn with_author<R>(connection: u64, work: impl FnOnce() -> R) -> R {
     let before = AUTHOR.replace(connection);
     let result = work();
@@ -43,13 +45,13 @@ pub fn with_author<R>(connection: u64, work: impl FnOnce() -> R) -> R {
 /// The sum of all subscriptions, for statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrackingTotals {
-    /// The number of connections that have asked for messages.
+    /// The number of connections that have requested messages.
     pub connections: u64,
-    /// The number of keys that they have read.
+    /// The number of keys that these connections have read.
     pub keys: u64,
-    /// The number of prefixes that they have asked for.
+    /// The number of prefixes that these connections have requested.
     pub prefixes: u64,
-    /// The number of keys that were forgotten, after messages about them, because the table was full.
+    /// The number of keys that the full table has forgotten, after messages about them.
     pub evicted_keys: u64,
 }
 
@@ -75,7 +77,8 @@ impl Subscriptions {
 pub struct Tracker {
     keys: KeyTable,
     subscriptions: RwLock<Subscriptions>,
-    /// The number of subscriptions, and of those with prefixes. Changes are frequent, and take no lock without them.
+    /// The numbers of subscriptions without and with prefixes. Changes of items are frequent, and
+    /// take no lock while both numbers are 0.
     counts: [AtomicUsize; 2],
     /// The inboxes, by the number of the connection that receives their messages.
     inboxes: Mutex<BTreeMap<u64, Arc<Inbox>>>,
@@ -85,8 +88,8 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Creates a tracker that takes at most `len_max` bytes: three quarters for the keys that connections have read, and
-    /// one for messages that they have not received.
+    /// Creates a tracker that takes at most `len_max` bytes: three quarters for the keys that
+    /// connections have read, and one quarter for messages that they have not received.
     #[must_use]
     pub fn new(len_max: usize) -> Self {
         Self {
@@ -99,7 +102,7 @@ impl Tracker {
         }
     }
 
-    /// Returns the inbox of the connection with this number, and creates it if it has none.
+    /// Returns the inbox of the connection with this number. Creates the inbox if there is none.
     #[must_use]
     pub fn inbox(&self, connection: u64) -> Arc<Inbox> {
         let mut inboxes = self.lock_inboxes();
@@ -109,8 +112,8 @@ impl Tracker {
         Arc::clone(inbox)
     }
 
-    /// Starts a subscription. With `prefixes`, it is about all keys that start with one of them; otherwise about the
-    /// keys of [`Self::track`].
+    /// Starts a subscription. With `prefixes`, it is about all keys that start with one of them.
+    /// Otherwise, it is about the keys of [`Self::track`].
     #[must_use]
     pub fn subscribe(
         &self,
@@ -125,7 +128,7 @@ impl Tracker {
         subscription
     }
 
-    /// Changes the options of a subscription. It keeps its keys.
+    /// Changes the options of a subscription, which keeps its keys.
     pub fn set_options(&self, subscription: &Subscription, options: SubscriptionOptions) {
         subscription.set_target(self.target(options));
     }
@@ -153,7 +156,7 @@ impl Tracker {
         }
     }
 
-    /// Notes that the connection of `subscription` reads the item under `key`, before it does.
+    /// Notes that the connection of `subscription` is about to read the item under `key`.
     pub fn track(&self, key: &[u8], subscription: &Arc<Subscription>) {
         for (forgotten, readers) in self.keys.add(key, subscription) {
             self.evicted_keys.fetch_add(1, Ordering::Relaxed);
@@ -161,7 +164,7 @@ impl Tracker {
         }
     }
 
-    /// Sends messages about the item under `key`, which was changed by a request that this thread executes.
+    /// Sends messages about the item under `key`, which a request of this thread has changed.
     pub fn note_change(&self, key: &[u8]) {
         self.invalidate(key, AUTHOR.get());
     }
@@ -173,8 +176,9 @@ impl Tracker {
 
     /// Sends messages about the item under `key`, which was removed to make room.
     pub fn note_eviction(&self, key: &[u8]) {
-        // A full cache evicts at each store, and most servers have no subscription, so there is no fence here: a
-        // connection that has subscribed just now may miss the message, but its copy is right.
+        // A full cache evicts at each store, and most servers have no subscription, so this omits
+        // the fence. A connection that has just subscribed may miss the message, but its copy of
+        // the evicted item is valid.
         if self.counts.iter().any(|count| count.load(Ordering::Relaxed) > 0) {
             self.invalidate(key, 0);
         }
@@ -259,7 +263,7 @@ mod tests {
         SubscriptionOptions { connection, receiver: connection, no_loop: false }
     }
 
-    /// The keys of the messages for a connection, `*` for a message about all items.
+    /// Returns the keys of the messages for a connection, `*` for a message about all items.
     fn messages(tracker: &Tracker, connection: u64) -> Vec<String> {
         let inbox = tracker.inbox(connection);
         let next = || inbox.next(|| Waker::noop().clone());

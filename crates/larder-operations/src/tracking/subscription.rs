@@ -1,4 +1,4 @@
-//! The messages that one connection has asked for.
+//! The messages that one connection has requested.
 
 use super::inbox::Inbox;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ pub struct SubscriptionOptions {
     pub connection: u64,
     /// The number of the connection that receives the messages; the same number if they are not redirected.
     pub receiver: u64,
-    /// No messages about the connection's own changes.
+    /// Whether to send no messages about the connection's own changes.
     pub no_loop: bool,
 }
 
@@ -22,11 +22,12 @@ pub(super) struct Target {
     pub(super) receiver: Arc<Inbox>,
 }
 
-/// The messages that one connection has asked for.
+/// The messages that one connection has requested.
 #[derive(Debug)]
 pub struct Subscription {
     target: RwLock<Target>,
-    /// The prefixes of the keys; without any, the keys that the connection has read.
+    /// The prefixes of the keys. If empty, the subscription is about the keys that the connection
+    /// has read.
     prefixes: Vec<Box<[u8]>>,
     own: Arc<Inbox>,
     has_ended: AtomicBool,
@@ -46,7 +47,7 @@ impl Subscription {
         self.target.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends all messages.
+    /// Stops all messages.
     pub(super) fn end(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
     }
@@ -57,7 +58,8 @@ impl Subscription {
         self.target().options
     }
 
-    /// Returns the prefixes of the keys; none if the subscription is about the keys that the connection has read.
+    /// Returns the prefixes of the keys. They are empty if the subscription is about the keys that
+    /// the connection has read.
     #[must_use]
     pub fn prefixes(&self) -> &[Box<[u8]>] {
         &self.prefixes
@@ -73,7 +75,8 @@ impl Subscription {
         self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// Sends a message about a key: one of its own, or the one about keys with this prefix.
+    /// Sends a message about a key: a separate message, or the common message about keys with this
+    /// prefix.
     pub(super) fn send(&self, key: &[u8], prefix: Option<&[u8]>, author: u64) {
         let target = self.target();
         let is_own = target.options.no_loop && target.options.connection == author;

@@ -1,5 +1,5 @@
-//! Wakes the receivers of messages after a batch of requests, so that one message can have all keys with a prefix that
-//! the batch changes, and a connection wakes once.
+//! Wakes the receivers of messages after a batch of requests. One message can thus contain all keys
+//! with a prefix that the batch changes, and each connection wakes once.
 
 use std::cell::{Cell, RefCell};
 use std::task::Waker;
@@ -18,12 +18,13 @@ enum Deferral {
     Filled,
 }
 
-/// While it lives, the receivers of messages that this thread sends do not wake. They wake when it is dropped.
+/// A guard that defers the wakes of the receivers of messages from this thread. Dropping it wakes
+/// them.
 #[derive(Debug)]
 pub struct DeferredWakes(());
 
 impl DeferredWakes {
-    /// Begins to defer the wakes of this thread. Deferrals are not nested.
+    /// Starts to defer the wakes of this thread. Deferrals are not nested.
     #[must_use]
     #[inline]
     pub fn begin() -> Self {
