@@ -1,7 +1,7 @@
-//! Answers of a server as types that all protocols share: bytes in, typed answers out.
+//! Typed replies, which all protocols share. The functions decode the bytes that a server sends.
 //!
 //! Each function reads the first answer in a buffer. The functions use [`crate::response`] and have its
-//! limits. Answers borrow from the buffer; nothing is copied or allocated.
+//! limits. Replies borrow from the buffer; nothing is copied or allocated.
 //!
 //! ```
 //! use larder_protocol::answer::{Answer, Flag, read_text};
@@ -21,7 +21,7 @@ use crate::response::{self, Binary, Read, Resp, Text};
 use crate::text::number::{u32_of, u64_of};
 use crate::text::tokens::Tokens;
 
-/// An answer, or a part of one: a request for several keys has several answers.
+/// A reply, or a part of one: the reply to a request for several keys consists of several parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'b> {
     /// An item was found: `VALUE`, `VA`, a binary get, or a RESP bulk string. Also the number after
@@ -64,7 +64,7 @@ pub enum Answer<'b> {
     },
     /// There is no such item: `NOT_FOUND`, `NF`, `EN`, RESP's null. Also a binary replace that
     /// found no item; other protocols answer it with [`NotStored`](Self::NotStored). A classic
-    /// `get` has no answer for a missing key.
+    /// `get` has no reply for a missing key.
     NotFound {
         /// The requested fields. After `ms`, the CAS is 0, and the length is that of the sent
         /// value.
@@ -72,8 +72,8 @@ pub enum Answer<'b> {
     },
     /// The number after a classic or binary increment or decrement, or a RESP integer.
     Number(u64),
-    /// The end of an answer in several parts: `END`, and the end of binary statistics. Also the
-    /// answer to `mn` and to a binary noop, which follows all earlier answers.
+    /// The end of a reply in several parts: `END`, and the end of binary statistics. Also the
+    /// reply to `mn` and to a binary noop, which follows all earlier replies.
     End,
     /// The server's version.
     Version(&'b [u8]),
@@ -84,10 +84,10 @@ pub enum Answer<'b> {
         /// Its value.
         value: &'b [u8],
     },
-    /// The head of a RESP array: this many answers follow.
+    /// The head of a RESP array: this many elements follow.
     Array(usize),
-    /// Any other line, without its end: the answer to `me` or an administrative command, a RESP simple
-    /// string other than `OK`, the list of SASL mechanisms.
+    /// Any other line, without its end: the reply to `me` or an administrative command, a RESP
+    /// simple string other than `OK`, the list of SASL mechanisms.
     Line(&'b [u8]),
     /// The request was refused.
     Error {
@@ -101,7 +101,7 @@ pub enum Answer<'b> {
     },
 }
 
-/// The reason for refusing a request, as far as clients distinguish it.
+/// The reason for refusing a request, in the classes that clients distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalReason {
     /// The value to increment or decrement is not a number.
@@ -110,10 +110,11 @@ pub enum RefusalReason {
     TooLarge,
     /// There is no memory for the item.
     OutOfMemory,
-    /// There is no memory for the answer of a lookup.
+    /// There is no memory for the reply to a lookup.
     NoRoom,
-    /// The group that owns the item currently has no leader, or the leader is another node. A request for one item was
-    /// not executed.
+    /// The group that owns the item currently has no leader, or the leader is another node. The
+    /// server has not executed a request for one item. It may have executed a part of a request for
+    /// several items.
     NoLeader,
     /// Any other reason.
     Otherwise,
@@ -143,7 +144,7 @@ impl RefusalReason {
     }
 }
 
-/// The fields of an answer in addition to its outcome and value.
+/// The fields of a reply in addition to its outcome and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerFields<'b> {
     /// No fields: a line of classic text, `HD` or `EN` without flags, or RESP.
@@ -157,13 +158,13 @@ pub enum AnswerFields<'b> {
         /// The CAS, after `gets` and `gats`.
         cas: Option<u64>,
     },
-    /// The flags of a meta answer.
+    /// The flags of a meta reply.
     Meta(Flags<'b>),
     /// The fields of a binary head.
     Binary {
         /// The key, after `getk` and `gatk`.
         key: Option<&'b [u8]>,
-        /// The client flags; `None` if the answer has no extras.
+        /// The client flags; `None` if the reply has no extras.
         client_flags: Option<u32>,
         /// The CAS; 0 if there is none.
         cas: u64,
@@ -173,7 +174,7 @@ pub enum AnswerFields<'b> {
 }
 
 impl<'b> AnswerFields<'b> {
-    /// Returns the key, if the answer has it.
+    /// Returns the key, if the reply has it.
     #[must_use]
     pub fn key(&self) -> Option<Key<'b>> {
         match *self {
@@ -190,7 +191,7 @@ impl<'b> AnswerFields<'b> {
         }
     }
 
-    /// Returns the client flags, if the answer has them.
+    /// Returns the client flags, if the reply has them.
     #[must_use]
     pub fn client_flags(&self) -> Option<u32> {
         match *self {
@@ -204,7 +205,7 @@ impl<'b> AnswerFields<'b> {
         }
     }
 
-    /// Returns the item's CAS, if the answer has it. 0 after an `ms` that stored nothing.
+    /// Returns the item's CAS, if the reply has it. Returns 0 after an `ms` that stored nothing.
     #[must_use]
     pub fn cas(&self) -> Option<u64> {
         match *self {
@@ -218,14 +219,14 @@ impl<'b> AnswerFields<'b> {
         }
     }
 
-    /// Returns the flags of a meta answer; none in other protocols.
+    /// Returns the flags of a meta reply; none in other protocols.
     #[must_use]
     pub fn flags(&self) -> Flags<'b> {
         if let Self::Meta(flags) = *self { flags } else { Flags(Tokens(&[])) }
     }
 }
 
-/// The flags of a meta answer, in the order of the request. The flags `W`, `X` and `Z` follow them.
+/// The flags of a meta reply, in the order of the request. The flags `W`, `X` and `Z` follow them.
 #[derive(Clone, Copy, Debug)]
 pub struct Flags<'b>(Tokens<'b>);
 
@@ -246,7 +247,7 @@ impl<'b> Iterator for Flags<'b> {
     }
 }
 
-/// A flag of a meta answer.
+/// A flag of a meta reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flag<'b> {
     /// `W`: this client has won the right to recache the item.
@@ -271,7 +272,7 @@ pub enum Flag<'b> {
     Opaque(&'b [u8]),
     /// `h`: whether the item was read before.
     HitBefore(bool),
-    /// `l`: the seconds since the access before this one.
+    /// `l`: the seconds since the previous access.
     IdleSecs(u32),
     /// A flag with another letter, or with a malformed number.
     Other(&'b [u8]),
@@ -301,7 +302,7 @@ impl<'b> Flag<'b> {
     }
 }
 
-/// Reads an answer in classic or meta text.
+/// Reads a reply in classic or meta text.
 #[inline]
 #[must_use]
 pub fn read_text(bytes: &[u8]) -> Read<Answer<'_>> {
@@ -322,7 +323,7 @@ fn of_text(text: Text<'_>) -> Answer<'_> {
             Answer::Hit { value, returned: AnswerFields::Meta(Flags(Tokens(flags))) }
         }
         Text::End => Answer::End,
-        // Fast path: the answers to most stores and misses.
+        // Fast path: the replies to most stores and misses.
         Text::Line(b"STORED") => Answer::Stored { returned: AnswerFields::Nothing },
         Text::Line(b"HD") => Answer::Done { returned: AnswerFields::Nothing },
         Text::Line(b"EN") => Answer::NotFound { returned: AnswerFields::Nothing },
@@ -346,7 +347,7 @@ fn of_line(line: &[u8]) -> Answer<'_> {
     of_meta_line(line).or_else(|| of_words(line)).unwrap_or(Answer::Line(line))
 }
 
-/// Reads a meta answer without a value: two letters, then flags.
+/// Reads a meta reply without a value: two letters, then flags.
 fn of_meta_line(line: &[u8]) -> Option<Answer<'_>> {
     let (code, flags) = line.split_first_chunk()?;
     if !flags.is_empty() && !flags.starts_with(b" ") {
@@ -381,7 +382,7 @@ fn of_words(line: &[u8]) -> Option<Answer<'_>> {
     }
 }
 
-/// Reads an answer in the binary protocol.
+/// Reads a reply in the binary protocol.
 #[inline]
 #[must_use]
 pub fn read_binary(bytes: &[u8]) -> Read<Answer<'_>> {
@@ -444,8 +445,8 @@ fn refused<'b>(status: u16, line: &'b [u8], returned: AnswerFields<'b>) -> Answe
     }
 }
 
-/// Reads an answer, or an element of an array, in RESP2. A negative integer is malformed, because
-/// no answer to `GET`, `MGET` or `SET` is an integer below 0. Callers of
+/// Reads a reply, or an element of an array, in RESP2. A negative integer is malformed, because
+/// no reply to `GET`, `MGET` or `SET` is an integer below 0. Callers of
 /// [`encode::resp::command`](crate::encode::resp::command) can use [`response::read_resp`] instead.
 #[inline]
 #[must_use]

@@ -31,7 +31,8 @@ pub struct DumpItem<'k> {
     pub flash_location: Option<(u32, u32)>,
 }
 
-/// Writes a line of `lru_crawler metadump`. As in memcached, it ends in a space and LF, without CR.
+/// Writes a line of `lru_crawler metadump`. As in memcached, the line ends in a space and LF,
+/// without CR.
 pub fn metadump(item: &DumpItem<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"key=");
     uri(item.key, out);
@@ -52,15 +53,15 @@ pub fn metadump(item: &DumpItem<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b" \n");
 }
 
-/// Returns whether a text request can have the key: encoded, it has at most [`KEY_LEN_MAX`] bytes.
-/// RESP stores longer keys, and binary stores keys that are too long in base64.
+/// Returns whether a text request can contain the key: its encoding has at most [`KEY_LEN_MAX`]
+/// bytes. RESP can store longer keys, and the binary protocol keys whose base64 encoding is longer.
 #[must_use]
 pub fn can_be_sent(item: &DumpItem<'_>) -> bool {
     let len = item.key.len();
     (if item.binary_key { len.div_ceil(3) * 4 } else { len }) <= KEY_LEN_MAX
 }
 
-/// Writes a line of `lru_crawler mgdump`. Call [`can_be_sent`] before.
+/// Writes a line of `lru_crawler mgdump`. Call [`can_be_sent`] first.
 pub fn mgdump(item: &DumpItem<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"mg ");
     if item.binary_key {

@@ -1,12 +1,12 @@
-//! The wire formats of memcached and Redis as values. For servers: bytes in, requests out; replies in,
-//! bytes out. For clients: requests in, bytes out; bytes in, answers out.
+//! The wire formats of memcached and Redis. A server parses requests and encodes replies. A client
+//! encodes requests and parses replies.
 //!
 //! This crate has no sockets and no clocks. It allocates nothing per memcached request, except for some administrative
-//! answers.
+//! replies.
 //!
-//! For servers, start with [`Parser::parse`], which reads all three dialects of memcached, then [`Request`],
-//! which the dialects share, then [`reply`]. RESP has its own reader, [`resp::read`]. For clients, start with
-//! [`encode`], then [`answer`].
+//! For servers, start with [`Parser::parse`], which reads all three dialects of memcached (classic
+//! text, meta text and binary). Then see [`Request`], which the dialects share, and [`reply`]. RESP
+//! has a separate parser, [`resp::read`]. For clients, start with [`encode`], then [`answer`].
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

@@ -5,8 +5,9 @@ use rapidhash::v3::rapidhash_v3;
 /// The number of slots of a cluster.
 pub const SLOTS: u16 = 4096;
 
-/// Returns the slot of a key: its rapidhash (version 3, default seed) modulo 4096. As in a Redis cluster, only the part
-/// in `{…}` is hashed if there is one and it is not empty, so that clients can place several keys in the same slot.
+/// Returns the slot of a key: its rapidhash (version 3, default seed) modulo 4096. As in a Redis
+/// cluster, if the key has a non-empty part in `{…}`, only this part is hashed. Clients can thus
+/// assign several keys to one slot.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "the remainder is below 4096")]
 pub fn slot(key: &[u8]) -> u16 {

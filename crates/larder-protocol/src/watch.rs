@@ -70,7 +70,7 @@ pub enum ItemLine<'k> {
         class: usize,
         size: usize,
     },
-    /// An item that is now on flash instead of in memory, in a page of this bucket. `ttl` as in an
+    /// A move of an item from memory to flash, into a page of this bucket. `ttl` as in an
     /// eviction.
     FlashWrite {
         key: &'k [u8],
@@ -266,7 +266,8 @@ fn head(line: &mut Vec<u8>, kind: &str, key: &[u8]) {
     dump::uri(key, line);
 }
 
-/// Writes whether an item was read, the seconds until it expires, and those since its last access.
+/// Writes whether an item was read, the seconds until it expires, and the seconds since its last
+/// access.
 fn usage(line: &mut Vec<u8>, fetched: bool, ttl: Option<u32>, idle_secs: u32) {
     text(line, " fetch=", if fetched { "yes" } else { "no" });
     match ttl {

@@ -10,15 +10,15 @@ use crate::request::{Credentials, Exptime, RELATIVE_SECS_MAX, StoreMode};
 /// Options of each request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Bytes that the answer repeats in the same order.
+    /// Bytes that the reply repeats in the same order.
     pub opaque: [u8; 4],
-    /// Suppresses the answer to a miss of a get, and to the success of other commands. A [`noop`]
-    /// after quiet requests marks the end of their answers. Commands without a quiet form ignore
+    /// Suppresses the reply to a miss of a get, and to the success of other commands. A [`noop`]
+    /// after quiet requests marks the end of their replies. Commands without a quiet form ignore
     /// this option.
     pub quiet: bool,
 }
 
-/// `get`: looks up a key. With `with_key`, `getk`, whose answer has the key.
+/// Writes `get`, which looks up a key. With `with_key`, writes `getk`, whose reply has the key.
 #[inline]
 pub fn get(key: WireKey<'_>, with_key: bool, options: Options, out: &mut Vec<u8>) {
     let opcode = match (with_key, options.quiet) {
@@ -30,7 +30,8 @@ pub fn get(key: WireKey<'_>, with_key: bool, options: Options, out: &mut Vec<u8>
     request(opcode, options, 0, &[], key.bytes(), &[], out);
 }
 
-/// `gat`: looks up a key and sets the expiry. With `with_key`, `gatk`, whose answer has the key.
+/// Writes `gat`, which looks up a key and sets the expiry. With `with_key`, writes `gatk`, whose
+/// reply has the key.
 pub fn gat(key: WireKey<'_>, expiry: Exptime, with_key: bool, options: Options, out: &mut Vec<u8>) {
     let opcode = match (with_key, options.quiet) {
         (false, false) => opcode::GAT,
@@ -41,13 +42,13 @@ pub fn gat(key: WireKey<'_>, expiry: Exptime, with_key: bool, options: Options, 
     request(opcode, options, 0, &wire_expiry(expiry), key.bytes(), &[], out);
 }
 
-/// `touch`: sets the expiry of an item. There is no quiet form.
+/// Writes `touch`, which sets the expiry of an item. There is no quiet form.
 pub fn touch(key: WireKey<'_>, expiry: Exptime, options: Options, out: &mut Vec<u8>) {
     request(opcode::TOUCH, options, 0, &wire_expiry(expiry), key.bytes(), &[], out);
 }
 
-/// `set`, `add`, `replace`, `append` and `prepend`. With a `cas` other than 0, only if the existing item has
-/// this CAS.
+/// Writes `set`, `add`, `replace`, `append` or `prepend`. If `cas` is not 0, the server stores the
+/// value only if the existing item has this CAS.
 #[inline]
 pub fn store(
     mode: StoreMode,
@@ -74,7 +75,8 @@ pub fn store(
     request(opcode, options, cas, &extras, key.bytes(), item.value, out);
 }
 
-/// `delete`: removes an item. With a `cas` other than 0, only if the item has this CAS.
+/// Writes `delete`, which removes an item. If `cas` is not 0, the server removes the item only if
+/// it has this CAS.
 pub fn delete(key: WireKey<'_>, cas: u64, options: Options, out: &mut Vec<u8>) {
     let opcode = if options.quiet { opcode::DELETEQ } else { opcode::DELETE };
     request(opcode, options, cas, &[], key.bytes(), &[], out);
@@ -93,7 +95,8 @@ pub struct Count {
     pub initial: u64,
 }
 
-/// `increment` and `decrement`. With a `cas` other than 0, only if the item has this CAS.
+/// Writes `increment` or `decrement`. If `cas` is not 0, the server changes the item only if it has
+/// this CAS.
 pub fn arithmetic(key: WireKey<'_>, count: &Count, cas: u64, options: Options, out: &mut Vec<u8>) {
     let opcode = match (count.down, options.quiet) {
         (false, false) => opcode::INCREMENT,
@@ -110,30 +113,32 @@ pub fn arithmetic(key: WireKey<'_>, count: &Count, cas: u64, options: Options, o
     request(opcode, options, cas, &extras, key.bytes(), &[], out);
 }
 
-/// `flush`: removes all items at `delay`, which is encoded like an expiry; `Exptime::NEVER` is now.
+/// Writes `flush`, which removes all items at `delay`. The delay is encoded like an expiry, and
+/// `Exptime::NEVER` means now.
 pub fn flush_all(delay: Exptime, options: Options, out: &mut Vec<u8>) {
     let opcode = if options.quiet { opcode::FLUSHQ } else { opcode::FLUSH };
     request(opcode, options, 0, &wire_expiry(delay), &[], &[], out);
 }
 
-/// `noop`: its answer follows all earlier answers.
+/// Writes `noop`, whose reply follows all earlier replies.
 #[inline]
 pub fn noop(options: Options, out: &mut Vec<u8>) {
     request(opcode::NOOP, options, 0, &[], &[], &[], out);
 }
 
-/// `version`: requests the server's version.
+/// Writes `version`, which requests the server's version.
 pub fn version(options: Options, out: &mut Vec<u8>) {
     request(opcode::VERSION, options, 0, &[], &[], &[], out);
 }
 
-/// `stat`: requests a page of statistics, the general one if the topic is empty. The topic has at most
-/// [`KEY_LEN_MAX`](crate::KEY_LEN_MAX) bytes. A statistic without a name ends the answer.
+/// Writes `stat`, which requests a page of statistics: the general page if the topic is empty. The
+/// topic has at most [`KEY_LEN_MAX`](crate::KEY_LEN_MAX) bytes. A statistic without a name ends the
+/// reply.
 pub fn stat(topic: &[u8], options: Options, out: &mut Vec<u8>) {
     request(opcode::STAT, options, 0, &[], topic, &[], out);
 }
 
-/// `quit`: closes the connection. The server answers unless the request is quiet.
+/// Writes `quit`, which closes the connection. The server answers unless the request is quiet.
 pub fn quit(options: Options, out: &mut Vec<u8>) {
     let opcode = if options.quiet { opcode::QUITQ } else { opcode::QUIT };
     request(opcode, options, 0, &[], &[], &[], out);
@@ -155,8 +160,8 @@ pub fn sasl_plain(credentials: &Credentials<'_>, options: Options, out: &mut Vec
     }
 }
 
-/// Encodes an expiry. A negative one becomes the earliest absolute time, in 1970, because smaller numbers would
-/// be relative.
+/// Encodes an expiry. A negative expiry becomes the earliest absolute time, in 1970, because
+/// smaller numbers would be relative.
 fn wire_expiry(expiry: Exptime) -> [u8; 4] {
     let secs = i64::from(expiry.wire());
     let secs = if secs < 0 { RELATIVE_SECS_MAX + 1 } else { secs };

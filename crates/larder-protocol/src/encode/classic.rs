@@ -1,6 +1,6 @@
-//! Requests in classic text: a line of words, and for stores a value behind it.
+//! Requests in classic text: a line of words, and for stores a value after it.
 //!
-//! With `noreply` the server sends no answer, not even most errors. The client then does not know
+//! With `noreply`, the server sends neither a reply nor most errors. The client then cannot detect
 //! whether the command was executed. Keys are a [`WireKey`], except the parsed key of
 //! [`one_of_line`].
 
@@ -8,24 +8,24 @@ use super::{NewItem, WireKey, push_block, push_expiry, push_value};
 use crate::request::{Credentials, Exptime, Get, ReplyFormat, StoreMode};
 use crate::text::number::{push, push_len};
 
-/// `get`: looks up one or more keys. The answer has a hit for each found key, in the order of keys, and
-/// [`End`](crate::answer::Answer::End).
+/// Writes `get`, which looks up one or more keys. The reply has a hit for each found key, in the
+/// order of the keys, and then [`End`](crate::answer::Answer::End).
 #[inline]
 pub fn get<'k>(keys: impl IntoIterator<Item = WireKey<'k>>, out: &mut Vec<u8>) {
     KeyLine::get(out).all(keys);
 }
 
-/// `gets`: as [`get`]; hits have a CAS.
+/// Writes `gets`: as [`get`], but hits have a CAS.
 pub fn gets<'k>(keys: impl IntoIterator<Item = WireKey<'k>>, out: &mut Vec<u8>) {
     KeyLine::gets(out).all(keys);
 }
 
-/// `gat`: as [`get`], and sets the expiry of the found items.
+/// Writes `gat`: as [`get`], but it also sets the expiry of the found items.
 pub fn gat<'k>(expiry: Exptime, keys: impl IntoIterator<Item = WireKey<'k>>, out: &mut Vec<u8>) {
     KeyLine::gat(expiry, out).all(keys);
 }
 
-/// `gats`: as [`gat`]; hits have a CAS.
+/// Writes `gats`: as [`gat`], but hits have a CAS.
 pub fn gats<'k>(expiry: Exptime, keys: impl IntoIterator<Item = WireKey<'k>>, out: &mut Vec<u8>) {
     KeyLine::gats(expiry, out).all(keys);
 }
@@ -100,7 +100,7 @@ impl<'o> KeyLine<'o> {
     }
 }
 
-/// Writes one key of a parsed multi-key line as a line of its own.
+/// Writes one key of a parsed multi-key line as a separate line.
 pub fn one_of_line(get: &Get<'_>, out: &mut Vec<u8>) {
     let with_cas = matches!(get.format, ReplyFormat::Classic(format) if format.with_cas);
     let line = match (get.touch, with_cas) {
@@ -114,7 +114,7 @@ pub fn one_of_line(get: &Get<'_>, out: &mut Vec<u8>) {
     line.end();
 }
 
-/// `touch`: sets the expiry of an item.
+/// Writes `touch`, which sets the expiry of an item.
 pub fn touch(key: WireKey<'_>, expiry: Exptime, noreply: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"touch ");
     key.push(out);
@@ -123,33 +123,33 @@ pub fn touch(key: WireKey<'_>, expiry: Exptime, noreply: bool, out: &mut Vec<u8>
     line_end(noreply, out);
 }
 
-/// `set`: stores an item unconditionally.
+/// Writes `set`, which stores an item unconditionally.
 #[inline]
 pub fn set(key: WireKey<'_>, item: &NewItem<'_>, noreply: bool, out: &mut Vec<u8>) {
     store(StoreMode::Set, key, item, noreply, out);
 }
 
-/// `add`: stores an item only if there is none.
+/// Writes `add`, which stores an item only if there is none.
 pub fn add(key: WireKey<'_>, item: &NewItem<'_>, noreply: bool, out: &mut Vec<u8>) {
     store(StoreMode::Add, key, item, noreply, out);
 }
 
-/// `replace`: stores an item only if there is one.
+/// Writes `replace`, which stores an item only if there is one.
 pub fn replace(key: WireKey<'_>, item: &NewItem<'_>, noreply: bool, out: &mut Vec<u8>) {
     store(StoreMode::Replace, key, item, noreply, out);
 }
 
-/// `append`: appends a value to the existing one.
+/// Writes `append`, which appends a value to the existing one.
 pub fn append(key: WireKey<'_>, value: &[u8], noreply: bool, out: &mut Vec<u8>) {
     store(StoreMode::Append, key, &NewItem::of(value), noreply, out);
 }
 
-/// `prepend`: prepends a value to the existing one.
+/// Writes `prepend`, which prepends a value to the existing one.
 pub fn prepend(key: WireKey<'_>, value: &[u8], noreply: bool, out: &mut Vec<u8>) {
     store(StoreMode::Prepend, key, &NewItem::of(value), noreply, out);
 }
 
-/// `cas`: stores an item only if the existing one has this CAS.
+/// Writes `cas`, which stores an item only if the existing one has this CAS.
 pub fn cas(key: WireKey<'_>, item: &NewItem<'_>, cas: u64, noreply: bool, out: &mut Vec<u8>) {
     store_head(b"cas ", key, item, out);
     push_len(item.value.len(), b" ", out);
@@ -200,19 +200,19 @@ fn store_head(verb: &[u8], key: WireKey<'_>, item: &NewItem<'_>, out: &mut Vec<u
     out.push(b' ');
 }
 
-/// `delete`: removes an item.
+/// Writes `delete`, which removes an item.
 pub fn delete(key: WireKey<'_>, noreply: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"delete ");
     key.push(out);
     line_end(noreply, out);
 }
 
-/// `incr`: adds `delta` to a number, modulo 2^64.
+/// Writes `incr`, which adds `delta` to a number, modulo 2^64.
 pub fn incr(key: WireKey<'_>, delta: u64, noreply: bool, out: &mut Vec<u8>) {
     count(b"incr ", key, delta, noreply, out);
 }
 
-/// `decr`: subtracts `delta` from a number, down to 0.
+/// Writes `decr`, which subtracts `delta` from a number, down to 0.
 pub fn decr(key: WireKey<'_>, delta: u64, noreply: bool, out: &mut Vec<u8>) {
     count(b"decr ", key, delta, noreply, out);
 }
@@ -225,39 +225,41 @@ fn count(verb: &[u8], key: WireKey<'_>, delta: u64, noreply: bool, out: &mut Vec
     line_end(noreply, out);
 }
 
-/// `flush_all`: removes all items at `delay`, which is encoded like an expiry; `Exptime::NEVER` is now.
+/// Writes `flush_all`, which removes all items at `delay`. The delay is encoded like an expiry, and
+/// `Exptime::NEVER` means now.
 pub fn flush_all(delay: Exptime, noreply: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"flush_all ");
     push_expiry(delay, out);
     line_end(noreply, out);
 }
 
-/// `version`: requests the server's version.
+/// Writes `version`, which requests the server's version.
 pub fn version(out: &mut Vec<u8>) {
     out.extend_from_slice(b"version\r\n");
 }
 
-/// `verbosity`: sets the log level, 0 to 2.
+/// Writes `verbosity`, which sets the log level, 0 to 2.
 pub fn verbosity(level: u32, noreply: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"verbosity ");
     push(level.into(), out);
     line_end(noreply, out);
 }
 
-/// `stats`: requests a page of statistics, the general one if the topic is empty. The topic's words are checked
-/// like keys. The answer has statistics and [`End`](crate::answer::Answer::End).
+/// Writes `stats`, which requests a page of statistics: the general page if the topic is empty. The
+/// topic's words are checked like keys. The reply has statistics and then
+/// [`End`](crate::answer::Answer::End).
 pub fn stats<'w>(topic: impl IntoIterator<Item = WireKey<'w>>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"stats");
     KeyLine { out }.all(topic);
 }
 
-/// `quit`: closes the connection, without an answer.
+/// Writes `quit`, which closes the connection without a reply.
 pub fn quit(out: &mut Vec<u8>) {
     out.extend_from_slice(b"quit\r\n");
 }
 
-/// Logs in to a server with a password file (`-Y`). This has to be the first request of a connection. The name
-/// must not have a space.
+/// Writes a login to a server with a password file (`-Y`). It has to be the first request of a
+/// connection. The user name must not contain a space.
 pub fn login(credentials: &Credentials<'_>, out: &mut Vec<u8>) {
     let Credentials { user, password } = credentials;
     out.extend_from_slice(b"set auth 0 0 ");

@@ -59,7 +59,7 @@ pub struct NumberedKeys {
 }
 
 impl NumberedKeys {
-    /// The longest prefix in bytes. Every 64-bit number fits behind it.
+    /// The longest prefix in bytes. Every 64-bit number fits after it.
     pub const PREFIX_LEN_MAX: usize = KEY_LEN_MAX - 20;
 
     /// Checks a prefix. It may be empty.

@@ -1,11 +1,11 @@
-//! Requests in meta text: a line with a key and flags, and for `ms` a value behind it.
+//! Requests in meta text: a line with a key and flags, and for `ms` a value after it.
 //!
 //! Flags without arguments form sets, such as [`GetFlags`], which should be constants. Flags with arguments are
 //! fields of options, such as [`GetOptions`]. They are sent after the others, so that `t` shows the time to live
 //! before `T` and `N` change it.
 //!
-//! `quiet` suppresses the answer of the ordinary outcome: a miss of `mg`, success of other commands. A [`noop`]
-//! after quiet requests marks the end of their answers.
+//! `quiet` suppresses the reply to the ordinary outcome: a miss of `mg`, or success of another
+//! command. A [`noop`] after quiet requests marks the end of their replies.
 
 use super::flags::{FlagText, flag_set};
 use super::{MetaKey, push_block, push_expiry};
@@ -15,25 +15,25 @@ use crate::text::number::{push, push_len};
 flag_set! {
     /// The flags of `mg`.
     GetFlags {
-        /// `v`: the value.
+        /// Requests the value (`v`).
         value: b'v',
-        /// `f`: the client flags.
+        /// Requests the client flags (`f`).
         client_flags: b'f',
-        /// `c`: the CAS.
+        /// Requests the CAS (`c`).
         cas: b'c',
-        /// `t`: the seconds until the item expires.
+        /// Requests the seconds until the item expires (`t`).
         ttl: b't',
-        /// `s`: the value's length in bytes.
+        /// Requests the value's length in bytes (`s`).
         value_len: b's',
-        /// `k`: the key.
+        /// Requests the key (`k`).
         key: b'k',
-        /// `h`: whether the item was read before.
+        /// Requests whether the item was read before (`h`).
         hit_before: b'h',
-        /// `l`: the seconds since the last access.
+        /// Requests the seconds since the last access (`l`).
         idle_secs: b'l',
-        /// `u`: do not record this access.
+        /// Does not record this access (`u`).
         untracked: b'u',
-        /// `q`: do not answer a miss.
+        /// Suppresses the reply to a miss (`q`).
         quiet: b'q',
     }
 }
@@ -41,15 +41,15 @@ flag_set! {
 flag_set! {
     /// The flags of `ms`.
     SetFlags {
-        /// `c`: the new CAS.
+        /// Requests the new CAS (`c`).
         cas: b'c',
-        /// `s`: the length of the stored value in bytes.
+        /// Requests the length of the stored value in bytes (`s`).
         value_len: b's',
-        /// `k`: the key.
+        /// Requests the key (`k`).
         key: b'k',
-        /// `I`: if `compare` is lower than the item's CAS, store the item as stale.
+        /// Stores the item as stale if `compare` is lower than the item's CAS (`I`).
         invalidate: b'I',
-        /// `q`: do not answer success.
+        /// Suppresses the reply to success (`q`).
         quiet: b'q',
     }
 }
@@ -57,13 +57,13 @@ flag_set! {
 flag_set! {
     /// The flags of `md`.
     DeleteFlags {
-        /// `k`: the key.
+        /// Requests the key (`k`).
         key: b'k',
-        /// `I`: keep the item and mark it as stale.
+        /// Keeps the item and marks it as stale (`I`).
         invalidate: b'I',
-        /// `x`: remove the value and keep the item.
+        /// Removes the value and keeps the item (`x`).
         value_only: b'x',
-        /// `q`: do not answer success.
+        /// Suppresses the reply to success (`q`).
         quiet: b'q',
     }
 }
@@ -71,15 +71,15 @@ flag_set! {
 flag_set! {
     /// The flags of `ma`.
     ArithmeticFlags {
-        /// `v`: the number after the change.
+        /// Requests the number after the change (`v`).
         value: b'v',
-        /// `c`: the new CAS.
+        /// Requests the new CAS (`c`).
         cas: b'c',
-        /// `t`: the seconds until the item expires.
+        /// Requests the seconds until the item expires (`t`).
         ttl: b't',
-        /// `k`: the key.
+        /// Requests the key (`k`).
         key: b'k',
-        /// `q`: do not answer success.
+        /// Suppresses the reply to success (`q`).
         quiet: b'q',
     }
 }
@@ -89,20 +89,19 @@ flag_set! {
 pub struct GetOptions {
     /// `T`: set the expiry.
     pub touch: Option<Exptime>,
-    /// `N`: on a miss, create an empty item with this expiry; the answer shows `W`.
+    /// `N`: on a miss, create an empty item with this expiry; the reply shows `W`.
     pub vivify: Option<Exptime>,
-    /// `R`: win the right to recache (`W`) if the item expires before this time. The server takes 0
-    /// for none.
+    /// `R`: win the right to recache (`W`) if the item expires before this time. 0 has no effect.
     pub recache: Option<Exptime>,
     /// `C`: send no value if the CAS is this one.
     pub compare: Option<u64>,
     /// `E`: the CAS of an item that `vivify` creates.
     pub new_cas: Option<u64>,
-    /// `O`: a number that the answer repeats.
+    /// `O`: a number that the reply repeats.
     pub opaque: Option<u64>,
 }
 
-/// `mg`: looks up an item.
+/// Writes `mg`, which looks up an item.
 #[inline]
 pub fn get(key: MetaKey<'_>, flags: GetFlags, options: &GetOptions, out: &mut Vec<u8>) {
     head(b"mg ", key, out);
@@ -133,7 +132,7 @@ pub struct SetOptions {
     /// `N`: with [`StoreMode::Append`] and [`StoreMode::Prepend`], create the item on a miss, with
     /// this expiry.
     pub vivify: Option<Exptime>,
-    /// `O`: a number that the answer repeats.
+    /// `O`: a number that the reply repeats.
     pub opaque: Option<u64>,
 }
 
@@ -151,7 +150,7 @@ impl Default for SetOptions {
     }
 }
 
-/// `ms`: stores a value of at most [`VALUE_LEN_MAX`](crate::VALUE_LEN_MAX) bytes.
+/// Writes `ms`, which stores a value of at most [`VALUE_LEN_MAX`](crate::VALUE_LEN_MAX) bytes.
 #[expect(clippy::inline_always, reason = "most options are constants of the caller")]
 #[inline(always)]
 pub fn set(
@@ -165,7 +164,8 @@ pub fn set(
     push_block(value, out);
 }
 
-/// Writes the line of `ms`. The caller sends a value of `value_len` bytes and [`VALUE_END`](super::VALUE_END) behind it.
+/// Writes the line of `ms`. The caller sends a value of `value_len` bytes and
+/// [`VALUE_END`](super::VALUE_END) after it.
 #[expect(clippy::inline_always, reason = "most options are constants of the caller")]
 #[inline(always)]
 pub fn set_head(
@@ -209,11 +209,11 @@ pub struct DeleteOptions {
     pub touch: Option<Exptime>,
     /// `F`: the client flags of an item that the flag `x` keeps without its value.
     pub client_flags: Option<u32>,
-    /// `O`: a number that the answer repeats.
+    /// `O`: a number that the reply repeats.
     pub opaque: Option<u64>,
 }
 
-/// `md`: removes or invalidates an item.
+/// Writes `md`, which removes or invalidates an item.
 pub fn delete(key: MetaKey<'_>, flags: DeleteFlags, options: &DeleteOptions, out: &mut Vec<u8>) {
     head(b"md ", key, out);
     flags.0.push(out);
@@ -242,7 +242,7 @@ pub struct ArithmeticOptions {
     pub compare: Option<u64>,
     /// `E`: the CAS of the changed item; 0 lets the server choose.
     pub new_cas: Option<u64>,
-    /// `O`: a number that the answer repeats.
+    /// `O`: a number that the reply repeats.
     pub opaque: Option<u64>,
 }
 
@@ -261,7 +261,7 @@ impl Default for ArithmeticOptions {
     }
 }
 
-/// `ma`: increments or decrements a number.
+/// Writes `ma`, which increments or decrements a number.
 pub fn arithmetic(
     key: MetaKey<'_>,
     flags: ArithmeticFlags,
@@ -283,13 +283,13 @@ pub fn arithmetic(
     out.extend_from_slice(b"\r\n");
 }
 
-/// `me`: requests a human-readable description of an item.
+/// Writes `me`, which requests a human-readable description of an item.
 pub fn debug(key: MetaKey<'_>, out: &mut Vec<u8>) {
     head(b"me ", key, out);
     out.extend_from_slice(b"\r\n");
 }
 
-/// `mn`: its answer, [`End`](crate::answer::Answer::End), follows all earlier answers.
+/// Writes `mn`, whose reply, [`End`](crate::answer::Answer::End), follows all earlier replies.
 #[inline]
 pub fn noop(out: &mut Vec<u8>) {
     out.extend_from_slice(b"mn\r\n");

@@ -3,7 +3,7 @@
 //!
 //! Each function appends a request, or a part of one, to a buffer and makes no other allocation. Keys are
 //! checked beforehand ([`WireKey`], [`MetaKey`]), and values are sent with their lengths, so that stored data
-//! can neither end a request early nor start another one. [`crate::answer`] reads the answers.
+//! can neither end a request early nor start another one. [`crate::answer`] reads the replies.
 //!
 //! ```
 //! use larder_protocol::Exptime;
@@ -50,7 +50,7 @@ pub struct NewItem<'v> {
 }
 
 impl<'v> NewItem<'v> {
-    /// An item that never expires, with client flags of 0.
+    /// Returns an item that never expires, with client flags of 0.
     #[inline]
     #[must_use]
     pub const fn of(value: &'v [u8]) -> Self {
@@ -64,7 +64,8 @@ impl Exptime {
     /// The item has expired already.
     pub const PAST: Self = Self(-1);
 
-    /// The expiry of an item that lives for `ttl_secs` seconds; 0 is [`NEVER`](Self::NEVER).
+    /// Returns the expiry of an item that lives for `ttl_secs` seconds; 0 is
+    /// [`NEVER`](Self::NEVER).
     ///
     /// Up to 30 days, the number is sent unchanged. Servers interpret a larger number as Unix time, so this
     /// function adds the current time to it. Text has 31 bits for it, so such an item expires in January 2038 at

@@ -3,15 +3,15 @@
 use super::{WireKey, push_block};
 use crate::text::number::{push, push_len};
 
-/// `GET`: looks up a key.
+/// Writes `GET`, which looks up a key.
 #[inline]
 pub fn get(key: WireKey<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"*2\r\n$3\r\nGET\r\n");
     word(key.bytes(), out);
 }
 
-/// Starts an `MGET` of `keys` keys; add each with [`mget_key`]. The answer is an
-/// [`Array`](crate::answer::Answer::Array) of as many hits and misses.
+/// Starts an `MGET` of `keys` keys. Add each key with [`mget_key`]. The reply is an
+/// [`Array`](crate::answer::Answer::Array) with a hit or a miss for each key.
 #[inline]
 pub fn mget(keys: usize, out: &mut Vec<u8>) {
     begin(keys + 1, out);
@@ -24,7 +24,7 @@ pub fn mget_key(key: WireKey<'_>, out: &mut Vec<u8>) {
     word(key.bytes(), out);
 }
 
-/// `SET`: stores a value, with `EX` if `ttl_secs` is not 0.
+/// Writes `SET`, which stores a value, with `EX` if `ttl_secs` is not 0.
 #[inline]
 pub fn set(key: WireKey<'_>, value: &[u8], ttl_secs: u32, out: &mut Vec<u8>) {
     let head: &[u8] = match ttl_secs {

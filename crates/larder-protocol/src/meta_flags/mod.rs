@@ -1,9 +1,9 @@
 //! The table of all meta flags (`table.rs`): the argument of each flag, the commands that support it, and its
 //! effect on a reply.
 //!
-//! The parser (`meta.rs`), the writers of replies (`reply/`) and the fast path (`fast_get.rs`) use this table, and
-//! `docs/meta-flags.md` is generated from it. The session defines the effect of a flag on an item when it lowers a
-//! request to an operation; it can query any flag with [`MetaFlags::has`].
+//! The parser (`meta.rs`), the writers of replies (`reply/`) and the fast path (`fast_get.rs`) use
+//! this table, and `docs/meta-flags.md` is generated from it. The session (`larder-session`)
+//! defines the effect of a flag on an item. It can query any flag with [`MetaFlags::has`].
 
 mod lookup;
 mod table;
@@ -24,7 +24,7 @@ pub struct ShownItem {
     pub client_flags: u32,
     /// The CAS; 0 under `-C`.
     pub cas: u64,
-    /// The length of the whole value in bytes, even if the answer omits the value.
+    /// The length of the whole value in bytes, even if the reply omits the value.
     pub value_len: usize,
     /// The time to live.
     pub ttl: Ttl,
@@ -131,7 +131,7 @@ impl Argument {
 }
 
 impl MetaFlags<'_> {
-    /// Returns whether the request has a flag. Serves flags that have no field in the request.
+    /// Returns whether the request has a flag. Use this for flags without a field in the request.
     #[inline]
     #[must_use]
     pub fn has(&self, letter: u8) -> bool {
@@ -139,7 +139,7 @@ impl MetaFlags<'_> {
     }
 
     /// Returns the numeric argument of a flag, or `None` if the request does not have the flag or the flag has no
-    /// numeric argument. Serves flags that have no field in the request.
+    /// numeric argument. Use this for flags without a field in the request.
     #[must_use]
     pub fn number(&self, letter: u8) -> Option<u64> {
         let argument = Entry::of(letter)?.argument;
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// Returns the slow path's answer to a hit.
+    /// Returns the slow path's reply to a hit.
     fn slow_answer(get: &FastGet<'_>, item: ShownItem, value: &[u8]) -> Vec<u8> {
         let (get, mut out) = (get.get(), Vec::new());
         let hit = Hit {

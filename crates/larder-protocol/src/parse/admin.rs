@@ -1,8 +1,8 @@
 //! Parsing of administrative text commands: `lru_crawler`, `lru`, `slabs`, `cache_memlimit`, `watch`,
-//! `extstore`, `shutdown`, `refresh_certs`, and `config get cluster` of memcached services.
+//! `extstore`, `shutdown`, `refresh_certs`, and Amazon ElastiCache's `config get cluster`.
 //!
-//! The parser checks the words of a line and answers with memcached's error lines. The session decides whether to
-//! execute the command.
+//! The parser checks the words of a line, and refuses malformed lines with memcached's errors. The
+//! session decides whether to execute the command.
 
 use crate::parse::noreply::{format, refuse};
 use crate::parse::parsed::request;
@@ -15,7 +15,8 @@ use crate::text::number::{i32_of, u32_of};
 use crate::text::tokens::Tokens;
 use arrayvec::ArrayVec;
 
-/// Returns whether `word` is a prefix of `name`: memcached accepts any prefix of most subcommands' names.
+/// Returns whether `word` is a prefix of `name`. For most subcommands, memcached accepts any prefix
+/// of the name.
 fn starts(name: &str, word: &[u8]) -> bool {
     name.as_bytes().starts_with(word)
 }
@@ -167,7 +168,8 @@ fn free_memchunks(class: &[u8], limit: &[u8]) -> Option<FlashTuning> {
     Some(FlashTuning::FreeMemchunks)
 }
 
-/// Returns the first setting whose name starts with `name`, or `None` if there is none or `value` is malformed.
+/// Returns the first setting whose name starts with `name`. Returns `None` if there is no such
+/// setting, or if `value` is malformed.
 fn flash_tuning(name: &[u8], value: &[u8]) -> Option<FlashTuning> {
     type Setting = fn(u32) -> FlashTuning;
     const BEFORE_MAX_FRAG: [(&str, Setting); 7] = [

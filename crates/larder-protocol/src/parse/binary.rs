@@ -22,7 +22,7 @@ pub(crate) const BODY_LEN_MAX: usize = 1 << 30;
 /// The expiry of an increment or decrement that must not create the item.
 pub(crate) const NO_CREATE: u32 = u32::MAX;
 
-/// Opcodes. A name with Q at its end is the quiet form.
+/// Opcodes. A name that ends in Q is the quiet form.
 pub(crate) mod opcode {
     pub(crate) const GET: u8 = 0x00;
     pub(crate) const SET: u8 = 0x01;
@@ -187,7 +187,7 @@ fn check_head(head: &Head) -> Option<(Status, Recovery)> {
         TOUCH | GAT | GATQ | GATK | GATKQ => extras == 4 && has_key && !has_value,
         QUIT | QUITQ | NOOP | VERSION => head.body_len == 0,
         FLUSH | FLUSHQ => !has_key && !has_value && matches!(extras, 0 | 4),
-        // The name of a page is short, so there is no reason to buffer more.
+        // The key names a page and is short, so there is no reason to buffer a long value.
         STAT => extras == 0 && head.value_len() <= KEY_LEN_MAX,
         CONFIG_GET if extras == 0 && has_key && !has_value => true,
         SASL_LIST | SASL_AUTH | SASL_STEP if !has_sasl_shape(head) => false,
@@ -219,7 +219,8 @@ fn get<'b>(head: &Head, key: &'b [u8], touch: Option<Exptime>, value: bool) -> G
     }
 }
 
-/// Parses `config get`. The only configuration is `cluster`; any other one is an unknown command.
+/// Parses `config get`. The only configuration is `cluster`. Any other configuration is an unknown
+/// command.
 fn config<'b>(head: &Head, key: &[u8], format: ReplyFormat<'b>) -> Request<'b> {
     if key == b"cluster" {
         return Request::Admin { command: Admin::Servers, format };
@@ -311,7 +312,7 @@ fn expiry(extras: &[u8]) -> Exptime {
 }
 
 impl Status {
-    /// Returns the text in the body of an error answer.
+    /// Returns the text in the body of an error reply.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::NotFound => "Not found",

@@ -12,8 +12,8 @@ pub(crate) fn value_len(token: &[u8]) -> Option<usize> {
     i32_of(token).and_then(|len| usize::try_from(len).ok()).filter(|&len| len <= VALUE_LEN_MAX)
 }
 
-/// Returns the answer to a store with a malformed length. If the length only has too many leading zeros, the value is
-/// swallowed, so that its bytes are never parsed as commands.
+/// Returns the reply to a store with a malformed length. If the length is malformed only because of
+/// leading zeros, the value is dropped, so that its bytes are never parsed as commands.
 #[cold]
 pub(crate) fn bad_value_len<'b>(token: &[u8], consumed: usize) -> Parsed<'b> {
     match u64_of(token).filter(|&len| len <= VALUE_LEN_MAX as u64) {

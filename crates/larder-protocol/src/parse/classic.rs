@@ -1,5 +1,5 @@
-//! Parsing of classic text: `get`, `set` and the other commands. Error messages and their precedence are those of
-//! memcached.
+//! Parsing of classic text: `get`, `set` and the other commands. Error messages and their
+//! precedence match memcached.
 
 use crate::parse::admin;
 use crate::parse::body::{bad_value_len, value_len, with_body};
@@ -206,7 +206,8 @@ fn other<'b>(command: &'b [u8], rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     }
 }
 
-/// Parses a line that starts with spaces. memcached then recognizes only the commands that it looks up in a table.
+/// Parses a line that starts with spaces. After leading spaces, memcached recognizes only the
+/// commands that it looks up in a table.
 #[cold]
 fn indented<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     let line = skip_spaces(rest);
@@ -236,8 +237,8 @@ fn delete<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     if key.len() > KEY_LEN_MAX {
         return refuse(BAD_FORMAT, rest, Recovery::Continue, consumed);
     }
-    // Old versions of the protocol had a time after the key; 0 is still accepted. memcached's proxy sends `noreplY` to
-    // get an answer for a client that requested none.
+    // Old versions of the protocol had a time after the key; 0 is still accepted. memcached's proxy
+    // sends `noreplY` to receive a reply for a client that requested none.
     let usual = matches!(
         [tokens.next(), tokens.next(), tokens.next()],
         [None | Some(b"0" | b"noreply" | b"noreplY"), None, _]

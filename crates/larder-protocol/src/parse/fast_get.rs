@@ -1,6 +1,6 @@
-//! The fast path of lookups: requests for one key that change nothing, the most frequent requests. The fast path
-//! makes no [`Request`](crate::Request), which saves half of the instructions of `mg` and a third of those of a
-//! binary `get`.
+//! The fast path of lookups: requests for one key that change nothing. They are the most frequent
+//! requests. The fast path makes no [`Request`](crate::Request). This saves half of the
+//! instructions of `mg`, and a third of the instructions of a binary `get`.
 
 use crate::meta_flags::FAST;
 use crate::parse::binary::{self, HEAD_LEN, Head, MAGIC};
@@ -13,8 +13,8 @@ use crate::text::tokens::blank;
 pub struct FastGet<'b> {
     /// The key as sent. Never base64: `mg` with the flag `b` takes the slow path.
     pub key: &'b [u8],
-    /// `None` for `get`, the flags of `mg`, each at most once, or the head of a binary request,
-    /// which is longer than any flags. One field for both keeps this type small, which saves 3 % of
+    /// `None` for `get`. For `mg`, the flags, each at most once. For a binary request, its head,
+    /// which is longer than any flags. One field for all keeps this type small, which saves 3 % of
     /// the instructions of a `get`.
     rest: Option<&'b [u8]>,
 }
@@ -31,8 +31,9 @@ pub(crate) enum Form<'b> {
 }
 
 impl<'b> FastGet<'b> {
-    /// Parses a text request at the start of `input`. Returns the length of its line, too. `None` for any unusual
-    /// line, such as one with two adjacent spaces, which the full parser handles.
+    /// Parses a text request at the start of `input`. Returns the request and the length of its
+    /// line. Returns `None` for any unusual line, such as a line with two adjacent spaces: the full
+    /// parser handles it.
     #[inline]
     pub(crate) fn parse_text(input: &'b [u8]) -> Option<(Self, usize)> {
         if let Some(rest) = input.strip_prefix(b"get ") {
@@ -46,8 +47,8 @@ impl<'b> FastGet<'b> {
         Some((Self { key, rest: Some(flags.get(1..).unwrap_or_default()) }, line_len))
     }
 
-    /// Parses a binary request at the start of `input`. Returns its length, too. `None` unless it is a
-    /// complete and valid `get`.
+    /// Parses a binary request at the start of `input`. Returns the request and its length. Returns
+    /// `None` unless it is a complete and valid `get`.
     #[inline]
     pub(crate) fn parse_binary(input: &'b [u8]) -> Option<(Self, usize)> {
         use binary::opcode::{GET, GETK, GETKQ, GETQ};
@@ -71,15 +72,16 @@ impl<'b> FastGet<'b> {
         }
     }
 
-    /// Returns whether the request is `mg`, which [`fast_item`](crate::reply::fast_item) answers.
-    /// [`fast_value`](crate::reply::fast_value) answers the others.
+    /// Returns whether the request is `mg`. [`fast_item`](crate::reply::fast_item) writes the reply
+    /// to `mg`, and [`fast_value`](crate::reply::fast_value) the reply to other requests.
     #[inline]
     #[must_use]
     pub fn is_meta(&self) -> bool {
         matches!(self.form(), Form::Meta(_))
     }
 
-    /// Returns the flags of `mg` in the order of the request, each with the space behind it; none for other requests.
+    /// Returns the flags of `mg` in the order of the request, each with the space after it, if any.
+    /// Returns none for other requests.
     #[inline]
     pub(crate) fn flags(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
         let flags = if let Form::Meta(flags) = self.form() { flags } else { &[] };
@@ -110,7 +112,7 @@ impl<'b> FastGet<'b> {
 }
 
 impl<'b> Get<'b> {
-    /// A classic `get` of one key.
+    /// Returns a classic `get` of one key.
     #[must_use]
     pub(crate) fn classic(key: &'b [u8]) -> Self {
         Self {
@@ -127,16 +129,16 @@ impl<'b> Get<'b> {
     }
 }
 
-/// Splits off a key; the rest starts with the byte after it. `None` if the key is empty, too long
-/// or incomplete.
+/// Splits off a key. The rest starts with the byte after the key. Returns `None` if the key is
+/// empty, too long or incomplete.
 #[inline]
 pub(crate) fn split_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = blank(rest, KEY_LEN_MAX)?;
     if (1..=KEY_LEN_MAX).contains(&end) { rest.split_at_checked(end) } else { None }
 }
 
-/// Returns the length of the flags up to the line's end in bytes, or `None` if a flag is repeated or not in [`FAST`],
-/// and for an incomplete or unusual line.
+/// Returns the length of the flags up to the line's end, in bytes. Returns `None` if a flag is
+/// repeated or not in [`FAST`], or if the line is incomplete or unusual.
 #[inline]
 fn showing(behind_key: &[u8]) -> Option<usize> {
     let (mut rest, mut unseen) = (behind_key, FAST);

@@ -1,5 +1,5 @@
-//! The fast path of stores: an unconditional `set` with its whole value, the most frequent store. The fast path makes no
-//! [`Request`](crate::Request).
+//! The fast path of stores: an unconditional `set` with its complete value, which is the most
+//! frequent store. The fast path makes no [`Request`](crate::Request).
 
 use crate::parse::binary::{self, HEAD_LEN, Head, MAGIC};
 use crate::parse::fast_get::split_key;
@@ -8,13 +8,13 @@ use crate::request::{
 };
 use crate::text::letters::Letters;
 
-/// `set` without `noreply`, `ms` with no flags except `T` and `F`, or a binary set without a CAS. The whole value has
-/// arrived.
+/// `set` without `noreply`, `ms` with no flags except `T` and `F`, or a binary set without a CAS.
+/// The complete value has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastSet<'b> {
     /// The key as sent. Never base64.
     pub key: &'b [u8],
-    /// The value, without the CRLF behind it.
+    /// The value, without the CRLF after it.
     pub value: &'b [u8],
     /// Client flags, which the server does not interpret.
     pub client_flags: u32,
@@ -29,8 +29,9 @@ pub struct FastSet<'b> {
 const DIGITS_MAX: usize = 9;
 
 impl<'b> FastSet<'b> {
-    /// Parses a text request at the start of `input`. Returns its length, too. `None` for any unusual request, such as
-    /// one with two adjacent spaces, which the full parser handles.
+    /// Parses a text request at the start of `input`. Returns the request and its length. Returns
+    /// `None` for any unusual request, such as a request with two adjacent spaces: the full parser
+    /// handles it.
     #[inline]
     pub(crate) fn parse_text(input: &'b [u8]) -> Option<(Self, usize)> {
         if let Some(rest) = input.strip_prefix(b"set ") {
@@ -80,8 +81,8 @@ impl<'b> FastSet<'b> {
         Some((set, input.len() - behind.len()))
     }
 
-    /// Parses a binary request at the start of `input`. Returns its length, too. `None` unless it is a
-    /// complete and valid set without a CAS.
+    /// Parses a binary request at the start of `input`. Returns the request and its length. Returns
+    /// `None` unless it is a complete and valid set without a CAS.
     #[inline]
     pub(crate) fn parse_binary(input: &'b [u8]) -> Option<(Self, usize)> {
         use binary::opcode::{SET, SETQ};
@@ -106,14 +107,14 @@ impl<'b> FastSet<'b> {
         Some((set, len))
     }
 
-    /// When the item expires.
+    /// Returns the expiry of the item.
     #[inline]
     #[must_use]
     pub fn expiry(&self) -> Exptime {
         Exptime(self.exptime.into())
     }
 
-    /// Returns the format of the answer.
+    /// Returns the format of the reply.
     #[inline]
     #[must_use]
     pub fn format(&self) -> ReplyFormat<'b> {
@@ -131,7 +132,7 @@ impl<'b> FastSet<'b> {
         }
     }
 
-    /// Returns the format of the answer on success.
+    /// Returns the format of the reply on success.
     #[inline]
     pub(crate) fn success(&self) -> Success<'b> {
         match self.rest {
@@ -161,7 +162,7 @@ impl<'b> FastSet<'b> {
     }
 }
 
-/// The format of the answer to a stored set.
+/// The format of the reply to a stored set.
 pub(crate) enum Success<'b> {
     Classic,
     Meta,
@@ -169,7 +170,7 @@ pub(crate) enum Success<'b> {
     Binary(&'b [u8]),
 }
 
-/// Splits off a key; the rest starts after the single space behind it.
+/// Splits off a key. The rest starts after the single space that follows the key.
 #[inline]
 fn key_of(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let (key, behind) = split_key(rest)?;
@@ -190,7 +191,7 @@ fn number_of(rest: &[u8]) -> Option<(u32, &[u8])> {
     None
 }
 
-/// Splits off a value of this length; the rest starts after its CRLF.
+/// Splits off a value of this length. The rest starts after its CRLF.
 #[inline]
 fn value_of(rest: &[u8], len: u32) -> Option<(&[u8], &[u8])> {
     let (value, behind) = rest.split_at_checked(len as usize)?;

@@ -5,8 +5,9 @@
 //! <user> <password>\r\n
 //! ```
 //!
-//! Until a login succeeds, all other lines get the same error answer, except those that close the connection: a line
-//! without LF among its first [`LINE_LEN_MAX`] bytes, and a line shorter than [`LINE_LEN_MIN`].
+//! Until a login succeeds, all other lines receive the same error reply. Two kinds of lines close
+//! the connection instead: a line without LF among its first [`LINE_LEN_MAX`] bytes, and a line
+//! shorter than [`LINE_LEN_MIN`].
 
 use crate::parse::parsed::{fault, hang_up};
 use crate::request::{Claim, Classic, Credentials, Login, Parsed, Password, ReplyFormat, Request};
@@ -26,7 +27,7 @@ const TOO_LONG: &str = "CLIENT_ERROR auth token too long";
 const BAD_TERMINATION: &str = "CLIENT_ERROR bad command line termination";
 const BAD_TOKEN: &str = "CLIENT_ERROR bad authentication token format";
 
-/// Parses the start of a text stream that is not logged in.
+/// Parses the start of a text stream before its login.
 pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
     let window = input.get(..LINE_LEN_MAX).unwrap_or(input);
     let Some(end) = memchr::memchr(b'\n', window) else {
@@ -56,7 +57,8 @@ fn announced(line: &[u8]) -> Option<usize> {
     line.starts_with(b"set").then_some(len as usize)
 }
 
-/// Parses `user password` and its CRLF. The first space ends the name; the password may contain spaces.
+/// Parses `user password` and its CRLF. The first space ends the user name. The password may
+/// contain spaces.
 fn parse_message(message: &[u8], consumed: usize) -> Parsed<'_> {
     let Some(message) = message.strip_suffix(b"\r\n") else {
         return fault(BAD_TERMINATION, consumed);
@@ -65,7 +67,7 @@ fn parse_message(message: &[u8], consumed: usize) -> Parsed<'_> {
     let (user, rest) = message.split_at_checked(end).unwrap_or_default();
     let password = Password(rest.get(1..).unwrap_or_default());
     let claim = Claim::Credentials(Credentials { user, password });
-    // As in memcached, `noreply` does not suppress the answer.
+    // As in memcached, `noreply` does not suppress the reply.
     let login = Login { claim, format: ReplyFormat::Classic(Classic::default()) };
     Parsed::Request { request: Request::Login(login), consumed }
 }

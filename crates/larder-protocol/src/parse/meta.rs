@@ -57,7 +57,7 @@ pub(crate) fn parse<'b>(verb: u8, rest: &'b [u8], body: &'b [u8], consumed: usiz
     }
 }
 
-/// Answers an unknown meta command like any unknown command.
+/// Refuses an unknown meta command like any unknown command.
 fn unknown<'b>(rest: &[u8], consumed: usize) -> Parsed<'b> {
     match Tokens(rest).last() {
         Some(last) if last.starts_with(b"HTTP/") => {
@@ -68,7 +68,7 @@ fn unknown<'b>(rest: &[u8], consumed: usize) -> Parsed<'b> {
     }
 }
 
-/// Splits off the first token; the rest has no leading spaces. `None` if there is no token.
+/// Splits off the first token, and the spaces after it. Returns `None` if there is no token.
 #[inline]
 fn split_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = skip_spaces(rest);
@@ -113,9 +113,10 @@ impl<'b> Flags<'b> {
     }
 
     /// Parses the flags in order, with memcached's precedence of errors. If several arguments are
-    /// malformed, the last one determines the error; malformed client flags never replace an
-    /// earlier error. An unknown or repeated letter ends the parsing with its own error. The caller
-    /// checks for stray tokens ([`has_stray`]), whose error precedes all others.
+    /// malformed, the last one determines the error. Malformed client flags are an exception: they
+    /// never replace an earlier error. An unknown or repeated letter stops the parsing with a
+    /// separate error. The caller checks for stray tokens ([`has_stray`]), whose error precedes all
+    /// others.
     #[inline]
     fn read_all(key: &[u8], raw: &'b [u8], before: usize) -> Result<Self, &'static str> {
         if key.len() > KEY_LEN_MAX {
@@ -182,7 +183,7 @@ impl<'b> Flags<'b> {
         if self.opaque_too_long { Err("CLIENT_ERROR opaque token too long") } else { Ok(()) }
     }
 
-    /// Refuses tags unless `may_have`: the request may store a new item.
+    /// Refuses tags unless `may_have`, which states that the request may store a new item.
     #[inline]
     fn check_tags(&self, may_have: bool) -> Result<(), &'static str> {
         if self.has(b'G') && !may_have { Err(INVALID) } else { Ok(()) }
@@ -193,7 +194,7 @@ impl<'b> Flags<'b> {
         self.seen.has(Letters::of(letter))
     }
 
-    /// Returns the number of a flag; 0 without the flag.
+    /// Returns the number of a flag, or 0 without the flag.
     #[inline]
     fn number_or_0(&self, letter: u8) -> u64 {
         let slot = Entry::of(letter).and_then(|entry| self.numbers.get(usize::from(entry.slot)));
@@ -205,7 +206,7 @@ impl<'b> Flags<'b> {
         self.has(letter).then(|| self.number_or_0(letter))
     }
 
-    /// Returns the expiry of a flag; 0, which is never, without the flag.
+    /// Returns the expiry of a flag. Without the flag, returns 0: the item never expires.
     #[inline]
     fn expiry_or_0(&self, letter: u8) -> Exptime {
         Exptime(self.number_or_0(letter).cast_signed())

@@ -1,4 +1,4 @@
-//! The word `noreply` at the end of a classic line, which suppresses the answer.
+//! The word `noreply` at the end of a classic line, which suppresses the reply.
 
 use crate::parse::parsed::faulty;
 use crate::request::{Classic, FaultReply, Parsed, Recovery, ReplyFormat};
@@ -15,7 +15,7 @@ pub(crate) fn format<'b>(rest: &[u8]) -> ReplyFormat<'b> {
     ReplyFormat::Classic(Classic { noreply: is_noreply(rest), ..Classic::default() })
 }
 
-/// Answers with an error line, or silently if the line ends in `noreply`.
+/// Returns a fault with an error line, or without a reply if the line ends in `noreply`.
 pub(crate) fn refuse<'b>(
     error: &'static str,
     rest: &[u8],

@@ -7,17 +7,17 @@ pub(crate) fn request<'b>(request: Request<'b>, consumed: usize) -> Parsed<'b> {
     Parsed::Request { request, consumed }
 }
 
-/// Returns a fault with the answer `reply`.
+/// Returns a fault with the reply `reply`.
 pub(crate) fn faulty<'b>(reply: FaultReply, then: Recovery, consumed: usize) -> Parsed<'b> {
     Parsed::Request { request: Request::Fault(Fault { reply, then }), consumed }
 }
 
-/// Returns an error line; parsing continues with the next request.
+/// Returns a fault with an error line. Parsing continues with the next request.
 pub(crate) fn fault<'b>(line: &'static str, consumed: usize) -> Parsed<'b> {
     faulty(FaultReply::Text(line), Recovery::Continue, consumed)
 }
 
-/// Returns a fault with the answer `reply`; parsing continues after the LF of the current line,
+/// Returns a fault with the reply `reply`. Parsing continues after the LF of the current line,
 /// which may not have arrived yet.
 pub(crate) fn fault_line<'b>(reply: FaultReply, input: &[u8]) -> Parsed<'b> {
     match memchr::memchr(b'\n', input) {
@@ -26,7 +26,7 @@ pub(crate) fn fault_line<'b>(reply: FaultReply, input: &[u8]) -> Parsed<'b> {
     }
 }
 
-/// Returns a fault that closes the connection without an answer.
+/// Returns a fault that closes the connection without a reply.
 pub(crate) fn hang_up<'b>(input: &[u8]) -> Parsed<'b> {
     faulty(FaultReply::Silent, Recovery::Close, input.len())
 }

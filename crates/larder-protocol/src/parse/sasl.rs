@@ -87,13 +87,15 @@ fn step<'b>(stage: Stage, op: u8, mechanism: &[u8], message: &'b [u8]) -> (Claim
         }
         (New | Started, opcode::SASL_AUTH) if message.is_empty() => (Claim::Started, Started),
         (New | Started, opcode::SASL_AUTH) => (plain(message), New),
-        // A step continues the started mechanism; the mechanism that it names is ignored.
+        // A step continues the started mechanism. The parser ignores the name of the mechanism in
+        // the step.
         (Started, _) => (plain(message), Started),
         (New, _) => (Claim::Invalid, New),
     }
 }
 
-/// Parses `[authorization] NUL user NUL password`. The authorization identity must be empty or the user.
+/// Parses `[authorization] NUL user NUL password`. The authorization identity must be empty or
+/// equal to the user name.
 fn plain(message: &[u8]) -> Claim<'_> {
     let mut parts = message.split(|&byte| byte == 0);
     let parts = [parts.next(), parts.next(), parts.next(), parts.next()];

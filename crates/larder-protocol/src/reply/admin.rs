@@ -1,4 +1,4 @@
-//! Answers to administrative commands, and refusals in memcached's words.
+//! Replies to administrative commands, and refusals with memcached's messages.
 
 use super::encode::{binary_error, binary_hit, success, text};
 use crate::request::{ReplyFormat, Status};
@@ -83,8 +83,8 @@ pub struct Servers {
     pub addresses: Vec<String>,
 }
 
-/// The key under which clients look up the list of servers if the service is older than version 1.4.14, the first one
-/// with `config get cluster`.
+/// The key of the list of servers. Clients look it up if the server's version is below 1.4.14, the
+/// first version with `config get cluster`.
 pub const SERVERS_KEY: &[u8] = b"AmazonElastiCache:cluster";
 
 /// Formats the list of servers as Amazon ElastiCache does: a line with the version, then one line with `HOST|IP|PORT`
@@ -99,7 +99,7 @@ pub(super) fn server_list(servers: &Servers) -> String {
     format!("{}\n{}\n", servers.version, named.collect::<Vec<_>>().join(" "))
 }
 
-/// Writes the answer to `config get cluster`. The binary answer has four bytes of flags and no key.
+/// Writes the reply to `config get cluster`. The binary reply has four bytes of flags and no key.
 pub fn servers(format: &ReplyFormat<'_>, servers: &Servers, out: &mut Vec<u8>) {
     let list = server_list(servers);
     match format {
@@ -115,8 +115,9 @@ pub fn servers(format: &ReplyFormat<'_>, servers: &Servers, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the answer to a refused administrative command: one line, unless `noreply` suppresses it. The only such binary
-/// command is `config get`, which is an unknown command to servers without a cluster.
+/// Writes the reply to a refused administrative command: one line, unless `noreply` suppresses it.
+/// The binary protocol has only one administrative command, `config get`. A server without a
+/// cluster reports it as unknown.
 pub fn admin_refused(format: &ReplyFormat<'_>, refusal: &AdminRefusal, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Binary(head) => binary_error(head, Status::UnknownCommand, out),
@@ -129,7 +130,7 @@ pub fn mgdump_end(out: &mut Vec<u8>) {
     text("EN", out);
 }
 
-/// The message to a connection above the limit (`-c`), which is then closed.
+/// The error for a connection above the limit (`-c`). The server then closes the connection.
 pub const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";
 
 #[cfg(test)]

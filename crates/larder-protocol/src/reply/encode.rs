@@ -1,9 +1,9 @@
-//! Parts of answers that several kinds of requests share.
+//! Parts of replies, common to several kinds of requests.
 
 use crate::meta_flags::number;
 use crate::request::{BinaryHead, Classic, ReplyFormat, Status};
 
-/// The first byte of a binary answer.
+/// The first byte of a binary reply.
 const BINARY_MAGIC: u8 = 0x81;
 
 /// Writes the line `VALUE` up to the space before the length of the value.
@@ -38,7 +38,7 @@ pub(super) fn binary_hit(
     out.extend_from_slice(key);
 }
 
-/// The output space to reserve for the answer to a hit besides its key, flags and value, in bytes.
+/// The output space to reserve for the reply to a hit besides its key, flags and value, in bytes.
 pub(super) const HIT_ROOM: usize = 96;
 
 /// Returns the output space to reserve for a value: 0 for a large value, which is sent in pieces.
@@ -48,8 +48,8 @@ pub(super) fn value_room(value_len: usize) -> usize {
 
 const VALUE_ROOM_MAX: usize = 64 << 10;
 
-/// Writes an answer of one line, in binary an answer with status 0. Writes nothing if `noreply` or
-/// a quiet opcode suppresses it.
+/// Writes a line in text, or a reply with status 0 in binary. Writes nothing if `noreply`
+/// or a quiet opcode suppresses it.
 pub(super) fn success(format: &ReplyFormat<'_>, word: &str, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Classic(classic) => line(classic, word, out),
@@ -90,7 +90,7 @@ pub(super) fn meta_key(wire: &[u8], base64: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes a binary answer of status 0, unless the request was quiet.
+/// Writes a binary reply of status 0, unless the request was quiet.
 pub(super) fn binary_success(head: &BinaryHead, body: &[u8], cas: u64, out: &mut Vec<u8>) {
     if !head.quiet {
         binary(head, 0, &[], &[], body.len(), cas, out);
@@ -105,7 +105,7 @@ pub(super) fn binary_error(head: &BinaryHead, status: Status, out: &mut Vec<u8>)
     out.extend_from_slice(body.as_bytes());
 }
 
-/// Writes the head of a binary answer.
+/// Writes the head of a binary reply.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "keys have at most KEY_LEN_MAX bytes, extras a few, values less than 2 GiB"

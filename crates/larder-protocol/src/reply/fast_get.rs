@@ -1,11 +1,11 @@
-//! Answers to [`FastGet`] requests.
+//! Replies to [`FastGet`] requests.
 
 use super::encode::{HIT_ROOM, binary_hit, meta_key, value_line};
 use crate::meta_flags::{Command, ShownItem, show};
 use crate::parse::fast_get::{FastGet, Form};
 use crate::text::number::push_len;
 
-/// Writes the answer to a hit of a [`FastGet`] other than `mg`, with the whole value.
+/// Writes the reply to a hit of a [`FastGet`] other than `mg`, with the whole value.
 #[inline]
 pub fn fast_value(get: &FastGet<'_>, client_flags: u32, cas: u64, value: &[u8], out: &mut Vec<u8>) {
     out.reserve(HIT_ROOM + get.key.len() + value.len());
@@ -20,8 +20,8 @@ pub fn fast_value(get: &FastGet<'_>, client_flags: u32, cas: u64, value: &[u8], 
     }
 }
 
-/// Writes the answer to a hit of `mg`, for an item with a text key that is neither stale nor won. Uses no field of
-/// `item` that depends on earlier accesses.
+/// Writes the reply to a hit of `mg`, for an item with a text key that is neither stale nor won.
+/// Uses no field of `item` that depends on earlier accesses.
 #[inline]
 pub fn fast_item(get: &FastGet<'_>, item: &ShownItem, value: &[u8], out: &mut Vec<u8>) {
     let value = get.with_value().then_some(value);

@@ -1,10 +1,10 @@
-//! Answers to [`FastSet`] requests.
+//! Replies to [`FastSet`] requests.
 
 use super::encode::binary_success;
 use crate::parse::binary::Head;
 use crate::parse::fast_set::{FastSet, Success};
 
-/// Writes the answer to a stored [`FastSet`]. `cas` is the CAS of the item.
+/// Writes the reply to a stored [`FastSet`]. `cas` is the CAS of the item.
 #[inline]
 pub fn fast_stored(set: &FastSet<'_>, cas: u64, out: &mut Vec<u8>) {
     match set.success() {

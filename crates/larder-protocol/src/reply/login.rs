@@ -1,4 +1,4 @@
-//! Answers to logins.
+//! Replies to logins.
 
 use super::encode::{binary, binary_error, text};
 use crate::request::{ReplyFormat, Status};
@@ -6,7 +6,7 @@ use crate::request::{ReplyFormat, Status};
 /// The SASL status that requires another step.
 const AUTH_CONTINUE: u16 = 0x21;
 
-/// Writes the answer to a successful login.
+/// Writes the reply to a successful login.
 pub fn admitted(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Binary(_) => binary_text(format, "Authenticated", out),
@@ -14,7 +14,7 @@ pub fn admitted(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the answer to a failed login.
+/// Writes the reply to a failed login.
 pub fn not_admitted(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Binary(head) => binary_error(head, Status::AuthFailure, out),
@@ -24,7 +24,7 @@ pub fn not_admitted(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the SASL answer that the mechanism is supported and its message has to follow.
+/// Writes the SASL reply that accepts the mechanism and requests its message.
 pub fn login_started(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     if let ReplyFormat::Binary(head) = format {
         binary(head, AUTH_CONTINUE, &[], &[], 0, 0, out);

@@ -1,6 +1,6 @@
-//! Encoding of replies: each function writes the answer to one kind of request, in the dialect of its
-//! [`ReplyFormat`]. It writes nothing if `noreply` or a quiet request suppresses the answer. A quiet request
-//! suppresses no error, and `noreply` does not suppress all of them.
+//! Encoding of replies: each function writes the reply to one kind of request, in the dialect of
+//! its [`ReplyFormat`]. It writes nothing if `noreply` or a quiet request suppresses the reply. A
+//! quiet request suppresses no errors. `noreply` suppresses most errors.
 
 mod admin;
 mod encode;
@@ -32,12 +32,12 @@ use encode::{
     success, text, value_line, value_room,
 };
 
-/// The properties of a hit for its answer.
+/// The properties of a hit that its reply depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Hit<'k> {
-    /// The decoded key, for answers with a key (`VALUE`, binary `getk`, `mg k`).
+    /// The decoded key, for replies with a key (`VALUE`, binary `getk`, `mg k`).
     pub key: &'k [u8],
-    /// Whether meta answers show the key in base64: it was stored in base64, or text cannot carry
+    /// Whether meta replies show the key in base64: it was stored in base64, or text cannot carry
     /// it.
     pub binary_key: bool,
     /// The properties that meta flags show. Classic text and binary show some of them.
@@ -48,11 +48,12 @@ pub struct Hit<'k> {
     pub stale: bool,
     /// Whether another client has already won the right to recache (`Z`).
     pub win_taken: bool,
-    /// Whether the CAS of `mg C` matches, so that the answer is `HD` without the value, rather than `VA`.
+    /// Whether the CAS of `mg C` matches, so that the reply is `HD` without the value, rather than
+    /// `VA`.
     pub withheld: bool,
 }
 
-/// The outcome of a store, for its answer.
+/// The outcome of a store, for its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreReply {
     /// The item was stored.
@@ -77,12 +78,12 @@ pub enum StoreReply {
     BadChunk,
 }
 
-/// The outcome of a removal, for its answer.
+/// The outcome of a removal, for its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeleteReply {
     /// The item was removed or invalidated.
     Deleted {
-        /// The CAS of a kept item; 0 if it is unknown. No answer shows it.
+        /// The CAS of a kept item; 0 if it is unknown. No reply shows it.
         cas: u64,
     },
     /// There is no item.
@@ -93,7 +94,7 @@ pub enum DeleteReply {
     OutOfMemory,
 }
 
-/// The outcome of an increment or decrement, for its answer.
+/// The outcome of an increment or decrement, for its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArithmeticReply {
     /// The number was changed or created.
@@ -120,12 +121,12 @@ pub enum ArithmeticReply {
     NotCreated,
 }
 
-/// The description of an item in the answer to `me`.
+/// The description of an item in the reply to `me`.
 #[derive(Clone, Copy, Debug)]
 pub struct ItemInfo<'k> {
     /// The decoded key.
     pub key: &'k [u8],
-    /// Whether the answer shows the key in base64: it was stored in base64, or text cannot carry
+    /// Whether the reply shows the key in base64: it was stored in base64, or text cannot carry
     /// it.
     pub binary_key: bool,
     /// Seconds until the item expires; `None` if it never does.
@@ -142,8 +143,9 @@ pub struct ItemInfo<'k> {
     pub size: usize,
 }
 
-/// Writes the answer to a hit up to its value. If it returns true, the caller appends exactly `hit.item.value_len`
-/// bytes of value and calls [`hit_tail`]; otherwise the answer is complete.
+/// Writes the reply to a hit up to its value. If the function returns true, the caller appends
+/// exactly `hit.item.value_len` bytes of value and calls [`hit_tail`]. Otherwise, the reply is
+/// complete.
 #[inline]
 pub fn hit_head(get: &Get<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
     match &get.format {
@@ -199,7 +201,7 @@ pub fn hit_tail(get: &Get<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the answer to a miss. `key` is the decoded key.
+/// Writes the reply to a miss. `key` is the decoded key.
 #[inline]
 pub fn miss(get: &Get<'_>, key: &[u8], out: &mut Vec<u8>) {
     match &get.format {
@@ -223,12 +225,13 @@ pub fn miss(get: &Get<'_>, key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes `END`, the end of the answer to a classic retrieval line.
+/// Writes `END`, the end of the reply to a classic retrieval line.
 pub fn get_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"END\r\n");
 }
 
-/// Writes the answer to a lookup of [`SERVERS_KEY`]: an item without expiry. Its CAS is the version of the list.
+/// Writes the reply to a lookup of [`SERVERS_KEY`]: an item without expiry. Its CAS is the version
+/// of the list.
 pub fn servers_item(get: &Get<'_>, servers: &Servers, out: &mut Vec<u8>) {
     let list = server_list(servers);
     let (cas, value_len) = (servers.version.into(), list.len());
@@ -248,7 +251,7 @@ pub fn servers_item(get: &Get<'_>, servers: &Servers, out: &mut Vec<u8>) {
     }
 }
 
-/// Refuses a lookup, because there is no memory for its answer.
+/// Refuses a lookup, because there is no memory for its reply.
 pub fn get_refused(get: &Get<'_>, out: &mut Vec<u8>) {
     out_of_memory(&get.format, "SERVER_ERROR out of memory writing get response", out);
 }
@@ -258,7 +261,7 @@ pub fn get_created_refused(get: &Get<'_>, out: &mut Vec<u8>) {
     out_of_memory(&get.format, "SERVER_ERROR Out of memory allocating new item", out);
 }
 
-/// Writes the answer to a store.
+/// Writes the reply to a store.
 pub fn stored(store: &Store<'_>, outcome: StoreReply, out: &mut Vec<u8>) {
     match &store.format {
         ReplyFormat::Classic(classic) => line(classic, stored_line(outcome), out),
@@ -316,7 +319,7 @@ fn meta_stored(store: &Store<'_>, flags: &MetaFlags<'_>, outcome: StoreReply, ou
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the answer to a removal.
+/// Writes the reply to a removal.
 pub fn deleted(delete: &Delete<'_>, outcome: DeleteReply, out: &mut Vec<u8>) {
     let (word, code, status) = match outcome {
         DeleteReply::Deleted { .. } => ("DELETED", b"HD", None),
@@ -340,7 +343,7 @@ pub fn deleted(delete: &Delete<'_>, outcome: DeleteReply, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the answer to `mt`. `found` states whether items may have had the tag.
+/// Writes the reply to `mt`. `found` states whether items may have had the tag.
 pub fn tag_dropped(drop: &DropTag<'_>, found: bool, out: &mut Vec<u8>) {
     let ReplyFormat::Meta(flags) = &drop.format else { return };
     if found && flags.has(b'q') {
@@ -359,7 +362,7 @@ pub fn tags_refused(is_full: bool, out: &mut Vec<u8>) {
     });
 }
 
-/// Writes the answer to an increment or decrement.
+/// Writes the reply to an increment or decrement.
 pub fn counted(arithmetic: &Arithmetic<'_>, outcome: ArithmeticReply, out: &mut Vec<u8>) {
     match (&arithmetic.format, outcome) {
         (ReplyFormat::Classic(classic), ArithmeticReply::Number { value, .. }) => {
@@ -451,7 +454,7 @@ fn meta_number(
     }
 }
 
-/// Writes the answer to `me`: an item's description, or a miss.
+/// Writes the reply to `me`: an item's description, or a miss.
 pub fn item_info(debug: &Debug<'_>, found: Option<&ItemInfo<'_>>, out: &mut Vec<u8>) {
     let Some(item) = found else {
         out.extend_from_slice(b"EN\r\n");
@@ -476,7 +479,7 @@ pub fn item_info(debug: &Debug<'_>, found: Option<&ItemInfo<'_>>, out: &mut Vec<
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the answer to a fault. [`crate::Recovery`] determines when the caller sends it.
+/// Writes the reply to a fault. [`crate::Recovery`] determines when the caller sends it.
 pub fn fault(fault: &Fault, out: &mut Vec<u8>) {
     match &fault.reply {
         FaultReply::Silent => (),
@@ -485,12 +488,13 @@ pub fn fault(fault: &Fault, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the answer to `mn` or a binary noop.
+/// Writes the reply to `mn` or a binary noop.
 pub fn noop(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     success(format, "MN", out);
 }
 
-/// Writes the answer to an executed command without a result: `flush_all`, `verbosity`, and administrative commands.
+/// Writes the reply to an executed command without a result: `flush_all`, `verbosity`, and
+/// administrative commands.
 pub fn ok(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     success(format, "OK", out);
 }
@@ -529,7 +533,7 @@ pub fn flush_refused(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the answer to `version`.
+/// Writes the reply to `version`.
 pub fn version(format: &ReplyFormat<'_>, version: &str, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Binary(head) => {
@@ -543,14 +547,14 @@ pub fn version(format: &ReplyFormat<'_>, version: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the answer to `quit`, which exists only in binary.
+/// Writes the binary reply to `quit`. In text, `quit` has no reply.
 pub fn quit(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     if let ReplyFormat::Binary(head) = format {
         binary_success(head, &[], 0, out);
     }
 }
 
-/// Writes the answer to a hit of `mg`, up to its value.
+/// Writes the reply to a hit of `mg`, up to its value.
 #[inline]
 fn meta_hit(get: &Get<'_>, flags: &MetaFlags<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
     let with_value = get.value && !hit.withheld;
@@ -571,7 +575,7 @@ fn meta_hit(get: &Get<'_>, flags: &MetaFlags<'_>, hit: &Hit<'_>, out: &mut Vec<u
     with_value
 }
 
-/// Writes the key of an item in the encoding of its store request.
+/// Writes the key of an item, in base64 if `hit.binary_key` is set.
 fn meta_item_key(asked: Key<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
     if !hit.binary_key {
         meta_key(hit.key, false, out);
@@ -584,7 +588,7 @@ fn meta_item_key(asked: Key<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the flags of an answer without an item, and the line's end.
+/// Writes the flags of a reply without an item, and the line's end.
 fn meta_request(command: Command, flags: &MetaFlags<'_>, key: Key<'_>, out: &mut Vec<u8>) {
     let key = |out: &mut Vec<u8>| meta_key(key.wire, key.base64, out);
     show_request(command, Tokens(flags.raw), key, out);

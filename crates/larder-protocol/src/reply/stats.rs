@@ -1,4 +1,4 @@
-//! Answers to `stats`.
+//! Replies to `stats`.
 
 use super::encode::{binary, binary_error, success, text};
 use crate::meta_flags::number;
@@ -73,12 +73,13 @@ pub fn stats_end(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     success(format, "END", out);
 }
 
-/// Writes the answer to `stats reset`.
+/// Writes the reply to `stats reset`.
 pub fn stats_reset(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     success(format, "RESET", out);
 }
 
-/// Writes the answer to `stats detail dump`: a line for each prefix in text, one statistic in binary.
+/// Writes the reply to `stats detail dump`: a line for each prefix in text, one statistic in
+/// binary.
 pub fn stats_prefixes<'p>(
     format: &ReplyFormat<'_>,
     prefixes: impl IntoIterator<Item = (&'p [u8], PrefixCounts)>,
@@ -104,8 +105,8 @@ pub fn stats_prefixes<'p>(
     }
 }
 
-/// Writes the answer to `stats sizes_enable` or `sizes_disable`. Like memcached's, it has no `END`. The binary protocol
-/// gets "not found", although the setting has changed.
+/// Writes the reply to `stats sizes_enable` or `sizes_disable`. Like memcached's, it has no `END`.
+/// In binary, the reply is "not found", although the setting has changed.
 pub fn stats_sizes_status(format: &ReplyFormat<'_>, enabled: bool, out: &mut Vec<u8>) {
     if let ReplyFormat::Binary(_) = format {
         return stats_refused(format, StatsRefusal::UnknownPage, out);
@@ -113,7 +114,7 @@ pub fn stats_sizes_status(format: &ReplyFormat<'_>, enabled: bool, out: &mut Vec
     stat(format, "sizes_status", if enabled { "enabled" } else { "disabled" }, out);
 }
 
-/// Writes the answer to a refused request for statistics. In binary, every refusal is "not found".
+/// Writes the reply to a refused request for statistics. In binary, every refusal is "not found".
 pub fn stats_refused(format: &ReplyFormat<'_>, refusal: StatsRefusal, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Binary(head) => binary_error(head, Status::NotFound, out),

@@ -177,7 +177,7 @@ impl Streams {
         self.0 & other.0 != 0
     }
 
-    /// The union of both sets.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -1,13 +1,13 @@
-//! Reply formats: properties of a request that its answer depends on.
+//! Reply formats: the properties of a request on which its reply depends.
 
 use crate::text::letters::Letters;
 
-/// The format of an answer.
+/// The format of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyFormat<'b> {
     /// Classic text.
     Classic(Classic),
-    /// Meta text. The writer of the answer reads the flags again, in the order of the request.
+    /// Meta text. The writer of the reply reads the flags again, in the order of the request.
     Meta(MetaFlags<'b>),
     /// Binary.
     Binary(BinaryHead),
@@ -25,9 +25,9 @@ impl<'b> ReplyFormat<'b> {
 /// The reply format of a classic request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Classic {
-    /// Whether the answer is suppressed.
+    /// Whether the reply is suppressed.
     pub noreply: bool,
-    /// Whether the answer has a CAS: `gets`, `gats`.
+    /// Whether the reply has a CAS: `gets`, `gats`.
     pub with_cas: bool,
     /// Whether this key is known to be the last of its line, so that `END` follows.
     pub last: bool,
@@ -44,12 +44,12 @@ pub struct MetaFlags<'b> {
 /// The reply format of a binary request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BinaryHead {
-    /// The opcode as sent. The answer repeats it, also for quiet opcodes.
+    /// The opcode as sent. The reply repeats it, also for quiet opcodes.
     pub opcode: u8,
-    /// The opaque, which the answer repeats in wire order.
+    /// The opaque, which the reply repeats in wire order.
     pub opaque: [u8; 4],
     /// Whether the opcode is quiet.
     pub quiet: bool,
-    /// Whether the answer has the key: `getk`, `gatk`.
+    /// Whether the reply has the key: `getk`, `gatk`.
     pub with_key: bool,
 }

@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Login<'b> {
     /// The credentials, or another step of the login.
     pub claim: Claim<'b>,
-    /// The format of the answer.
+    /// The format of the reply.
     pub format: ReplyFormat<'b>,
 }
 
@@ -21,7 +21,7 @@ pub enum Claim<'b> {
     /// A login that fails with any credentials: an unknown mechanism, a malformed message, a second login, or a step
     /// without a started mechanism (SASL).
     Invalid,
-    /// The choice of a mechanism; its message has to follow (SASL).
+    /// The choice of a mechanism (SASL). The client has to send the mechanism's message next.
     Started,
     /// A request for the list of mechanisms (SASL).
     Mechanisms,

@@ -1,7 +1,7 @@
 //! Requests of clients, independent of the dialect.
 //!
 //! These types follow meta text, the most expressive dialect. The parsers of classic text and binary convert
-//! requests to them. [`ReplyFormat`] has the properties that only the answer depends on.
+//! requests to them. [`ReplyFormat`] has the properties that affect only the reply.
 
 mod admin;
 mod format;
@@ -37,7 +37,7 @@ pub enum Request<'b> {
     FlushAll {
         /// When to remove them; 0 or less is now.
         delay: Exptime,
-        /// The format of the answer.
+        /// The format of the reply.
         format: ReplyFormat<'b>,
     },
     /// Report the server's version.
@@ -46,34 +46,35 @@ pub enum Request<'b> {
     Verbosity {
         /// The level: 0, 1 or 2.
         level: u32,
-        /// The format of the answer.
+        /// The format of the reply.
         format: ReplyFormat<'b>,
     },
     /// Report statistics.
     Stats {
         /// The words after `stats` without outer spaces, or the key of a binary stat request.
         topic: &'b [u8],
-        /// The format of the answer.
+        /// The format of the reply.
         format: ReplyFormat<'b>,
     },
     /// An administrative command.
     Admin {
         /// The command.
         command: Admin,
-        /// The format of the answer.
+        /// The format of the reply.
         format: ReplyFormat<'b>,
     },
-    /// A login. Do not parse anything after it before it is answered.
+    /// A login. Reply to it before parsing anything after it.
     Login(Login<'b>),
     /// Answer all earlier requests, then close the connection.
     Quit(ReplyFormat<'b>),
-    /// A protocol violation with a known answer.
+    /// A protocol violation, with its reply.
     Fault(Fault),
 }
 
-/// An expiry as sent, not yet resolved against a clock. 0 is never; a negative number is in the past; up to
-/// [`RELATIVE_SECS_MAX`], seconds from now; above that, Unix seconds. Text sends a signed 32-bit number and binary an
-/// unsigned one, and 64 bits hold both.
+/// An expiry as sent, not yet resolved against a clock. With 0, the item never expires. With a
+/// negative number, it has expired already. Numbers up to [`RELATIVE_SECS_MAX`] are seconds from
+/// now, and larger numbers are Unix seconds. Text sends a signed 32-bit number and binary an
+/// unsigned one. 64 bits hold both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Exptime(pub i64);
 
@@ -90,7 +91,7 @@ pub struct Key<'b> {
 }
 
 impl<'b> Key<'b> {
-    /// A key without base64.
+    /// Returns a key that is not in base64.
     #[inline]
     pub(crate) fn raw(wire: &'b [u8]) -> Self {
         Self { wire, base64: false }
@@ -102,15 +103,15 @@ impl<'b> Key<'b> {
 pub struct Get<'b> {
     /// The key as sent, in base64 or not.
     pub key: Key<'b>,
-    /// Whether the answer has the value (`get`, `gat`, `mg v`, not `touch`).
+    /// Whether the reply has the value (`get`, `gat`, `mg v`, not `touch`).
     pub value: bool,
     /// Set the expiry (`touch`, `gat`, `mg T`).
     pub touch: Option<Exptime>,
     /// Create an empty item on a miss, with this expiry (`mg N`).
     pub vivify: Option<Exptime>,
     /// Win the right to recache if the item expires in fewer seconds than this (`mg R`).
-    /// Interpreted like an [`Exptime`]: 0 is none, and a number above [`RELATIVE_SECS_MAX`] is a
-    /// Unix time.
+    /// Interpreted like an [`Exptime`], except that 0 has no effect: a number above
+    /// [`RELATIVE_SECS_MAX`] is a Unix time.
     pub recache: Option<i32>,
     /// Omit the value if the CAS is this one (`mg C`).
     pub compare: Option<u64>,
@@ -118,7 +119,7 @@ pub struct Get<'b> {
     pub new_cas: Option<u64>,
     /// Do not record the access (`mg u`).
     pub untracked: bool,
-    /// The format of the answer.
+    /// The format of the reply.
     pub format: ReplyFormat<'b>,
 }
 
@@ -155,8 +156,9 @@ pub struct Store<'b> {
     /// Whether CRLF follows the value, as text requires. Always true in binary.
     pub terminated: bool,
     /// Store only if the item has this CAS. The outcome is `EX` if the CAS differs, and `NF` if
-    /// there is no item; append and prepend then ignore the CAS. `None` also if the dialect ignores
-    /// the number: for `ms`, any number with the mode add, and 0 with append or prepend.
+    /// there is no item. Append and prepend ignore the CAS if there is no item. `None` also if the
+    /// dialect ignores the number: for `ms`, any number with the mode add, and 0 with append or
+    /// prepend.
     pub compare: Option<u64>,
     /// The CAS of the stored item (`ms E`, never 0).
     pub new_cas: Option<u64>,
@@ -164,7 +166,7 @@ pub struct Store<'b> {
     pub invalidate: bool,
     /// For append and prepend: create the item on a miss, with this expiry (`ms N`).
     pub vivify: Option<Exptime>,
-    /// The format of the answer.
+    /// The format of the reply.
     pub format: ReplyFormat<'b>,
 }
 
@@ -193,7 +195,7 @@ pub struct Delete<'b> {
     pub touch: Option<Exptime>,
     /// The client flags of an item kept without its value (`md F` with `x`).
     pub client_flags: Option<u32>,
-    /// The format of the answer.
+    /// The format of the reply.
     pub format: ReplyFormat<'b>,
 }
 
@@ -216,7 +218,7 @@ pub struct Arithmetic<'b> {
     pub compare: Option<u64>,
     /// The CAS of the item after the change (`ma E`).
     pub new_cas: Option<u64>,
-    /// The format of the answer.
+    /// The format of the reply.
     pub format: ReplyFormat<'b>,
 }
 
@@ -225,7 +227,7 @@ pub struct Arithmetic<'b> {
 pub struct DropTag<'b> {
     /// The name of the tag, sent like a key.
     pub tag: Key<'b>,
-    /// The format of the answer.
+    /// The format of the reply.
     pub format: ReplyFormat<'b>,
 }
 
@@ -234,23 +236,23 @@ pub struct DropTag<'b> {
 pub struct Debug<'b> {
     /// The key as sent, in base64 or not.
     pub key: Key<'b>,
-    /// The format of the answer.
+    /// The format of the reply.
     pub format: ReplyFormat<'b>,
 }
 
-/// A protocol violation: its answer, and the recovery of the connection.
+/// A protocol violation: its reply, and the recovery of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The answer.
+    /// The reply.
     pub reply: FaultReply,
     /// The recovery of the connection.
     pub then: Recovery,
 }
 
-/// The answer to a fault.
+/// The reply to a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultReply {
-    /// No answer: `noreply`, a silent close, or skipped blanks.
+    /// No reply: `noreply`, a silent close, or skipped blanks.
     Silent,
     /// A line, without its CRLF.
     Text(&'static str),

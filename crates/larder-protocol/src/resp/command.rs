@@ -35,7 +35,7 @@ pub enum Command<'b> {
     ClientTrackingInfo,
     /// The channels.
     Subscribe(Arguments<'b>),
-    /// The channels; all if there are none.
+    /// The channels; empty for all channels.
     Unsubscribe(Arguments<'b>),
     /// An operation on one key.
     Item(&'b [u8], ItemCommand<'b>),
@@ -70,7 +70,7 @@ pub enum Command<'b> {
     /// `CONFIG SET`: alternating names and values.
     ConfigSet(Arguments<'b>),
     ConfigResetStat,
-    /// The names of classes; all if there are none.
+    /// The names of classes; empty for all classes.
     LatencyHistogram(Arguments<'b>),
     LatencyLatest,
     LatencyReset,
@@ -78,7 +78,7 @@ pub enum Command<'b> {
     SlowLogLen,
     SlowLogReset,
     Time,
-    /// `WAIT`: the number of replicas that have this connection's changes.
+    /// `WAIT`: reports the number of replicas that have this connection's changes.
     Wait,
     Multi,
     Exec,
@@ -106,7 +106,7 @@ pub enum Clients<'b> {
     All,
     /// The requesting connection.
     Own,
-    /// No connections: a type that this server does not have.
+    /// No connections: the client requested a type of connections that this server does not have.
     None,
     /// The connections with these numbers.
     Ids(Arguments<'b>),
@@ -143,7 +143,8 @@ pub enum ItemCommand<'b> {
     SetBit(u64, bool),
     /// `GETBIT`: the offset of the bit.
     GetBit(u64),
-    /// `BITCOUNT`: the first and the last position, and whether positions are bits, rather than bytes.
+    /// `BITCOUNT`: the first and the last position. With `in_bits`, positions are bits, rather than
+    /// bytes.
     BitCount {
         start: i64,
         end: i64,
@@ -157,9 +158,9 @@ pub enum ItemCommand<'b> {
     Persist,
     /// `TTL` and its variants.
     ShowExpiry {
-        /// Answers milliseconds rather than seconds.
+        /// Replies with milliseconds rather than seconds.
         in_millis: bool,
-        /// Answers a Unix time rather than the time to live.
+        /// Replies with a Unix time rather than the time to live.
         absolute: bool,
     },
     Type,
@@ -180,11 +181,13 @@ pub struct CopyItem<'b> {
 /// The command of a [`CopyItem`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyKind {
-    /// `RENAME` answers `OK`, or an error without an item.
+    /// `RENAME`. The reply is `OK`, or an error if there is no item to rename.
     Rename,
-    /// `RENAMENX` answers 1, 0 if there is an item with the new key, or an error without an item.
+    /// `RENAMENX`. The reply is 1, or 0 if there is an item with the new key, or an error if there
+    /// is no item to rename.
     RenameNx,
-    /// `COPY` answers 1, or 0 if there is an item with the new key, or none to copy.
+    /// `COPY`. The reply is 1 if the item was copied. It is 0 if there is an item with the new key,
+    /// or no item to copy.
     Copy {
         /// Whether to replace an item with the new key.
         replaces: bool,
@@ -227,8 +230,8 @@ impl<'b> ItemsCommand<'b> {
         }
     }
 
-    /// Checks all keys of an `MSET`, which is refused as a whole if a key is invalid. Accepts any
-    /// keys of the other commands.
+    /// Checks all keys of an `MSET`: one invalid key refuses the command. Accepts any keys of the
+    /// other commands.
     pub fn check_keys(&self) -> Parsed<'b, ()> {
         match self {
             Self::MSet(words) => words.step_by(2).try_for_each(|key| checked_key(key).map(|_| ())),
@@ -246,7 +249,7 @@ pub struct Set<'b> {
     pub condition: SetCondition<'b>,
     /// The expiry of the item.
     pub expiry: NewExpiry,
-    /// The kind of the answer.
+    /// The kind of the reply.
     pub answer: SetAnswer,
     /// The arguments from the first tag on, and the number of tags; `None` without the option
     /// `TAGS`.
@@ -277,7 +280,7 @@ pub enum SetCondition<'b> {
     Unequal(&'b [u8]),
 }
 
-/// The answer to a `SET`.
+/// The reply to a `SET`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetAnswer {
     /// `OK`, or null if the condition was not met.
@@ -319,7 +322,7 @@ pub struct Expire {
     pub conditions: ExpireConditions,
 }
 
-/// The options of `EXPIRE`. All that are given have to hold.
+/// The conditions in the options of `EXPIRE`. All given conditions have to hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpireConditions {
     /// `NX`: the item has no expiry.
@@ -335,13 +338,13 @@ pub struct ExpireConditions {
 /// `SCAN`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan<'b> {
-    /// The cursor in the previous answer; 0 for the first call.
+    /// The cursor in the previous reply; 0 for the first call.
     pub cursor: u64,
     /// `MATCH`: a pattern for keys.
     pub pattern: Option<&'b [u8]>,
     /// `COUNT`: the approximate number of items to visit.
     pub count: usize,
-    /// Whether `TYPE` is not string, so that no item matches.
+    /// Whether `TYPE` is a type other than `string`, so that no item matches.
     pub finds_nothing: bool,
 }
 

@@ -16,7 +16,7 @@ use super::words::{integer, is, next, nth};
 use crate::request::{Credentials, Password};
 
 impl<'b> Command<'b> {
-    /// Parses a request. `verb` and `name` are those that [`Request::row`] has found.
+    /// Parses a request. `verb` and `name` are from the row of [`Request::row`].
     ///
     /// # Errors
     /// An argument is invalid.

@@ -6,15 +6,16 @@ use std::fmt;
 const SCALE: u32 = 17;
 /// One, as [`Decimal`] holds it.
 const ONE: i128 = 10_i128.pow(SCALE);
-/// The most digits that are read after the point. Further ones change no sum.
+/// The maximum number of digits that are read after the point. Further digits are ignored.
 const FRACTION_MAX: u32 = 25;
 
-/// A decimal number with 17 digits after the point, as many as redis-server prints. Its absolute value is below
-/// 1.7 × 10^21. Sums are exact, where redis-server's binary numbers are rounded.
+/// A decimal number with 17 digits after the point, like the numbers that redis-server prints. Its
+/// absolute value is below 1.7 × 10^21. Sums are exact, where redis-server's binary numbers are
+/// rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decimal(i128);
 
-/// The reason why a text is no [`Decimal`].
+/// The reason for refusing a text as a [`Decimal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecimalError {
     /// The text is not a number.
@@ -83,13 +84,13 @@ fn exponent(text: &[u8]) -> Result<i32, DecimalError> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(DecimalError::NotANumber);
     }
-    // A longer exponent is beyond all numbers, and the sign decides which way.
+    // A longer exponent gives a number that is too large, or too small and thus 0.
     let limit = if text.starts_with(b"-") { -10_000 } else { 10_000 };
     let number = str::from_utf8(text).ok().and_then(|text| text.parse::<i32>().ok());
     Ok(number.unwrap_or(limit).clamp(-10_000, 10_000))
 }
 
-/// `number` × 10^`shift`, rounded half up; `None` if it is too large.
+/// Returns `number` × 10^`shift`, rounded half up, or `None` if the result is too large.
 fn scaled(number: i128, shift: i64) -> Option<i128> {
     let power = |shift: u64| 10_i128.checked_pow(u32::try_from(shift).ok()?);
     if number == 0 {
@@ -98,7 +99,7 @@ fn scaled(number: i128, shift: i64) -> Option<i128> {
     if shift >= 0 {
         return number.checked_mul(power(shift.unsigned_abs())?);
     }
-    // A power that is too large for 128 bits leaves nothing of the number.
+    // If the divisor does not fit in 128 bits, the result is 0.
     let Some(divisor) = power(shift.unsigned_abs()) else { return Some(0) };
     let (quotient, rest) = (number / divisor, number % divisor);
     Some(quotient + i128::from(rest >= divisor - rest))
@@ -107,7 +108,7 @@ fn scaled(number: i128, shift: i64) -> Option<i128> {
 impl fmt::Display for Decimal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, fraction) = (self.0 / ONE, (self.0 % ONE).unsigned_abs());
-        // The whole part of a number between -1 and 0 has no sign of its own.
+        // The integer part of a number between -1 and 0 is 0, which is shown without a sign.
         let sign = if self.0 < 0 && whole == 0 { "-" } else { "" };
         write!(f, "{sign}{whole}")?;
         if fraction > 0 {

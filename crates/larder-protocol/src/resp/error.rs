@@ -51,7 +51,8 @@ pub enum CommandError<'b> {
         prefix: &'b [u8],
         /// The other prefix.
         other: &'b [u8],
-        /// Whether the connection has tracked the other prefix before; otherwise, both are given.
+        /// Whether the connection tracks the other prefix already. If false, the request has both
+        /// prefixes.
         is_tracked: bool,
     },
     /// A RESP2 connection that subscribes to a channel has sent another command. The argument is the command's name.
@@ -110,7 +111,7 @@ pub enum CommandError<'b> {
     Aborted,
     /// `WATCH` within `MULTI`.
     WatchInMulti,
-    /// `WATCH` without CAS values, which show changes.
+    /// `WATCH` on a server without CAS values (`-C`). The server detects changes by their CAS.
     WatchWithoutCas,
     /// `WATCH` of a key that another server owns.
     WatchOfOther,
@@ -119,7 +120,7 @@ pub enum CommandError<'b> {
     WatchedItemChanged,
     /// The commands of a transaction take too much memory.
     TransactionTooLarge,
-    /// There is no memory for an item, for an answer, or for the state of the connection.
+    /// There is no memory for an item, for a reply, or for the state of the connection.
     OutOfMemory,
     /// The value would be longer than the largest item.
     TooLarge,
@@ -137,7 +138,7 @@ pub enum CommandError<'b> {
     Cursor,
     /// Dumps of keys are disabled.
     DumpsDisabled,
-    /// The keys need too much memory for one answer.
+    /// The keys need too much memory for one reply.
     TooManyKeys,
     /// `CONFIG SET` does not support this setting.
     ConfigName(&'b [u8]),
@@ -147,7 +148,7 @@ pub enum CommandError<'b> {
     TooFewKeys,
     /// There is no script with this hash.
     NoScript,
-    /// The server does not know the script, or the script has no key or several.
+    /// The server does not support the script, or the request does not have exactly one key.
     UnknownScript,
     /// An unknown argument of `SCRIPT FLUSH`.
     ScriptFlushMode,
@@ -161,5 +162,5 @@ pub enum CommandError<'b> {
     MemoryRange(u64, u64),
 }
 
-/// A parsed value, or the error for the answer.
+/// A parsed value, or the error for the reply.
 pub(super) type Parsed<'b, T> = Result<T, CommandError<'b>>;

@@ -1,6 +1,6 @@
 //! Protocol violations. [`crate::reply::resp`] has the messages.
 
-/// A protocol violation. The server closes the connection after the answer.
+/// A protocol violation. The server closes the connection after the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
     /// The length of the array is not a number, or too large.

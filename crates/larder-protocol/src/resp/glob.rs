@@ -16,7 +16,8 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
             continue;
         }
         let Some(&byte) = text.get(text_at) else {
-            // If the last `*` matched more of the text, even less would remain for the rest of the pattern.
+            // The text has ended. A longer match of the last `*` would leave even less text for the
+            // rest of the pattern.
             return rest.is_empty();
         };
         if let Some(len) = element(rest, byte) {

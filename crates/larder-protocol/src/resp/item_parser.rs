@@ -20,7 +20,7 @@ pub(super) fn checked_tag<'b>(tag: &'b [u8]) -> Parsed<'b, &'b [u8]> {
     if (1..=TAG_LEN_MAX).contains(&tag.len()) { Ok(tag) } else { Err(CommandError::TagLength) }
 }
 
-/// Parses the arguments behind the key.
+/// Parses the arguments after the key.
 pub(super) fn item_command<'b>(
     mut rest: Arguments<'b>,
     verb: Verb,
@@ -291,7 +291,7 @@ impl<'b> Options<'b> {
         Ok(options)
     }
 
-    /// Returns whether the options may have this condition: they have no other one.
+    /// Returns whether the options may have this condition: they have no other condition yet.
     fn may_be(&self, condition: SetCondition<'_>) -> bool {
         [SetCondition::Always, condition].contains(&self.condition)
     }

@@ -1,8 +1,8 @@
 //! RESP, the protocol of Redis. Requests are the same in RESP2 and RESP3.
 //!
-//! [`read`] finds the next request of a stream, [`Command::parse`] parses it, and [`crate::reply::resp`] writes
-//! answers. As in redis-server, an unknown command or a wrong number of arguments ([`Request::row`]) is reported before
-//! any argument is checked.
+//! [`read`] finds the next request of a stream, [`Command::parse`] parses it, and
+//! [`crate::reply::resp`] writes replies. As in redis-server, the server first checks the command's
+//! name and its number of arguments ([`Request::row`]), and then the arguments.
 
 mod command;
 mod command_parser;

@@ -8,7 +8,9 @@ pub const ARGUMENTS_MAX: i64 = 1 << 20;
 /// The longest line in bytes: an inline request, or the length of an array or a bulk string.
 pub const LINE_LEN_MAX: usize = 64 << 10;
 
-/// The longest argument in bytes that is discarded rather than a fault: redis-server's `proto-max-bulk-len`.
+/// The longest argument in bytes, redis-server's `proto-max-bulk-len`. A longer argument is a
+/// protocol violation. The server discards a shorter argument that is above
+/// [`Bounds::bulk_len_max`].
 const DISCARDED_LEN_MAX: usize = 512 << 20;
 
 /// Limits of requests.
@@ -16,7 +18,8 @@ const DISCARDED_LEN_MAX: usize = 512 << 20;
 pub struct Bounds {
     /// The longest argument in bytes.
     pub bulk_len_max: usize,
-    /// The longest array in bytes. Not checked if the whole array has arrived.
+    /// The longest array in bytes. The parser does not check this limit if the complete array has
+    /// arrived.
     pub request_len_max: usize,
     /// Whether the client still has to log in. Until then, only short requests are allowed.
     pub needs_login: bool,
@@ -39,7 +42,7 @@ pub enum Read<'b> {
         /// The length of the line in bytes, with its end.
         consumed: usize,
     },
-    /// An empty request, which has no answer.
+    /// An empty request, which has no reply.
     Nothing {
         /// The length of the empty request in bytes.
         consumed: usize,
@@ -49,18 +52,19 @@ pub enum Read<'b> {
         /// A lower bound of the number of missing bytes.
         wanted: usize,
     },
-    /// An argument is too long to be kept. Its bytes follow the first `consumed` bytes.
+    /// An argument is longer than [`Bounds::bulk_len_max`]. Its bytes follow the first `consumed`
+    /// bytes.
     Oversized {
-        /// The rest of the request, to be discarded before it is answered with an error.
+        /// The rest of the request. Discard it, then reply with an error.
         rest: OversizedRest,
         /// The length of the request in bytes up to the argument.
         consumed: usize,
     },
-    /// A protocol violation: answer, then close the connection.
+    /// A protocol violation: reply, then close the connection.
     Fault(ProtocolError),
 }
 
-/// The rest of a request with an argument that is too long to be kept.
+/// The rest of a request with an argument longer than [`Bounds::bulk_len_max`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OversizedRest {
     /// The missing bytes of the current argument, its line end included.
@@ -84,7 +88,7 @@ pub enum DiscardProgress {
         /// A lower bound of the number of missing bytes.
         wanted: usize,
     },
-    /// A protocol violation: answer, then close the connection.
+    /// A protocol violation: reply, then close the connection.
     Fault(ProtocolError),
 }
 
@@ -178,8 +182,8 @@ pub fn read<'b>(input: &'b [u8], bounds: &Bounds) -> Read<'b> {
     }
 }
 
-/// Reads a complete `GET` on the fast path: its key, and the length of the request. [`read`] gives the same result, but
-/// more slowly.
+/// Reads a complete `GET` on the fast path. Returns its key, and the length of the request.
+/// [`read`] gives the same result, but more slowly.
 #[inline]
 #[must_use]
 pub fn fast_get(input: &[u8]) -> Option<(&[u8], usize)> {
@@ -193,8 +197,8 @@ pub fn fast_get(input: &[u8]) -> Option<(&[u8], usize)> {
     Some((key, input.len() - rest.len()))
 }
 
-/// Reads a complete `SET` without options on the fast path: its key and value, and the length of the request. [`read`]
-/// gives the same result, but more slowly.
+/// Reads a complete `SET` without options on the fast path. Returns its key and value, and the
+/// length of the request. [`read`] gives the same result, but more slowly.
 #[inline]
 #[must_use]
 pub fn fast_set(input: &[u8]) -> Option<(&[u8], &[u8], usize)> {
@@ -286,7 +290,8 @@ fn read_array<'b>(input: &'b [u8], rest: &'b [u8], bounds: &Bounds) -> Read<'b> 
     Read::Request { request: Request { raw, name: name.unwrap_or_default(), arguments }, consumed }
 }
 
-/// Returns the result for a request whose next argument, which starts at `at`, is too long to be kept.
+/// Returns the result for a request whose next argument, at `at`, is longer than
+/// [`Bounds::bulk_len_max`].
 fn oversized<'b>(input: &[u8], at: &[u8], arguments: usize) -> Read<'b> {
     match bulk_len(at, DISCARDED_LEN_MAX) {
         Step::Is((len, behind)) => {
@@ -315,7 +320,8 @@ fn number_line(input: &[u8], too_long: ProtocolError) -> Step<(Option<i64>, &[u8
     }
 }
 
-/// Splits off a bulk string. As in redis-server, the two bytes after it may be any.
+/// Splits off a bulk string and the two bytes after it. As in redis-server, these bytes may have
+/// any value.
 fn bulk(input: &[u8], len_max: usize) -> Step<(&[u8], &[u8])> {
     let (len, rest) = match bulk_len(input, len_max) {
         Step::Is(head) => head,

@@ -158,8 +158,8 @@ impl Verb {
         matches!(self, Self::Ping | Self::Quit | Self::Reset | Self::Subscribe | Self::Unsubscribe)
     }
 
-    /// Returns whether the command is the same as a command for each of its keys, so that the servers that own them can
-    /// share it.
+    /// Returns whether the command is equivalent to one command for each of its keys. Several
+    /// servers can then share it.
     #[must_use]
     pub fn is_split(self) -> bool {
         !matches!(self, Self::Copy | Self::MSetNx | Self::Rename | Self::RenameNx)
@@ -171,7 +171,7 @@ impl Verb {
 pub struct Row {
     /// The command; `None` if it requires a subcommand.
     pub verb: Option<Verb>,
-    /// The name in lower case. A subcommand has its command's name and `|` before it.
+    /// The name in lower case. The name of a subcommand starts with its command's name and `|`.
     pub name: &'static str,
     /// The number of words, the name included. If negative, the command has at least `-arity` words.
     pub arity: i8,
@@ -190,7 +190,7 @@ const fn container(name: &'static str) -> Row {
 
 const NO_KEYS: (i8, i8, i8) = (0, 0, 0);
 const ONE_KEY: (i8, i8, i8) = (1, 1, 1);
-/// Behind a script and the number of keys, which is 1 for known scripts.
+/// The key after a script and the number of keys, which is 1 for known scripts.
 const SCRIPT_KEY: (i8, i8, i8) = (3, 3, 1);
 const TWO_KEYS: (i8, i8, i8) = (1, 2, 1);
 const ALL_KEYS: (i8, i8, i8) = (1, -1, 1);
@@ -308,7 +308,7 @@ pub(crate) static SUBCOMMANDS: [Row; 29] = [
 ];
 
 impl Row {
-    /// Finds the command with this name, ignoring case.
+    /// Finds the command with this name, in any case.
     #[must_use]
     pub fn named(name: &[u8]) -> Option<&'static Self> {
         COMMANDS.iter().find(|row| row.name.as_bytes().eq_ignore_ascii_case(name))
@@ -322,7 +322,8 @@ impl Row {
         })
     }
 
-    /// Returns whether the owner of the command's keys answers it. `WATCH` has keys, but concerns the connection.
+    /// Returns whether the owner of the command's keys executes it. `WATCH` has keys, but the
+    /// server of the connection executes it.
     #[must_use]
     pub fn needs_owner(&self) -> bool {
         self.keys != NO_KEYS && self.verb != Some(Verb::Watch)

@@ -12,7 +12,7 @@ pub(crate) struct Letters(u64);
 impl Letters {
     pub(crate) const NONE: Self = Self(0);
 
-    /// The set of this letter; the empty set if the byte cannot be a flag.
+    /// Returns the set with only this letter, or the empty set if the byte cannot be a flag.
     #[inline]
     pub(crate) const fn of(letter: u8) -> Self {
         let index = index(letter);
@@ -25,13 +25,13 @@ impl Letters {
         self.0 & other.0 != 0
     }
 
-    /// The union of both sets.
+    /// Returns the union of both sets.
     #[inline]
     pub(crate) const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The letters of this set that `other` does not have.
+    /// Returns the letters of this set that are not in `other`.
     #[inline]
     pub(crate) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -42,7 +42,7 @@ impl Letters {
     }
 }
 
-/// Returns the index of a letter among those that can be flags; at least [`LETTERS`] for any other
+/// Returns the index of a letter among the possible flags, or at least [`LETTERS`] for any other
 /// byte.
 #[inline]
 pub(crate) const fn index(letter: u8) -> usize {

@@ -5,7 +5,7 @@
 /// bytes of it before it returns any key.
 pub(crate) const LINE_LEN_MAX: usize = 2048;
 
-/// The answer to a line with a missing, malformed or too long word.
+/// The reply to a line with a missing, malformed or too long word.
 pub(crate) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 
 /// Returns the line without the optional CR before its LF.

@@ -1,4 +1,4 @@
-//! Parts of lines that requests and answers share.
+//! Parts of lines, common to requests and replies.
 
 pub(crate) mod letters;
 pub(crate) mod line;

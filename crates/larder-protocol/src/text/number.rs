@@ -7,8 +7,9 @@ pub(crate) fn push(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Writes the length of a value and at most four bytes behind it. Numbers below 1,000, which are most lengths, are
-/// assembled in a machine word, without a loop, a table or a copy of variable length.
+/// Writes the length of a value and at most four bytes after it. Numbers below 1,000, which are
+/// most lengths, are assembled in a machine word, without a loop, a table or a copy of variable
+/// length.
 #[expect(clippy::inline_always, reason = "a call costs `get` 2 % of its instructions")]
 #[inline(always)]
 pub(crate) fn push_len<const N: usize>(number: usize, end: &[u8; N], out: &mut Vec<u8>) {
@@ -28,8 +29,8 @@ pub(crate) fn push_len<const N: usize>(number: usize, end: &[u8; N], out: &mut V
     out.truncate(end);
 }
 
-/// [`push_len`] for numbers from 1,000 on. Numbers of four digits are assembled in a machine word; [`push`] writes
-/// longer ones.
+/// Does the work of [`push_len`] for numbers from 1,000 on. Numbers of four digits are assembled in
+/// a machine word; [`push`] writes longer ones.
 #[inline(never)]
 fn push_long<const N: usize>(number: usize, end: &[u8; N], out: &mut Vec<u8>) {
     if number >= 10_000 {
@@ -128,9 +129,10 @@ pub(crate) fn exptime_of(token: &[u8]) -> Option<i32> {
     number.map(|number| number as i32)
 }
 
-/// Parses a number like C's library. Returns whether it has a minus sign, and its absolute value. Leading white space
-/// is skipped; anything after white space or a NUL behind the digits is ignored. `None` without digits, if another
-/// character follows them, and if the number does not fit in 64 bits.
+/// Parses a number like C's library. Returns whether it has a minus sign, and its absolute value.
+/// Skips leading white space. If white space or a NUL follows the digits, ignores all bytes from
+/// there on. Returns `None` if there are no digits, if another character follows them, or if the
+/// number does not fit in 64 bits.
 #[cold]
 fn c_number(token: &[u8]) -> Option<(bool, u64)> {
     let is_blank = |byte: &u8| matches!(byte, b'\t'..=b'\r');

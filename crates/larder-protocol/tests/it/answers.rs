@@ -1,5 +1,5 @@
-//! Property tests of reading answers. Any split of a stream gives the same answers, and for an incomplete answer in
-//! text the reader never wants more bytes than the answer has.
+//! Property tests of reading replies. Any split of a stream gives the same replies. For an
+//! incomplete reply in text, the reader never requests more bytes than the reply has.
 
 use larder_protocol::answer::{Answer, read_binary, read_resp, read_text};
 use larder_protocol::response::Read;
@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 type Reader = for<'b> fn(&'b [u8]) -> Read<Answer<'b>>;
 
-/// Reads a stream that arrives in pieces with these lengths, repeated, and formats its answers. Reads again only when
-/// the wanted bytes have arrived.
+/// Reads a stream that arrives in pieces with these lengths, repeated, and formats its replies.
+/// Reads again only when the requested bytes have arrived.
 fn answers(stream: &[u8], lens: &[usize], read: Reader) -> Vec<String> {
     let (mut seen, mut start, mut end, mut wanted) = (Vec::new(), 0, 0, 1);
     for len in lens.iter().cycle() {
@@ -125,7 +125,7 @@ proptest! {
         }
     }
 
-    /// Every prefix of an answer is incomplete, and wants no more bytes than the answer has.
+    /// Every prefix of a reply is incomplete. The reader requests no more bytes than the reply has.
     #[test]
     fn a_prefix_of_an_answer_is_incomplete(text in text()) {
         for len in 0..text.len() {

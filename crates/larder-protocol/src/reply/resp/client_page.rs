@@ -1,4 +1,4 @@
-//! The answers to `CLIENT LIST` and `CLIENT INFO`.
+//! The replies to `CLIENT LIST` and `CLIENT INFO`.
 
 use super::element::{Version, text_page};
 use crate::resp::Clients;
@@ -70,7 +70,7 @@ impl<'b> ClientPage<'b> {
         }
     }
 
-    /// Writes the answer.
+    /// Writes the reply.
     pub fn write(mut self, version: Version, out: &mut Vec<u8>) {
         self.end_client();
         text_page(version, &self.page, out);

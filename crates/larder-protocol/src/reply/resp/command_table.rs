@@ -1,14 +1,14 @@
-//! The answers to `COMMAND`.
+//! The replies to `COMMAND`.
 
 use super::element::{Version, array, bulk, integer, map, null};
 use crate::resp::{COMMANDS, CommandFilter, Row, SUBCOMMANDS, matches};
 
-/// Writes the answer to `COMMAND COUNT`.
+/// Writes the reply to `COMMAND COUNT`.
 pub fn command_count(out: &mut Vec<u8>) {
     integer(COMMANDS.len().cast_signed() as i64, out);
 }
 
-/// Writes the answer to `COMMAND LIST`.
+/// Writes the reply to `COMMAND LIST`.
 pub fn command_list(filter: CommandFilter<'_>, out: &mut Vec<u8>) {
     let all = COMMANDS.iter().chain(&SUBCOMMANDS);
     let listed: Vec<_> = match filter {
@@ -23,18 +23,18 @@ pub fn command_list(filter: CommandFilter<'_>, out: &mut Vec<u8>) {
     listed.iter().for_each(|row| bulk(row.name.as_bytes(), out));
 }
 
-/// Writes the answer to `COMMAND DOCS`: an empty map.
+/// Writes the reply to `COMMAND DOCS`: an empty map.
 pub fn command_docs(version: Version, out: &mut Vec<u8>) {
     map(version, 0, out);
 }
 
-/// Writes the answer to `COMMAND`.
+/// Writes the reply to `COMMAND`.
 pub fn commands(out: &mut Vec<u8>) {
     array(COMMANDS.len(), out);
     COMMANDS.iter().for_each(|row| command(row, out));
 }
 
-/// Writes the answer to `COMMAND INFO` for one name.
+/// Writes the reply to `COMMAND INFO` for one name.
 pub fn command_info(version: Version, name: &[u8], out: &mut Vec<u8>) {
     match Row::named(name) {
         Some(row) => command(row, out),

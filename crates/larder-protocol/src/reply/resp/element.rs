@@ -1,4 +1,4 @@
-//! Elements of answers.
+//! Elements of replies.
 
 use crate::text::number::push;
 
@@ -11,27 +11,27 @@ pub enum Version {
     Resp3,
 }
 
-/// Writes the answer to an executed command without a result.
+/// Writes the reply to an executed command without a result.
 pub fn ok(out: &mut Vec<u8>) {
     simple("OK", out);
 }
 
-/// Writes the answer to `PING` without an argument.
+/// Writes the reply to `PING` without an argument.
 pub fn pong(out: &mut Vec<u8>) {
     simple("PONG", out);
 }
 
-/// Writes the answer to a command that is queued for `EXEC`.
+/// Writes the reply to a command that is queued for `EXEC`.
 pub fn queued(out: &mut Vec<u8>) {
     simple("QUEUED", out);
 }
 
-/// Writes the answer to `RESET`.
+/// Writes the reply to `RESET`.
 pub fn reset(out: &mut Vec<u8>) {
     simple("RESET", out);
 }
 
-/// Writes the answer to `TYPE`: all items are strings.
+/// Writes the reply to `TYPE`: all items are strings.
 pub fn item_type(exists: bool, out: &mut Vec<u8>) {
     simple(if exists { "string" } else { "none" }, out);
 }
@@ -57,7 +57,7 @@ pub fn null(version: Version, out: &mut Vec<u8>) {
     });
 }
 
-/// Writes the answer to an `EXEC` that was not executed, because a watched key has changed.
+/// Writes the reply to an `EXEC` that was not executed, because a watched key has changed.
 pub fn null_array(version: Version, out: &mut Vec<u8>) {
     out.extend_from_slice(match version {
         Version::Resp2 => b"*-1\r\n",
@@ -108,13 +108,13 @@ pub(super) fn length(kind: u8, len: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the answer to `SCAN` up to the array of keys.
+/// Writes the reply to `SCAN` up to the array of keys.
 pub fn scan_head(cursor: u64, out: &mut Vec<u8>) {
     array(2, out);
     bulk(itoa::Buffer::new().format(cursor).as_bytes(), out);
 }
 
-/// Writes the answer to `TIME`, from milliseconds since 1970.
+/// Writes the reply to `TIME`, from milliseconds since 1970.
 pub fn time(millis: u64, out: &mut Vec<u8>) {
     array(2, out);
     bulk((millis / 1000).to_string().as_bytes(), out);

@@ -2,10 +2,10 @@
 
 use crate::resp::{CommandError, ProtocolError, Request, TrackingError};
 
-/// The error that a connection gets before it is closed, if there are as many connections as the server allows.
+/// The error for a connection above the server's limit. The server then closes the connection.
 pub const TOO_MANY_CONNECTIONS: &[u8] = b"-ERR max number of clients reached\r\n";
 
-/// Writes the answer to a protocol violation.
+/// Writes the reply to a protocol violation.
 pub fn protocol_error(error: ProtocolError, out: &mut Vec<u8>) {
     let mut text = b"ERR Protocol error: ".to_vec();
     text.extend_from_slice(match error {
@@ -26,7 +26,7 @@ pub fn protocol_error(error: ProtocolError, out: &mut Vec<u8>) {
     error_line(&text, out);
 }
 
-/// Writes the answer to a refused command.
+/// Writes the reply to a refused command.
 pub fn error(error: &CommandError<'_>, out: &mut Vec<u8>) {
     let mut text = match coded(error) {
         Some(line) => return error_line(line.as_bytes(), out),
@@ -117,7 +117,7 @@ pub fn error(error: &CommandError<'_>, out: &mut Vec<u8>) {
 /// The start of the message that refuses a memory limit.
 const CONFIG_FAILED: &str = "CONFIG SET failed (possibly related to argument 'maxmemory') -";
 
-/// Returns the message of an error with a code of its own, or `None` for the code `ERR`.
+/// Returns the message of an error with another code than `ERR`, or `None` for the code `ERR`.
 fn coded(error: &CommandError<'_>) -> Option<&'static str> {
     Some(match error {
         CommandError::NoProtocol => "NOPROTO unsupported protocol version",
@@ -265,7 +265,7 @@ fn c_text(bytes: &[u8], len_max: usize) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Writes an error. Replaces line ends, because the message may contain bytes of the client.
+/// Writes an error. Replaces line ends, because the message may contain bytes that the client sent.
 fn error_line(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'-');
     out.extend(text.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));

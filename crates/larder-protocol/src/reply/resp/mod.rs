@@ -1,4 +1,4 @@
-//! Encoding of answers in RESP2 and RESP3, with redis-server's messages.
+//! Encoding of replies in RESP2 and RESP3, with redis-server's messages.
 
 mod client_page;
 mod command_table;
@@ -23,7 +23,7 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds { bulk_len_max: 1000, request_len_max: 4000, needs_login: false };
 
-    /// Returns the error in the answer to an inline request, empty if the request is valid.
+    /// Returns the error in the reply to an inline request, empty if the request is valid.
     fn refusal(line: &str) -> String {
         let (mut raw, mut out) = (Vec::new(), Vec::new());
         split_line(line.as_bytes(), &mut raw).unwrap();
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(shown, expected);
     }
 
-    /// The arguments of an inline request.
+    /// Calls `work` with the arguments of an inline request.
     fn with_arguments(line: &str, work: impl FnOnce(Arguments<'_>)) {
         let mut raw = Vec::new();
         split_line(line.as_bytes(), &mut raw).unwrap();

@@ -1,4 +1,4 @@
-//! The replication section of `INFO` and the answer to `ROLE`, in redis-server's words.
+//! The replication section of `INFO` and the reply to `ROLE`, in redis-server's format.
 
 use std::fmt::Write;
 

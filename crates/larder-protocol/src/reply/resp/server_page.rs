@@ -1,4 +1,4 @@
-//! Answers about the server: `INFO`, `ROLE`, `HELLO`, `CONFIG GET` and `LATENCY HISTOGRAM`.
+//! Replies about the server: `INFO`, `ROLE`, `HELLO`, `CONFIG GET` and `LATENCY HISTOGRAM`.
 
 use super::element::{Version, array, bulk, integer, map, text_page};
 use super::replication::{Replication, or_none};
@@ -7,7 +7,7 @@ use crate::resp::{Arguments, matches};
 /// The version of redis-server that `INFO` and `HELLO` report.
 pub const REDIS_VERSION: &str = "7.4.0";
 
-/// Writes the answer to `HELLO` for the client with this number. `follows` states whether the
+/// Writes the reply to `HELLO` for the client with this number. `follows` states whether the
 /// server is a follower.
 pub fn hello(version: Version, client: u64, follows: bool, out: &mut Vec<u8>) {
     map(version, 8, out);
@@ -76,14 +76,14 @@ const INFO: [(&str, &str, Result<&str, &str>); 33] = [
     (KEYSPACE, "db0", Ok("curr_items")),
 ];
 
-/// The name of the number of requests, which [`InfoPage::set_commands`] sets.
+/// The name of the statistic that [`InfoPage::set_commands`] sets: the number of requests.
 const TOTAL_COMMANDS: &str = "total_commands";
 
-/// The name of the policy of eviction, for [`InfoPage::set`].
+/// The name of the eviction policy, for [`InfoPage::set`].
 pub const MAXMEMORY_POLICY: &str = "maxmemory_policy";
-/// Redis's name of the policy that any item may be evicted, those that were used long ago first.
+/// Redis's name of the policy that evicts the least recently used items first.
 pub const EVICTING_POLICY: &str = "allkeys-lru";
-/// Redis's name of the policy that stores fail when memory is full.
+/// Redis's name of the policy without eviction: stores fail when memory is full.
 const NO_EVICTION: &str = "noeviction";
 
 /// The section about keys. It has a line for database 0, or none if the cache is empty.
@@ -111,7 +111,7 @@ impl<'b> InfoPage<'b> {
         self.set(TOTAL_COMMANDS, &commands.to_string());
     }
 
-    /// Sets a statistic. Ignores those that are not on the page.
+    /// Sets a statistic. Ignores a statistic that is not on the page.
     pub fn set(&mut self, statistic: &str, value: &str) {
         let lines = INFO.iter().zip(&mut self.values);
         for (_, shown) in lines.filter(|((_, _, source), _)| *source == Ok(statistic)) {
@@ -119,7 +119,7 @@ impl<'b> InfoPage<'b> {
         }
     }
 
-    /// Writes the answer to `INFO`.
+    /// Writes the reply to `INFO`.
     pub fn write(&self, version: Version, out: &mut Vec<u8>) {
         let (mut page, mut last) = (String::new(), "");
         for ((section, name, _), value) in INFO.iter().zip(&self.values) {
@@ -158,7 +158,7 @@ impl<'b> InfoPage<'b> {
     }
 }
 
-/// Writes the answer to `ROLE`. A server without a link is a master.
+/// Writes the reply to `ROLE`. A server without a link is a master.
 pub fn role(replication: &Replication, out: &mut Vec<u8>) {
     match &replication.link {
         Some(link) => {
@@ -201,7 +201,7 @@ pub struct Settings {
     pub evicts: bool,
 }
 
-/// Writes the answer to `CONFIG GET`: the settings with a name that matches one of `patterns`.
+/// Writes the reply to `CONFIG GET`: the settings with a name that matches one of `patterns`.
 pub fn config(version: Version, patterns: Arguments<'_>, settings: &Settings, out: &mut Vec<u8>) {
     let (limit, bulk_len_max) =
         (settings.limit_bytes.to_string(), settings.bulk_len_max.to_string());
@@ -236,11 +236,11 @@ pub struct ClassLatencies {
     /// The number of requests.
     pub count: u64,
     /// Bounds in microseconds, ascending, each with the number of requests up to this bound. The
-    /// last one may include longer requests.
+    /// last number may include longer requests.
     pub micros: Vec<(u64, u64)>,
 }
 
-/// Writes the answer to `LATENCY HISTOGRAM`.
+/// Writes the reply to `LATENCY HISTOGRAM`.
 pub fn latencies(version: Version, classes: &[ClassLatencies], out: &mut Vec<u8>) {
     let number = |number: u64, out: &mut Vec<u8>| {
         integer(i64::try_from(number).unwrap_or(i64::MAX), out);

@@ -1,4 +1,4 @@
-//! Answers of `CLIENT TRACKINGINFO` and of subscriptions, and invalidation messages.
+//! Replies to `CLIENT TRACKINGINFO`, `SUBSCRIBE` and `UNSUBSCRIBE`, and invalidation messages.
 
 use super::element::{Version, array, bulk, integer, length, map, null};
 use crate::resp::INVALIDATION_CHANNEL;
@@ -12,7 +12,7 @@ pub enum MessageForm {
     Channel,
 }
 
-/// Writes a message: the client drops its copies of the items under these keys.
+/// Writes an invalidation message: the client must drop its copies of the items under these keys.
 pub fn invalidate<'k>(
     form: MessageForm,
     keys: impl ExactSizeIterator<Item = &'k [u8]>,
@@ -23,15 +23,15 @@ pub fn invalidate<'k>(
     keys.for_each(|key| bulk(key, out));
 }
 
-/// Writes a message: the client drops its copies of all items.
+/// Writes an invalidation message: the client must drop its copies of all items.
 pub fn invalidate_all(form: MessageForm, out: &mut Vec<u8>) {
     message_head(form, out);
     let version = if form == MessageForm::Push { Version::Resp3 } else { Version::Resp2 };
     null(version, out);
 }
 
-/// Writes a message: the connection that receives the client's invalidation messages, whose number is `target`, has
-/// closed. Only for RESP3.
+/// Writes the message that connection number `target` has closed. That connection received the
+/// client's invalidation messages. Only for RESP3.
 pub fn redirect_broken(target: u64, out: &mut Vec<u8>) {
     length(b'>', 2, out);
     bulk(b"tracking-redir-broken", out);
@@ -52,8 +52,8 @@ fn message_head(form: MessageForm, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the answer to `SUBSCRIBE` or `UNSUBSCRIBE` (`kind`) for a channel. `count` is the number of channels that the
-/// connection subscribes to afterwards.
+/// Writes the reply to `SUBSCRIBE` or `UNSUBSCRIBE` (`kind`) for a channel. `count` is the number
+/// of channels that the connection subscribes to afterwards.
 pub fn subscription(
     version: Version,
     kind: &str,
@@ -73,14 +73,15 @@ pub fn subscription(
     integer(count.cast_signed() as i64, out);
 }
 
-/// Writes the answer to `PING` on a RESP2 connection that subscribes to a channel.
+/// Writes the reply to `PING` on a RESP2 connection that subscribes to a channel.
 pub fn subscribed_pong(text: &[u8], out: &mut Vec<u8>) {
     array(2, out);
     bulk(b"pong", out);
     bulk(text, out);
 }
 
-/// Writes the answer to `CLIENT TRACKINGINFO`. `redirect` is -1 without tracking, and 0 if messages are not redirected.
+/// Writes the reply to `CLIENT TRACKINGINFO`. `redirect` is -1 without tracking, and 0 if messages
+/// are not redirected.
 pub fn tracking_info(
     version: Version,
     flags: &[&str],

@@ -7,7 +7,7 @@ use crate::resp::key::checked_key;
 use crate::resp::number::i64_of;
 use crate::resp::request::Arguments;
 
-/// A script as a request names it.
+/// The name of a script in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptName<'b> {
     /// `EVAL`: the text.

@@ -1,4 +1,4 @@
-//! The hashes by which requests name scripts.
+//! The hashes of scripts. Requests name scripts by their hashes.
 
 use sha1::{Digest, Sha1};
 

@@ -9,13 +9,14 @@ pub enum Script {
     ExpireMillisIfEqual,
     /// As [`Self::ExpireMillisIfEqual`], in seconds.
     ExpireSecondsIfEqual,
-    /// redis-py's extension of a lock: if the value is arg 1 and the item has an expiry, sets the expiry to arg 2
-    /// milliseconds from now, or from the old expiry if arg 3 is `0`. Returns 1, or else 0.
+    /// redis-py's extension of a lock, if the value is arg 1 and the item has an expiry. Sets the
+    /// expiry to arg 2 milliseconds from now, or from the old expiry if arg 3 is `0`. Returns 1, or
+    /// else 0.
     ExtendIfEqual,
     /// Removes the item if its value is arg 1. Returns 1, 0 if it has another value, and -1 if there is no item.
     ReleaseLock,
-    /// Sets the expiry to arg 2 milliseconds from now if the value is arg 1; stores arg 1 for that time if there is no item.
-    /// Returns 1, or else 0.
+    /// Sets the expiry to arg 2 milliseconds from now if the value is arg 1. If there is no item,
+    /// stores arg 1 for arg 2 milliseconds. Returns 1, or else 0.
     ExpireOrLock,
     /// Stores arg 1 for arg 2 seconds if there is no item. Returns `OK`, or else null.
     AddForSeconds,
@@ -23,31 +24,35 @@ pub enum Script {
     AddForMillis,
     /// Stores arg 1 for arg 2 milliseconds if there is no item. Returns 1, or else 0.
     LockForMillis,
-    /// Stores arg 1 for arg 2 milliseconds if that is the value already. Returns 1, or else 0.
+    /// Stores arg 1 for arg 2 milliseconds if the value is arg 1. Returns 1, or else 0.
     RelockForMillis,
     /// Adds arg 1 to the number.
     Increment,
     /// Adds arg 1 to the number. Returns null if there is no item.
     IncrementExisting,
-    /// Adds arg 2 to the number; if the sum is arg 2, sets the expiry to arg 1 seconds from now. Returns the sum.
+    /// Adds arg 2 to the number. If the sum is arg 2, sets the expiry to arg 1 seconds from now.
+    /// Returns the sum.
     IncrementForSeconds,
-    /// Adds arg 1 to the number; if the sum is 1, sets the expiry to arg 2 milliseconds from now. Returns the sum.
+    /// Adds arg 1 to the number. If the sum is 1, sets the expiry to arg 2 milliseconds from now.
+    /// Returns the sum.
     IncrementForMillis,
-    /// Adds 1 to the number; if the item has no expiry or arg 1 is `1`, sets the expiry to arg 2 milliseconds from now.
-    /// Returns the sum, and the milliseconds left.
+    /// Adds 1 to the number. If the item has no expiry or arg 1 is `1`, sets the expiry to arg 2
+    /// milliseconds from now. Returns the sum, and the milliseconds until the item expires.
     CountHit,
-    /// Adds 1 to the number, and sets the expiry to arg 2 milliseconds from now if arg 1 is `1`. Without an item, or without
-    /// an expiry, stores 1 for arg 2 milliseconds. Returns the sum, and the milliseconds left.
+    /// Adds 1 to the number, and sets the expiry to arg 2 milliseconds from now if arg 1 is `1`.
+    /// Without an item, or without an expiry, stores 1 for arg 2 milliseconds. Returns the sum, and
+    /// the milliseconds until the item expires.
     CountHitInWindow,
-    /// Returns the value, or null, and the milliseconds left.
+    /// Returns the value or null, and the milliseconds until the item expires.
     ShowHits,
-    /// Adds arg 1 to the number; a new item, or one without an expiry, gets one of arg 2 seconds. Returns the sum, and the
-    /// milliseconds left.
+    /// Adds arg 1 to the number. If the item is new or has no expiry, sets the expiry to arg 2
+    /// seconds from now. Returns the sum, and the milliseconds until the item expires.
     ConsumePoints,
-    /// The generic cell rate algorithm (ITU-T I.371) of redis_rate: arg 1 is the burst, arg 2 the rate in each period
-    /// of arg 3 seconds, arg 4 the cost. Returns the cost or 0, the remaining burst, and the seconds until a retry and until the reset.
+    /// The generic cell rate algorithm (ITU-T I.371) of redis_rate: arg 1 is the burst, arg 2 the
+    /// rate in each period of arg 3 seconds, arg 4 the cost. Returns the cost or 0, the remaining
+    /// burst, the seconds until a retry, and the seconds until the reset.
     AllowRate,
-    /// As [`Self::AllowRate`], but allows a part of the cost if the whole is too much.
+    /// As [`Self::AllowRate`], but allows a part of the cost if the burst does not cover all of it.
     AllowRateAtMost,
 }
 

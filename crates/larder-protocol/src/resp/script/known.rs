@@ -1,5 +1,5 @@
-//! The hashes of known scripts, with the libraries that send them. A hash is of a text that is not repeated here; the
-//! example `script_hash` prints the hashes of a script.
+//! The hashes of known scripts, with the libraries that send them. This file does not repeat the
+//! texts. The example `script_hash` prints the hashes of a script.
 //!
 //! To add a script, add its hashes here, and test it with its library (`tests/clients/test_redis_scripts.py`).
 
@@ -59,7 +59,7 @@ static NORMAL_FORMS: [(&str, Script); 102] = [
     ("edaf40bba63dc963db9b011986afb2dc2e45e427", Script::RelockForMillis),
     // rate-limit-redis 5
     ("71bdd822327c077631fb933dee4dcced2c1f1ed3", Script::ShowHits),
-    // Other forms of the same, as many programs have them.
+    // Other forms of the same scripts, from many programs.
     ("005a2d211705dc7b1866ada631b98666fb00dcdc", Script::DeleteIfEqual),
     ("e3b6e4dc77f3c5710f7645ea0a8fa598b01935b1", Script::DeleteIfEqual),
     ("9bb455507f577d5732837a222d54810e186039d4", Script::DeleteIfEqual),
@@ -139,8 +139,9 @@ static NORMAL_FORMS: [(&str, Script); 102] = [
     ("4ff95fd5f0a41e49a1645b637242f1a9ab7823c7", Script::ExpireSecondsIfEqual),
 ];
 
-/// The hashes of texts, which `EVALSHA` may name without an earlier `EVAL`. In a cluster, a node forwards an `EVALSHA`
-/// to the owner of the key, where the script may not have been loaded.
+/// The hashes of texts. `EVALSHA` may name such a text without an earlier `EVAL`. In a cluster, a
+/// node forwards an `EVALSHA` to the owner of the key, and the client may not have loaded the
+/// script there.
 static TEXTS: [(&str, Script); 27] = [
     // Laravel
     ("a08c9c69b7c07ae2485190873b90d128a23e502d", Script::AddForSeconds),
@@ -205,7 +206,7 @@ impl Script {
         find(&NORMAL_FORMS, &hash_of(&normal_form(text)?))
     }
 
-    /// Recognises a script by the hash of its text, as a known library sends it.
+    /// Recognises a script by the hash of the text that a known library sends.
     #[must_use]
     pub fn of_hash(hash: &ScriptHash) -> Option<Self> {
         find(&TEXTS, hash)

@@ -1,8 +1,8 @@
-//! Lua scripts that the server knows. It has no interpreter: it recognises a script by its text, and runs an operation
-//! of its own in its place ([decision 14](../../../../docs/decisions/0014-no-lua.md)).
+//! Known Lua scripts. The server has no interpreter. It recognises a script by its text, and
+//! executes a native operation instead ([decision 14](../../../../docs/decisions/0014-no-lua.md)).
 //!
-//! `kind.rs` has the scripts. `normal_form.rs` makes texts with one meaning equal, `known.rs` recognises them by their
-//! hashes, and `call.rs` parses requests.
+//! `kind.rs` has the scripts. `normal_form.rs` converts texts with the same meaning to the same
+//! form, `known.rs` recognises the form by its hash, and `call.rs` parses requests.
 
 mod call;
 mod hash;

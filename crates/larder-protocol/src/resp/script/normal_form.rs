@@ -1,8 +1,9 @@
 //! The normal form of a Lua script: the same for all texts that differ in blanks, comments, quotes, names of local
 //! variables, and the letter case of Redis's commands.
 //!
-//! The form is the script's tokens, separated by spaces. Local names become `v0`, `v1`, … in the order in which they
-//! appear. Strings are in double quotes, and the one after `call(` is in lower case. Semicolons are left out.
+//! The form is the script's tokens, separated by spaces. Local names become `v0`, `v1`, … in the
+//! order in which they appear. Strings are in double quotes. The string after `call(` is in lower
+//! case. The form has no semicolons.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +68,8 @@ enum Token<'s> {
     Symbol(&'s [u8]),
 }
 
-/// Returns the normal form of a script, or `None` if the script is too long, or not valid Lua as far as its tokens go.
+/// Returns the normal form of a script, or `None` if the script is too long or has an invalid
+/// token. Does not check the syntax of statements.
 #[must_use]
 pub fn normal_form(script: &[u8]) -> Option<Vec<u8>> {
     if script.len() > SCRIPT_LEN_MAX {
@@ -127,8 +129,8 @@ fn ends_statement(token: Token<'_>) -> bool {
     }
 }
 
-/// Returns whether a statement, or the end of a block, may start with this token. Statements in parentheses are left
-/// out.
+/// Returns whether a statement, or the end of a block, may start with this token. Returns false for
+/// a parenthesis, although Lua allows such statements.
 fn starts_statement(token: Token<'_>) -> bool {
     matches!(token, Token::Name(name) if !matches!(
         name,
@@ -136,8 +138,8 @@ fn starts_statement(token: Token<'_>) -> bool {
     ))
 }
 
-/// Splits off the next token, after blanks and comments. `Some(None)` at the end of the script; `None` for bytes that no
-/// known script contains.
+/// Splits off the next token, after blanks and comments. Returns `Some(None)` at the end of the
+/// script, and `None` for bytes that no known script contains.
 fn next_token(script: &[u8]) -> Option<Option<(Token<'_>, &[u8])>> {
     let mut rest = script.trim_ascii_start();
     while let Some(comment) = rest.strip_prefix(b"--") {
@@ -145,7 +147,7 @@ fn next_token(script: &[u8]) -> Option<Option<(Token<'_>, &[u8])>> {
             let end = memchr::memmem::find(comment, b"]]")?;
             rest = comment.get(end + 2..)?.trim_ascii_start();
         } else if comment.starts_with(b"[=") {
-            // A long comment of another level, which no known script has.
+            // A long comment of another level. No known script has one.
             return None;
         } else {
             let end = memchr::memchr2(b'\n', b'\r', comment).unwrap_or(comment.len());

@@ -5,13 +5,13 @@
 pub enum TrackingError {
     /// `REDIRECT` is given twice.
     SecondRedirect,
-    /// The connection to redirect messages to does not exist.
+    /// The connection in `REDIRECT` does not exist.
     NoRedirectTarget,
     /// A prefix is given without `BCAST`.
     PrefixWithoutBroadcast,
     /// The connection has more prefixes than allowed.
     TooManyPrefixes,
-    /// `BCAST` is given or missing, unlike before.
+    /// `BCAST` is given but tracking is on without it, or the reverse.
     SwitchesBroadcast,
     /// `OPTIN` or `OPTOUT` is given with `BCAST`.
     OptionWithBroadcast,
@@ -25,7 +25,7 @@ pub enum TrackingError {
     CachingWithoutOptIn,
     /// `CLIENT CACHING NO` without `OPTOUT`.
     CachingWithoutOptOut,
-    /// Other servers own some of the keys, and do not report their changes.
+    /// Other servers own some of the keys, and do not report changes to this server.
     Sharded,
     /// The channel of `SUBSCRIBE` is not `__redis__:invalidate`.
     Channel,

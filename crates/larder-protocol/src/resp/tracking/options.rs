@@ -1,4 +1,5 @@
-//! `CLIENT TRACKING`: options of clients that keep copies of items, and learn when an item changes.
+//! `CLIENT TRACKING`: options of clients that keep copies of items. The server sends them
+//! invalidation messages when items change.
 
 use super::error::TrackingError;
 use crate::resp::error::{CommandError, Parsed};
@@ -11,9 +12,9 @@ pub const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
 /// A parsed `CLIENT TRACKING`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracking<'b> {
-    /// No messages from now on.
+    /// Stops the messages.
     Off,
-    /// Messages about changed items from now on.
+    /// Starts messages about changed items.
     On(TrackingOptions<'b>),
 }
 
@@ -22,13 +23,14 @@ pub enum Tracking<'b> {
 pub struct TrackingOptions<'b> {
     /// The number of the connection that receives the messages instead of this one.
     pub redirect: Option<u64>,
-    /// Messages about all keys, or those with a prefix, instead of the keys that the connection has read.
+    /// Sends messages about all keys, or all keys with a prefix, instead of the keys that the
+    /// connection has read.
     pub broadcast: bool,
     /// Tracks only keys read by a request that follows `CLIENT CACHING YES`.
     pub opt_in: bool,
-    /// Tracks all keys read but those of a request that follows `CLIENT CACHING NO`.
+    /// Tracks all keys read, except by a request that follows `CLIENT CACHING NO`.
     pub opt_out: bool,
-    /// No messages about the connection's own changes.
+    /// Sends no messages about the connection's own changes.
     pub no_loop: bool,
     /// All words after `ON`.
     words: Arguments<'b>,

@@ -55,7 +55,7 @@ pub(crate) fn parsed(bytes: &[u8]) -> Request<'_> {
     }
 }
 
-/// The bytes that `encode` appends.
+/// Returns the bytes that `encode` appends.
 pub(crate) fn encoded(encode: impl FnOnce(&mut Bytes)) -> Bytes {
     let mut out = b"before".to_vec();
     encode(&mut out);
@@ -137,7 +137,7 @@ pub(crate) fn check_meta<'b>(
 /// The letter of each flag of a command, and the function that adds the flag to a set.
 type AllFlags<F> = &'static [(u8, fn(F) -> F)];
 
-/// Some flags of a command: their letters, and the set.
+/// Returns a strategy for some flags of a command: their letters, and the set.
 pub(crate) fn flags<F: Copy + std::fmt::Debug + 'static>(
     none: F,
     all: AllFlags<F>,
@@ -231,7 +231,7 @@ pub(crate) fn arithmetic_options() -> impl Strategy<Value = meta::ArithmeticOpti
     })
 }
 
-/// The expiry after encoding in binary, where a negative expiry becomes a time in the past.
+/// Returns the expiry after encoding in binary, where a negative expiry becomes a time in the past.
 pub(crate) fn in_binary(expiry: Exptime) -> Exptime {
     if expiry.0 < 0 { Exptime(2_592_001) } else { expiry }
 }
@@ -258,7 +258,7 @@ pub(crate) fn binary_format<'b>(
     let ReplyFormat::Binary(head) = format else { panic!("{request:?}") };
     assert_eq!((head.opaque, head.with_key), (options.opaque, with_key));
     let has_quiet_form = |opcode| !matches!(opcode, 0x1c | 0x0a | 0x0b | 0x10);
-    // Quiet quit and flush, which the parser marks as quiet like all other quiet opcodes.
+    // 0x17 and 0x18 are the quiet forms of quit and flush.
     let is_quiet = head.quiet || matches!(head.opcode, 0x17 | 0x18);
     assert_eq!(is_quiet, options.quiet && has_quiet_form(head.opcode), "{head:?}");
     format
