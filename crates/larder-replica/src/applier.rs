@@ -43,12 +43,12 @@ pub enum StreamError {
 /// Counters of an applier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ApplierCounts {
-    /// Received states, those of removed items included.
+    /// Received states, including the states of removed items.
     pub states: u64,
     /// Items that the engine could not store (no room, or too large), whose keys were removed
     /// instead.
     pub refused: u64,
-    /// Started full syncs, those of imports excluded.
+    /// Started full syncs. Excludes imports.
     pub full_syncs: u64,
     /// Started delta syncs.
     pub delta_syncs: u64,
@@ -56,7 +56,8 @@ pub struct ApplierCounts {
     pub flushes: u64,
 }
 
-/// Stores the states that a leader sends. It outlives connections, and has the position where the next one resumes.
+/// Stores the states that a leader sends. It outlives connections, and keeps the position at which
+/// the next connection resumes.
 #[derive(Debug)]
 pub struct Applier<E: Engine> {
     engine: E,
@@ -70,11 +71,11 @@ pub struct Applier<E: Engine> {
     /// The last watermark: offsets in the leader's journals. `None` before the first watermark, and
     /// from the start of a sync to the watermark that follows its end.
     offsets: Option<Vec<u64>>,
-    /// A full sync or a delta sync is under way.
+    /// Whether a full sync or a delta sync is under way.
     is_syncing: bool,
-    /// The stream is an import of slots: its full sync removes no items.
+    /// Whether the stream is an import of slots: its full sync removes no items.
     is_import: bool,
-    /// The exporting leader has released the slots.
+    /// Whether the exporting leader has released the slots.
     has_barrier: bool,
     /// The journals that the engine writes; `None` outside of groups and for imports.
     journals: Option<Arc<Journals>>,
@@ -82,7 +83,7 @@ pub struct Applier<E: Engine> {
     /// The state relative to the previous leader, until the current one starts a sync; `None` if a
     /// delta sync is not possible.
     previous: Option<Lineage>,
-    /// Frames for the leader, for the next acknowledgement.
+    /// Frames for the leader, sent before the next acknowledgement.
     outbox: Vec<u8>,
     lag_ms: Option<u32>,
     last_batch: u64,
@@ -139,7 +140,8 @@ impl<E: Engine> Applier<E> {
         }
     }
 
-    /// Creates an applier of a member of a group. `journals` are those that the engine writes. They allow delta syncs.
+    /// Creates an applier of a member of a group. `journals` are the journals that the engine
+    /// writes. They allow delta syncs.
     pub fn for_member(engine: E, journals: Arc<Journals>) -> Self {
         Self { journals: Some(journals), ..Self::new(engine) }
     }
@@ -220,7 +222,7 @@ impl<E: Engine> Applier<E> {
         self.counts
     }
 
-    /// Returns whether the items are those of the leader, apart from replication lag.
+    /// Returns whether this node has the items of the leader, apart from replication lag.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.offsets.is_some() && !self.is_syncing
@@ -232,8 +234,8 @@ impl<E: Engine> Applier<E> {
         self.offsets.as_ref().map(|offsets| offsets.iter().sum())
     }
 
-    /// Returns the replication lag in the last heartbeat of the connection, in milliseconds, or `None` if the leader
-    /// did not know it, and before the first heartbeat.
+    /// Returns the replication lag in the last heartbeat of the connection, in milliseconds, or
+    /// `None` if the leader did not report it, and before the first heartbeat.
     #[must_use]
     pub fn lag_ms(&self) -> Option<u32> {
         self.lag_ms
@@ -269,7 +271,8 @@ impl<E: Engine> Applier<E> {
     /// returns false, stores nothing.
     ///
     /// # Errors
-    /// As [`Applier::receive`]; [`StreamError::ImportRestart`] if `may` returns false.
+    /// The errors of [`Applier::receive`], and [`StreamError::ImportRestart`] if `may` returns
+    /// false.
     pub fn receive_import(
         &mut self,
         bytes: &[u8],
@@ -283,7 +286,8 @@ impl<E: Engine> Applier<E> {
     /// starts, outside of a batch.
     ///
     /// # Errors
-    /// As [`Applier::receive`]; [`StreamError::FullSyncRefused`] if `may_sync` returns false.
+    /// The errors of [`Applier::receive`], and [`StreamError::FullSyncRefused`] if `may_sync`
+    /// returns false.
     pub fn receive_with_consent(
         &mut self,
         bytes: &[u8],
@@ -338,9 +342,10 @@ impl<E: Engine> Applier<E> {
         self.last_heartbeat_sent_ms
     }
 
-    /// Appends frames for the leader: the keys of a delta sync, and an acknowledgement if a batch, a
-    /// large value, a watermark, a heartbeat or a barrier was complete since the last call. `promises`: this member promises not to stand for election
-    /// for a while.
+    /// Appends frames for the leader: the keys of a delta sync, and an acknowledgement if a batch,
+    /// a large value, a watermark, a heartbeat or a barrier has become complete since the last
+    /// call. With `promises`, this member promises not to stand for election for
+    /// [`PROMISE_TIME`](crate::PROMISE_TIME).
     pub fn acknowledge(&mut self, promises: bool, out: &mut Vec<u8>) {
         out.append(&mut self.outbox);
         if std::mem::take(&mut self.has_unacknowledged) {

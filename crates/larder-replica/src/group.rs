@@ -18,7 +18,7 @@ pub struct Record {
     /// The fencing epoch, from 1. It rises with each change of leader, and may rise for an import
     /// of slots.
     pub epoch: u32,
-    /// The process that leads, not only its node: after a restart, the node is another process.
+    /// The leading process, not only its node: a restarted node is another process.
     pub leader: Process,
     /// The members in sync, the leader among them. Other members may stand for election only if all
     /// of these have lost their items, or after
@@ -59,7 +59,7 @@ pub struct GroupView {
 /// The requests of operators to a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OperatorRequests {
-    /// The changes that wait for acknowledgements; `None`: as set by `--ack` of the leader.
+    /// The changes that wait for acknowledgements. `None` selects the `--ack` of the leader.
     pub ack: Option<AckMode>,
     /// The pending request for a leadership transfer, if there is one.
     pub transfer: Option<TransferRequest>,
@@ -93,13 +93,13 @@ impl GroupView {
 /// A failed request to the coordinator. A change that failed may still have taken effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CoordinatorError {
-    /// There is no server to ask.
+    /// No server is configured.
     #[error("no server of the coordinator is configured")]
     NoServer,
     /// A server did not reply, or refused the request.
     #[error("{server}: {reason}")]
     Failed {
-        /// The server's name and address, for people.
+        /// The server's name and address, for error messages.
         server: String,
         /// The reason, in the words of the server or of the system.
         reason: String,
@@ -107,7 +107,7 @@ pub enum CoordinatorError {
     /// A server's reply lacks a part.
     #[error("malformed reply of the coordinator: {0} is missing")]
     MalformedReply(&'static str),
-    /// The value of this key cannot be read.
+    /// The value of this key has an invalid format.
     #[error("malformed value of the key {0}")]
     MalformedValue(String),
     /// Another process has changed the shard map in between.

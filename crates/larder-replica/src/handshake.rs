@@ -12,7 +12,7 @@ use crate::frame::{Frame, HelloMember, Nonce, Purpose, VERSION};
 use crate::group::Process;
 use crate::secret::{Secret, Side};
 
-/// The reason of a failed handshake.
+/// The reason for a failed handshake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
     /// The peer has another version of the format.
@@ -83,8 +83,9 @@ impl LeaderHandshake {
         Self { secret, nonce, group, hello: None }
     }
 
-    /// Handles the peer's next frame, and appends the answer to `out`. Returns the peer once it is
-    /// admitted; `None` before. The caller sends `out` after an error, too: it has the refusal.
+    /// Handles the peer's next frame, and appends the reply to `out`. Returns the peer once it is
+    /// admitted; `None` before. The caller sends `out` after an error, too: it contains the
+    /// refusal.
     ///
     /// # Errors
     /// [`HandshakeError`]: the caller must close the connection.
@@ -190,7 +191,7 @@ impl FollowerHandshake {
         Self { secret, nonce, is_proven: false }
     }
 
-    /// Handles the peer's next frame, and appends the answer to `out`. Returns the peer's identity
+    /// Handles the peer's next frame, and appends the reply to `out`. Returns the peer's identity
     /// when the peer accepts; `None` before.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! A set of keys: those that a sender takes for its next states, and those that a follower sends in
-//! a delta sync.
+//! A set of keys. A sender collects the keys of its next states in it, and a follower the keys that
+//! it sends in a delta sync.
 
 const EMPTY: u32 = u32::MAX;
 
@@ -23,9 +23,9 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Adds a key, and marks it as unsent. Returns false if the set had it already, unsent, or if
-    /// the key or the set is too long: a key has at most 2^16 - 1 bytes, all keys together about
-    /// 2^32.
+    /// Adds a key, and marks it as unsent. Returns false if the set had the key already and unsent,
+    /// or if the key or the set is too long. A key has at most 2^16 - 1 bytes, and all keys
+    /// together have about 2^32.
     pub(crate) fn push(&mut self, key: &[u8], hash: u64) -> bool {
         if 2 * (self.entries.len() + 1) > self.table.len() {
             self.grow();
@@ -106,7 +106,7 @@ impl Keys {
         range.and_then(|range| self.bytes.get(range)).unwrap_or_default()
     }
 
-    /// Positions and hashes of the unsent keys.
+    /// Returns the positions and hashes of the unsent keys.
     pub(crate) fn unsent(&self) -> impl Iterator<Item = (usize, u64)> {
         let entries = self.entries.iter().enumerate();
         entries.filter(|(_, entry)| !entry.is_sent).map(|(position, entry)| (position, entry.hash))
@@ -121,7 +121,7 @@ impl Keys {
         }
     }
 
-    /// Removes all keys. Keeps the memory.
+    /// Removes all keys. Keeps the allocated memory.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();

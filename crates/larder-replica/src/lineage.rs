@@ -1,8 +1,9 @@
 //! Delta sync: after a change of leader, members exchange only the items that may differ.
 //!
-//! A member also records each change that it receives from its leader in its own journals. So when member A becomes the
-//! leader, A's journals have the keys of all changes that A has and member B may lack, and B's journals have the keys
-//! of all changes that B has and A may lack. Checkpoints show each of them where these keys start in its own journals:
+//! A member also records each change that it receives from its leader in its own journals. So when
+//! member A becomes the leader, A's journals have the keys of all changes that A has and member B
+//! may lack, and B's journals have the keys of all changes that B has and A may lack. Checkpoints
+//! give each member the offsets at which these keys start in its own journals:
 //!
 //! ```text
 //! journals of the previous leader   ────────┬─────────┬──────────┬────────▶
@@ -25,7 +26,7 @@ use std::collections::VecDeque;
 /// The number of checkpoints that are kept; the oldest are dropped.
 const CHECKPOINTS_MAX: usize = 256;
 
-/// A pair of positions, in the leader's journals and in those of the member.
+/// A pair of positions: in the leader's journals, and in the member's journals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Checkpoint {
     /// Offsets in the leader's journals. All changes that the member stored before `own` are before
@@ -68,12 +69,12 @@ pub(crate) struct Lineage {
 }
 
 impl Lineage {
-    /// The lineage of a member that has followed a leader up to this position.
+    /// Creates the lineage of a member that has followed a leader up to this position.
     pub(crate) fn followed(position: Position, checkpoints: Checkpoints) -> Self {
         Self { position, checkpoints: Some(checkpoints) }
     }
 
-    /// The lineage of a process that was the leader itself.
+    /// Creates the lineage of a process that was the leader itself.
     pub(crate) fn led(position: Position) -> Self {
         Self { position, checkpoints: None }
     }
@@ -82,9 +83,9 @@ impl Lineage {
         &self.position
     }
 
-    /// For a member that has all changes before `offsets` in the leader's journals: the offsets in
-    /// this process's own journals after which the member may lack changes. `None` if no checkpoint
-    /// is old enough.
+    /// Returns the offsets in this process's own journals after which another member may lack
+    /// changes. That member has all changes before `offsets` in the leader's journals. Returns
+    /// `None` if no checkpoint is old enough.
     pub(crate) fn own_since(&self, offsets: &[u64]) -> Option<Vec<u64>> {
         let Some(Checkpoints { checkpoints, .. }) = &self.checkpoints else {
             return Some(offsets.to_vec());

@@ -1,8 +1,9 @@
 //! Elections in a group: the decisions of one member, without I/O.
 //!
-//! The record of the group (`group.rs`) names the leader. A member in sync stands for election, that is replaces the
-//! record by one that names itself, when the leader is gone: the leader's process has ended, or has neither a lease at
-//! the coordinator nor sent this member a heartbeat for a while.
+//! The record of the group (`group.rs`) names the leader. When the leader is gone, a member in sync
+//! stands for election: it replaces the record by one that names itself. The leader is gone if its
+//! process has ended, or if it has no lease at the coordinator and has sent this member no
+//! heartbeat for a while.
 //!
 //! ```text
 //!  coordinator ── read: record, leases ──────────▶ Member ── swap: the new record ──▶ coordinator
@@ -11,16 +12,16 @@
 //! ```
 //! A leader may answer requests for [`LEADER_LEASE`] after either of these:
 //!
-//! - it sent a request to the coordinator, whose answer showed that it leads;
+//! - it sent a request to the coordinator, whose reply showed that it leads;
 //! - it sent a heartbeat, which every other member in sync acknowledged with an election promise: not to stand for
 //!   election for [`PROMISE_TIME`]. So a leader can continue while the coordinator is unreachable.
 //!
 //! The time counts from the send time, so two leaders overlap by at most one second, even if one of
 //! them was paused.
 //!
-//! Two kinds of leaders need neither: one under [`DoubtPolicy::Serve`], which may overlap with
-//! another leader for longer, and one that is the only member in sync without
-//! [`MemberSettings::unclean_after`].
+//! Two kinds of leaders need neither: a leader under [`DoubtPolicy::Serve`], which may overlap with
+//! another leader for longer, and a leader that is the only member in sync while
+//! [`MemberSettings::unclean_after`] is `None`.
 
 use crate::group::{EPOCH_MAX, GroupView, Process, Record, Revision, TransferRequest};
 use std::collections::BTreeMap;
@@ -28,10 +29,11 @@ use std::collections::BTreeMap;
 /// Milliseconds: a duration, or a time on a clock that continues while the machine is suspended.
 pub type Millis = u64;
 
-/// How long a leader may answer requests after it sent the message whose answer confirmed its leadership.
+/// How long a leader may answer requests after it sent the message whose reply confirmed its
+/// leadership.
 pub const LEADER_LEASE: Millis = 1000;
-/// How long an election promise lasts after the member has received the heartbeat. Longer than [`LEADER_LEASE`], so that
-/// clocks may differ in pace.
+/// How long an election promise lasts after the member has received the heartbeat. Longer than
+/// [`LEADER_LEASE`], so that the rates of clocks may differ.
 pub const PROMISE_TIME: Millis = 1250;
 /// The interval between reads of the group by a leader.
 const LEADER_READ_INTERVAL_MS: Millis = 300;
@@ -46,8 +48,8 @@ const REFUSALS_UNTIL_DEAD: u32 = 2;
 /// How long a leadership transfer may take.
 pub const TRANSFER_TIME_MAX: Millis = 2000;
 
-// A former leader stops before the members that promised may stand for election, and a leader reads its record again
-// before its lease ends.
+// A former leader stops answering before its followers' promises end, and a leader reads its record
+// again before its lease ends.
 const _: () = assert!(LEADER_LEASE < PROMISE_TIME && LEADER_READ_INTERVAL_MS < LEADER_LEASE);
 
 /// The behaviour of a leader when neither the coordinator nor every member in sync is reachable.
@@ -67,9 +69,9 @@ pub struct MemberSettings {
     pub me: Process,
     /// The behaviour of an isolated leader.
     pub doubt: DoubtPolicy,
-    /// After this time without a leader, a member with incomplete data may lead. `None`: it leads
-    /// only after all members in sync have lost their items, or the coordinator the record, and
-    /// then with an empty cache.
+    /// After this time without a leader, a member with incomplete data may lead. With `None`, such
+    /// a member leads only after all members in sync have lost their items or the coordinator has
+    /// lost the record. It then leads with an empty cache.
     pub unclean_after: Option<Millis>,
 }
 
@@ -85,13 +87,13 @@ pub enum Command {
 /// The role of a member in its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The member knows no leader.
+    /// The group has no known leader.
     Leaderless,
     /// The member leads.
     Leader {
         /// The epoch of this leader.
         epoch: u32,
-        /// The items of this leader are not those of the group: it must remove them before it
+        /// Whether this leader lacks the items of the group: it must remove its own items before it
         /// serves.
         starts_empty: bool,
     },
@@ -131,11 +133,11 @@ pub struct Member {
     next_read: Millis,
     /// The send time of the last request to the coordinator.
     requested_at: Millis,
-    /// The send time of the last request whose answer showed that this member leads; `None` if it
+    /// The send time of the last request whose reply showed that this member leads; `None` if it
     /// does not lead.
     confirmed_at: Option<Millis>,
-    /// Swaps without an answer, with the revisions that they replace. Each may still take effect while the record has
-    /// that revision.
+    /// Swaps without a reply, with the revisions that they replace. Each may still take effect
+    /// while the record has that revision.
     pending_swaps: Vec<(Revision, Record)>,
     /// The epoch of the last leadership that started without the items of the group.
     started_empty: Option<u32>,
@@ -152,14 +154,14 @@ pub struct Member {
     promised_until: Millis,
     /// The incarnation of the leader that refuses connections, and the number of refusals in a row.
     refusals: (u64, u32),
-    /// The time since when the leader has had no lease; `None` if it has one, or if there is no
-    /// record.
+    /// The time at which the leader was first found without a lease; `None` if it has one, or if
+    /// there is no record.
     dead_since: Option<Millis>,
-    /// A full sync or delta sync of this member is incomplete.
+    /// Whether a full sync or delta sync of this member is incomplete.
     lacks_items: bool,
     /// The last known record, kept if the coordinator loses it.
     last_record: Option<Record>,
-    /// The leadership transfer under way: this leader answers no requests.
+    /// The leadership transfer under way, during which this leader answers no requests.
     transfer: Option<Transfer>,
     /// The time at which the transfer is abandoned, and this leader continues.
     transfer_until: Millis,
@@ -201,8 +203,8 @@ impl Member {
         }
     }
 
-    /// Returns the last known state of the group: that of the last read, with the record of a later swap by this
-    /// member.
+    /// Returns the last known state of the group: the state of the last read, with the record of a
+    /// later swap by this member.
     #[must_use]
     pub fn view(&self) -> &GroupView {
         &self.view
@@ -214,7 +216,7 @@ impl Member {
         &self.settings.me
     }
 
-    /// Returns the role of this member, by [`Self::view`].
+    /// Returns the role of this member according to [`Self::view`].
     #[must_use]
     pub fn role(&self) -> Role {
         match &self.view.record {
@@ -249,8 +251,8 @@ impl Member {
         can_be
     }
 
-    /// Returns the send time of the last request whose answer showed that this member leads, or `None` if it does not
-    /// lead.
+    /// Returns the send time of the last request whose reply showed that this member leads, or
+    /// `None` if it does not lead.
     #[must_use]
     pub fn confirmed_at(&self) -> Option<Millis> {
         self.confirmed_at
@@ -320,8 +322,8 @@ impl Member {
             let Some(last) = &self.last_record else {
                 return Some(Record { epoch: 1, leader: me.clone(), in_sync: vec![me.clone()] });
             };
-            // The coordinator has lost the record. A member that was in sync leads, or any member
-            // if none of those is live.
+            // The coordinator has lost the record. A member that was in sync and lacks no items may
+            // lead. If no member that was in sync is live, any member may lead.
             let may_lead = last.in_sync.contains(me) && !self.lacks_items
                 || !last.in_sync.iter().any(|process| self.view.is_live(process));
             let epoch = (last.epoch + 1).min(EPOCH_MAX);
@@ -361,8 +363,8 @@ impl Member {
                 || self.view.is_replaced(&record.leader)
                 || !self.view.is_live(&record.leader) && now >= self.promised_until;
         }
-        // A member in sync has lost its items if its node has restarted. If it is this member, a
-        // sync is incomplete.
+        // A member in sync has lost its items if its node has restarted. If this member is itself
+        // in sync, it lacks items because a sync is incomplete.
         let has_none =
             |process: &Process| *process == self.settings.me || self.view.is_replaced(process);
         record.in_sync.iter().all(has_none) || self.has_waited_for_leader(now)
@@ -480,7 +482,8 @@ impl Member {
         }
     }
 
-    /// Notes that the leader's port has refused a connection: the machine runs, the process may have ended.
+    /// Notes that the leader's port has refused a connection: the machine runs, but the process may
+    /// have ended.
     pub fn note_refusal(&mut self, leader: &Process) {
         let before = if self.refusals.0 == leader.incarnation { self.refusals.1 } else { 0 };
         self.refusals = (leader.incarnation, before + 1);
@@ -529,8 +532,9 @@ impl Member {
         may_promise
     }
 
-    /// Handles the acknowledgement of a heartbeat by a member. `synced_until`: the time up to which it has all changes;
-    /// `None` if it lacks items. `promised`: the send time of the heartbeat, if the member has made an election promise.
+    /// Handles the acknowledgement of a heartbeat by a member. `synced_until` is the time up to
+    /// which it has all changes, or `None` if it lacks items. `promised` is the send time of the
+    /// heartbeat if the member has made an election promise.
     pub fn note_ack(
         &mut self,
         member: &Process,

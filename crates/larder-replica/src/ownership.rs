@@ -1,4 +1,5 @@
-//! The slots that a leader answers for, and the protocol of a migration between two leaders, without I/O.
+//! The slots for which a leader answers, and the protocol of a migration between two leaders,
+//! without I/O.
 //!
 //! ```text
 //!  exporting leader (Ownership)                      importing leader (FinishedImport)
@@ -14,7 +15,8 @@
 
 use crate::{Migration, Process, Record, Revision, ShardMap, SlotSet};
 
-/// The slots that a leader answers for: those of its group in the map, without those that it has released.
+/// The slots for which a leader answers: the slots of its group in the map, without the slots that
+/// it has released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {
     group: String,
@@ -29,9 +31,9 @@ pub struct Ownership {
 struct Release {
     slots: SlotSet,
     to: String,
-    /// The epoch in which the leadership started that has released the slots.
+    /// The start epoch of the leadership that has released the slots.
     leads_since: u32,
-    /// The export is under way. After it, the map completes the release, or
+    /// Whether the export is under way. After the export, a new map completes the release, or
     /// [`Ownership::revoke_release`] revokes it.
     is_open: bool,
 }
@@ -112,7 +114,7 @@ impl Ownership {
     /// node does not lead (`None`). Returns whether it did. The other group cannot complete such a
     /// release: its swap compares the record of this group, which has changed.
     pub fn forget_earlier_release(&mut self, leads_since: Option<u32>) -> bool {
-        // The caller may know an older leadership than the thread that has released the slots: then
+        // `leads_since` may be older than the leadership that has released the slots. In this case,
         // the release stays.
         let is_earlier =
             |release: &mut Release| leads_since.is_none_or(|since| since > release.leads_since);
@@ -126,8 +128,8 @@ impl Ownership {
         self.released.as_ref().is_some_and(|release| !release.is_open)
     }
 
-    /// Answers for the released slots again. `map` must have replaced the revision that the other group would replace,
-    /// so that it can no longer take the slots over.
+    /// Revokes the release: this leader answers for the slots again. `map` must have replaced the
+    /// revision that the other group would replace, so that it can no longer take the slots over.
     pub fn revoke_release(&mut self, map: ShardMap, revision: Revision) {
         self.released = None;
         self.update_map(map, revision);

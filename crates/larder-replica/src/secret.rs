@@ -32,7 +32,7 @@ pub enum Side {
 
 impl Secret {
     /// Reads a secret from the contents of a file: all bytes except surrounding ASCII white space.
-    /// `None` if they are fewer than [`SECRET_LEN_MIN`].
+    /// Returns `None` if they are fewer than [`SECRET_LEN_MIN`].
     #[must_use]
     pub fn of(file: &[u8]) -> Option<Self> {
         let secret = file.trim_ascii();

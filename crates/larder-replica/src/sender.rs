@@ -1,14 +1,16 @@
 //! The leader's side of a stream: reads keys from the journals and sends the states of their items.
 //!
-//! Order of changes: a handle changes an item first and then writes its key to its journal. The sender reads the key
-//! first and then the item. So the state that it sends is at least as new as the change. One thread reads all states for
-//! a follower, so the states of a key never go back in time. A full sync walks through all items, and sends them in the
+//! Order of changes: a handle changes an item first and then writes its key to its journal. The
+//! sender reads the key first and then the item. So the state that it sends is at least as new as
+//! the change. One thread reads all states for a follower, so the follower never receives an older
+//! state of a key after a newer one. A full sync walks through all items, and sends them in the
 //! same stream.
 //!
-//! Order of flushes: the engine counts flushes, and no journal has them. In each step the sender takes keys from the
-//! journals, then reads the count, then reads the items. If the count has risen, the sender sends a `Flush` before the
-//! items. A flush that happens after the count was read is sent in a later step. It cannot remove an item that was stored
-//! after it: the key of such an item is still in a journal, and the sender sends the item after the `Flush`.
+//! Order of flushes: the engine counts flushes, and journals do not contain them. In each step the
+//! sender takes keys from the journals, then reads the count, then reads the items. If the count
+//! has risen, the sender sends a `Flush` before the items. A flush that happens after the count was
+//! read is sent in a later step. It cannot remove an item that was stored after it: the key of such
+//! an item is still in a journal, and the sender sends the item after the `Flush`.
 
 use crate::frame::{BatchWriter, ChangedKeyQueue, Frame, PART_LEN_MAX, Position, State};
 use crate::item_writer::{PartialValue, whole, write_item};
@@ -25,11 +27,11 @@ use std::task::Waker;
 /// The maximum number of keys that a step takes from the follower and from the journals.
 const KEYS_MAX: usize = 256;
 /// The length in bytes from which a batch takes no more changed keys. In a full sync, the batch
-/// takes further items up to twice this length. The last item may exceed either.
+/// takes further items up to twice this length. The last item may exceed either limit.
 const BATCH_LEN: usize = 256 << 10;
 /// The maximum number of parts of a large value in one step.
 const PARTS_MAX: usize = 4;
-/// About how many items the first step of a full sync visits.
+/// The approximate number of items that the first step of a full sync visits.
 const WALK_ITEMS: usize = 64;
 /// The minimum number of items in a step of a full sync.
 const WALK_ITEMS_MIN: usize = 8;
@@ -53,7 +55,7 @@ pub enum Step {
 /// Counters of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderCounts {
-    /// Sent states, those of removed items included.
+    /// Sent states, including the states of removed items.
     pub states: u64,
     /// Changes without a state of their own, because one state covers several changes of a key.
     pub coalesced: u64,
@@ -86,7 +88,7 @@ pub struct Sender<E: Engine> {
     readers: Vec<Reader>,
     /// Counts the rounds through the readers: determines the first reader of each round.
     next: usize,
-    /// The follower has a valid start: a resumed position, a delta sync or a full sync.
+    /// Whether the follower has a valid start: a resumed position, a delta sync or a full sync.
     has_started: bool,
     /// The number of the leader's flushes that are sent.
     generation: u64,
@@ -103,7 +105,7 @@ pub struct Sender<E: Engine> {
     large: Option<PartialValue<E::Lease>>,
     fetches: Vec<E::PendingRead>,
     batch: u64,
-    /// The offsets of the last watermark, or those of the resumed position. `None` before the first
+    /// The offsets of the last watermark, or of the resumed position. `None` before the first
     /// watermark, and from the start of a sync to its end.
     sent_offsets: Option<Vec<u64>>,
     /// The number of the last watermark on this connection; 0 before the first.
@@ -127,17 +129,17 @@ struct DeltaSync {
     unsent_start: Option<Position>,
     /// Keys from the follower whose items are not sent yet.
     changed_keys: ChangedKeyQueue,
-    /// The follower has sent all its keys.
+    /// Whether the follower has sent all its keys.
     has_all_keys: bool,
 }
 
 impl<E: Engine> Sender<E> {
-    /// Creates the stream to a follower at `position`. `incarnation` is that of this process,
-    /// and `succession` the start of its leadership.
+    /// Creates the stream to a follower at `position`. `incarnation` identifies this process, and
+    /// `succession` is the start of its leadership.
     ///
-    /// The stream resumes at a position in the journals of this process whose later keys they still
-    /// have. From a position in the journals of the previous leader, it starts with a delta sync if
-    /// `succession` and the journals allow that. Otherwise it starts with a full sync.
+    /// The stream resumes if `position` is in the journals of this process, and they still have all
+    /// later keys. From a position in the journals of the previous leader, it starts with a delta
+    /// sync if `succession` and the journals allow that. Otherwise it starts with a full sync.
     pub fn new(
         engine: E,
         journals: Arc<Journals>,
@@ -285,7 +287,7 @@ impl<E: Engine> Sender<E> {
         now.in_millis().saturating_sub(self.oldest)
     }
 
-    /// Returns whether a journal, the follower or a flush has something new for the stream.
+    /// Returns whether there are unread keys in a journal or from the follower, or an unsent flush.
     #[must_use]
     pub fn has_more(&self) -> bool {
         self.readers.iter().any(|reader| reader.lag_bytes() > 0)
@@ -324,7 +326,7 @@ impl<E: Engine> Sender<E> {
             self.counts.overruns += 1;
             self.start_full_sync(out);
         }
-        // After the keys are taken and before items are read: see the top of this file.
+        // Read the count after taking keys and before reading items: see the top of this file.
         let generation = self.engine.flush_generation();
         if generation != self.generation {
             self.generation = generation;
@@ -393,7 +395,8 @@ impl<E: Engine> Sender<E> {
         let known = readers.len();
         readers.extend(journals.from(known).iter().map(Reader::at_start));
         let mut oldest = 0;
-        // Each round starts with another journal, so that one that is always full does not starve the others.
+        // Each round starts with another journal, so that a journal that is always full does not
+        // starve the others.
         *next += 1;
         let first = *next % readers.len().max(1);
         let (before, from_first) = readers.split_at_mut(first);
@@ -499,8 +502,9 @@ impl<E: Engine> Sender<E> {
         }
     }
 
-    /// Sends a watermark if it differs from the last one or is the first of the connection, no sync
-    /// is under way, and all keys taken from the journals are sent. Sends `SyncEnd` before the first watermark after a sync.
+    /// Sends a watermark if no sync is under way and all keys taken from the journals are sent, and
+    /// if it is the first of the connection or differs from the last one. Sends `SyncEnd` before
+    /// the first watermark after a sync.
     fn send_watermark(&mut self, out: &mut Vec<u8>) {
         let is_under_way = self.walk.is_some() || self.delta_sync.is_some() || self.large.is_some();
         if is_under_way || !self.keys.is_done() {

@@ -1,4 +1,4 @@
-//! The shard map of a cluster: which group owns which slots. The coordinator stores it.
+//! The shard map of a cluster: the group that owns each slot. The coordinator stores it.
 
 use crate::slot_set::SlotSet;
 use larder_protocol::SLOTS;
@@ -30,7 +30,7 @@ pub enum PlanError {
     /// Earlier migrations are not complete.
     #[error("{0} slots have not moved to {1} yet: wait for that, or cancel it")]
     InProgress(usize, String),
-    /// The other groups have fewer slots to spare.
+    /// The other groups can export fewer slots than requested.
     #[error("other groups can export at most {0} slots, because each keeps one")]
     TooMany(usize),
     /// The plan has no slots: the requested number is 0, the group has its share already, or it has
@@ -43,7 +43,7 @@ pub enum PlanError {
 }
 
 impl ShardMap {
-    /// The map of a cluster with one group, which owns all slots.
+    /// Creates the map of a cluster with one group, which owns all slots.
     #[must_use]
     pub fn single_group(group: &str) -> Self {
         let slots = BTreeMap::from([(group.to_owned(), SlotSet::all())]);
@@ -136,8 +136,8 @@ impl ShardMap {
     }
 
     /// Plans the migration of `count` slots to a group, from the groups with the most slots.
-    /// Without a `count`, plans as many as the group lacks of an even share. Returns the number of
-    /// slots.
+    /// Without a `count`, plans the number of slots that the group lacks for an even share. Returns
+    /// the number of slots.
     ///
     /// # Errors
     /// [`PlanError`].
@@ -151,7 +151,7 @@ impl ShardMap {
         if count > could {
             return Err(PlanError::TooMany(could));
         }
-        // Each slot comes from the group with the most remaining slots.
+        // Take each slot from the group with the most remaining slots.
         let mut left: BTreeMap<&String, usize> =
             others.iter().map(|(group, slots)| (group, slots.len())).collect();
         for _ in 0..count {

@@ -20,7 +20,7 @@ impl SlotSet {
     /// The length of [`SlotSet::to_bytes`] in bytes.
     pub const BYTES: usize = WORDS * 8;
 
-    /// All slots.
+    /// Returns the set of all slots.
     #[must_use]
     pub fn all() -> Self {
         Self(Box::new([u64::MAX; WORDS]))
@@ -56,7 +56,7 @@ impl SlotSet {
         self.0.iter_mut().zip(&*other.0).for_each(|(word, other)| *word &= !other);
     }
 
-    /// The intersection with another set.
+    /// Returns the intersection with another set.
     #[must_use]
     pub fn common(&self, other: &Self) -> Self {
         let mut common = self.clone();

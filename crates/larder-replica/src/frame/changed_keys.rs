@@ -11,10 +11,10 @@ const CHANGED_KEYS_FRAME_LEN: usize = 16 << 10;
 /// The type of the frame.
 const CHANGED_KEYS: u8 = 20;
 
-/// Some of the keys of a delta sync, encoded: see [`ChangedKeys::keys`].
+/// A part of the keys of a delta sync, encoded: see [`ChangedKeys::keys`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangedKeys<'b> {
-    /// This is the last frame of keys.
+    /// Whether this is the last frame of keys.
     pub is_last: bool,
     pub(super) keys: &'b [u8],
 }

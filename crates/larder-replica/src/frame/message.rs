@@ -7,7 +7,7 @@ use super::fields::{
 use super::state::Batch;
 use crate::slot_set::SlotSet;
 
-/// The version of this format. Both sides must have the same.
+/// The version of this format. Both sides must have the same version.
 pub const VERSION: u16 = 5;
 
 /// The maximum length of a frame without its header, in bytes.
@@ -18,13 +18,14 @@ pub const HANDSHAKE_FRAME_LEN_MAX: usize = 64 << 10;
 /// The maximum length of one part of a large value, in bytes.
 pub const PART_LEN_MAX: usize = 64 << 10;
 
-/// Encodes an unknown replication lag.
+/// The encoding of an unknown replication lag.
 const LAG_UNKNOWN: u32 = u32::MAX;
 
 /// A message in either direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'b> {
-    /// First frame of a connection: the peer that has connected identifies itself and states its request.
+    /// The first frame of a connection: the peer that has connected identifies itself and states
+    /// its request.
     Hello {
         /// The version of the peer's format.
         version: u16,
@@ -91,7 +92,8 @@ pub enum Frame<'b> {
     },
     /// Keys of changes that the follower has applied and the new leader may lack.
     ChangedKeys(ChangedKeys<'b>),
-    /// The follower notes its journal offsets. They become usable with the next `CheckpointSettled`.
+    /// The follower must record its journal offsets. They become usable with the next
+    /// `CheckpointSettled`.
     Checkpoint,
     /// Every state sent before the last `Checkpoint` belongs to a change before these offsets.
     CheckpointSettled {
@@ -103,8 +105,8 @@ pub enum Frame<'b> {
         /// Counts the heartbeats of a connection, from 1.
         number: u64,
         /// The age of the oldest change that the leader has not sent yet, in milliseconds. `None`
-        /// if another node may lead already, because this node does not know the changes of that
-        /// leader, and in an export. 0 on a connection for forwarded requests.
+        /// in an export, and if another node may lead already: this node lacks the changes of that
+        /// leader. 0 on a connection for forwarded requests.
         lag_ms: Option<u32>,
         /// The send time, in milliseconds on a clock of the leader.
         sent: u64,
@@ -117,14 +119,14 @@ pub enum Frame<'b> {
         heartbeat: u64,
         /// The number of the last watermark.
         watermark: u64,
-        /// No full sync or delta sync is under way or needed.
+        /// Whether no full sync or delta sync is under way or needed.
         is_synced: bool,
-        /// The follower promises not to stand for election for
+        /// Whether the follower promises not to stand for election for
         /// [`PROMISE_TIME`](crate::PROMISE_TIME) after it has received this heartbeat.
         promises: bool,
     },
-    /// The importing leader has all items of the slots: the exporting leader must release the slots, that is answer no
-    /// more requests for them.
+    /// The importing leader has all items of the slots: the exporting leader must release the
+    /// slots, and answer no more requests for them.
     ReleaseSlots,
     /// The exporting leader has released the slots, and all their changes are sent.
     Barrier,
@@ -139,7 +141,7 @@ pub enum Frame<'b> {
     Request {
         /// The number of the conversation on this connection.
         route: u64,
-        /// More bytes of the same batch of requests follow.
+        /// Whether more bytes of the same batch of requests follow.
         more: bool,
         /// The next bytes of the requests.
         bytes: &'b [u8],
@@ -175,7 +177,8 @@ pub struct HelloMember<'b> {
     pub boot: u64,
 }
 
-/// The purpose of a connection, which the peer states in its [`Hello`](Frame::Hello). It decides which frames follow.
+/// The purpose of a connection, which the peer states in its [`Hello`](Frame::Hello). It determines
+/// the frames that follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Follow the leader: receive all items and changes after this position; `None` requests a full sync.

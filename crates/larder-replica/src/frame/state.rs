@@ -46,13 +46,13 @@ pub struct ItemState<'b> {
     pub client_flags: u32,
     /// The remaining lifetime.
     pub left: TimeLeft,
-    /// The item is invalidated; reads still return it, marked as stale.
+    /// Whether the item is invalidated. Reads still return it, marked as stale.
     pub stale: bool,
-    /// A client has the right to recompute the item.
+    /// Whether a client has the right to recompute the item.
     pub won: bool,
-    /// A client sent the key in base64.
+    /// Whether a client sent the key in base64.
     pub binary_key: bool,
-    /// A client has read the item.
+    /// Whether a client has read the item.
     pub fetched: bool,
     /// The CAS value; 0 if the leader keeps none.
     pub cas: u64,

@@ -1,10 +1,12 @@
-//! Members of a group, under a clock, a network and a coordinator that a seed determines.
+//! A simulation of the members of a group. A seed determines the clocks, the network and the
+//! coordinator.
 //!
-//! The state machine is the real one. Faults: clocks differ in pace; nodes are paused, end and restart; links to the
-//! coordinator and between nodes are slow or cut, also in one direction; the coordinator is unreachable, drops leases too
-//! early, and answers after the node has given up. Leaders transfer their leadership. Checked at every step: which nodes
-//! may answer requests, and which may lead. After the last fault, a leader must exist soon, and then all members must be
-//! in sync.
+//! The state machine is the real one. Faults: clocks differ in pace; nodes are paused, stopped and
+//! restarted; links to the coordinator and between nodes are slow or cut, also in one direction;
+//! the coordinator is unreachable, drops leases too early, and answers after the node has given up.
+//! Leaders transfer their leadership. At every step, the test checks which nodes may answer
+//! requests, and which may lead. After the last fault, a leader must exist soon, and then all
+//! members must be in sync.
 //!
 //! ```text
 //! cargo test -p larder-replica --test it election::
@@ -19,9 +21,9 @@
 //! |---|---|
 //! | a member stands for election in spite of its promise | 469 |
 //! | it makes a promise while it has a pending swap | 29 |
-//! | the leader lease counts from the answer, not from the request | 56 |
+//! | the leader lease counts from the reply, not from the request | 56 |
 //! | the promise of one member of many is enough | 34 |
-//! | a swap without an answer is forgotten | 1 |
+//! | a swap without a reply is forgotten | 1 |
 //! | the lease ignores members that a pending swap puts in sync | 79 |
 //! | a silent member stays in sync | 169 |
 //! | a restarted node may stand for election | 142 |
@@ -49,8 +51,9 @@ const QUIET: u64 = 3000;
 /// The time of one step, in milliseconds.
 const STEP: u64 = 10;
 
-// The constants below stand for constants of crates that these tests cannot use: change both. Those of `member.rs` are
-// not listed, because the real state machine uses its own. All are in milliseconds.
+// The constants below stand for constants of crates that these tests cannot use: change both.
+// Constants of `member.rs` are not listed, because the real state machine uses them itself. All are
+// in milliseconds.
 
 /// The timeout of a request to the coordinator. It follows `TimeLimits::NODE` (`client.rs` of `larder-etcd`): 400 for a
 /// request, 700 for a call.
@@ -86,7 +89,7 @@ struct PendingRequest {
 
 struct Node {
     name: String,
-    /// The pace of the clock, in thousandths of real time.
+    /// The rate of the clock, in thousandths of real time.
     pace: u64,
     /// The value of the clock at the start, in milliseconds.
     offset: u64,
@@ -289,7 +292,8 @@ impl World {
         !self.is_coordinator_down && !self.is_coordinator_cut[number]
     }
 
-    /// The coordinator receives and answers a request. The node may be paused or have ended by then.
+    /// Delivers a request to the coordinator, which answers it. The node may be paused or stopped
+    /// by then.
     fn arrive(&mut self, number: usize) {
         let is_reached = self.reaches_coordinator(number);
         let Some(request) = &self.nodes[number].request else { return };
@@ -405,7 +409,7 @@ impl World {
         }
     }
 
-    /// A leader sends a heartbeat to each connected follower.
+    /// Sends the heartbeat of a node to each follower that is connected to it.
     fn send_heartbeats(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         let Some(leader) = node.process() else { return };
@@ -422,7 +426,7 @@ impl World {
         }
     }
 
-    /// A follower connects to the leader in its view.
+    /// Connects a follower to the leader in its view.
     fn connect(&mut self, number: usize) {
         let time = self.time;
         let node = &mut self.nodes[number];

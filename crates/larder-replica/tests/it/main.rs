@@ -1,4 +1,4 @@
-//! The integration tests of larder-replica, one program.
+//! The integration tests of larder-replica, in one program.
 
 mod election;
 mod migration;

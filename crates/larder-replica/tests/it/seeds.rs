@@ -31,13 +31,13 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// The only seed to run (`LARDER_SEED`), if there is one.
+/// Returns the only seed to run (`LARDER_SEED`), if there is one.
 pub(crate) fn only_seed() -> Option<u64> {
     number("LARDER_SEED")
 }
 
-/// Runs each seed twice, on all cores. The seeds are that of `LARDER_SEED` if it is set, and
-/// otherwise 1 to `LARDER_SEEDS` (by default 1 to 500). Returns their results. Panics if a seed
+/// Runs each seed twice, on all cores. Runs only the seed `LARDER_SEED` if it is set, and otherwise
+/// the seeds 1 to `LARDER_SEEDS` (by default 1 to 500). Returns their results. Panics if a seed
 /// panics, or gives different results.
 pub(crate) fn run_seeds<T: PartialEq + Send>(run: impl Fn(u64) -> T + Sync) -> Vec<T> {
     let seeds: Vec<u64> = match only_seed() {

@@ -61,7 +61,7 @@ impl World {
     /// under way or planned next.
     pub(super) fn remove_foreign_items(&mut self, n: usize) {
         let Some(leadership) = self.nodes[n].leads_since else { return };
-        // A swap without an answer may have completed a planned import already.
+        // A swap without a reply may have completed a planned import already.
         let is_idle = self.nodes[n].import.is_none() && self.next_import(n).is_none();
         if self.is_serving(n, leadership) && is_idle {
             self.remove(n);

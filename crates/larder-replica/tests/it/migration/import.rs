@@ -105,7 +105,7 @@ impl World {
         self.nodes[n].ownership.map()?.next_migration()
     }
 
-    /// The next migration, if a node's group imports its slots.
+    /// Returns the next migration if a node's group imports its slots.
     pub(super) fn next_import(&self, n: usize) -> Option<Migration> {
         self.next_migration(n).filter(|planned| number(&planned.to) == self.nodes[n].group)
     }
@@ -253,7 +253,7 @@ impl World {
         }
     }
 
-    /// Abandons an import. A swap of it without an answer stays pending.
+    /// Abandons an import. A swap of the import without a reply stays pending.
     pub(super) fn abandon_import(&mut self, n: usize) {
         let Some(import) = &self.nodes[n].import else { return };
         let has_pending_swap = import.has_pending_swap;

@@ -1,13 +1,15 @@
-//! Migrations of slots between groups, under a clock, a network and a coordinator that a seed determines.
+//! A simulation of migrations of slots between groups. A seed determines the clock, the network and
+//! the coordinator.
 //!
-//! The ownership of slots is decided by the real code: [`Ownership`], [`FinishedImport`] and [`ShardMap`]. Faults:
-//! nodes are paused at any step; leaders are replaced; connections between them break; answers of the coordinator are
-//! lost; requests to it take effect long after they have timed out. Operators plan migrations, drain groups and cancel.
-//! The model's coordinator alone elects leaders; `election.rs` tests elections.
+//! The real code decides the ownership of slots: [`Ownership`], [`FinishedImport`] and
+//! [`ShardMap`]. Faults: nodes are paused at any step; leaders are replaced; connections between
+//! them break; replies of the coordinator are lost; requests to it take effect long after they have
+//! timed out. Operators plan migrations, drain groups and cancel. The model's coordinator alone
+//! elects leaders; `election.rs` tests elections.
 //!
-//! Checked at every step: each slot has at most one leader that answers for it; that leader has the last acknowledged
-//! value; CAS values of a key never decrease. After the last fault, all planned migrations complete, and each slot has a
-//! leader that answers.
+//! The test checks at every step: each slot has at most one leader that answers for it; that leader
+//! has the last acknowledged value; CAS values of a key never decrease. After the last fault, all
+//! planned migrations complete, and each slot has a leader that answers.
 //!
 //! ```text
 //! cargo test -p larder-replica --test it migration::
@@ -16,9 +18,9 @@
 //! ```
 //! Each seed runs twice, and must give the same trace both times.
 //!
-//! Each of these mutations was made once, and made the test fail. Those in the upper part are
-//! mutations of the real code. Those in the lower part are mutations of this model, which follows
-//! the steps of `migration/import.rs` and `export.rs` in larder-cluster:
+//! Each of these mutations was made once, and made the test fail. The mutations in the upper part
+//! change the real code. The mutations in the lower part change this model, which follows the steps
+//! of `migration/import.rs` and `export.rs` in larder-cluster:
 //!
 //! | mutation | failing seeds of 2,000 |
 //! |---|---|

@@ -5,7 +5,7 @@ use super::coordinator::{Answer, Request};
 use larder_replica::{Migration, Ownership, Process, Revision};
 use std::collections::VecDeque;
 
-/// The reason of a request to the coordinator.
+/// The purpose of a request to the coordinator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Read the map. Holds the leadership in which the node sent the request.
@@ -30,7 +30,7 @@ pub(super) struct Node {
     pub(super) ownership: Ownership,
     pub(super) leads_since: Option<u32>,
     pub(super) ready: Option<u32>,
-    /// The epoch of its CAS values.
+    /// The epoch of the node's CAS values.
     pub(super) epoch: u32,
     pub(super) serves_until: u64,
     pub(super) paused_until: u64,
@@ -56,7 +56,7 @@ pub(super) struct Import {
     /// that.
     pub(super) revision: Option<Revision>,
     pub(super) has_barrier: bool,
-    /// A swap has timed out, and may still take effect.
+    /// Whether a swap has timed out, and may still take effect.
     pub(super) has_pending_swap: bool,
 }
 
@@ -75,9 +75,9 @@ pub(super) struct Link {
     pub(super) is_release_requested: bool,
     pub(super) has_released: bool,
     pub(super) has_sent_barrier: bool,
-    /// The importer has abandoned the connection.
+    /// Whether the importer has abandoned the connection.
     pub(super) has_importer_left: bool,
-    /// The exporter has closed the connection.
+    /// Whether the exporter has closed the connection.
     pub(super) is_closed: bool,
 }
 

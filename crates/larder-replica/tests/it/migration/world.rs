@@ -136,7 +136,7 @@ impl World {
     pub(super) fn step(&mut self) {
         self.time += self.random.below(8);
         let mut n = index(&self.random, self.nodes.len());
-        // In half of the steps a leader acts, because most kinds of steps are those of leaders.
+        // In half of the steps a leader acts, because most kinds of steps belong to leaders.
         if one_in(&self.random, 2) {
             let leader = &self.coordinator.groups[n / NODES].record.leader;
             n = self.nodes.iter().position(|node| node.process == *leader).unwrap();
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// A node detects that another node leads.
+    /// Ends the leadership of a node if the coordinator has another leader.
     pub(super) fn note_leader(&mut self, n: usize) {
         let node = &mut self.nodes[n];
         if self.coordinator.groups[node.group].record.leader != node.process {

@@ -1,11 +1,13 @@
-//! A leader and its followers in one thread, under a clock and a network that a seed determines.
+//! A simulation of a leader and its followers in one thread. A seed determines the clocks and the
+//! network.
 //!
-//! Senders, appliers, journals and engines are the real ones. Writers write between any two steps of a sender, and
-//! senders send between any two steps of a writer (`hooked.rs`). Faults: connections are slow, and break in the middle of
-//! a frame; processes end, and restart without items; a follower replaces the leader, whose process ends or follows;
-//! followers are paused; the clocks of the nodes differ in pace. In about half of the runs,
-//! journals are so short that followers are overrun. `world.rs` checks the order of each key's
-//! values after each delivery, and compares all items after all faults are repaired.
+//! Senders, appliers, journals and engines are the real ones. Writers write between any two steps
+//! of a sender, and senders send between any two steps of a writer (`hooked.rs`). Faults:
+//! connections are slow, and break in the middle of a frame; processes stop, and restart without
+//! items; a follower replaces the leader, whose process stops or follows; followers are paused; the
+//! clocks of the nodes differ in pace. In about half of the runs, journals are so short that
+//! followers are overrun. `world.rs` checks the order of each key's values after each delivery, and
+//! compares all items after all faults are repaired.
 //!
 //! ```text
 //! cargo test -p larder-replica --test it simulation::
@@ -32,7 +34,7 @@
 //! | a member sends no keys in a delta sync | 5 |
 //! | a replaced leader sends no keys in a delta sync | 4 |
 //! | the new leader sends only its own changes | 2 |
-//! | a delta sync starts at the last checkpoint, whatever the position of the other member | 4 |
+//! | a delta sync starts at the last checkpoint, regardless of the position of the other member | 4 |
 //! | a delta sync ignores a flush that only one of two members has applied | 3 |
 //! | a pending delayed flush is ignored | 2 |
 //! | a watermark is sent before the follower has sent all keys | 9 |
@@ -101,7 +103,7 @@ fn simulate(seed: u64) -> u64 {
     }
 }
 
-/// The seed and its trace, as a line.
+/// Runs a seed. Returns the seed and its trace, as a line.
 fn trace(seed: u64) -> String {
     let trace = simulate(seed);
     hooked::set_hook(None);

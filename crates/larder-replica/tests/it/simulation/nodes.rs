@@ -32,9 +32,9 @@ pub(super) struct Link<C: Cache> {
     pub(super) is_idle: bool,
     /// Bytes in transit.
     pub(super) sent: Vec<u8>,
-    /// The time since when there have been bytes in transit.
+    /// The time since which bytes have been in transit.
     pub(super) sent_since: u64,
-    /// No bytes arrive.
+    /// Whether the connection delivers no bytes.
     pub(super) is_cut: bool,
     pub(super) heartbeats: u64,
 }
@@ -45,11 +45,12 @@ pub(super) struct Follower<C: Cache> {
     /// The handle for reads of clients.
     pub(super) reader: C::Engine,
     pub(super) is_paused: bool,
-    /// A delta sync is under way: items may go back in time, to the state of the new leader.
+    /// Whether a delta sync is under way: items may revert to older states, those of the new
+    /// leader.
     pub(super) is_delta_syncing: bool,
     /// The number of leaders so far at the time of the last connection.
     pub(super) leaders: u64,
-    /// The leader has changed between the last two connections. Also true after the first.
+    /// Whether the leader has changed between the last two connections. Also true after the first.
     pub(super) has_missed_leader: bool,
     /// For each key, the number of full syncs and the order of the write at the last read.
     pub(super) seen: HashMap<u64, (u64, u64)>,
@@ -66,7 +67,7 @@ impl<C: Cache> Process<C> {
         Self { incarnation, clock, cache, journals, succession: RefCell::default(), writers, links }
     }
 
-    /// The cache, without its journals.
+    /// Returns the cache, without its journals.
     pub(super) fn plain(&self) -> C {
         self.cache.inner().cache.clone()
     }

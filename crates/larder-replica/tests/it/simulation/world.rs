@@ -186,8 +186,8 @@ impl<C: Cache> World<C> {
         Rc::new(Process::new(cache, incarnation, clock, self.journals_len))
     }
 
-    /// Makes a follower the leader, if it is synced (bytes may still be in transit to it). The process of the old
-    /// leader ends or continues as a follower.
+    /// Makes a follower the leader, if it is synced (bytes may still be in transit to it). The
+    /// process of the old leader stops or continues as a follower.
     fn replace_leader(&self, number: usize) {
         if !self.followers.borrow()[number].applier.is_synced() {
             return;
@@ -211,7 +211,7 @@ impl<C: Cache> World<C> {
         }
     }
 
-    /// Repairs all faults, stops all writes, and waits until the followers have everything.
+    /// Repairs all faults, stops all writes, and waits until the followers have all items.
     fn converge(&self) {
         self.depth.set(2);
         // Delayed flushes, which have a delay of one second, are due after this time.
@@ -253,7 +253,8 @@ impl<C: Cache> World<C> {
             return;
         }
         let follower = &mut self.followers.borrow_mut()[number];
-        // A leader in between may have undone changes of this one.
+        // Another leader in between may have undone changes that the follower received from this
+        // leader.
         follower.has_missed_leader = follower.leaders != self.leaders.get();
         follower.leaders = self.leaders.get();
         let applier = &mut follower.applier;
@@ -359,8 +360,8 @@ impl<C: Cache> World<C> {
         follower.is_delta_syncing &= !follower.applier.is_synced();
     }
 
-    /// Checks that no key of a follower goes back in time, except by a full sync or a delta sync, or after it has
-    /// missed a leader.
+    /// Checks that no key of a follower reverts to an older value, except by a full sync or a delta
+    /// sync, or after the follower has missed a leader.
     fn check_order(&self, follower: &mut Follower<C>) {
         if follower.is_delta_syncing || follower.has_missed_leader {
             follower.seen.clear();
