@@ -1,7 +1,7 @@
 //! Authentication with a file of `user:password` lines, or of tokens.
 //!
-//! This module reveals no password: types that contain one have no `Debug`, errors of an entry contain only the file
-//! and the line number, and comparisons take constant time.
+//! This module reveals no password. Types that contain a password have no `Debug`, errors of an
+//! entry contain only the file and the line number, and comparisons take constant time.
 
 use crate::options::Options;
 use larder_protocol::Credentials;
@@ -16,8 +16,8 @@ use subtle::{Choice, ConstantTimeEq};
 const ENTRIES_MAX: usize = 8;
 /// The maximum length of a line, in bytes.
 const LINE_LEN_MAX: usize = 255;
-/// The maximum length of a file in bytes. A longer token file is refused. Of a longer password file, only this part is
-/// read; it contains all entries that are used.
+/// The maximum length of a file in bytes. A longer token file is refused. Of a longer password
+/// file, only this part is read, which contains all entries that are used.
 const FILE_LEN_MAX: u64 = 64 << 10;
 
 /// A password file and its entries as last read.
@@ -60,7 +60,7 @@ pub enum TokenRights {
     Read,
 }
 
-/// An error of reading passwords or tokens.
+/// An error while reading passwords or tokens.
 #[derive(Debug)]
 pub enum AuthError {
     /// `-S` is given without a file in `--sasl-pwdb` or `MEMCACHED_SASL_PWDB`.
@@ -108,8 +108,8 @@ impl std::fmt::Display for AuthError {
     }
 }
 
-/// Reads the password file. `-Y` gives it; without `-Y`, `-S` takes it from `--sasl-pwdb`, else from `database`, the
-/// value of `MEMCACHED_SASL_PWDB`. Returns `None` with neither `-Y` nor `-S`.
+/// Reads the password file. `-Y` gives its path. Without `-Y`, `-S` uses the path of `--sasl-pwdb`,
+/// else `database`, the value of `MEMCACHED_SASL_PWDB`. Returns `None` without `-Y` and `-S`.
 ///
 /// # Errors
 /// [`AuthError`]: `-S` is given without a file, or the file is unreadable or malformed.
@@ -208,7 +208,8 @@ fn read_tokens(path: &Path) -> Result<Vec<Token>, AuthError> {
     File::open(path)
         .and_then(|file| file.take(FILE_LEN_MAX + 1).read_to_end(&mut text))
         .map_err(|error| AuthError::Unreadable(path.to_owned(), error))?;
-    // A part of a line could have more rights than the line: `name:token` of `name:token:read`.
+    // A truncated line could have more rights than the complete one: `name:token` instead of
+    // `name:token:read`.
     if text.len() as u64 > FILE_LEN_MAX {
         return Err(AuthError::TooManyTokens(path.to_owned()));
     }
@@ -221,7 +222,8 @@ fn read_tokens(path: &Path) -> Result<Vec<Token>, AuthError> {
         .collect()
 }
 
-/// Reads `name:token` or `name:token:read`; `None` for other lines and lines that are too long.
+/// Parses `name:token` or `name:token:read`. Returns `None` for other lines and for lines that are
+/// too long.
 fn token(line: &[u8]) -> Option<Token> {
     let mut words = line.split(|&byte| byte == b':');
     let (_, token, rights, more) = (words.next()?, words.next()?, words.next(), words.next());
@@ -235,8 +237,8 @@ fn token(line: &[u8]) -> Option<Token> {
 }
 
 impl Secret {
-    /// Copies the bytes up to the maximum length of a line. Keeps the length of longer input, which differs from that
-    /// of every entry.
+    /// Copies the bytes up to the maximum length of a line. `len` is the full length, so that
+    /// longer input differs from every entry.
     fn new(from: &[u8]) -> Self {
         let kept = from.get(..LINE_LEN_MAX).unwrap_or(from);
         let mut bytes = [0; LINE_LEN_MAX];
@@ -272,8 +274,8 @@ fn read(path: &Path) -> Result<Vec<Entry>, AuthError> {
         .collect()
 }
 
-/// Reads `user:password`: the first colon ends the name, a CR or NUL the password. Returns `None` for a line without a
-/// colon or a line that is too long.
+/// Parses `user:password`. The first colon ends the user name, and a CR or NUL ends the password.
+/// Returns `None` for a line without a colon or a line that is too long.
 fn entry(line: &[u8]) -> Option<Entry> {
     if line.len() > LINE_LEN_MAX {
         return None;

@@ -34,8 +34,8 @@ pub struct TunedFlash {
 }
 
 impl Controls {
-    /// Takes the settings from the command line. `flash` are the initial settings of the flash tier; `None` without
-    /// one.
+    /// Takes the settings from the command line. `flash` has the initial settings of the flash
+    /// tier, or is `None` without one.
     pub(crate) fn new(options: &Options, flash: Option<FlashSettings>) -> Self {
         let limit_mib = options.memory_limit.into();
         let options = &options.suboptions;
@@ -125,7 +125,7 @@ impl Controls {
         let mut flash = lock(&self.flash);
         let TunedFlash { settings, shown } = &mut *flash;
         match tuning {
-            // Addresses have at least 32 bits.
+            // `usize` has at least 32 bits.
             FlashTuning::ItemSize(bytes) => settings.item_size = bytes as usize,
             FlashTuning::ItemAge(secs) => {
                 settings.item_age = Some(secs).filter(|&secs| secs != u32::MAX);
@@ -139,7 +139,8 @@ impl Controls {
             FlashTuning::MaxSleep(micros) => shown.max_sleep = micros,
             FlashTuning::FreeMemchunks => (),
         }
-        // Apply with the lock held, so that the tier sees concurrent changes in the same order.
+        // Call `apply` with the lock held, so that concurrent changes reach the flash tier in the
+        // same order.
         apply(*settings);
     }
 

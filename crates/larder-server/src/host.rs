@@ -132,7 +132,7 @@ impl Host for Server {
     }
 
     fn set_memory_limit(&self, mib: u32) -> Result<(), RangeInclusive<usize>> {
-        // Addresses have at least 32 bits.
+        // `usize` has at least 32 bits.
         let mib = mib as usize;
         let journals = self.options.journal_bytes();
         let items = Memory::new(mib).items.saturating_sub(journals);

@@ -3,7 +3,7 @@
 //!
 //! | folder or file | subject |
 //! |---|---|
-//! | `bin/larderd/` | the program: privileges, engine, sockets, start and end |
+//! | `bin/larderd/` | the program: privileges, engine, sockets, start and stop |
 //! | `options/` | command line, environment, configuration file, `-o` list, refusals |
 //! | `process/` | phases, signals, PID file, systemd, versions |
 //! | `net/` | listeners, the protocol of each, UDP, the gate that pauses accepting |

@@ -4,7 +4,8 @@ use larder_protocol::resp::{Script, ScriptHash};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The maximum number of hashes. A client can make a new one by adding a blank to a known script.
+/// The maximum number of hashes. A client could create any number, because each added blank gives a
+/// known script a new hash.
 const HASHES_MAX: usize = 1000;
 
 /// The scripts that clients have loaded, by the hashes of their texts.
@@ -17,7 +18,8 @@ impl LoadedScripts {
         self.lock().get(hash).copied()
     }
 
-    /// Keeps a script. If there are too many, forgets all others; their clients load them again.
+    /// Keeps a script. At the maximum number of scripts, first removes all others. Their clients
+    /// load them again.
     pub(crate) fn keep(&self, hash: ScriptHash, script: Script) {
         let mut scripts = self.lock();
         if scripts.len() >= HASHES_MAX {

@@ -9,8 +9,8 @@ use larder_store::erased;
 use larder_support::clock::Clock;
 use std::sync::Arc;
 
-/// Builds the configuration of the node. `counters` are those of [`Options::handles`], then those of
-/// [`Options::answerers`].
+/// Builds the configuration of the node. `counters` contains the counters of [`Options::handles`],
+/// followed by those of [`Options::answerers`].
 pub(crate) fn config(
     options: &Options,
     settings: &Settings,
@@ -45,8 +45,8 @@ fn group(options: &Options) -> Option<GroupConfig> {
     })
 }
 
-/// Reads the settings of etcd and their files; the defaults without `--cluster`. Call this before dropping privileges:
-/// root may be the only user that can read the files.
+/// Reads the settings of etcd and their files. Returns the defaults without `--cluster`. Call this
+/// before dropping privileges: root may be the only user that can read the files.
 ///
 /// # Errors
 /// [`SettingsError`]: a URL or a file is invalid.

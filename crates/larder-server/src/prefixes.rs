@@ -47,7 +47,7 @@ impl Prefixes {
         }
     }
 
-    /// The counts of each prefix, in the order of their bytes.
+    /// Returns the counts of each prefix, in byte order.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<Vec<u8>, PrefixCounts> {
         self.lock().clone()

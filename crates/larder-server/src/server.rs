@@ -30,7 +30,7 @@ use std::time::Duration;
 
 /// The shared state of a server.
 pub struct Server {
-    /// The options of the start. [`Self::controls`] has those that commands change.
+    /// The options at the start. [`Self::controls`] has the settings that commands change.
     pub options: Options,
     /// The settings of sessions.
     pub settings: Settings,
@@ -45,8 +45,8 @@ pub struct Server {
     /// Counts of HTTP and gRPC.
     #[cfg(feature = "metrics")]
     pub(crate) web: larder_gateway::WebCounts,
-    /// The counters of each worker, then those of the gateway if it serves items, then those of each cache handle that
-    /// answers forwarded requests.
+    /// The counters of each worker, then of the gateway if it serves items, then of each cache
+    /// handle that answers forwarded requests.
     pub counters: Vec<Arc<Counters>>,
     /// The addresses of listeners, in memcached's form.
     pub listeners: Mutex<Vec<String>>,
@@ -71,12 +71,13 @@ pub struct Server {
     pub(crate) warnings: Warnings,
 }
 
-/// Warnings that clients could cause many times a second, rate-limited.
+/// Rate-limited warnings, because clients could cause them many times a second.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
     /// Load shedding marked connections for closing.
     pub(crate) shed: RateLimitedWarning,
-    /// Accepting failed, for example because the system has no file descriptors; connections wait.
+    /// Accepting failed, for example because the system has no file descriptors, and connections
+    /// wait.
     pub(crate) accept: RateLimitedWarning,
     /// A connection was closed because the buffer limit had no room for it.
     pub(crate) refused: RateLimitedWarning,
@@ -135,7 +136,8 @@ impl Server {
             #[cfg(feature = "delayed")]
             keys.note(evicted);
             evictions.note_eviction(evicted);
-            // An item that expires on flash is removed without a report.
+            // The engine does not report the removal of an item that expires on flash. So the
+            // tracker treats the write of such an item to flash as an eviction.
             if evicted.flash_bucket.is_none() || evicted.attributes.expiry != Expiry::Never {
                 tracker.note_eviction(evicted.key);
             }
@@ -166,7 +168,7 @@ impl Server {
         }
     }
 
-    /// TLS of clients; `None` without `-Z`.
+    /// Returns the TLS state for clients, or `None` without `-Z`.
     #[must_use]
     pub fn client_tls(&self) -> Option<&Arc<Tls>> {
         self.access.tls.as_ref()
@@ -196,8 +198,8 @@ impl Server {
         }
     }
 
-    /// Reloads the certificates for clients and for nodes; `None` if there are none. An invalid file leaves the
-    /// set that it belongs to unchanged.
+    /// Reloads the certificates for clients and for nodes. Returns `None` if the server has none.
+    /// If a file is invalid, its set of certificates stays unchanged.
     pub(crate) fn refresh_certificates(&self) -> Option<Result<(), LoadError>> {
         let of_clients = self.access.tls.as_ref().map(|tls| tls.refresh());
         let of_nodes = self.node.credentials.tls.as_ref().map(|tls| tls.refresh());
@@ -217,7 +219,8 @@ impl Server {
         }
     }
 
-    /// Logs refused changes and failures of flash, and lowers the memory limit if it can't be reached.
+    /// Logs refused changes and failures of flash, and lowers the memory limit if the memory file
+    /// cannot reach it.
     fn check_storage(&self) {
         if self.start.restart.is_some() {
             self.note_refused_memory();
@@ -263,7 +266,7 @@ impl Server {
         }
     }
 
-    /// Returns the operations on the cache as a whole.
+    /// Returns the interface for operations on the entire cache.
     pub(crate) fn control(&self) -> &dyn CacheControl {
         self.cache.control()
     }

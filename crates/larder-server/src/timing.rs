@@ -1,9 +1,10 @@
-//! Request latency: from [`Timing::begun`] to the end of the poll that answers. With the per-core driver, this includes
-//! the polls of other connections in between. The latency of a request that waits for slower storage or for another
-//! node, or of a reply that waits for an acknowledgement, starts at `begun` of its first poll and ends after its last
-//! poll.
+//! Request latency: from [`Timing::begun`] to the end of the poll that answers the request. With
+//! the per-core driver, the latency includes the polls of other connections in between. A request
+//! can wait for slower storage or for another node, and its reply for an acknowledgement. Its
+//! latency then starts at `begun` of its first poll and ends after its last poll.
 //!
-//! The driver has read the clock for `begun`, so only the end of a poll that answers requests reads it again.
+//! The driver reads the clock for `begun`. This module reads it again only at the end of a poll
+//! that answers requests.
 
 use larder_operations::{AnsweredCounts, Latencies};
 use larder_session::{Next, Progress};
@@ -45,7 +46,7 @@ impl RequestTimer {
         }
     }
 
-    /// [`Self::end_poll`] for a poll that waits, or whose previous poll has waited.
+    /// Implements [`Self::end_poll`] for a poll that waits, or that follows a poll that waited.
     #[cold]
     fn end_wait(&mut self, progress: &Progress, timing: &Timing<'_>) {
         let (begun, answered) = (timing.begun, AnsweredCounts::default());

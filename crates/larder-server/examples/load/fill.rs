@@ -7,7 +7,8 @@ use crate::wire::{Peer, Random, extend_pattern, mix};
 
 /// The maximum number of requests that are sent before their replies are read.
 const DEPTH_MAX: u64 = 64;
-/// Replies are read when the values sent since the last reply are longer than this, in bytes.
+/// The maximum total length, in bytes, of values with unread replies. Above it, `set` reads the
+/// replies before it sends more.
 const BATCH_BYTES: u64 = 256 << 10;
 
 /// The observed results.
@@ -16,7 +17,7 @@ pub(crate) struct Found {
     sets: u64,
     /// The number of refused sets.
     failed: u64,
-    /// The first refusal; empty if there is none.
+    /// The first refusal, or an empty text without one.
     refusal: String,
     hits: u64,
     /// The number of values with a wrong key or length, or torn ones.
@@ -54,7 +55,7 @@ impl Found {
     }
 }
 
-/// `set`: stores `from..to`, spread over `threads` connections.
+/// Runs `set`: stores the keys `from..to`, spread over `threads` connections.
 pub(crate) fn set_in_threads(address: &str, options: &Options) -> io::Result<Found> {
     let (from, to) = (options.need("from")?, options.need("to")?);
     let threads = options.get("threads").unwrap_or(1);
@@ -88,7 +89,8 @@ impl Shift {
     }
 }
 
-/// Stores `keys` in order, pipelined as deep as their sizes allow.
+/// Stores `keys` in order, in pipelines of at most [`DEPTH_MAX`] requests and about
+/// [`BATCH_BYTES`].
 fn set(
     peer: &mut Peer,
     keys: impl Iterator<Item = u64>,
@@ -120,8 +122,8 @@ fn settle(peer: &mut Peer, waiting: u64, found: &mut Found) -> io::Result<()> {
     Ok(())
 }
 
-/// `churn`: stores the new keys `from..to` in order. Of all sets, `share` percent overwrite one of the last `window`
-/// keys instead.
+/// Runs `churn`: stores the new keys `from..to` in order. Of all sets, `share` percent overwrite
+/// one of the last `window` keys instead.
 pub(crate) fn churn(address: &str, options: &Options) -> io::Result<Found> {
     let (from, to) = (options.need("from")?, options.need("to")?);
     let (window, share) = (options.need("window")?, options.need("share")?);
@@ -138,7 +140,7 @@ pub(crate) fn churn(address: &str, options: &Options) -> io::Result<Found> {
     set(&mut Peer::connect(address)?, keys, |_| size)
 }
 
-/// `probe`: reads every key of `from..to` and checks the values.
+/// Runs `probe`: reads every key of `from..to` and checks the values.
 pub(crate) fn probe(address: &str, options: &Options) -> io::Result<Found> {
     let (from, to) = (options.need("from")?, options.need("to")?);
     let size = options.get("size");

@@ -54,15 +54,16 @@ impl Peer {
         }
     }
 
-    /// Reads the reply to a `get` or `gets` of one key: the value into `value`. Returns the CAS, which is 0 for `get`;
-    /// `None` if the key is missing.
+    /// Reads the reply to a `get` or `gets` of one key, and its value into `value`. Returns the CAS
+    /// unique, which is 0 for `get`, or `None` if the key is missing.
     pub(crate) fn fetched(&mut self, value: &mut Vec<u8>) -> io::Result<Option<u64>> {
         let Some(hit) = self.hit(value)? else { return Ok(None) };
         self.expect("END")?;
         Ok(Some(hit.cas))
     }
 
-    /// Reads the next key of a `get` reply, and its value into `value`; `None` at the end of the reply.
+    /// Reads the next key of a `get` reply, and its value into `value`. Returns `None` at the end
+    /// of the reply.
     pub(crate) fn hit(&mut self, value: &mut Vec<u8>) -> io::Result<Option<Hit>> {
         let head = self.line()?;
         if head == "END" {
@@ -75,7 +76,7 @@ impl Peer {
         Ok(Some(hit))
     }
 
-    /// Reads a line that must be `line`.
+    /// Reads a line. Any line other than `line` is an error.
     pub(crate) fn expect(&mut self, line: &str) -> io::Result<()> {
         if self.line()? == line { Ok(()) } else { Err(broken(&self.line)) }
     }
@@ -103,7 +104,7 @@ pub(crate) fn broken(line: &[u8]) -> io::Error {
     io::Error::other(format!("unexpected reply: {:?}", String::from_utf8_lossy(line)))
 }
 
-/// Connects to `host:port` or a path. Both kinds of sockets are read and written as a file.
+/// Connects to `host:port` or a path. A `File` reads and writes both kinds of sockets.
 fn open(address: &str) -> io::Result<File> {
     let silence = Some(std::time::Duration::from_secs(SILENCE_SECS_MAX));
     if address.starts_with('/') {
@@ -119,7 +120,7 @@ fn open(address: &str) -> io::Result<File> {
     Ok(OwnedFd::from(stream).into())
 }
 
-/// SplitMix64: the same seed gives the same run.
+/// A SplitMix64 generator. The same seed gives the same sequence.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -32,15 +32,15 @@ impl Server {
         Some(info)
     }
 
-    /// Removes a closed connection from the list and the count, and logs its end. Wakes the accepting thread if the
-    /// gate is closed.
+    /// Removes a closed connection from the list and the count, and logs the reason. Wakes the
+    /// accepting thread if the gate is closed.
     pub fn dismiss(&self, info: &ConnectionInfo) {
         self.connections.current.fetch_sub(1, SeqCst);
         if self.gate.is_closed() {
             self.life.wake();
         }
         self.connections.open().remove(&info.id);
-        // After that, no client can redirect messages to the connection.
+        // After the removal, no client can redirect messages to the connection.
         self.connections.tracker.close(info.id);
         self.note_shed_end(info);
         let reason = match info.ended() {

@@ -1,12 +1,12 @@
-//! The memory that each connection holds, for other threads, and the total of the connections that
-//! `shedding.rs` has marked for closing.
+//! The memory that each connection holds, readable by other threads, and the total of the
+//! connections that `shedding.rs` has marked for closing.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
-/// The number of bytes that a connection has to read or send to make progress.
+/// The minimum number of bytes, read and sent, that counts as progress of a connection.
 pub(crate) const PROGRESS_MIN: usize = 4 << 10;
 
 /// A kind of memory that a connection holds.
@@ -87,8 +87,9 @@ impl ConnectionMemory {
         self.shed.load(SeqCst)
     }
 
-    /// Registers the waker that is called when load shedding marks the connection. The caller must check
-    /// [`Self::is_shed`] afterwards, because a mark may have come before the registration.
+    /// Registers the waker that is called when load shedding marks the connection. The caller must
+    /// check [`Self::is_shed`] afterwards, because load shedding may have marked the connection
+    /// before the registration.
     pub(crate) fn set_waker(&self, waker: &Waker) {
         let mut registered = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
         if !registered.as_ref().is_some_and(|known| known.will_wake(waker)) {

@@ -6,7 +6,7 @@ use larder_store::Engine;
 
 /// One client's protocol state, without a socket: a call takes input and returns output and the next step.
 ///
-/// Connections are generic over it, so that a poll makes no indirect call.
+/// Connections are generic over this trait, so that a poll makes no indirect call.
 pub trait Conversation {
     /// The state of the worker that the driver lends to each call.
     type Context<'a>;
@@ -23,20 +23,21 @@ pub trait Conversation {
     /// Returns the state for `stats conns` and for timeouts.
     fn state(&self) -> State;
 
-    /// Returns whether the unconsumed input `unread` contains a complete head without its value. Such a client is slow,
-    /// not idle.
+    /// Returns whether the unconsumed input `unread` contains a complete request head without its
+    /// value. The idle timeout does not apply to such a client.
     fn awaits_value(&self, unread: &[u8]) -> bool;
 
-    /// Returns the number of bytes of the cache's memory that a value that is being sent pins.
+    /// Returns the number of bytes of cache memory pinned by a value that is being sent.
     fn leased_bytes(&self) -> usize;
 
-    /// Returns the number of bytes that have arrived of a value that is being received. The cache's memory holds them.
+    /// Returns the number of received bytes of an incomplete value in cache memory.
     fn uploaded_bytes(&self) -> usize;
 
     /// Returns whether the conversation has output that its client has not requested.
     fn has_messages(&self) -> bool;
 
-    /// Returns whether the client waits for such output, and may therefore send nothing.
+    /// Returns whether the client waits for output that it does not request, such as the messages
+    /// of a subscription. Such a client may send nothing.
     fn awaits_messages(&self) -> bool;
 
     /// Returns whether the conversation ended because the peer violated the protocol.

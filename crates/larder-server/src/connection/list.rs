@@ -1,4 +1,5 @@
-//! The list of open connections, their counts, and the state that each publishes to other threads.
+//! The list of open connections, their counts, and the state that each connection publishes to
+//! other threads.
 
 use crate::connection::connection_memory::ConnectionMemory;
 use larder_operations::Tracker;
@@ -26,22 +27,24 @@ pub struct Connections {
     last_id: AtomicU64,
     /// The number of buffer bytes that all connections hold, including reservations of sessions and of the gateway.
     held: AtomicUsize,
-    /// The wakers of connections that cannot read ahead because others hold the memory, by connection ID.
+    /// The wakers of connections that cannot read ahead because other connections hold the memory,
+    /// by connection ID.
     room_waiters: Mutex<BTreeMap<u64, Waker>>,
-    /// Whether there are such wakers.
+    /// Whether `room_waiters` contains a waker.
     is_room_awaited: AtomicBool,
     /// The items that clients keep copies of.
     pub(crate) tracker: Arc<Tracker>,
 }
 
-/// The tracker may use one part in this many of the connections' memory.
+/// The divisor of the connections' memory limit that gives the tracker's limit.
 pub(crate) const TRACKER_SHARE: usize = 4;
 
-/// The number of connections that wake when others free memory. Each of them may take all of it.
+/// The maximum number of connections that [`Connections::offer_room`] wakes. Each of them may use
+/// all of the free memory.
 const ROOM_WAITERS_WOKEN: usize = 16;
 
 impl Connections {
-    /// An empty list. The memory of all connections is at most `len_max` bytes.
+    /// Creates an empty list. The memory limit of all connections is `len_max` bytes.
     pub(crate) fn new(len_max: usize) -> Self {
         Self {
             current: AtomicUsize::default(),
@@ -84,7 +87,7 @@ impl Connections {
         self.change_room_waiters(|waiters| waiters.insert(id, waker));
     }
 
-    /// Forgets the waker of a connection that closes.
+    /// Removes the waker of a connection that closes.
     pub(crate) fn forget_room_waiter(&self, id: u64) {
         if self.is_room_awaited() {
             self.change_room_waiters(|waiters| waiters.remove(&id));
@@ -112,7 +115,7 @@ impl Connections {
         result
     }
 
-    /// Adds `change` to the buffer bytes of all connections; returns the new total.
+    /// Adds `change` to the buffer bytes of all connections. Returns the new total.
     pub fn count_held(&self, change: isize) -> usize {
         let before = self.held.fetch_add(change.cast_unsigned(), Relaxed);
         before.wrapping_add_signed(change)
@@ -145,8 +148,9 @@ pub struct ConnectionInfo {
     pub listener: String,
     state: AtomicU8,
     last_command: AtomicU32,
-    /// The reason for the end in memcached's words: an error or the idle timeout. Unset while the connection is open,
-    /// and after any other end, such as `quit` or a shutdown.
+    /// The reason for closing the connection, in memcached's words: an error or the idle timeout.
+    /// Unset while the connection is open, and after any other reason, such as `quit` or a
+    /// shutdown.
     ended: OnceLock<&'static str>,
     /// The memory that the connection holds, from which load shedding chooses connections.
     pub(crate) memory: ConnectionMemory,
@@ -161,7 +165,7 @@ impl ConnectionInfo {
         Self { id, peer, listener, state, last_command, ended, memory }
     }
 
-    /// memcached's name of the state.
+    /// Returns memcached's name of the state.
     #[must_use]
     pub fn state(&self) -> &'static str {
         match self.state.load(Relaxed) {
@@ -181,8 +185,8 @@ impl ConnectionInfo {
         self.state.store(AT_WORK, Relaxed);
     }
 
-    /// Returns the time of the last poll that called the conversation, in Unix seconds; before the first such poll, the
-    /// time of the acceptance.
+    /// Returns the time of the last poll that called the conversation, in Unix seconds. Before the
+    /// first such poll, returns the time of the acceptance.
     pub fn last_command(&self) -> u32 {
         self.last_command.load(Relaxed)
     }
@@ -191,13 +195,13 @@ impl ConnectionInfo {
         self.note_end("error");
     }
 
-    /// Records the reason for the end, unless one is recorded already.
+    /// Records the reason for closing the connection, unless one is recorded already.
     pub(crate) fn note_end(&self, reason: &'static str) {
         let _ = self.ended.set(reason);
     }
 
-    /// Returns the recorded reason for the end: an error or the idle timeout, or `None` for any other end, such as
-    /// `quit` or a shutdown.
+    /// Returns the recorded reason for closing the connection: an error or the idle timeout.
+    /// Returns `None` for any other reason, such as `quit` or a shutdown.
     pub(crate) fn ended(&self) -> Option<&'static str> {
         self.ended.get().copied()
     }

@@ -23,13 +23,13 @@ use larder_session::{Next, Progress, State};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-/// An error that ends a connection early.
+/// An error that closes a connection early.
 #[derive(Debug)]
 pub enum Fault {
     /// The peer has disconnected, or cannot be reached.
     Stream(io::Error),
-    /// TLS has failed: the input is not TLS or breaks its rules, the client's certificate is refused, or the input ends
-    /// within the handshake.
+    /// TLS has failed: the input is not TLS or violates the protocol, the client's certificate is
+    /// refused, or the input ends within the handshake.
     Tls(io::Error),
 }
 
@@ -46,9 +46,9 @@ pub enum NextAction {
     PollAgain,
     /// Wait for an event: room to write if [`Connection::awaits_writing`], else input.
     Wait,
-    /// Wait for the conversation's waker, or for the peer to disconnect: a request waits for slower storage or for
-    /// another node, or replies wait until a change is acknowledged. The driver calls [`Connection::resume`] before the
-    /// next poll.
+    /// Wait for the conversation's waker, or for the peer to disconnect. Either a request waits for
+    /// slower storage or for another node, or replies wait until a change is acknowledged. The
+    /// driver calls [`Connection::resume`] before the next poll.
     Hold,
     /// Close it.
     Close,
@@ -87,7 +87,7 @@ enum Input {
     Empty,
     /// There may be input.
     Readable,
-    /// The peer has shut down its side; input may still precede the end of the stream.
+    /// The peer has shut down its sending side. Input may still precede the end of the stream.
     Ending,
     /// The end of the stream was read.
     Ended,
@@ -97,7 +97,7 @@ enum Input {
 ///
 /// ```text
 ///                         ┌──────── a poll ────────┐
-///   Reading ◀── wants more input ──┤               │
+///   Reading ◀── needs more input ──┤               │
 ///   Resuming ◀── has input left ───┤               ├── is done, or the input ended ──▶ Closing
 ///      ▲                           │               │
 ///      ├── woken ── Waiting ◀── has a request that must wait
@@ -112,17 +112,18 @@ enum Stage {
     Reading,
     /// The conversation has unprocessed input.
     Resuming,
-    /// The next request waits for slower storage or for another node. Nothing is read, and the connection is neither
-    /// idle nor quiet. The end of the input does not close it before the request is answered.
+    /// The next request waits for slower storage or for another node. The connection reads nothing,
+    /// and is neither idle nor quiet. The end of the input does not close it before the request is
+    /// answered.
     Waiting,
-    /// The unsent replies depend on an unacknowledged change. Nothing is sent or read. Each poll checks
-    /// again.
+    /// The unsent replies depend on an unacknowledged change. The connection sends and reads
+    /// nothing. Each poll checks the acknowledgement again.
     Unacknowledged,
     /// The conversation has ended. The connection closes after the unsent output is sent.
     Closing,
 }
 
-/// The first byte of a handshake's record.
+/// The first byte of a TLS handshake record.
 const HANDSHAKE_RECORD: u8 = 22;
 
 impl<C: Conversation> Connection<C> {
@@ -160,8 +161,9 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// Makes the next poll retry the request that waits for slower storage or for another node, write the messages that
-    /// the client has not requested, or read ahead. Returns false if the next poll would do nothing.
+    /// Makes the next poll continue work that has waited: a request that waits for slower storage
+    /// or for another node, messages that the client has not requested, or reading ahead. Returns
+    /// false if the next poll would do nothing.
     pub(crate) fn resume(&mut self) -> bool {
         let has_messages = self.stage == Stage::Reading && self.conversation.has_messages();
         if has_messages || self.stage == Stage::Waiting {
@@ -222,7 +224,8 @@ impl<C: Conversation> Connection<C> {
         self.unread.capacity() + self.unsent.capacity() + tls
     }
 
-    /// Publishes the memory that the connection holds; returns the change in buffer bytes since the last call.
+    /// Publishes the memory that the connection holds. Returns the change in buffer bytes since the
+    /// last call.
     ///
     /// `clock` returns milliseconds of the server's clock. It is called only if the connection has made progress, or
     /// has started to hold memory.
@@ -282,7 +285,8 @@ impl<C: Conversation> Connection<C> {
     /// answer, and sends the replies. Adds the numbers of moved bytes to `moved`.
     ///
     /// # Errors
-    /// [`Fault`]: the driver must close the connection; nothing more can be sent to the peer.
+    /// [`Fault`]: the driver must close the connection, because it can send nothing more to the
+    /// peer.
     pub fn serve(
         &mut self,
         stream: &mut (impl Read + Write),
@@ -369,7 +373,8 @@ impl<C: Conversation> Connection<C> {
         if decrypted > 0 || self.input == Input::Ended {
             self.stage = Stage::Resuming;
         }
-        // The next poll sends it: if the replies were sent here, nothing would cause the next poll.
+        // The next poll sends the TLS messages. If this function sent the unsent output, no event
+        // would cause the next poll.
         self.unsent.append(&mut buffers.ciphertext);
         Ok(if self.may_read() { NextAction::PollAgain } else { NextAction::Wait })
     }
@@ -392,15 +397,15 @@ impl<C: Conversation> Connection<C> {
 
     /// Reads again after the first record of a handshake, to detect a peer that has disconnected.
     ///
-    /// The server's part of a handshake takes a thousand times as long as the client's first message, so the
-    /// server does not start it for a peer that is gone.
+    /// The server's part of a handshake takes a thousand times as long as the client's first
+    /// message. So the server does not start it for a disconnected peer.
     fn read_behind_hello(
         &mut self,
         stream: &mut impl Read,
         buffers: &mut Buffers,
         read: usize,
     ) -> Result<usize, Fault> {
-        // Other input fails at once in rustls, with its own error.
+        // rustls refuses other input at once, with its own error.
         let is_handshake = buffers.input.first() == Some(&HANDSHAKE_RECORD);
         let room = buffers.input.get_mut(read..).unwrap_or_default();
         if room.is_empty() || !is_handshake {
@@ -510,8 +515,8 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// Sends the replies, encrypted if the connection uses TLS. Returns the number of sent bytes; with TLS, the number
-    /// of encrypted bytes.
+    /// Sends the replies, encrypted if the connection uses TLS. Returns the number of sent bytes,
+    /// or with TLS the number of encrypted bytes.
     fn send(&mut self, stream: &mut impl Write, buffers: &mut Buffers) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.put(stream, &mut buffers.output) };
         let len = buffers.output.len();
@@ -568,9 +573,9 @@ mod tests {
     use larder_support::clock::Clock;
     use std::collections::VecDeque;
 
-    /// Echoes each line. `wait` is answered at the second call, `quit` closes without a reply, the reply to `hold`
-    /// waits for `is_acknowledged`, the line after `ahead` waits for slower storage, and the reply to `abandon` must
-    /// not be sent.
+    /// Echoes each line except `quit`, which closes the connection without a reply. `wait` is
+    /// echoed at the second call. The reply to `hold` waits for `is_acknowledged`. The line after
+    /// `ahead` waits for slower storage. The reply to `abandon` must not be sent.
     #[derive(Default)]
     struct Echo {
         has_waited: bool,

@@ -1,11 +1,11 @@
 //! Load shedding: when memory is short, the server closes the connections that have stalled longest, so
 //! that it can serve the active ones.
 //!
-//! Load shedding watches two kinds of memory. *Buffers* belong to the server: incomplete requests, and
-//! replies that sockets have not accepted. Their limit for all connections is [`Memory::connections`];
-//! the last quarter of it is reserved for connections that hold no more than [`SMALL_MAX`]. *Cache memory*
-//! is pinned by large values that are being sent (under a lease) or received (as an upload). The engine
-//! reports when either is too much.
+//! Load shedding watches two kinds of memory. *Buffers* belong to the server: incomplete requests,
+//! and replies that sockets have not accepted. Their limit for all connections is
+//! [`Memory::connections`], and the last quarter of it is reserved for connections that hold no
+//! more than [`SMALL_MAX`]. *Cache memory* is pinned by large values that are being sent (under a
+//! lease) or received (as an upload). The engine reports an excess of either.
 //!
 //! Any thread may choose a connection to close, but only the thread that serves it can close it. The
 //! choosing thread marks the connection and wakes that thread.
@@ -22,9 +22,9 @@ use std::time::Duration;
 
 /// The maximum number of buffer bytes of a connection that may use the last quarter of the buffer limit.
 const SMALL_MAX: usize = 4 << 10;
-/// The free memory in bytes from which connections that wait for memory wake.
+/// The free memory, in bytes, at which connections that wait for memory wake.
 const ROOM_OFFERED: usize = 512 << 10;
-/// A connection without progress for this long has stalled.
+/// The time without progress after which a connection has stalled.
 const STALL_MIN: Duration = Duration::from_millis(200);
 
 impl Server {
@@ -43,9 +43,10 @@ impl Server {
         self.shedding.count.store(0, Relaxed);
     }
 
-    /// Returns whether `info` may hold `held` buffer bytes when all connections hold `total`. If `total` exceeds three
-    /// quarters of the limit, first marks stalled connections for closing. If `total` then exceeds the limit for
-    /// `info`, marks any other connections, those without progress for the longest time first.
+    /// Returns whether `info` may hold `held` buffer bytes when all connections hold `total`. If
+    /// `total` exceeds three quarters of the limit, first marks stalled connections for closing. If
+    /// `total` then exceeds the limit for `info`, marks any other connections, the longest stalled
+    /// first.
     pub(crate) fn makes_room(&self, info: &ConnectionInfo, held: usize, total: usize) -> bool {
         self.has_room(info.id, held, total)
     }
@@ -56,17 +57,19 @@ impl Server {
         (self.memory().connections / 2).saturating_sub(self.connections.held())
     }
 
-    /// Wakes the connections that wait for memory to read ahead, if there is some.
+    /// Wakes the connections that wait for memory to read ahead, if enough of it is free.
     pub(crate) fn offer_room(&self) {
         if self.connections.is_room_awaited() && self.read_ahead_room() >= ROOM_OFFERED {
             self.connections.offer_room();
         }
     }
 
-    /// [`Self::makes_room`] for the connection with the ID `sparing`, which is not marked.
+    /// Implements [`Self::makes_room`] for the connection with the ID `sparing`, which it does not
+    /// mark.
     fn has_room(&self, sparing: u64, held: usize, total: usize) -> bool {
         let connections = self.memory().connections;
-        // The tracker's limit is that of the start, and the memory limit may have fallen since.
+        // The tracker's limit depends on the memory limit at the start, which a client may have
+        // lowered since.
         let tracked = self.connections.tracker.memory().min(connections / TRACKER_SHARE);
         let max = connections - tracked;
         let share = max / 4 * 3;
@@ -90,19 +93,21 @@ impl Server {
                 sparing,
             );
         }
-        // Marked connections still hold their memory, so the total may exceed the limit by at most half.
+        // Marked connections still hold their memory, so the total may exceed the limit, but by at
+        // most half.
         total.saturating_sub(leaving()) <= allowed && total <= max + max / 2
     }
 
-    /// Returns whether a reservation may raise the buffer bytes of all connections to `total`: it may use the whole
-    /// limit. Marks connections for closing as [`Self::makes_room`] does.
+    /// Returns whether a reservation may raise the buffer bytes of all connections to `total`. The
+    /// last quarter of the limit is available to it. Marks connections for closing as
+    /// [`Self::makes_room`] does.
     pub(crate) fn makes_small_room(&self, total: usize) -> bool {
         self.has_room(0, 0, total)
     }
 
-    /// Marks connections for closing to free this much cache memory. Only stalled connections lose their leases: while
-    /// no connection has stalled, the engine copies values. Of uploads, `uploaded_by_any` bytes are freed even if no
-    /// connection has stalled.
+    /// Marks connections for closing to free the excess cache memory that `over` returns. Only
+    /// stalled connections lose their leases: while no connection has stalled, the engine copies
+    /// values. For uploads, frees `uploaded_by_any` bytes even if no connection has stalled.
     pub(crate) fn free_cache(&self, over: impl Fn() -> ExcessMemory) {
         self.shed(Kind::Leased, || over().leased, STALL_MIN, 0);
         self.shed(Kind::Uploaded, || over().uploaded, STALL_MIN, 0);
@@ -116,12 +121,12 @@ impl Server {
             .any(|kind| self.shedding.leaving.of(*kind) > 0)
     }
 
-    /// Marks connections without progress for the time `stalled`, the longest stalled first, until the marked
-    /// connections that are still open hold `wanted` bytes of this kind. `sparing` is the ID of the connection that
-    /// needs the memory; it is not marked.
+    /// Marks connections without progress for the time `stalled`, the longest stalled first. Stops
+    /// when the marked connections that are still open hold `wanted` bytes of this kind. `sparing`
+    /// is the ID of the connection that needs the memory, and is not marked.
     fn shed(&self, kind: Kind, wanted: impl Fn() -> usize, stalled: Duration, sparing: u64) {
-        // A connection frees its memory before it is no longer counted as leaving. So that memory which was freed just
-        // now is not demanded again, `leaving` is read first.
+        // A connection frees its memory before the server subtracts it from `leaving`. This code
+        // reads `leaving` first, so that it does not demand memory again that was just freed.
         let missing = || {
             let leaving = self.shedding.leaving.of(kind);
             wanted().saturating_sub(leaving)
@@ -131,7 +136,7 @@ impl Server {
         }
         // The lock guarantees that no connection is marked after its end: dismiss() removes it from this list first.
         let conns = self.connections.open();
-        // Another thread may have marked connections before this one had the lock.
+        // Another thread may have marked connections before this thread acquired the lock.
         let mut missing = missing();
         let stalled = u64::try_from(stalled.as_millis()).unwrap_or(u64::MAX);
         let since = self.clock.millis().saturating_sub(stalled);
@@ -167,8 +172,8 @@ impl Server {
     }
 }
 
-/// Unmarked connections other than `sparing` that hold memory of this kind and have made no progress after `since`, the
-/// longest stalled first.
+/// Returns the unmarked connections, other than `sparing`, that hold memory of this kind and have
+/// made no progress after `since`. The longest stalled connection is the first.
 fn longest_stalled<'c>(
     conns: impl Iterator<Item = &'c Arc<ConnectionInfo>>,
     kind: Kind,

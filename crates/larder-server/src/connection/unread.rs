@@ -1,14 +1,17 @@
 //! Input that a conversation has not consumed.
 
-/// The capacity grows by at least one part in this many, so that many short pushes do not copy the bytes each time. It
-/// does not double, because connections share a small amount of memory.
+/// The divisor of the capacity that gives its minimum growth. It is small enough that many short
+/// pushes do not copy the bytes each time. The capacity does not double, because connections share
+/// a small amount of memory.
 const GROWTH_SHARE: usize = 8;
 
-/// Input that a conversation has not consumed. The time to consume bytes depends on their number, not on how many are left.
+/// Input that a conversation has not consumed. The time to consume bytes depends on their number,
+/// not on the number of remaining bytes.
 #[derive(Debug, Default)]
 pub(super) struct Unread {
     bytes: Vec<u8>,
-    /// The number of bytes at the start that are consumed. They are removed when they are most of the buffer.
+    /// The number of consumed bytes at the start. They are removed when they are more than half of
+    /// the buffer.
     consumed: usize,
 }
 
@@ -30,7 +33,7 @@ impl Unread {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Returns the number of bytes by which the capacity grows at most if `len` bytes are pushed.
+    /// Returns the maximum growth of the capacity, in bytes, if `len` bytes are pushed.
     pub(super) fn growth(&self, len: usize) -> usize {
         let capacity = self.bytes.capacity();
         if self.bytes.len() + len <= capacity { 0 } else { len.max(capacity / GROWTH_SHARE) }
@@ -47,7 +50,7 @@ impl Unread {
         }
     }
 
-    /// Returns the memory in bytes.
+    /// Returns the allocated memory in bytes.
     pub(super) fn capacity(&self) -> usize {
         self.bytes.capacity()
     }

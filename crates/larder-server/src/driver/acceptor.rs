@@ -1,5 +1,5 @@
-//! The accepting thread, the same under every driver. The life cycle wakes it, and it takes the server
-//! through its phases.
+//! The accepting thread, the same under every driver. The life cycle wakes this thread, which takes
+//! the server through its phases.
 
 use super::dispatch::{Accepted, LOG_INTERVAL, Workers};
 use crate::net::entry::Service;
@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// The maximum time that a graceful shutdown waits for connections to close.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
-/// The token of the waker; the tokens of listeners start at 0.
+/// The token of the waker. The tokens of listeners start at 0.
 const WAKER: Token = Token(usize::MAX);
 
-/// Accepts connections for `workers` until the server ends, and waits for the workers to end.
+/// Accepts connections for `workers` until the server stops, and waits for the workers to stop.
 pub(super) fn serve(
     server: &Server,
     mut workers: impl Workers,
@@ -68,7 +68,8 @@ fn accept(
                 group.transfer_leadership(None);
             }
             match phase {
-                // A connection may have closed, so try all listeners: the events of waiting connections are past.
+                // A connection may have closed. Try all listeners, because the events of waiting
+                // connections have already been reported.
                 Phase::Serving => all = true,
                 Phase::Draining => break,
                 Phase::Ended => return Ok(()),
@@ -119,8 +120,8 @@ fn enter(server: &Server, phase: Phase, workers: &impl Workers) -> io::Result<()
     workers.wake_all()
 }
 
-/// Accepts connections that wait at a listener while [`Server::accepts`]. Returns false if accepting fails for a reason
-/// other than a peer, for example without free file descriptors.
+/// Accepts connections that wait at a listener while [`Server::accepts`]. Returns false if
+/// accepting fails and the peer is not the cause, for example without free file descriptors.
 fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) -> bool {
     while server.accepts() {
         match listener.accept() {

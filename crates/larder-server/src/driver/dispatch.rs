@@ -31,6 +31,7 @@ pub(super) trait Workers {
     /// Wakes all workers, so that they check the server's phase.
     fn wake_all(&self) -> io::Result<()>;
 
-    /// Waits for all workers to end. The server's phase is [`Phase::Ended`](crate::process::life_cycle::Phase::Ended).
+    /// Waits for all workers to stop. The caller has entered the phase
+    /// [`Phase::Ended`](crate::process::life_cycle::Phase::Ended).
     fn join(self);
 }

@@ -30,7 +30,7 @@ pub struct Sockets {
     pub wakeups: UnixStream,
 }
 
-/// Serves until the server ends.
+/// Serves until the server stops.
 ///
 /// The default runtime is generic over the engine of `cache`. The Tokio runtimes use the server's type-erased cache.
 ///

@@ -22,8 +22,8 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The time limit for TLS handshakes in one event-loop iteration. No handshake is polled after it. The per-core driver
-/// uses the same limit for new connections.
+/// The time limit for TLS handshakes in one event-loop iteration. After it, the worker polls no
+/// handshake. The per-core driver uses the same limit for new connections.
 pub(super) const HANDSHAKE_SLICE: Duration = Duration::from_millis(1);
 
 /// The state of one worker thread.
@@ -65,8 +65,9 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.server.clock.moment()
     }
 
-    /// Returns the descriptor that becomes readable when flash reads complete, upon which the driver calls
-    /// [`WorkerContext::drive_reads`]. `None` if no descriptor reports them.
+    /// Returns the descriptor that becomes readable when flash reads complete, or `None` if no
+    /// descriptor reports them. When the descriptor is readable, the driver calls
+    /// [`WorkerContext::drive_reads`].
     pub(super) fn reads_fd(&mut self) -> Option<RawFd> {
         self.engine.reads_fd()
     }
@@ -82,8 +83,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.handshakes_took = Duration::ZERO;
     }
 
-    /// Returns whether this iteration has time for another handshake. A handshake takes as long as a thousand requests,
-    /// so connections with requests go first.
+    /// Returns whether this iteration has time for another handshake. A handshake takes as long as
+    /// a thousand requests, so connections with requests are polled first.
     pub(super) fn has_time_for_handshake(&self) -> bool {
         self.handshakes_took < HANDSHAKE_SLICE
     }
@@ -91,8 +92,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
     /// Admits the handshake of a task, or returns the iteration as an error if it has no time left. The task then
     /// yields, and passes the iteration as `waited` to its next call.
     ///
-    /// Tokio polls a task that has yielded after all tasks that were ready, so the first task that returns in the
-    /// same iteration starts the next one.
+    /// Tokio polls a task that has yielded after all tasks that were ready. So the first task that
+    /// returns in the same iteration starts the next iteration.
     pub(super) fn admit_handshake(&mut self, waited: Option<u64>) -> Result<(), u64> {
         if waited == Some(self.iteration) {
             self.start_iteration();
@@ -259,8 +260,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
 }
 
 impl Server {
-    /// Creates the connection of an accepted stream; returns it with the stream and the deadline of its TLS
-    /// handshake.
+    /// Creates the connection of an accepted stream. Returns it with the stream and the deadline of
+    /// its TLS handshake.
     ///
     /// # Errors
     /// rustls refuses the configuration.
@@ -298,7 +299,7 @@ impl Server {
         self.dismiss(&connection.info);
     }
 
-    /// Records the error that ends a connection.
+    /// Records the error that closes a connection.
     fn note_fault(&self, info: &ConnectionInfo, fault: &Fault) {
         let (tls, error) = match fault {
             Fault::Stream(error) => (false, error),

@@ -167,7 +167,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts the threads for the sockets; none without sockets.
+    /// Starts the threads that serve the sockets, or none without sockets.
     ///
     /// # Errors
     /// The system refuses a thread or an event queue.
@@ -194,8 +194,8 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Ends the threads. Active HTTP and gRPC requests get up to two seconds to finish; scrapes are
-    /// aborted.
+    /// Stops the threads. Active HTTP and gRPC requests get up to two seconds to finish. Scrapes
+    /// are aborted.
     pub fn stop(self) {
         #[cfg(feature = "http")]
         if let Some(web) = self.web {

@@ -1,4 +1,5 @@
-//! A file with the keys of all evicted items, for crash tests. Builds for tests alone write it.
+//! A file with the keys of all evicted items, for crash tests. Only builds with the feature
+//! `delayed` write it.
 
 use larder_store::Eviction;
 use std::env;
@@ -8,12 +9,12 @@ use std::io::Write;
 /// The environment variable that names the file.
 const VARIABLE: &str = "EVICTED_KEYS_FILE";
 
-/// The file; without one, no keys are written.
+/// The file; `None` if the environment does not name one.
 #[derive(Debug)]
 pub(crate) struct EvictedKeys(Option<File>);
 
 impl EvictedKeys {
-    /// Opens the file that the environment names, and adds to its keys.
+    /// Opens the file that the environment names, for appending.
     ///
     /// # Panics
     /// If the file cannot be opened: the results of the test would be wrong.

@@ -1,5 +1,6 @@
-//! The log for watchers. Each client of `watch` has a buffer of lines in memcached's form that its connection empties;
-//! a full buffer drops lines. Watchers of the gateway have queues of events instead.
+//! The log for watchers. Each client of `watch` has a buffer of lines in memcached's form, and its
+//! connection empties the buffer. A full buffer drops lines. Watchers of the gateway have queues of
+//! events instead.
 
 #[cfg(feature = "delayed")]
 pub(crate) mod evicted_keys;
@@ -72,7 +73,7 @@ impl Log {
         Streams(self.observed.load(Relaxed))
     }
 
-    /// The counts of lines.
+    /// Returns the counts of lines.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -154,7 +155,7 @@ impl Log {
         output.extend_from_slice(&lines);
     }
 
-    /// Logs an eviction, or that an item was written to flash.
+    /// Logs an eviction or a write to flash.
     pub fn note_eviction(&self, evicted: &Eviction<'_>) {
         if !self.observed().has(Streams::EVICTIONS) {
             return;
@@ -172,7 +173,7 @@ impl Log {
         self.note_item(Streams::EVICTIONS, &line);
     }
 
-    /// Logs an event of an item, as a line and as an event.
+    /// Logs an item's event: a line for watchers, and an event for the queues.
     pub(crate) fn note_item(&self, stream: Streams, line: &ItemLine<'_>) {
         self.write(stream, |rest| line.write(rest));
         let watchers = self.lock();
@@ -183,8 +184,8 @@ impl Log {
         }
     }
 
-    /// Logs that a connection was accepted or, with the reason `gone`, that it was closed. `peer` is in memcached's
-    /// form.
+    /// Logs that a connection was accepted or, with the reason `gone`, closed. `peer` is in
+    /// memcached's form.
     pub(crate) fn note_connection(&self, peer: &str, client: u64, gone: Option<&str>) {
         if !self.observed().has(Streams::CONNEVENTS) {
             return;
@@ -197,7 +198,7 @@ impl Log {
         self.write(Streams::CONNEVENTS, |line| connection.write(line));
     }
 
-    /// Logs the error of TLS or of the stream that ends a connection.
+    /// Logs the error of TLS or of the stream that closes a connection.
     pub(crate) fn note_fault(&self, client: u64, tls: bool, why: impl Display) {
         if !self.observed().has(Streams::CONNEVENTS) {
             return;
@@ -206,8 +207,8 @@ impl Log {
         self.write(Streams::CONNEVENTS, |line| failed.write(line));
     }
 
-    /// Writes a line to the buffers of all watchers of `stream`. `rest` writes the part after the time and the sequence
-    /// number; it is not called without such watchers.
+    /// Writes a line to the buffers of all watchers of `stream`. `rest` writes the part after the
+    /// time and the sequence number. It is called only if the stream has watchers.
     pub(crate) fn write(&self, stream: Streams, rest: impl FnOnce(&mut Vec<u8>)) {
         let mut watchers = self.lock();
         if !watchers.list.iter().any(|watcher| watcher.streams.has(stream)) {

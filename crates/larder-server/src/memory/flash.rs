@@ -7,7 +7,7 @@ use nix::unistd::User;
 use std::fmt;
 use std::sync::Arc;
 
-/// An error of opening the flash tier. The message contains the remedy.
+/// An error while opening the flash tier. The message contains the remedy.
 #[derive(Debug)]
 pub enum FlashError {
     /// A file is unusable.
@@ -24,8 +24,8 @@ impl fmt::Display for FlashError {
 
 impl std::error::Error for FlashError {}
 
-/// Opens the files and block devices of the options, and locks them until the cache is dropped; `None` if there
-/// are none.
+/// Opens the files and block devices of the options, and locks them until the cache is dropped.
+/// Returns `None` if the options name none.
 ///
 /// # Errors
 /// [`FlashError`]: a file is unusable.

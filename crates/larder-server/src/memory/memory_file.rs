@@ -1,5 +1,6 @@
-//! The files of the cache's memory: the memory file (`-e`) survives a restart of the process, the image
-//! (`-o memory_image`) a restart of the machine. Checks their owner and locks, and restores the clock.
+//! The files of the cache's memory. The memory file (`-e`) survives a restart of the process, and
+//! the image (`-o memory_image`) survives a restart of the machine. This module checks the owner of
+//! the files, locks them, and restores the clock.
 
 use larder_store::segment::{Cache, Config, ConfigError, Restart, is_image};
 use larder_support::clock::Clock;
@@ -13,11 +14,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The maximum wait at the start for another process to release the file.
+/// The maximum time to wait at the start until another process releases the file.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// The interval at which the wait tries to lock the file.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
-/// A panic within this time from the start may be caused by the content of the file.
+/// The time after the start during which the content of the file may be the cause of a panic.
 const PANIC_SOON: Duration = Duration::from_secs(60);
 
 /// The clock and the result of a start.
@@ -30,14 +31,14 @@ pub struct StartState {
 }
 
 impl StartState {
-    /// The start of a server with neither a memory file nor an image.
+    /// Returns the state of a start with neither a memory file nor an image.
     #[must_use]
     pub fn cold() -> Self {
         Self { clock: Clock::start(), restart: None }
     }
 }
 
-/// An error of opening a file. The message contains the remedy.
+/// An error while opening a file. The message contains the remedy.
 #[derive(Debug)]
 pub enum FileError {
     /// A memcached restart file exists for this path.
@@ -102,8 +103,8 @@ pub struct Files<'a> {
 
 /// Opens the cache in the memory file, or in anonymous memory without one, and resumes its clock.
 ///
-/// If the memory file is missing or starts cold, reads the items from the image, if there is one. The caller must call
-/// [`remove_image`] before it serves clients.
+/// If the memory file is missing or starts cold, reads the items from the image, if one exists. The
+/// caller must call [`remove_image`] before it serves clients.
 ///
 /// # Errors
 /// [`FileError`]: a file is unusable.
@@ -136,7 +137,7 @@ pub fn open(
     let is_cold = !matches!(opened, Some((_, Restart::Warm | Restart::Repaired)));
     let mut from_image = None;
     if let Some(image) = image.filter(|image| is_cold && image.exists()) {
-        // Close the cache in the memory file first, because the image is read into that file.
+        // Close the cache in the memory file first, because `read_image` writes into that file.
         let first = opened.take().map(|(_, restart)| restart);
         from_image = read_image(image, user, &config, region.as_ref().map(|(_, file)| file))?;
         if from_image.is_none() {
@@ -307,7 +308,7 @@ pub fn write_image(path: &Path, cache: &Cache, clock: &Clock) -> Result<(), File
 /// The cache that counts panics, and its clock.
 static WATCHED: OnceLock<(Cache, Clock)> = OnceLock::new();
 
-/// Installs a panic hook that counts the first panic soon after the start.
+/// Installs a panic hook that counts the first panic within [`PANIC_SOON`] of the start.
 fn watch_panics() {
     static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
     let previous = std::panic::take_hook();
@@ -330,7 +331,8 @@ pub fn settle(cache: &Cache) {
         std::thread::park_timeout(PANIC_SOON);
         cache.reset_panics();
     };
-    // Without the thread, the system maps memory at the first access of each page, and counted panics stay counted.
+    // Without the thread, the system maps memory at the first access of each page, and nothing
+    // resets the panic count.
     let _ = std::thread::Builder::new().name("restart".into()).spawn(settling);
 }
 

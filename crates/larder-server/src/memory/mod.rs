@@ -30,10 +30,11 @@ impl Memory {
         Self { limit, items: limit - share, connections: 16 * MIB + share }
     }
 
-    /// Returns the maximum of [`Self::items`] while the server runs, in bytes, for the initial limit `mib`. It
-    /// corresponds to the memory of the machine (`machine` bytes), but is at least [`Self::items`] of the initial
-    /// limit, and at most that of 64 times this limit, because the bookkeeping for it is allocated at the start. With
-    /// `None` for `machine`, the initial limit is the maximum.
+    /// Returns the maximum of [`Self::items`] while the server runs, in bytes, for the initial
+    /// limit `mib`. The maximum follows from the memory of the machine (`machine` bytes). It is at
+    /// least the value for the initial limit, and at most the value for 64 times that limit. The
+    /// upper bound limits the bookkeeping for the maximum, which the engine allocates at the start.
+    /// With `None` for `machine`, the maximum is the value for the initial limit.
     #[must_use]
     pub fn items_max(mib: usize, machine: Option<usize>) -> usize {
         let machine_mib = machine.unwrap_or(0) / MIB;

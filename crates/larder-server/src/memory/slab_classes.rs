@@ -3,17 +3,18 @@
 
 use larder_store::SizeClasses;
 
-/// memcached's overhead per item in addition to key, value and client flags, in bytes: the header, the
-/// terminator of the key, and the CRLF after the value.
+/// memcached's overhead per item in addition to key, value and client flags, in bytes. It consists
+/// of the header, the terminator of the key, and the CRLF after the value.
 const ITEM_OVERHEAD: usize = 48 + 1 + 2;
 /// The length of a CAS value in memcached, in bytes.
 const CAS_LEN: usize = 8;
 
-/// The smallest chunk of memcached, in bytes: `-n 48` and its header.
+/// The size of memcached's smallest chunk, in bytes: `-n 48` and its header.
 const CHUNK_MIN: f64 = 96.0;
 /// The default growth factor of chunk sizes (`-f`).
 const GROWTH_FACTOR: f64 = 1.25;
-/// The largest chunk, half a page, in bytes. memcached stores longer items in several chunks.
+/// The size of the largest chunk, half a page, in bytes. memcached stores longer items in several
+/// chunks.
 pub const CHUNK_MAX: usize = 512 << 10;
 /// The size of a page, in bytes.
 pub const PAGE_LEN: usize = 1 << 20;

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 /// The minimum time between two lines about one count.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Logs growing counts of failures, each at most once a minute, and the end of the flash tier.
+/// The log lines about growing counts of failures, each at most once a minute, and about the end of
+/// the flash tier.
 #[derive(Debug, Default)]
 pub(crate) struct StorageWatch(Mutex<State>);
 
@@ -20,7 +21,7 @@ struct State {
     is_flash_off: bool,
 }
 
-/// The lines of a check.
+/// The log lines of one check.
 #[derive(Default)]
 struct Lines {
     warnings: Vec<String>,
@@ -85,8 +86,8 @@ struct LoggedCount {
 }
 
 impl LoggedCount {
-    /// Returns the increase since the last line, and takes it as logged. `None` if there is no increase, or if the last
-    /// line is younger than [`INTERVAL`].
+    /// Returns the increase since the last line, and records the count as logged. Returns `None`
+    /// without an increase, or if the last line is younger than [`INTERVAL`].
     fn due(&mut self, count: u64, now: Instant) -> Option<u64> {
         // `stats reset` sets counters to 0.
         if count < self.logged {
@@ -105,7 +106,8 @@ impl LoggedCount {
 mod tests {
     use super::*;
 
-    /// The lines of a check with these counts; `flash` is the number of failures, and 1 if flash is off.
+    /// Returns the lines of a check with these counts. `flash` contains the number of failures, and
+    /// 1 if flash is off.
     fn lines(watch: &StorageWatch, refused: u64, flash: [u64; 2], now: Instant) -> Vec<String> {
         let [errors, off] = flash;
         let gauges = FlashGauges { failures: errors, is_off: off == 1, ..FlashGauges::default() };

@@ -1,4 +1,4 @@
-//! The dialect or login of the first request of a conversation.
+//! The dialect or the login with which a conversation starts.
 
 use crate::options::Options;
 use larder_protocol::Parser;

@@ -54,7 +54,7 @@ impl<'a> Entry<'a> {
             });
             text = rest;
         }
-        // memcached's proxy distinguishes its listeners by tags. Here they have no effect.
+        // memcached's proxy distinguishes its listeners by tags. In larderd, tags have no effect.
         if let Some((tag, rest)) = bracketed(text, "tag")
             && (1..=8).contains(&tag.len())
         {
@@ -81,8 +81,8 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Returns the text between the brackets of `NAME[..]:`, and the text after the colon, or `None` if there is no such
-/// prefix.
+/// Returns the text between the brackets of `NAME[..]:`, and the text after the colon, or `None`
+/// without such a prefix.
 fn bracketed<'t>(text: &'t str, name: &str) -> Option<(&'t str, &'t str)> {
     text.strip_prefix(name)?.strip_prefix('[')?.split_once("]:")
 }
@@ -125,7 +125,8 @@ pub(crate) fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenEr
     if found.is_empty() { Err(bad()) } else { Ok(found) }
 }
 
-/// Returns the port of `*` or `*:PORT`, which stand for all addresses, or `None` for other text. `port` is the default.
+/// Returns the port of `*` or `*:PORT` (all addresses), or `None` for other text. `port` is the
+/// default.
 pub(super) fn wildcard_port(text: &str, port: u16) -> Option<u16> {
     match text.strip_prefix('*')? {
         "" => Some(port),

@@ -1,5 +1,6 @@
-//! The gate: whether the server accepts connections. Under `-o no_maxconns_fast`, connections beyond the limit
-//! wait in the listen backlog until another closes. While the system has no file descriptors, all wait.
+//! The gate: whether the server accepts connections. Under `-o no_maxconns_fast`, connections
+//! beyond the limit wait in the listen backlog until another closes. While the system has no file
+//! descriptors, all new connections wait there.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,9 +17,10 @@ pub struct Gate {
     closed_for: Mutex<(Option<Instant>, Duration)>,
 }
 
-/// The limit of `-c` is reached.
+/// The bit that is set while the limit of `-c` is reached.
 const FULL: u8 = 1;
-/// Accepting has failed, for example because the system has no file descriptors or no memory for a socket.
+/// The bit that is set after accepting has failed, for example because the system has no file
+/// descriptors or no memory for a socket.
 const EXHAUSTED: u8 = 2;
 
 impl Gate {
@@ -54,8 +56,8 @@ impl Gate {
         self.lock().1 = Duration::ZERO;
     }
 
-    /// Returns whether another connection may pass. Closes the gate if `has_room` is false; a thread that closes a
-    /// connection must then wake the accepting thread.
+    /// Returns whether the server may accept another connection. Closes the gate if `has_room` is
+    /// false. A thread that closes a connection must then wake the accepting thread.
     pub(crate) fn passes(&self, has_room: impl Fn() -> bool) -> bool {
         if has_room() {
             self.open(FULL);
@@ -78,7 +80,7 @@ impl Gate {
     }
 
     fn open(&self, why: u8) {
-        // An open gate is the normal case, and writes nothing.
+        // In the normal case, the gate is open and this function writes nothing.
         if self.is_closed() && self.closed.fetch_and(!why, SeqCst) == why {
             let mut times = self.lock();
             let since = times.0.take();

@@ -19,7 +19,7 @@ const GRPC_PORT: u16 = 50051;
 /// A non-blocking listening socket of the gateway.
 #[derive(Debug)]
 pub struct GatewaySocket {
-    /// The socket, which is bound, listens and does not block.
+    /// The bound socket.
     pub socket: TcpListener,
     /// The TLS requirements of its connections.
     pub security: Security,

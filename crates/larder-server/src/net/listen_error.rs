@@ -1,10 +1,10 @@
-//! Errors of listening on an address.
+//! Errors while binding an address to listen on.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-/// An error of listening on an address.
+/// An error while binding an address to listen on.
 #[derive(Debug)]
 pub enum ListenError {
     /// The text is not an address, or does not resolve.

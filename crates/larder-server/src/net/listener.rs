@@ -23,8 +23,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Wraps a socket that already listens. Makes it non-blocking, and sets `TCP_NODELAY` and `SO_KEEPALIVE` on a TCP
-    /// socket, which its connections inherit.
+    /// Wraps a socket that already listens, and makes it non-blocking. On a TCP socket, also sets
+    /// `TCP_NODELAY` and `SO_KEEPALIVE`, which its connections inherit.
     ///
     /// # Errors
     /// The system refuses an option, for example because the socket is not a stream socket.
@@ -70,7 +70,8 @@ impl Listener {
         self.service
     }
 
-    /// Accepts the next connection; returns its non-blocking socket and the peer in memcached's form.
+    /// Accepts the next connection. Returns its non-blocking socket, and the peer in memcached's
+    /// form.
     ///
     /// # Errors
     /// `WouldBlock` if no connection waits, or an error of the system.
@@ -105,8 +106,8 @@ fn named(transport: &str, address: SocketAddr) -> String {
 /// Binds the unix socket of `-s`, or without `-s` the TCP sockets of `-p` and `-l`.
 ///
 /// # Errors
-/// [`ListenError`] for the first address that is invalid or cannot be bound, or if `-l` has none. For `*` and `*:PORT`,
-/// missing IPv6 support is not an error.
+/// [`ListenError`] for the first address that is invalid or cannot be bound, or if `-l` contains no
+/// address. For `*` and `*:PORT`, missing IPv6 support is not an error.
 pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     let (backlog, usual) =
         (options.listen_backlog, Service::Memcached { opening: dialect::opening(options) });
@@ -145,7 +146,7 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
 /// requirements of each address.
 ///
 /// # Errors
-/// [`ListenError`] for the first invalid address, or if `-l` has none.
+/// [`ListenError`] for the first invalid address, or if `-l` contains no address.
 pub fn check(options: &Options) -> Result<Vec<Security>, ListenError> {
     if options.unix_socket.is_some() {
         return Ok(vec![Security::Plain]);
@@ -172,7 +173,8 @@ pub fn check(options: &Options) -> Result<Vec<Security>, ListenError> {
     Ok(securities)
 }
 
-/// Binds the addresses of RESP that have a port of their own: `-p 0` disables only memcached's protocols over TCP.
+/// Binds the RESP addresses with a port of their own: `-p 0` disables only memcached's protocols
+/// over TCP.
 fn bind_resp(options: &Options) -> Result<Vec<Listener>, ListenError> {
     let mut listeners = Vec::new();
     for entry in entries(&options.listen) {

@@ -25,17 +25,18 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// The length of the header of a datagram, in bytes.
 const HEADER_LEN: usize = 8;
-/// The maximum length of a datagram of a reply, in bytes: it fits an Ethernet frame.
+/// The maximum length of a reply datagram, in bytes. Such a datagram fits an Ethernet frame.
 const DATAGRAM_LEN: usize = 1400;
 /// The maximum length of the part of a reply in one datagram, in bytes.
 const PAYLOAD_LEN: usize = DATAGRAM_LEN - HEADER_LEN;
-/// The maximum length of a reply, and of all replies to one datagram, in bytes. Longer replies are not sent.
+/// The maximum length in bytes of a reply, and of all replies to one datagram. The server drops
+/// longer replies.
 const MESSAGE_MAX: usize = 16 << 20;
 /// The maximum number of requests answered in one poll.
 const REQUESTS_PER_POLL: usize = 64;
 
-/// Binds the UDP sockets of the command line, non-blocking: on the addresses of `-l`, else on the loopback. Binds none
-/// without a UDP port, or with a unix socket.
+/// Binds the non-blocking UDP sockets of the command line: on the addresses of `-l`, or without
+/// `-l` on the loopback. Binds none without a UDP port, or with a unix socket.
 ///
 /// # Errors
 /// [`ListenError`] for the first address that cannot be bound.
@@ -64,8 +65,8 @@ pub fn bind_all(options: &Options) -> Result<Vec<UdpSocket>, ListenError> {
     Ok(sockets)
 }
 
-/// Checks the addresses that [`bind_all`] binds, without resolving names or binding anything. Returns whether there
-/// are any.
+/// Checks the addresses that [`bind_all`] binds, without resolving names or binding anything.
+/// Returns false if it binds none.
 ///
 /// # Errors
 /// [`ListenError`] for the first invalid address.
@@ -107,8 +108,8 @@ fn bind(address: SocketAddr) -> Result<UdpSocket, ListenError> {
     bind().map_err(|error| ListenError::Udp(address, error))
 }
 
-/// Returns the settings of UDP sessions: they answer one command per call, because each command gets its own message,
-/// and produce the whole reply at once.
+/// Returns the settings of UDP sessions. A session answers one command per call, because each
+/// command gets its own message. It writes a complete reply at once.
 pub(crate) fn settings(server: &Server) -> Settings {
     Settings { requests_per_poll: 1, output_max: MESSAGE_MAX, ..server.settings.clone() }
 }
@@ -121,7 +122,7 @@ pub fn name(socket: &UdpSocket) -> String {
 
 /// A non-blocking UDP socket.
 pub(crate) trait Datagrams {
-    /// Receives the next datagram; returns its length and its sender.
+    /// Receives the next datagram. Returns its length and its sender.
     fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
 
     /// Sends a datagram.
@@ -158,7 +159,8 @@ pub(crate) struct Endpoint<E: Engine> {
 }
 
 impl<E: Engine> Endpoint<E> {
-    /// Creates the state of a socket. `-B` sets the dialect of datagrams; prefixes in `-l` do not apply.
+    /// Creates the state of a socket. `-B` sets the dialect of datagrams. Protocol prefixes in `-l`
+    /// do not apply.
     pub(crate) fn new(options: &Options) -> Self {
         Self { opening: dialect::opening(options), exchange: None }
     }
@@ -170,8 +172,8 @@ impl<E: Engine> Endpoint<E> {
             .is_some_and(|exchange| exchange.message.is_some() && !exchange.is_held)
     }
 
-    /// Polls the socket: answers requests until none is left, the socket is full, a command has to wait, or the
-    /// limit of one poll is reached.
+    /// Polls the socket. Answers requests until none is left, the socket is full, a command has to
+    /// wait, or the limit of one poll is reached.
     pub(crate) fn serve<H: Host>(
         &mut self,
         socket: &impl Datagrams,
@@ -236,7 +238,8 @@ enum ExchangeState {
     Done,
     /// The socket accepts no more datagrams now.
     Blocked,
-    /// A command waits for slower storage, for another node or for an acknowledgement, and blocks the commands after it.
+    /// A command waits for slower storage, for another node or for an acknowledgement. It blocks
+    /// the commands after it.
     Waiting,
 }
 
@@ -248,8 +251,8 @@ struct Message {
 }
 
 impl<E: Engine> Exchange<E> {
-    /// Parses a datagram; `None` if its header or its request is missing, or if the header does not announce exactly
-    /// one datagram.
+    /// Parses a datagram. Returns `None` if its header or its request is missing, or if the header
+    /// does not announce exactly one datagram.
     fn parse(datagram: &[u8], peer: SocketAddr, opening: Parser) -> Option<Self> {
         let (header, request) = datagram.split_first_chunk::<HEADER_LEN>()?;
         let [id_high, id_low, _, _, total_high, total_low, ..] = *header;

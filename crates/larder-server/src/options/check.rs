@@ -8,12 +8,12 @@ use rustls::pki_types::{DnsName, ServerName};
 
 const ITEM_SIZE_MIN: usize = 1024;
 const ITEM_SIZE_MAX: usize = 1 << 30;
-/// The minimum memory limit, in MiB. Less has no room for queues and the index.
+/// The minimum memory limit, in MiB. A lower limit has no room for queues and the index.
 const MEMORY_LIMIT_MIN: usize = 1;
 /// The maximum memory limit, in MiB: the index of the segment engine can address 16 TiB.
 const MEMORY_LIMIT_MAX: usize = 16 << 20;
-/// The minimum memory limit with a flash tier, in MiB. Less leaves too little for items next to buffers and open
-/// segments.
+/// The minimum memory limit with a flash tier, in MiB. With a lower limit, buffers and open
+/// segments leave too little memory for items.
 const FLASH_MEMORY_MIN: usize = 16;
 /// The maximum number of threads. Each uses file descriptors and memory, and hardly any machine has more cores.
 const THREADS_MAX: usize = 1024;
@@ -123,7 +123,8 @@ impl Options {
         }
     }
 
-    /// Refuses options that conflict with logins. An explicit `auto` requests both dialects, unlike the default.
+    /// Refuses options that conflict with logins. An explicit `-B auto` conflicts, because it
+    /// requests both dialects, unlike the default.
     fn check_logins(&self) -> Result<(), OptionsRefusal> {
         let (sasl, text) = (self.enable_sasl, self.auth_file.is_some());
         let (protocol, udp) = (self.protocol.as_deref(), self.udp_port != 0);

@@ -33,7 +33,7 @@ pub enum EvictionPolicy {
     TinyLfu,
 }
 
-/// The changes that wait for every in-sync member before they are answered.
+/// The changes whose replies wait for every in-sync member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Ack {
     /// Answer at once; if the leader fails, changes not yet sent to followers are lost

@@ -49,7 +49,7 @@ pub enum Bucket {
     Old,
 }
 
-/// Settings of memcached's external storage that Larder does not have.
+/// Settings of memcached's external storage without a counterpart in Larder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashShown {
     /// `ext_wbuf_size`, in bytes.
@@ -63,10 +63,11 @@ const MIB: u64 = 1 << 20;
 const PAGE_DEFAULT_MIN: u64 = MIB;
 /// The maximum page length in bytes.
 const PAGE_MAX: u64 = 1 << 30;
-/// The total length of the files divided by the default page length is at least this, unless pages would be shorter
-/// than [`PAGE_DEFAULT_MIN`].
+/// The minimum number of pages of the default length in all files. Fewer are possible only if pages
+/// would otherwise be shorter than [`PAGE_DEFAULT_MIN`].
 const PAGES_MIN: u64 = 128;
-/// By default, the server keeps one in this many pages free, but at least one.
+/// The divisor of the number of pages that gives the default number of free pages. The server keeps
+/// at least one page free.
 const PAGES_PER_FREE: u64 = 100;
 
 const NO_PATH: &str = "there is no ext_path: all items are kept in memory";
@@ -151,7 +152,7 @@ impl FlashFile {
     /// Parses `FILE:SIZE[:bucket]`, where SIZE ends with m, g, t or p.
     ///
     /// # Errors
-    /// The reason, in memcached's words where it refuses the same.
+    /// The reason, with memcached's message where memcached refuses the same text.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut parts = text.split(':').filter(|part| !part.is_empty());
         let path = parts.next().ok_or("failed to parse ext_path argument")?.into();

@@ -6,7 +6,7 @@ use clap::{Arg, Command};
 /// The width of the lists of names, in characters.
 const WIDTH: usize = 100;
 
-/// Adds the names of the options that `-h` does not explain to the end of `-h`.
+/// Appends to `-h` the names of the options that it does not explain.
 ///
 /// Scripts written for memcached search `-h` for the options that they may give, so `-h` contains every name.
 pub(super) fn with_other_names(command: Command) -> Command {

@@ -76,8 +76,9 @@ fn parse(
     Options::read_words(program.iter().cloned().chain(words).chain(rest.iter().cloned()))
 }
 
-/// Adds the source of a refusal to its message: the first setting of the environment or the file without which the same
-/// refusal does not occur. Without such a setting, returns the error unchanged.
+/// Adds the source of a refusal to its message. The source is the first setting of the environment
+/// or the file without which the same refusal does not occur. Without such a setting, returns the
+/// error unchanged.
 fn blame(
     error: OptionsError,
     settings: &[Setting],
@@ -94,7 +95,7 @@ fn blame(
     }
 }
 
-/// Refuses a setting that is invalid independent of the others.
+/// Refuses a setting that is invalid independently of the other settings.
 fn check_alone(setting: &Setting) -> Result<(), OptionsError> {
     let words = std::iter::once("larderd").chain(setting.words.iter().map(String::as_str));
     let options = Options::try_parse_from(words)
@@ -148,8 +149,8 @@ fn from_environment(
         let Some(value) = value.to_str().map(words::trimmed_value) else {
             return Err(refuse(1, &name, "not UTF-8"));
         };
-        // Helm charts also set the variables of values that their users leave out, to an empty text.
-        // A space may be a delimiter.
+        // Helm charts set the variables of omitted values to an empty text. A single space may be a
+        // delimiter.
         let is_blank = value.is_empty() || value == " " && arg.get_id() != "prefix_delimiter";
         if is_blank && !matches!(arg.get_action(), ArgAction::SetTrue) {
             continue;

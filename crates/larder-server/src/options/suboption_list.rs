@@ -12,7 +12,7 @@ impl Suboptions {
     ///
     /// # Errors
     /// [`OptionsRefusal`] for the first suboption that is refused, with memcached's message where
-    /// it has one.
+    /// memcached has one.
     pub fn parse<'t>(lists: impl IntoIterator<Item = &'t str>) -> Result<Self, OptionsRefusal> {
         let mut options = Self::default();
         for list in lists {
@@ -65,7 +65,7 @@ impl Row {
     /// Parses the value; `None` and an empty text mean no value.
     ///
     /// # Errors
-    /// The reason for the refusal, in memcached's words where it has this option.
+    /// The reason for the refusal, with memcached's message where memcached has this option.
     fn check<'t>(&self, given: Option<&'t str>) -> Result<Value<'t>, String> {
         let value = |text| Value { text, number: 0, fraction: 0.0 };
         match (&self.takes, given.filter(|text| !text.is_empty())) {
@@ -112,10 +112,11 @@ impl Row {
     }
 }
 
-/// Checks a list of slab sizes, such as `100-200`. memcached refuses some of these sizes, by the values of `-n` and `-I`.
+/// Checks a list of slab sizes, such as `100-200`. memcached also refuses sizes that do not fit
+/// `-n` and `-I`.
 ///
 /// # Errors
-/// The reason for the refusal, in memcached's words.
+/// The reason for the refusal, with memcached's message.
 fn check_slab_sizes(list: &str) -> Result<(), String> {
     const CLASSES_MAX: usize = 63;
     const ALIGNMENT: u64 = 8;

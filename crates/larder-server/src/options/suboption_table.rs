@@ -21,7 +21,7 @@ pub(super) enum ValueSyntax {
     Number(RangeInclusive<u64>, &'static str),
     /// A whole number; 1 if omitted.
     Switch(RangeInclusive<u64>, &'static str),
-    /// A fraction above 0, and at most this.
+    /// A fraction above 0, and at most this number.
     Fraction(f64, &'static str),
     /// Any number.
     Real,
@@ -252,7 +252,7 @@ pub(super) const TABLE: &[Row] = &{
             ValueSyntax::FlashFile,
             "FILE:SIZE[:bucket], a file or block device for items evicted from memory; units: m, g, t, p; may be \
              repeated",
-            // check() has parsed the value before.
+            // check() has already parsed the value.
             |o, v| o.flash.files.extend(FlashFile::parse(v.text).ok()),
         ),
         set(

@@ -4,7 +4,8 @@
 use clap::{Arg, Command};
 use std::ffi::OsString;
 
-/// Removes white space around the value of each option. A value of white space alone stays: it may be a delimiter.
+/// Removes white space around the value of each option. Keeps a value of only white space, because
+/// it may be a delimiter.
 pub(super) fn trimmed(command: &Command, words: Vec<OsString>) -> Vec<OsString> {
     let mut is_value = false;
     let mut trim = |word: OsString| {
@@ -18,7 +19,7 @@ pub(super) fn trimmed(command: &Command, words: Vec<OsString>) -> Vec<OsString> 
             }
             is_value = find(command, |arg| has_long(arg, long)).is_some_and(takes_value);
         } else if let Some(short) = text.strip_prefix('-') {
-            // Options without a value may be joined: `-vm 1024`.
+            // Flags may precede an option in the same word: `-vm 1024`.
             let with_value = short.char_indices().find(|(_, letter)| {
                 find(command, |arg| has_short(arg, *letter)).is_none_or(takes_value)
             });
@@ -36,7 +37,7 @@ pub(super) fn trimmed(command: &Command, words: Vec<OsString>) -> Vec<OsString> 
     program.into_iter().chain(words.map(&mut trim)).collect()
 }
 
-/// Returns the value without white space around it, or the value itself if it has nothing else.
+/// Returns the value without white space around it. Returns a value of only white space unchanged.
 pub(super) fn trimmed_value(value: &str) -> &str {
     match value.trim() {
         "" => value,

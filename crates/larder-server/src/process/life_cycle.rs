@@ -21,7 +21,7 @@ pub enum Phase {
     Serving,
     /// The server accepts no connections, and closes each open connection after answering its requests.
     Draining,
-    /// The threads end, even if connections are open.
+    /// The threads stop, even if connections are open.
     Ended,
 }
 
@@ -54,8 +54,8 @@ impl LifeCycle {
         Ok((new, wakeups))
     }
 
-    /// Installs the signal handlers: SIGINT and SIGTERM end the server at once, SIGUSR1 gracefully, and SIGHUP
-    /// reloads files.
+    /// Installs the signal handlers: SIGINT and SIGTERM stop the server at once, SIGUSR1 stops it
+    /// gracefully, and SIGHUP reloads files.
     ///
     /// # Errors
     /// The system refuses a handler.
@@ -68,14 +68,15 @@ impl LifeCycle {
             (SIGHUP, &self.reload),
         ];
         for (signal, request) in requests {
-            // Handlers run in this order: the first stores the request, the second wakes the thread for it.
+            // Handlers run in this order: the first stores the request, the second wakes the
+            // accepting thread.
             signal_hook::flag::register(signal, Arc::clone(request))?;
             signal_hook::low_level::pipe::register(signal, self.waker.try_clone()?)?;
         }
         Ok(())
     }
 
-    /// Requests the end of the server.
+    /// Requests a graceful or a quick stop of the server.
     pub fn stop(&self, graceful: bool) {
         let request = if graceful { &self.graceful } else { &self.quick };
         request.store(true, SeqCst);
@@ -88,7 +89,8 @@ impl LifeCycle {
         let _ = (&self.waker).write(&[0]);
     }
 
-    /// Returns the phase that signals or [`stop`](Self::stop) have requested. A quick end overrides a graceful one.
+    /// Returns the phase that signals or [`stop`](Self::stop) have requested. A quick stop
+    /// overrides a graceful one.
     #[must_use]
     pub fn requested(&self) -> Phase {
         match (self.quick.load(SeqCst), self.graceful.load(SeqCst)) {

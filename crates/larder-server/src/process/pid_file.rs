@@ -12,8 +12,8 @@ const PID_LEN_MAX: u64 = 32;
 pub struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes the file. As in memcached, a running process in an existing file only causes a warning. If the file
-    /// cannot be written, logs a warning and returns `None`.
+    /// Writes the file. As in memcached, an existing file with the ID of a running process only
+    /// causes a warning. If the file cannot be written, logs a warning and returns `None`.
     #[must_use]
     pub fn write(path: &Path) -> Option<Self> {
         // Reading a pipe or a device may block forever, and a regular file must not replace it.
@@ -57,8 +57,8 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&temporary, path)
 }
 
-/// Returns the ID of the process in a PID file, or `None` if there is none, if it does not run, or if it is this
-/// process.
+/// Returns the process ID in a PID file. Returns `None` if the file contains no ID, if that process
+/// does not run, or if it is this process.
 fn running(path: &Path) -> Option<i32> {
     let mut text = String::new();
     fs::File::open(path).ok()?.take(PID_LEN_MAX).read_to_string(&mut text).ok()?;

@@ -5,8 +5,8 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 use std::time::Duration;
 
-/// Pins the calling thread to one of the cores that it may use: number `index`, modulo their number. Logs a warning if
-/// the system refuses.
+/// Pins the calling thread to one of the cores that it may use: core number `index` modulo the
+/// number of these cores. Logs a warning if the system refuses.
 #[cfg(target_os = "linux")]
 pub fn pin_to_core(index: usize) {
     use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -26,7 +26,7 @@ pub fn pin_to_core(index: usize) {
     }
 }
 
-/// Only logs a warning: threads are pinned only on Linux.
+/// Logs a warning, because larderd pins threads only on Linux.
 #[cfg(not(target_os = "linux"))]
 pub fn pin_to_core(_index: usize) {
     tracing::warn!("--pin: this system cannot pin threads; omit --pin");
@@ -70,7 +70,7 @@ pub fn give_to(name: &str, file: &Path) -> io::Result<()> {
     }
 }
 
-/// An error of switching the user.
+/// An error while switching the user.
 #[derive(Debug)]
 pub enum UserError {
     /// The user does not exist.
@@ -79,8 +79,9 @@ pub enum UserError {
     Refused(nix::errno::Errno),
 }
 
-/// Forks into the background: a new session without a terminal, in `/` unless `stay`, with `/dev/null` as its standard
-/// streams unless `talk`. The process must have no other threads.
+/// Forks into the background, as a new session without a terminal. The process changes its
+/// directory to `/` unless `stay`, and its standard streams to `/dev/null` unless `talk`. It must
+/// have no other threads.
 ///
 /// # Errors
 /// The system refuses.
@@ -89,7 +90,7 @@ pub fn daemonize(stay: bool, talk: bool) -> nix::Result<()> {
     nix::unistd::daemon(stay, talk)
 }
 
-/// Fails: on macOS, larderd cannot fork into the background.
+/// Returns an error, because larderd cannot fork into the background on macOS.
 ///
 /// # Errors
 /// Always `ENOTSUP`.
@@ -122,8 +123,8 @@ pub fn stay_dumpable() {
     }
 }
 
-/// Locks all current and future memory of the process, each page from its first use. `user_changes`: the process will
-/// switch to a user without root's rights.
+/// Locks all current and future memory of the process, each page from its first use. `user_changes`
+/// is true if the process will switch to a user without root's rights.
 ///
 /// # Errors
 /// See [`LockError`].
@@ -226,7 +227,7 @@ pub fn memory() -> Option<usize> {
 /// The hard limit of open files, which is less than `connections`.
 pub fn raise_file_limit(connections: u64, spare: u64) -> Result<(), u64> {
     use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};
-    // Without a reported limit there is nothing to raise.
+    // Without a reported limit, this function raises nothing.
     let Ok((soft, hard)) = getrlimit(RLIMIT_NOFILE) else { return Ok(()) };
     let wanted = connections.saturating_add(spare);
     // Only root may raise the hard limit.

@@ -1,8 +1,8 @@
-//! The help of metrics. It is the help of the row, unless several rows form one metric.
+//! The help of metrics. A metric has the help of its row, unless [`HELP`] contains a text for it.
 
 use super::row::Row;
 
-/// The help of metrics with rows that describe only one set of labels, or use terms of `stats`.
+/// The help of metrics whose rows describe only one set of labels or use terms of `stats`.
 const HELP: [(&str, &str); 29] = [
     ("larder_commands_total", "Keys and requests of commands, by outcome."),
     ("larder_compares_total", "Stores with a CAS to compare, by outcome."),

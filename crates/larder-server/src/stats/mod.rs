@@ -1,5 +1,6 @@
-//! `stats`: each page consists of rows in `rows/`, which the table in `table.rs` lists. To add a statistic, add a row.
-//! memcached's statistics keep its names and order; a statistic of a mechanism that Larder does not have is a constant.
+//! `stats`: each page consists of rows in `rows/`, which the table in `table.rs` lists. To add a
+//! statistic, add a row. The rows of memcached's statistics keep memcached's names and order. A
+//! statistic of a mechanism that Larder lacks is a constant.
 
 mod metric_help;
 #[cfg(feature = "metrics")]
@@ -21,7 +22,7 @@ use crate::server::Server;
 use larder_protocol::reply::StatsRefusal;
 use larder_session::StatsAnswer;
 
-/// The pages that each prefix of their name selects, as in memcached. The first match wins.
+/// The pages that every prefix of their name selects, as in memcached. The first match wins.
 const BY_PREFIX: [&str; 3] = ["settings", "conns", "extstore"];
 
 /// Answers `stats <topic>`.
@@ -65,13 +66,13 @@ pub(crate) fn answer(
     StatsAnswer::Lines
 }
 
-/// `stats sizes_enable`, `sizes_disable`.
+/// Handles `stats sizes_enable` and `stats sizes_disable`.
 fn track_sizes(server: &Server, on: bool) -> StatsAnswer {
     server.controls.track_sizes(on);
     StatsAnswer::SizesStatus(on)
 }
 
-/// `stats detail`.
+/// Handles `stats detail`.
 fn detail(server: &Server, words: &[u8]) -> StatsAnswer {
     if server.options.disable_dumping {
         return StatsAnswer::Refused(StatsRefusal::DetailNotAllowed);

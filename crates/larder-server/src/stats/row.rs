@@ -32,7 +32,7 @@ pub(super) enum Entry<'a> {
 pub struct Row {
     /// The name in `stats`, without the prefix of its section.
     pub name: &'static str,
-    /// How the value changes.
+    /// The change of the value over time.
     pub kind: Kind,
     /// The unit of the value.
     pub unit: Unit,
@@ -45,7 +45,7 @@ pub struct Row {
     source: Source,
 }
 
-/// How the value of a statistic changes.
+/// The change of a statistic's value over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The value only grows, until a restart or, for most counters, `stats reset`.
@@ -93,11 +93,11 @@ pub struct Condition {
 pub(super) enum Source {
     /// A counter of each thread, summed.
     Thread(fn(&ThreadCounters) -> &Counter),
-    /// A counter of each thread and size class, summed over threads. In a section of a class, of that class; in other
-    /// sections, summed over all classes.
+    /// A counter of each thread and size class, summed over threads. A section of a class shows the
+    /// counter of that class, and other sections show the sum over all classes.
     Class(fn(&ClassCounters) -> &Counter),
-    /// A gauge of the engine for each size class. In a section of a class, of that class; in other sections, summed
-    /// over all classes.
+    /// A gauge of the engine for each size class. A section of a class shows the gauge of that
+    /// class, and other sections show the sum over all classes.
     Engine(fn(&ClassGauges) -> u64),
     /// Any other value of the server.
     Server(fn(&Snapshot<'_>) -> Value),
@@ -124,9 +124,9 @@ pub enum Value {
     Whole(u64),
     /// A number that may be negative.
     Signed(i64),
-    /// A real number. It is rounded to the given number of decimals; `None` shows it exactly.
+    /// A real number, rounded to the given number of decimals. `None` shows it exactly.
     Real(f64, Option<usize>),
-    /// A duration, shown as seconds with six decimals; further decimals are cut off.
+    /// A duration, shown as seconds with six decimals. Further decimals are cut off.
     Time(Duration),
     /// `yes` or `no`.
     Flag(bool),
@@ -184,7 +184,7 @@ impl Row {
         }
     }
 
-    /// Reads the value; `None` if the row is not shown for this entry now.
+    /// Reads the value. Returns `None` if the row is not shown for this entry now.
     pub(super) fn read(&self, snapshot: &Snapshot<'_>, entry: &Entry<'_>) -> Option<Value> {
         let shown = self.condition.is_none_or(|condition| (condition.holds)(snapshot, entry));
         shown.then(|| self.source.read(snapshot, entry)).flatten()
@@ -192,7 +192,7 @@ impl Row {
 }
 
 impl Source {
-    /// Reads the value; `None` if the source does not apply to this kind of entry.
+    /// Reads the value. Returns `None` if the source does not apply to this kind of entry.
     fn read(self, snapshot: &Snapshot<'_>, entry: &Entry<'_>) -> Option<Value> {
         let value = match (self, entry) {
             (Self::Thread(counter), _) => counter(&snapshot.counters().thread).get().into(),
@@ -246,7 +246,7 @@ impl Unit {
 }
 
 impl Value {
-    /// 1 or 0, for flags that memcached does not show as `yes` and `no`.
+    /// Returns 1 or 0, for flags that memcached does not show as `yes` and `no`.
     pub(super) fn bit(on: bool) -> Self {
         Self::Whole(on.into())
     }

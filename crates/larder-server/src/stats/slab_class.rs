@@ -1,7 +1,7 @@
 //! The slabs that memcached would need for the items of a size class, for `stats slabs`.
 //!
-//! Agents compare pages and chunks with the memory limit. If memcached would use chunks of more bytes than the limit, sizes
-//! are scaled down to it.
+//! Monitoring agents compare pages and chunks with the memory limit. If the chunks of memcached
+//! would take more bytes than the limit, the sizes are scaled down to the limit.
 
 use super::snapshot::Snapshot;
 use crate::memory::slab_classes::PAGE_LEN;
@@ -30,12 +30,12 @@ impl SlabClass {
         Self::of(gauges.items, gauges.bytes, sizes, snapshot.is_full())
     }
 
-    /// The slabs of a class with these items and bytes.
+    /// Computes the slabs of a class with these items and bytes.
     fn of(items: u64, bytes: u64, sizes: Sizes, is_full: bool) -> Self {
         let used_chunks = items.max(bytes.div_ceil(sizes.bound));
         let chunk_size = sizes.scaled(sizes.bound).clamp(1, PAGE_LEN as u64);
         let chunks_per_page = PAGE_LEN as u64 / chunk_size;
-        // memcached evicts from a class all of whose chunks are used.
+        // memcached evicts from a class when all of its chunks are used.
         let (pages, chunks) = if is_full {
             ((used_chunks / chunks_per_page).max(used_chunks.min(1)), used_chunks)
         } else {
@@ -68,7 +68,8 @@ struct Sizes {
     limit: u64,
     /// The bytes that memcached would count for all items.
     counted: u64,
-    /// The memory that the items take here, if it is less: `bytes` of `stats`.
+    /// The bytes that `stats` shows for all items: [`Self::counted`], or the memory that the items
+    /// take in Larder if it is less.
     held: u64,
 }
 
@@ -79,7 +80,8 @@ impl Sizes {
     }
 }
 
-/// Scales a part so that all parts, whose sum is `total`, sum to at most `most`.
+/// Scales a part down so that all parts sum to at most `most`. `total` is the sum of the unscaled
+/// parts.
 fn scale(part: u64, most: u64, total: u64) -> u64 {
     if most >= total {
         return part;

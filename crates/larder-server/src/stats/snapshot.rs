@@ -11,7 +11,7 @@ use larder_store::{ClassGauges, FlashGauges, Gauges};
 use std::cell::OnceCell;
 use std::time::Duration;
 
-/// The maximum number of hot keys that are shown, and of hot prefixes.
+/// The maximum number of hot keys, and of hot prefixes, on a page.
 const HOTTEST_SHOWN: usize = 20;
 
 pub(super) struct Snapshot<'s> {
@@ -73,8 +73,8 @@ impl<'s> Snapshot<'s> {
         self.tracking.get_or_init(|| self.server.connections.tracker.totals())
     }
 
-    /// Returns the gauges of the engine. An item on flash counts as an item without key and value, because
-    /// the rest takes no memory.
+    /// Returns the gauges of the engine. An item on flash counts as an item without key and value,
+    /// because its key and value take no memory.
     pub(super) fn gauges(&self) -> &Gauges {
         self.gauges.get_or_init(|| {
             let mut gauges = self.server.gauges();
@@ -96,8 +96,8 @@ impl<'s> Snapshot<'s> {
         gauges.used_bytes.saturating_sub(others)
     }
 
-    /// Returns the bytes that memcached would count for the items, but no more than the memory that they take: agents
-    /// compare them with the limit.
+    /// Returns the bytes that memcached would count for the items, but no more than the memory that
+    /// they take. Monitoring agents compare this number with the limit.
     pub(super) fn item_bytes(&self) -> u64 {
         self.gauges().bytes.min(self.items_memory())
     }
@@ -119,7 +119,7 @@ impl<'s> Snapshot<'s> {
         *self.cpu_times.get_or_init(platform::cpu_times)
     }
 
-    /// Returns the miss-ratio curve, or `None` with an engine that has none.
+    /// Returns the miss-ratio curve, or `None` if the engine has none.
     pub(super) fn curve(&self) -> Option<&MissRatioCurve> {
         self.curve.get_or_init(|| self.server.miss_ratio_curve()).as_ref()
     }
@@ -129,12 +129,12 @@ impl<'s> Snapshot<'s> {
         self.tuned.get_or_init(|| self.server.controls.tuned())
     }
 
-    /// Returns the gauges of the flash tier, or `None` if there is none.
+    /// Returns the gauges of the flash tier, or `None` without a flash tier.
     pub(super) fn flash_gauges(&self) -> Option<&FlashGauges> {
         self.flash.get_or_init(|| self.server.flash_gauges()).as_ref()
     }
 
-    /// Returns a gauge of the flash tier, or 0 if there is none.
+    /// Returns a gauge of the flash tier, or 0 without a flash tier.
     pub(super) fn flash_total(&self, read: fn(&FlashGauges) -> u64) -> u64 {
         self.flash_gauges().map_or(0, read)
     }

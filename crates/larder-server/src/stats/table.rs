@@ -1,5 +1,6 @@
-//! The table of statistics: the pages and their sections. It defines the replies to `stats` and most metrics, and tests
-//! generate `docs/statistics.md` and `docs/metrics.md` from it. `row.rs` defines a row; `rows/` has the rows.
+//! The table of statistics: the pages and their sections. It defines the replies to `stats` and
+//! most metrics, and tests generate `docs/statistics.md` and `docs/metrics.md` from it. `row.rs`
+//! defines a row, and `rows/` has the rows.
 //!
 //! ```text
 //!  PAGES ─▶ Page ─▶ Section (once, for each size class, for each connection) ─▶ Row
@@ -150,7 +151,7 @@ enum SectionScope {
 }
 
 impl Page {
-    /// Finds a page by name; `None` if there is none.
+    /// Returns the page with this name, or `None` if no page has it.
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         PAGES.into_iter().find(|page| page.name == name)
     }

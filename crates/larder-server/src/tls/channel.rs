@@ -1,7 +1,8 @@
-//! The TLS state of one connection, without a socket: it decrypts records and encrypts replies.
+//! The TLS state of one connection, without a socket.
 //!
-//! It decrypts records in the read buffer into a buffer that the connections of a thread share, and encrypts the
-//! replies of a poll into another. Between polls a connection buffers only an incomplete record, usually nothing.
+//! The connections of a thread share two buffers: one for decrypted records, and one for the
+//! encrypted replies of a poll. Between polls a connection buffers only an incomplete record,
+//! usually nothing.
 
 use super::counts::TlsCounts;
 use larder_support::tls::explain_certificate;
@@ -40,7 +41,8 @@ enum Phase {
     Open,
     /// The peer has sent the close alert.
     HalfClosed,
-    /// Nothing more can be sent: the session has failed, or the connection has closed within the handshake.
+    /// The channel can send nothing more: the session has failed, or the connection has closed
+    /// within the handshake.
     Broken,
 }
 
@@ -83,8 +85,8 @@ impl Channel {
     /// Processes input: appends the peer's data to `plaintext`, and TLS messages for the peer to `ciphertext`.
     ///
     /// # Errors
-    /// The input is not TLS or breaks its rules, or the client's certificate is refused. `ciphertext` then ends with
-    /// the alert of rustls, if there is one.
+    /// The input is not TLS or violates the protocol, or the client's certificate is refused.
+    /// `ciphertext` then ends with the alert of rustls, if rustls has one.
     pub(crate) fn decrypt(
         &mut self,
         fresh: &mut [u8],
@@ -110,7 +112,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Processes the complete records in `input`; returns the number of consumed bytes.
+    /// Processes the complete records in `input`. Returns the number of consumed bytes.
     fn process(
         &mut self,
         input: &mut [u8],
@@ -168,8 +170,8 @@ impl Channel {
         }
     }
 
-    /// Appends the alert with the reason for the end. rustls returns a queued alert first; a second call would
-    /// process the faulty input again.
+    /// Appends the alert with the reason for the failure. rustls returns a queued alert first. A
+    /// second call would process the faulty input again.
     fn explain(&mut self, input: &mut [u8], ciphertext: &mut Vec<u8>) {
         if let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut alert)), .. } =
             self.rustls.process_tls_records(input)
@@ -190,7 +192,7 @@ impl Channel {
     /// Encrypts `plain` and appends it to `ciphertext`.
     ///
     /// # Errors
-    /// The connection cannot send any more.
+    /// The connection cannot send anything more.
     pub(crate) fn encrypt(&mut self, plain: &[u8], ciphertext: &mut Vec<u8>) -> io::Result<()> {
         let UnbufferedStatus { discard, state } =
             self.rustls.process_tls_records(&mut self.partial);
@@ -231,7 +233,7 @@ impl Drop for Channel {
 enum Fit {
     /// The number of written bytes.
     Written(usize),
-    /// The buffer is too small; the required size.
+    /// The buffer is too small. The number is the required size.
     Needs(usize),
 }
 
@@ -254,8 +256,8 @@ fn encode(
     })
 }
 
-/// Calls `write` to append to `ciphertext`, with room for `room` bytes; again with the required room if that is too
-/// little.
+/// Calls `write` to append to `ciphertext`, with room for `room` bytes. If that is too little,
+/// calls it again with the required room.
 fn append(
     ciphertext: &mut Vec<u8>,
     mut room: usize,

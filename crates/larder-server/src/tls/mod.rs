@@ -35,11 +35,11 @@ pub struct Tls {
 /// The configurations of new connections, by the certificates required of clients.
 #[derive(Debug)]
 struct Configurations {
-    /// Without a prefix: as `ssl_verify_mode` says.
+    /// For listeners without a prefix: certificates as in `ssl_verify_mode`.
     usual: Arc<ServerConfig>,
-    /// `btls:`
+    /// For `btls:`.
     anonymous: Arc<ServerConfig>,
-    /// `mtls:`; `None` without `ssl_ca_cert`.
+    /// For `mtls:`; `None` without `ssl_ca_cert`.
     certified: Option<Arc<ServerConfig>>,
 }
 
@@ -132,7 +132,8 @@ impl Tls {
     }
 
     fn present(&self) -> MutexGuard<'_, Configurations> {
-        // The configuration is replaced as a whole, so it stays valid when a thread panics with the lock held.
+        // One assignment replaces the configuration, so it stays valid when a thread panics with
+        // the lock held.
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -146,8 +147,9 @@ impl TlsCounts {
 }
 
 impl Configurations {
-    /// Reads the configurations. Each has its own session tickets, so that a client cannot resume a session
-    /// without a certificate at a listener that requires one, nor resume a session that a refresh has outdated.
+    /// Reads the configurations. Each has its own session tickets. So a client cannot resume a
+    /// session without a certificate at a listener that requires one, nor a session from before a
+    /// refresh.
     fn read(options: &options::Tls, provider: &Arc<CryptoProvider>) -> Result<Self, LoadError> {
         let read = |clients| load(options, clients, provider).map(Arc::new);
         let certified = options.ca_cert.is_some().then(|| read(ClientCertificates::Required));

@@ -42,8 +42,8 @@ fn fill(server: &Server) {
 #[test]
 fn items_evicted_from_memory_are_found_on_flash() {
     let (_scratch, server) = server(256, "");
-    // The number of written items depends on the speed of the disk: the server drops items that the disk is too slow
-    // for.
+    // The server drops items for which the disk is too slow, so the number of written items depends
+    // on the speed of the disk.
     wait_for("writes", || {
         fill(&server);
         number(&server, "extstore_objects_written") > 200
@@ -67,7 +67,7 @@ fn items_evicted_from_memory_are_found_on_flash() {
     assert_eq!(page(&server, " e"), pages);
 }
 
-/// A value that occupies many segments of memory.
+/// Returns a value that occupies many segments of memory.
 fn large_value(key: usize) -> String {
     format!("{key:08} ").repeat(5_000 + 197 * (key % 60))
 }
@@ -76,8 +76,8 @@ fn large_value(key: usize) -> String {
 fn large_values_are_found_on_flash() {
     const LARGE: usize = 400;
     let (_scratch, server) = server(256, ",ext_recache_rate=0");
-    // The number of written items depends on the speed of the disk: the server drops items that the disk is too slow
-    // for.
+    // The server drops items for which the disk is too slow, so the number of written items depends
+    // on the speed of the disk.
     wait_for("writes", || {
         for key in 0..LARGE {
             let value = large_value(key);
@@ -148,7 +148,7 @@ fn removals_succeed_without_memory_to_read_a_large_item() {
     assert_eq!(server.ask_text(&format!("md key{kept} C1\r\n")), no_memory, "it is there still");
 }
 
-/// The names on a page of statistics that contain `ext`.
+/// Returns the names on a page of statistics that contain `ext`.
 fn names(server: &Server, name: &str) -> Vec<String> {
     let page = page(server, name);
     let names = page.lines().filter_map(|line| line.strip_prefix("STAT ")?.split(' ').next());

@@ -1,7 +1,7 @@
 //! One connection of mixed commands.
 //!
-//! It writes its own keys and knows their values, reads keys of other connections, and shares counters (`incr`) and
-//! registers (`gets` and `cas`) with all connections.
+//! It writes its own keys and checks their values, and reads keys of other connections. All
+//! connections share counters (`incr`) and registers (`gets` and `cas`).
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::wire::{Peer, Random, broken};
 
 /// The number of keys that each connection writes. With the sizes below, 24 connections hold about 200 MB.
 const OWN_KEYS: u64 = 4000;
-/// The number of counters, and of registers.
+/// The number of counters, and the number of registers.
 const SHARED_KEYS: u64 = 16;
 /// The maximum number of requests in a pipeline.
 const DEPTH_MAX: u64 = 16;
@@ -63,7 +63,7 @@ struct Own {
 }
 
 impl Own {
-    /// Returns whether a request that is sent at `when` may find the key.
+    /// Returns whether a request sent at `when` may find the key.
     fn live(self, when: Instant) -> bool {
         self.seen != 0 && self.dead.is_none_or(|dead| when < dead)
     }
@@ -313,7 +313,8 @@ impl Mixed<'_> {
         }
     }
 
-    /// Records an acknowledged number. A number of an epoch that never started is torn.
+    /// Records an acknowledged number. Refuses a number of an epoch that has not started, because
+    /// its value is torn.
     fn note_number(&mut self, key: u64, number: u64) -> io::Result<()> {
         let epoch = number >> EPOCH_SHIFT;
         if epoch == 0 || epoch >= self.epochs.load(Ordering::Relaxed) {

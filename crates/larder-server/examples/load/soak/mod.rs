@@ -2,10 +2,10 @@
 //!
 //! Invariants under eviction, expiry and any number of writers:
 //! - a value is complete and belongs to its key ([`record`]);
-//! - a key with one writer reads as its last write, or is missing; a deleted, expired or missing version never
-//!   returns ([`mixed`]);
-//! - no two increments of a counter get the same reply, and at most one `cas` with the same unique succeeds; neither
-//!   is undone later ([`Ledger`]);
+//! - a read of a key with one writer returns the last write or a miss, and a deleted, expired or
+//!   missing version never returns ([`mixed`]);
+//! - no two increments of a counter get the same reply, and at most one `cas` with the same unique
+//!   succeeds, and no later operation undoes either ([`Ledger`]);
 //! - if the key is not evicted, exactly one `cas` succeeds ([`race`]).
 
 mod mixed;
@@ -24,8 +24,8 @@ const RACERS: usize = 8;
 /// The maximum number of faults in the error.
 const FAULTS_SHOWN: usize = 10;
 
-/// Runs for `seconds` with `threads` mixed connections and the racers. Returns the counts as JSON. Any fault is an
-/// error.
+/// Runs for `seconds` with `threads` mixed connections and the racers. Returns the counts as JSON,
+/// or an error after any fault.
 pub(crate) fn run(address: &str, options: &Options) -> io::Result<String> {
     let until = Instant::now() + Duration::from_secs(options.need("seconds")?);
     let threads = options.get("threads").unwrap_or(24);
@@ -107,8 +107,8 @@ impl Tally {
     }
 }
 
-/// Every acknowledged change of a shared key, compared at the end. A number is unique for its key in the whole run,
-/// because each connection that creates the key again starts at a new epoch.
+/// All acknowledged changes of shared keys, for the check at the end. A number is unique for its
+/// key in the entire run, because each connection that creates the key again starts at a new epoch.
 #[derive(Default)]
 struct Ledger {
     /// The replies of increments and the values stored by `cas`: (key, number).

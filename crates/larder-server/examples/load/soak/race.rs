@@ -14,7 +14,7 @@ pub(super) struct Race<'a> {
     barrier: Barrier,
     going: AtomicBool,
     rounds: AtomicU64,
-    /// The sum of the numbers of this round's winners; racers are numbered from 1.
+    /// The sum of the numbers of this round's winners. Racers have numbers from 1.
     winner: AtomicU64,
     /// The number of racers whose `cas` succeeded in this round.
     winners: AtomicU64,

@@ -1,4 +1,4 @@
-//! A cache in the types that the parts of the server use.
+//! The cache, wrapped for the parts of the server.
 
 use larder_cluster::ReplicatedCache;
 use larder_server::driver::{self, Sockets};
@@ -18,7 +18,7 @@ fn run_workers(cache: &impl Cache) -> RunWorkers {
     Box::new(move |server, sockets| driver::run(server, &cache, sockets))
 }
 
-/// A cache in the types that the parts of the server use.
+/// A cache, wrapped for the parts of the server.
 pub(crate) struct CacheParts {
     /// The type-erased cache. All parts use it, except the per-core workers of the segment engine.
     pub(crate) cache: erased::Cache,
@@ -30,8 +30,8 @@ pub(crate) struct CacheParts {
 }
 
 impl CacheParts {
-    /// Wraps a cache of the segment engine. The workers are compiled for this engine, with and without journals,
-    /// because they do more than nine tenths of the server's work.
+    /// Wraps a cache of the segment engine. The workers are monomorphized for this engine, with and
+    /// without journals, because they do more than 90 % of the server's work.
     pub(crate) fn segment(cache: &segment::Cache, options: &Options) -> Self {
         let region = Some(cache.clone());
         match journals(options) {

@@ -1,4 +1,4 @@
-//! The engine of `--engine`.
+//! Starts the engine of `--engine`.
 
 use super::cache_parts::CacheParts;
 use super::failure::{EX_OSERR, EX_USAGE, Failure, failure};
@@ -95,8 +95,8 @@ fn items_bytes(options: &Options) -> usize {
     Memory::new(options.memory_limit).items - options.journal_bytes()
 }
 
-/// Lowers the memory limit of the options if the memory file, which an earlier process may have created, or its file
-/// system has room for less.
+/// Lowers the memory limit of the options if the memory file or its file system has room for less.
+/// An earlier process may have created the file.
 fn with_limit_of(mut options: Options, cache: &segment::Cache) -> Options {
     let max = usize::try_from(cache.gauges().limit_bytes).unwrap_or(usize::MAX);
     if max < items_bytes(&options) {

@@ -1,4 +1,4 @@
-//! The errors that end larderd, and their exit statuses.
+//! The errors that stop larderd, and their exit statuses.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ pub(crate) const EX_USAGE: u8 = 64;
 pub(crate) const EX_NOUSER: u8 = 67;
 pub(crate) const EX_OSERR: u8 = 71;
 
-/// The exit status and the message of an error that ends the server.
+/// The exit status and the message of an error that stops the server.
 pub(crate) struct Failure {
     pub(crate) status: u8,
     pub(crate) message: String,

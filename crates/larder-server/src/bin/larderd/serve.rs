@@ -1,4 +1,4 @@
-//! Starts the parts of the server, and serves until the server ends.
+//! Starts the parts of the server, and serves until the server stops.
 
 use super::cache_parts::CacheParts;
 use super::credentials::read_credentials;
@@ -36,7 +36,7 @@ const OUTPUT_MAX: usize = 256 << 10;
 /// The number of threads above which the server warns, as in memcached.
 const THREADS_USUAL: usize = 64;
 
-/// The number of file descriptors in addition to those of connections.
+/// The number of file descriptors that larderd uses in addition to those of connections.
 const FILES_SPARE: u64 = 64;
 
 pub(crate) fn serve(
@@ -51,7 +51,8 @@ pub(crate) fn serve(
     let tokens = options.token_file.as_deref().map(TokenFile::open).transpose();
     let tokens = tokens.map_err(|error| failure(1)(&error))?;
     raise_file_limit(&options)?;
-    // Install the handlers before clients can connect: SIGHUP ends a process without a handler.
+    // Install the handlers before clients can connect: without a handler, SIGHUP terminates the
+    // process.
     let (life, wakeups) = LifeCycle::new().map_err(|error| os(&error))?;
     life.install_signal_handlers().map_err(|error| os(&error))?;
     let credentials = read_credentials(&options)?;
@@ -102,7 +103,7 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// Raises the limit of open files to what `-c` needs.
+/// Raises the limit of open files for the connections of `-c` and of the gateway.
 fn raise_file_limit(options: &Options) -> Result<(), Failure> {
     let spare = FILES_SPARE + if options.has_web() { options.gateway_conns as u64 } else { 0 };
     platform::raise_file_limit(options.conn_limit as u64, spare).map_err(|max| {
@@ -114,7 +115,7 @@ fn raise_file_limit(options: &Options) -> Result<(), Failure> {
     })
 }
 
-/// Logs options that have no effect, or another one than a user may expect.
+/// Logs options that have no effect or an unexpected one.
 fn log_options(options: &Options) {
     if options.enable_sasl && options.auth_file.is_some() {
         tracing::warn!(

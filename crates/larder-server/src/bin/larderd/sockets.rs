@@ -21,8 +21,8 @@ pub(crate) struct BoundSockets {
     pub(crate) followers: Vec<TcpListener>,
 }
 
-/// Refuses the options that [`bind`] and [`start_tls`] refuse without sockets that systemd passes. Resolves no names,
-/// binds nothing and reads no files.
+/// Checks the options as [`bind`] and [`start_tls`] do if systemd passes no sockets. Resolves no
+/// names, binds nothing and reads no files.
 pub(crate) fn check(options: &Options) -> Result<(), Failure> {
     let os = |error: ListenError| failure(EX_OSERR)(&error);
     let securities = listener::check(options).map_err(os)?;
@@ -37,9 +37,9 @@ pub(crate) fn check(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Binds all sockets. Sockets that systemd passes replace the TCP and unix sockets of the options. They serve
-/// memcached's protocols, so RESP then has no address. The UDP, gateway and replication sockets always come from the
-/// options.
+/// Binds all sockets. Sockets that systemd passes replace the TCP and unix sockets of the options.
+/// They serve memcached's protocols, so the server then has no RESP listener. The UDP, gateway and
+/// replication sockets always come from the options.
 pub(crate) fn bind(options: &Options) -> Result<BoundSockets, Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let inherited = activation::inherited(options).map_err(|error| os(&error))?;
@@ -58,8 +58,8 @@ pub(crate) fn bind(options: &Options) -> Result<BoundSockets, Failure> {
     Ok(BoundSockets { listeners, udp, gateway, followers })
 }
 
-/// Reads the certificates of `-Z`; returns `None` without `-Z`, and refuses listeners that require TLS. Call this
-/// before dropping privileges.
+/// Reads the certificates of `-Z`. Without `-Z`, returns `None`, or an error if a listener requires
+/// TLS. Call this before dropping privileges.
 pub(crate) fn start_tls(
     options: &Options,
     listeners: &[Listener],

@@ -269,7 +269,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         self.worker.start_iteration();
         while self.worker.has_time_for_handshake() {
             let Some(index) = self.handshaking.pop_front() else { return };
-            // The client may have closed, and its index may belong to another one now.
+            // The client may have closed, and its index may belong to another client now.
             let client = self.clients.get_mut(index).and_then(Option::as_mut);
             let waited = client.is_some_and(|client| std::mem::take(&mut client.awaits_handshake));
             if waited {

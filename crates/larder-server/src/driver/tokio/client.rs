@@ -32,7 +32,8 @@ pub(super) struct Client {
     alarm: Option<(Duration, Pin<Box<Sleep>>)>,
     /// The server's phase at the last wake.
     phase: Phase,
-    /// The flag for waits on slower storage, another node or an acknowledgement; created at the first such wait.
+    /// The flag for waits on slower storage, another node or an acknowledgement, created at the
+    /// first such wait.
     resume: OnceCell<ResumeFlag>,
 }
 
@@ -54,8 +55,8 @@ impl Client {
     /// than once.
     pub(super) async fn run(mut self: Box<Self>) {
         let shared = Arc::clone(&self.shared);
-        // One poll registers this task for the change of phase. The task then checks the phase itself at every wake, so
-        // no request takes the lock of `phase_changed`, which all connections share.
+        // One poll registers this task for the change of phase. The task then checks the phase at
+        // every wake. So no request takes the lock of `phase_changed`, which all connections share.
         let mut changed = pin!(shared.phase_changed.notified());
         let _pending = poll_fn(|cx| Poll::Ready(changed.as_mut().poll(cx))).await;
         while self.wait().await && self.serve().await {
@@ -158,7 +159,7 @@ impl Client {
         } else {
             ready!(self.stream.poll_input(cx)).inspect(|()| self.connection.note_event(true, false))
         };
-        // The event fails when the runtime ends.
+        // The event fails when the runtime stops.
         Poll::Ready(event.is_ok())
     }
 
@@ -179,7 +180,7 @@ impl Client {
         }
     }
 
-    /// Handles the end of the timer. Returns false if the connection must close.
+    /// Handles the expiry of the timer. Returns false if the connection must close.
     fn handle_alarm(&mut self) -> bool {
         let (server, connection) = (&self.shared.server, &mut self.connection);
         if connection.is_watching() {

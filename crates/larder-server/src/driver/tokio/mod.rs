@@ -1,6 +1,7 @@
-//! The Tokio drivers: one task per connection and per UDP socket. `tokio-current-thread` runs one runtime
-//! per worker thread, which get connections round-robin. `tokio-multi-thread` runs one work-stealing
-//! runtime, where a task may move to another thread at each wait.
+//! The Tokio drivers: one task per connection and per UDP socket. `tokio-current-thread` runs one
+//! runtime per worker thread, and gives connections to the runtimes round-robin.
+//! `tokio-multi-thread` runs one work-stealing runtime, where a task may move to another thread at
+//! each wait.
 //!
 //! A worker context stays on its thread. A task borrows the context of its current thread for one poll.
 
@@ -40,7 +41,7 @@ pub(super) struct Runtimes {
     handles: Vec<Handle>,
     /// The index of the runtime that gets the next connection.
     next: usize,
-    /// The threads of current-thread runtimes, with the senders that end them.
+    /// The threads of current-thread runtimes, with the senders that stop them.
     threads: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
     /// The work-stealing runtime; `None` with current-thread runtimes.
     runtime: Option<Runtime>,
@@ -89,7 +90,7 @@ pub(super) fn start_each(
         let name = format!("larder-{index}");
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             install(index, &server, &cache);
-            // A dropped sender ends the runtime too.
+            // A dropped sender stops the runtime, too.
             let _ = runtime.block_on(ended);
             drop(runtime);
             uninstall();
@@ -129,7 +130,7 @@ fn spawn_endpoints(handle: &Handle, shared: &Arc<Shared>, udp: Vec<std::net::Udp
     }
 }
 
-/// Maintenance of a current-thread runtime.
+/// Runs the maintenance of a current-thread runtime.
 async fn maintain(shared: Arc<Shared>) {
     loop {
         shared.with_worker(|worker| worker.heartbeat());
@@ -141,8 +142,8 @@ async fn maintain(shared: Arc<Shared>) {
     }
 }
 
-/// Maintenance of the work-stealing runtime. Each thread has its own open segments to maintain: a busy thread
-/// does so after a poll, and these tasks run on the idle threads.
+/// Runs the maintenance of the work-stealing runtime. Each thread has its own open segments to
+/// maintain. A busy thread maintains them after a poll, and these tasks run on the idle threads.
 async fn maintain_all_threads(shared: Arc<Shared>) {
     loop {
         sleep(MAINTENANCE).await;
@@ -161,7 +162,8 @@ async fn maintain_one_thread(shared: Arc<Shared>) {
     std::thread::sleep(MAINTENANCE_BLOCK);
 }
 
-/// Records that the work-stealing runtime is alive. Any of its threads may do so for all.
+/// Records that the work-stealing runtime is alive. Any of its threads may record this for all
+/// threads.
 async fn heartbeat(shared: Arc<Shared>) {
     loop {
         (0..shared.server.options.threads).for_each(|worker| shared.server.heartbeat(worker));
@@ -200,7 +202,7 @@ async fn try_answer_datagrams(shared: &Shared, socket: std::net::UdpSocket) -> i
     }
 }
 
-/// The task of a connection.
+/// Runs the task of a connection.
 async fn serve_connection(shared: Arc<Shared>, accepted: Accepted) {
     let info = Arc::clone(&accepted.info);
     match Client::open(&shared, accepted) {

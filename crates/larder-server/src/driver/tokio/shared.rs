@@ -56,8 +56,8 @@ pub(super) fn install(index: usize, server: &Arc<Server>, cache: &erased::Cache)
     WORKER.set(Some(worker));
 }
 
-/// Ends the worker of this thread. The engine handle must be dropped before the thread-local state of the engine,
-/// which the end of the thread destroys.
+/// Drops the worker context of this thread. The engine handle must be dropped before the
+/// thread-local state of the engine, which is destroyed when the thread exits.
 pub(super) fn uninstall() {
     WORKER.take();
 }

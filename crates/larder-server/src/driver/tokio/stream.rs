@@ -1,8 +1,8 @@
 //! A stream registered with Tokio, read by one task.
 //!
-//! Reporting an event clears it. The task then polls the connection until the kernel has no more input;
-//! later input causes another event. A short read therefore ends the polls, without a system call that
-//! returns "would block".
+//! Reporting an event clears it. The task then polls the connection until the kernel has no more
+//! input, and later input causes another event. So the polls stop after a short read, without a
+//! system call that returns "would block".
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{SockRef, Socket};
@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 
 /// A stream socket of any address family.
 ///
-/// Tokio's `TcpStream` reports events for sockets of any family; reads and writes use the socket directly.
-/// (`AsyncFd` would be the right type, but registering it needs `unsafe`.)
+/// Tokio's `TcpStream` reports events for sockets of any family. Reads and writes use the socket
+/// directly. (`AsyncFd` would be the right type, but registering it needs `unsafe`.)
 pub(super) struct Stream(TcpStream);
 
 impl Stream {
@@ -62,7 +62,8 @@ impl Stream {
 
     /// Clears an event. Tokio keeps it if another event has arrived since it was reported.
     fn clear(&self, interest: Interest) {
-        // Tokio clears readiness when the operation returns `WouldBlock`; try_io returns the same error.
+        // Tokio clears readiness when the operation returns `WouldBlock`, and try_io returns the
+        // same error.
         let _ = self.0.try_io(interest, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
     }
 }

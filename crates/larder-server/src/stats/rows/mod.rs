@@ -1,5 +1,5 @@
-//! The rows of the statistics. A file has the rows of one page; `flash.rs`, `tls.rs` and `tracking.rs` have those
-//! of one subject, `hot_keys.rs` those of two pages.
+//! The rows of the statistics. Most files have the rows of one page. `flash.rs`, `tls.rs` and
+//! `tracking.rs` have the rows of one subject, and `hot_keys.rs` has the rows of two pages.
 
 pub(super) mod cluster;
 pub(super) mod conns;

@@ -66,7 +66,7 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     .shown(CURVE),
 ];
 
-/// Returns the estimated hit ratio with the current limit times `memory`, or 0 if there is no estimate.
+/// Returns the estimated hit ratio with the current limit times `memory`, or 0 without an estimate.
 fn hit_ratio(snapshot: &Snapshot<'_>, memory: f64) -> Value {
     curve(snapshot, |curve| {
         let ratio = curve.hit_ratios.iter().find(|(factor, _)| *factor == memory);

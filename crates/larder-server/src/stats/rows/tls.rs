@@ -107,7 +107,7 @@ fn options<'s>(snapshot: &Snapshot<'s>) -> &'s options::Tls {
     &snapshot.suboptions().tls
 }
 
-/// Reads a value of TLS; 0 without `-Z`.
+/// Returns a value of TLS, or 0 without `-Z`.
 fn tls(snapshot: &Snapshot<'_>, read: impl FnOnce(&Tls) -> Value) -> Value {
     snapshot.server.access.tls.as_deref().map_or(Value::Whole(0), read)
 }

@@ -37,19 +37,19 @@ pub(super) fn exchange_any(stream: &mut TcpStream, request: &str, lasts: &[&str]
     text(answer)
 }
 
-/// The value of a statistic on a page.
+/// Returns the value of a statistic on a page.
 pub(super) fn value<'p>(page: &'p str, name: &str) -> &'p str {
     let start = format!("STAT {name} ");
     let value = page.lines().find_map(|line| line.strip_prefix(&start));
     value.unwrap_or_else(|| panic!("{name} in {page}"))
 }
 
-/// The number of a statistic on a page.
+/// Returns the number of a statistic on a page.
 pub(super) fn stat(page: &str, name: &str) -> u64 {
     value(page, name).parse().unwrap()
 }
 
-/// The line with each sequence of digits replaced by 0.
+/// Returns the line with each sequence of digits replaced by 0.
 pub(super) fn format(line: &str) -> String {
     let mut format = line.replace(|c: char| c.is_ascii_digit(), "0");
     while format.contains("00") {

@@ -19,8 +19,8 @@ fn only_the_segment_engine_has_a_miss_ratio_curve() {
     (0..2).for_each(|_| drop(ask(&server, &gets)));
     let page = ask(&server, "stats mrc\r\n");
     for factor in ["0.25", "0.5", "1", "2", "4"] {
-        // Worker threads may record their samples in another order than the requests arrived, so the ratio may be below
-        // 1.
+        // Worker threads may record their samples in an order other than that of the requests, so
+        // the ratio may be below 1.
         let ratio: f64 = value(&page, &format!("mrc:{factor}")).parse().unwrap();
         assert!((0.9..=1.0).contains(&ratio), "{page}");
     }
@@ -50,7 +50,8 @@ fn the_uses_of_memory_sum_to_the_limit() {
     assert!(uses(&["tags_bytes"])[0] > 0);
 }
 
-/// Agents compare `bytes`, and pages of 1 MiB, with the limit. Small items take less memory here than in memcached.
+/// Monitoring agents compare `bytes`, and pages of 1 MiB, with the limit. Small items take less
+/// memory here than in memcached.
 #[test]
 fn items_of_a_full_cache_take_no_more_than_the_limit() {
     let scratch = Scratch::new("full");
@@ -71,7 +72,8 @@ fn items_of_a_full_cache_take_no_more_than_the_limit() {
         let limit = stat(&page, "limit_maxbytes");
         let bytes = stat(&page, "bytes");
         let has_flash = options.contains(&"-o");
-        // With flash, the index takes most of the memory; moka takes some hundred bytes for each item.
+        // With flash, the index takes most of the memory. moka takes some hundred bytes for each
+        // item.
         let is_filled = bytes >= limit / 2 || has_flash || engine != ENGINES[0];
         assert!(bytes > 0 && bytes <= limit && is_filled, "{engine:?} {options:?}: {page}");
         if has_flash {
@@ -97,7 +99,7 @@ fn items_of_a_full_cache_take_no_more_than_the_limit() {
     }
 }
 
-/// The values of all statistics with this end of the name.
+/// Returns the values of all statistics whose names end with `end`.
 fn stats_ending_in(page: &str, end: &str) -> Vec<u64> {
     let values = page.lines().filter_map(|line| {
         let (name, value) = line.strip_prefix("STAT ")?.split_once(' ')?;
@@ -133,7 +135,7 @@ fn removals_are_counted_by_reason() {
     assert_eq!(stat(&ask(&server, "stats\r\n"), "reclaimed"), 4);
 }
 
-/// The resident memory of the server in MiB.
+/// Returns the resident memory of the server in MiB.
 fn resident(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

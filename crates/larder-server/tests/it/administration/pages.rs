@@ -7,7 +7,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// The names and shares on the page of hot keys or prefixes.
+/// Returns the names and shares on the page of hot keys or prefixes.
 fn hot(server: &Server, page: &str, name: &str) -> Vec<(String, f64)> {
     let page = ask(server, &format!("stats {page}\r\n"));
     (1..)
@@ -119,7 +119,7 @@ fn a_delimiter_enables_prefix_counts_from_the_start() {
     assert_eq!(ask(&larderd(ENGINES[0], &["-X"]), "stats detail on\r\n"), refused);
 }
 
-/// The names of a page, in order.
+/// Returns the names of a page, in order.
 fn names(page: &str) -> Vec<String> {
     let names = page.lines().filter_map(|line| line.strip_prefix("STAT ")?.split(' ').next());
     names.map(str::to_owned).collect()
@@ -184,7 +184,7 @@ fn short_pages_equal_those_of_memcached() {
     }
 }
 
-/// Sends incomplete requests; returns their connections.
+/// Sends incomplete requests. Returns their connections.
 fn start_requests(server: &Server) -> Vec<TcpStream> {
     let half_packet = [&[0x80, 1, 0, 1, 8, 0, 0, 0, 0, 0, 0, 19][..], &[0; 30]].concat();
     let halves = [&b"set a 0 0 10\r\nabc"[..], b"set b 0 0 10\r\n", b"set c 0", b"", &half_packet];
@@ -196,7 +196,7 @@ fn start_requests(server: &Server) -> Vec<TcpStream> {
     halves.map(begin).into()
 }
 
-/// The states of all connections, in alphabetical order.
+/// Returns the states of all connections, in alphabetical order.
 fn states(asking: &mut TcpStream) -> Vec<String> {
     let page = exchange(asking, "stats conns\r\n", "END\r\n");
     let lines = page.lines().filter(|line| line.contains(":state "));
@@ -206,7 +206,7 @@ fn states(asking: &mut TcpStream) -> Vec<String> {
     states
 }
 
-/// The connections have incomplete requests, except the one that requests the page.
+/// The connections have incomplete requests, except the connection that requests the page.
 #[test]
 fn connections_have_the_states_of_memcached() {
     let options = ["-t", "1"];
@@ -245,7 +245,7 @@ fn a_page_of_classes_lists_one_class_after_another() {
     }
 }
 
-/// Agents watch these counts, and would report a full cache after a flush.
+/// Monitoring agents read these counts, and would report a full cache after a flush.
 #[test]
 fn the_count_of_items_falls_to_0_after_a_flush() {
     const ITEMS: usize = 60_000;

@@ -17,7 +17,8 @@ fn watch(server: &Server, streams: &str) -> TcpStream {
     stream
 }
 
-/// The lines of a watcher up to one that contains `last`, without times and IDs of connections.
+/// Returns the lines of a watcher up to a line that contains `last`, without times and IDs of
+/// connections.
 fn lines_until(watcher: &mut TcpStream, last: &str) -> Vec<String> {
     let mut seen = String::new();
     let mut bytes = [0; 16 << 10];
@@ -61,7 +62,7 @@ fn watchers_receive_opened_and_closed_connections() {
         let mut watcher = watch(server, "connevents");
         ask(server, "mn\r\n");
         let mut lines = lines_until(&mut watcher, "conn_close");
-        // The order of the lines, and repeated lines, are not compared.
+        // Ignore the order of the lines, and repeated lines.
         lines.sort();
         lines.dedup();
         lines
@@ -193,7 +194,7 @@ fn a_slow_watcher_loses_lines_and_uses_bounded_memory() {
     wait_for("end of watching", || stat(&ask(&server, "stats\r\n"), "log_watchers") == 0);
 }
 
-/// The number of received lines, and of lines reported as skipped.
+/// Returns the number of received lines, and the number of lines reported as skipped.
 fn lines_of_gets(seen: &str) -> (u64, u64) {
     let whole = &seen[..seen.rfind('\n').map_or(0, |end| end + 1)];
     let skipped = whole.lines().filter_map(|line| line.strip_prefix("skipped="));

@@ -31,7 +31,8 @@ pub(super) fn with_tls(builder: AnyClientBuilder, tls: Tls) -> AnyClientBuilder 
     }
 }
 
-/// The TLS settings of a client that trusts the CA in this directory, for the name `cache.test`.
+/// Returns the TLS settings of a client that trusts the CA in this directory, for the name
+/// `cache.test`.
 pub(super) fn tls(scratch: &Scratch) -> Tls {
     Tls::new().ca_file(scratch.path("ca.pem")).server_name("cache.test")
 }
@@ -40,7 +41,7 @@ pub(super) fn patient(client: NewClient<'_>, port: u16, tls: Tls) -> AnyClient {
     with_tls(client(at(port)), tls).timeout(LONG).connect_timeout(LONG).build().unwrap()
 }
 
-/// A client whose calls time out after a second.
+/// Creates a client whose calls time out after a second.
 pub(super) fn hasty(client: NewClient<'_>, port: u16, tls: Tls) -> AnyClient {
     let builder = with_tls(client(at(port)), tls).timeout(Duration::from_secs(1));
     builder.connect_timeout(LONG).build().unwrap()
@@ -52,10 +53,10 @@ pub(super) fn reason(error: &Error) -> String {
     error.to_string()
 }
 
-/// The function that serves a connection; its first argument is the number of the connection.
+/// The function that serves a connection. Its first argument is the number of the connection.
 pub(super) type Serve = dyn Fn(u64, TcpStream) + Send + Sync;
 
-/// A fake server. It ends with the test process.
+/// A fake server. It stops with the test process.
 pub(super) struct Fake {
     pub(super) port: u16,
     pub(super) accepted: Arc<AtomicU64>,
@@ -76,8 +77,9 @@ impl Fake {
         fake
     }
 
-    /// Starts a server with TLS. The arguments of `answer` are the number of the connection, the number of the line on
-    /// it, the line and the stream; it returns whether the connection continues.
+    /// Starts a server with TLS. The arguments of `answer` are the number of the connection, the
+    /// number of the line on it, the line and the stream. `answer` returns whether the connection
+    /// stays open.
     pub(super) fn with_tls(
         scratch: &Scratch,
         answer: impl Fn(u64, u64, &str, &mut Encrypted) -> bool + Send + Sync + 'static,
@@ -125,7 +127,7 @@ impl Fake {
 
 pub(super) type Encrypted = StreamOwned<ServerConnection, TcpStream>;
 
-/// The valid reply to a lookup: the value is the key.
+/// Returns the valid reply to a lookup, in which the value is the key.
 pub(super) fn right(line: &str) -> String {
     let key = line.trim_end().strip_prefix("get ").unwrap();
     format!("VALUE {key} 0 {}\r\n{key}\r\nEND\r\n", key.len())

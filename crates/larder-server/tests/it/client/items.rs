@@ -189,7 +189,7 @@ fn a_unix_socket() {
     });
 }
 
-/// A flag that is set when this is dropped.
+/// A guard that sets the flag when it is dropped.
 struct SetAtEnd<'f>(&'f AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -198,7 +198,7 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// Each value is its key. The server is killed and restarted while threads send requests.
+/// Each value equals its key. The server is killed and restarted while threads send requests.
 #[test]
 fn a_server_that_is_killed_and_comes_back() {
     each_client(|client| {
@@ -210,7 +210,7 @@ fn a_server_that_is_killed_and_comes_back() {
         let client = client(format!("127.0.0.1:{port}")).connections(4).build().unwrap();
         let (is_over, right) = (AtomicBool::new(false), AtomicU32::new(0));
         thread::scope(|scope| {
-            // The threads end even if an assertion fails.
+            // The threads stop even if an assertion fails.
             let _over = SetAtEnd(&is_over);
             for thread in 0..8 {
                 let (client, is_over, right) = (&client, &is_over, &right);
@@ -264,7 +264,7 @@ fn a_server_that_wants_a_login_is_an_error() {
     });
 }
 
-/// A lease that expires long after the test.
+/// Returns a lease that expires long after the test.
 fn lease() -> Lease {
     Lease::ttl(1000).lock(1000)
 }
@@ -365,14 +365,14 @@ fn another_caller_computes_if_one_panics() {
     });
 }
 
-/// The number of lookups that the server has answered.
+/// Returns the number of lookups that the server has answered.
 fn look_ups(client: &AnyClient) -> String {
     let page = client.stats("").unwrap().remove(0).1;
     page.into_iter().find(|(name, _)| name == "cmd_get").unwrap().1
 }
 
-/// Waits until the server has answered a lookup of another caller, and then a little for that caller to receive the
-/// reply.
+/// Waits until the server has answered a lookup of another caller, and a little longer, so that
+/// this caller receives the reply.
 fn wait_for_look_up(client: &AnyClient, before: &str) {
     common::wait_for("the other caller", || look_ups(client) != before);
     thread::sleep(Duration::from_millis(100));
@@ -422,7 +422,7 @@ fn a_value_computed_before_a_change_is_not_stored() {
                     _ => second.set(change, "2", 0).unwrap().is_stored(),
                 };
                 assert!(is_changed);
-                // A caller that comes after the change does not share the computation.
+                // A caller after the change does not share the computation.
                 if change != "set" {
                     let newer = first.get_or_compute(change, lease(), || Ok::<_, ()>("2"));
                     assert_eq!(newer.unwrap(), "2");
@@ -435,8 +435,8 @@ fn a_value_computed_before_a_change_is_not_stored() {
     });
 }
 
-/// With Tokio, a second caller takes over when the future of the first one is dropped, and callers get the old value
-/// while a task computes the new one.
+/// Tests the calls of a Tokio client. A second caller takes over when the first caller's future is
+/// dropped. While a task computes the new value, callers get the old value.
 #[test]
 fn futures_that_are_dropped_and_tasks_in_the_background() {
     each_client(|client| {

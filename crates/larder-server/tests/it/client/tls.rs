@@ -51,7 +51,8 @@ fn values_of_each_length_and_many_keys() {
                 (n % 2 == 0).then_some(key.as_bytes())
             );
         }
-        // TLS messages such as session tickets do not close the connection. The second connection requests the statistics.
+        // TLS messages such as session tickets do not close the connection. The second connection
+        // requests the statistics.
         assert_eq!(client.connections(), (1, 1, 0));
         assert_eq!(total() - before, 2);
     });
@@ -81,7 +82,7 @@ fn many_threads() {
 fn larderd_as(authority: &Authority, identity: &Identity) -> Secure {
     let secure = Secure::start("client-identity", &[], "");
     let scratch = &secure.server.scratch;
-    // After a reply, the server has read its first certificate.
+    // The reply shows that the server has read its first certificate.
     secure.ask("mn\r\n");
     write_identity(scratch, identity);
     assert_eq!(secure.ask("refresh_certs\r\n"), "OK\r\n");
@@ -213,8 +214,9 @@ enum DropAt {
 }
 
 impl DropAt {
-    /// Of four calls, one is not dropped, one is dropped after one to eight polls, and two after a random time up to
-    /// twice the latency of the last completed call. So the test does not depend on the speed of the machine.
+    /// Chooses when call `n` is dropped. Of four calls, one is not dropped, and one is dropped
+    /// after one to eight polls. Two are dropped after a random time up to twice the latency of the
+    /// last completed call. So the test does not depend on the speed of the machine.
     fn of_call(n: u32, latency_micros: u64) -> Self {
         match n % 4 {
             0 => Self::Never,
@@ -226,7 +228,7 @@ impl DropAt {
         }
     }
 
-    /// Runs a future; `None` if it was dropped before it completed.
+    /// Runs a future. Returns `None` if the future was dropped before it completed.
     async fn run<T>(self, future: impl Future<Output = T>) -> Option<T> {
         match self {
             Self::Never => Some(future.await),
@@ -288,7 +290,7 @@ async fn drop_futures() {
     }
     let (dropped, done) = (dropped.load(Ordering::Relaxed), done.load(Ordering::Relaxed));
     let calls = u64::from(TASKS * CALLS);
-    // One in 32 calls is polled once, which is never enough for an answer.
+    // One in 32 calls is polled once, which is never enough for a reply.
     assert!(
         done >= calls / 4 && dropped >= calls / 32,
         "{done} calls were done, {dropped} dropped"

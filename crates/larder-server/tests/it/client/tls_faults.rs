@@ -34,7 +34,7 @@ fn without_a_handshake_calls_fail_at_their_deadline_and_send_no_request() {
             assert!(reason(&error).contains("no TLS handshake by the deadline"), "{error}");
             begun.elapsed().checked_sub(MILLIS(200)).expect("not before the deadline")
         });
-        // A busy machine may wake a thread late, but hardly each time.
+        // A busy machine may wake a thread late, but hardly in each attempt.
         let earliest = times.min().unwrap();
         assert!(earliest < MILLIS(150), "{earliest:?}");
         let seen = seen.lock().unwrap();
@@ -101,7 +101,7 @@ fn a_reset_in_the_middle_of_a_record_is_an_error_and_the_next_call_has_a_new_con
             }));
             let client = patient(client, proxy.port, tls(scratch));
             match client.get("key") {
-                // The whole reply arrived before the reset.
+                // The complete reply arrived before the reset.
                 Ok(found) => assert_eq!(found.unwrap(), value),
                 Err(error) => {
                     assert!(error.is_fault() && !error.is_ambiguous(), "{error}");
@@ -146,7 +146,7 @@ fn a_tls_message_does_not_close_a_connection_but_a_close_notify_does() {
         let scratch = Scratch::new("client-quiet");
         let server = Fake::with_tls(&scratch, |connection, number, line, stream| {
             stream.write_all(right(line).as_bytes()).unwrap();
-            // The client answers a change of keys with its own.
+            // The client replies to a key update with its own key update.
             stream.conn.refresh_traffic_keys().unwrap();
             stream.flush().unwrap();
             if connection == 0 && number == 9 {
@@ -202,7 +202,7 @@ fn deadlines_are_kept_after_the_handshake() {
     });
 }
 
-/// A request whose end was not sent is never completed, even when the connection is closed.
+/// The client never completes a request whose end was not sent, even when it closes the connection.
 #[test]
 fn a_request_that_is_given_up_before_its_end_is_not_completed() {
     each_client(|client| {
@@ -226,7 +226,7 @@ fn a_request_that_is_given_up_before_its_end_is_not_completed() {
     });
 }
 
-/// Counts waits. With `left`, interrupts the waits after that many.
+/// A waiter that counts waits. With `left`, it interrupts all waits after this number of waits.
 #[derive(Debug, Default)]
 struct Counting {
     waits: AtomicU64,

@@ -1,4 +1,4 @@
-//! A server process for one test, which ends with the test.
+//! A server process for one test. It stops at the end of the test.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 pub mod pages;
@@ -15,10 +15,11 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The time after which a test reports a hang. It is long, because the machine may be busy; no test depends on it.
+/// The time after which a test reports a hang. It is long, because the machine may be busy. No test
+/// waits for it to pass.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A running server: larderd or another program. Dropping it ends the process.
+/// A running server: larderd or another program. Dropping it kills the process.
 ///
 /// In its scratch directory, the file `ports` contains the bound ports, and `said` the standard error.
 pub struct Server {
@@ -33,17 +34,18 @@ impl Server {
         Self::larderd_with(options, &[])
     }
 
-    /// [`Self::larderd`] with these variables in the environment.
+    /// Starts larderd as [`Self::larderd`] does, with these variables in the environment.
     pub fn larderd_with(options: &[&str], environment: &[(&str, &str)]) -> Self {
         Self::start(env!("CARGO_BIN_EXE_larderd"), options, environment)
     }
 
-    /// Starts Debian's memcached like [`Self::larderd`]; `None` if it is not installed.
+    /// Starts Debian's memcached as [`Self::larderd`] starts larderd. Returns `None` if memcached
+    /// is not installed.
     pub fn memcached(options: &[&str]) -> Option<Self> {
         Self::memcached_with(options, &[])
     }
 
-    /// [`Self::memcached`] with these variables in the environment.
+    /// Starts memcached as [`Self::memcached`] does, with these variables in the environment.
     pub fn memcached_with(options: &[&str], environment: &[(&str, &str)]) -> Option<Self> {
         let found = Command::new("memcached").arg("-V").output().is_ok();
         let options = [&["-u", "root", "-U", "0"], options].concat();
@@ -77,12 +79,12 @@ impl Server {
         Self { scratch, child: command.spawn().unwrap(), port: OnceLock::new() }
     }
 
-    /// Waits for the start; returns the first bound port.
+    /// Waits for the start. Returns the first bound port.
     pub fn port(&self) -> u16 {
         *self.port.get_or_init(|| *self.ports().first().unwrap())
     }
 
-    /// All bound ports, in the order of the command line.
+    /// Returns all bound ports, in the order of the command line.
     pub fn ports(&self) -> Vec<u16> {
         wait_for("port file", || self.scratch.path("ports").exists());
         let ports = self.scratch.read("ports");
@@ -99,7 +101,7 @@ impl Server {
     /// Sends `bytes` on a new connection and reads until the server closes it.
     pub fn ask(&self, bytes: &[u8]) -> Vec<u8> {
         let mut stream = self.connect();
-        // The server may close before it has read everything.
+        // The server may close the connection before it has read everything.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let mut answer = Vec::new();
@@ -112,7 +114,7 @@ impl Server {
         String::from_utf8(self.ask(text.as_bytes())).unwrap()
     }
 
-    /// The standard error so far, if the server writes it to the file `said`.
+    /// Returns the standard error so far, if the server writes it to the file `said`.
     pub fn said(&self) -> String {
         self.scratch.read("said")
     }
@@ -125,7 +127,7 @@ impl Server {
         kill(self.pid(), signal).unwrap();
     }
 
-    /// Waits for the end of the process.
+    /// Waits until the process exits. Returns its status.
     pub fn ends(&mut self) -> ExitStatus {
         let mut status = None;
         wait_for("end", || {
@@ -143,7 +145,7 @@ impl Drop for Server {
     }
 }
 
-/// Runs larderd and waits for its end.
+/// Runs larderd until it exits.
 pub fn larderd(options: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_larderd")).args(options).output().unwrap()
 }
@@ -167,7 +169,7 @@ pub struct Scratch(TempDir);
 impl Scratch {
     /// Creates the directory. `name` is part of the path, for debugging.
     pub fn new(name: &str) -> Self {
-        // Servers that switch to another user need access.
+        // Servers that switch to another user need access to the directory.
         let anybody = std::fs::Permissions::from_mode(0o755);
         let prefix = format!("larderd-{name}-");
         Self(tempfile::Builder::new().prefix(&prefix).permissions(anybody).tempdir().unwrap())
@@ -191,13 +193,13 @@ impl Scratch {
 /// The runtimes, the default one first.
 pub const RUNTIMES: [&str; 3] = ["per-core", "tokio-current-thread", "tokio-multi-thread"];
 
-/// The value of a statistic or setting on a page.
+/// Returns the value of a statistic or setting on a page.
 pub fn stat<'p>(page: &'p str, name: &str) -> &'p str {
     let found = page.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
     found.unwrap_or_else(|| panic!("no {name} in {page}"))
 }
 
-/// The rest of the line that starts with `name` in a file of `/proc` about a process.
+/// Returns the rest of the line that starts with `name` in a file of `/proc` about a process.
 pub fn of_process(pid: Pid, file: &str, name: &str) -> String {
     let text =
         std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join(file)).unwrap();

@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The directory of the repository.
+/// Returns the directory of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The text with other content between `<!-- name -->` and the next `<!-- end -->`.
+/// Returns `text` with `content` between `<!-- name -->` and the next `<!-- end -->`.
 pub fn replaced(text: &str, name: &str, content: &str) -> String {
     let (begin, end) = (format!("<!-- {name} -->\n"), "<!-- end -->\n");
     let Some((before, rest)) = text.split_once(&begin) else {
@@ -18,8 +18,8 @@ pub fn replaced(text: &str, name: &str, content: &str) -> String {
     [before, &begin, "\n", content, end, after].concat()
 }
 
-/// Compares a page with its text from `documented`, which receives the present one. With `LARDER_WRITE_DOCS=1`, writes
-/// the page instead.
+/// Compares a page with the text that `documented` returns for the current page. With
+/// `LARDER_WRITE_DOCS=1`, writes that text to the page instead.
 pub fn check_documentation(name: &str, documented: impl FnOnce(&str) -> String) {
     let file = root().join(name);
     let text = fs::read_to_string(&file).unwrap();

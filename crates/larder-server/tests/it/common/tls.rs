@@ -36,7 +36,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// The private key of the CA.
+    /// Returns the private key of the CA.
     pub fn key_pem(&self) -> String {
         self.0.key().serialize_pem()
     }
@@ -64,8 +64,8 @@ pub struct Secure {
 }
 
 impl Secure {
-    /// Starts larderd with TLS on its first port. `options` may add addresses; `suboptions` follow those of the
-    /// certificates.
+    /// Starts larderd with TLS on its first port. `options` may add addresses. `suboptions` follow
+    /// the suboptions of the certificates.
     pub fn start(name: &str, options: &[&str], suboptions: &str) -> Self {
         let options = [&["-t", "1"], options].concat();
         Self::of(env!("CARGO_BIN_EXE_larderd"), name, &options, suboptions)
@@ -88,17 +88,17 @@ impl Secure {
         Self { server: Server::spawn(scratch, &mut command), authority }
     }
 
-    /// All bound ports, in the order of the command line.
+    /// Returns all bound ports, in the order of the command line.
     pub fn ports(&self) -> Vec<u16> {
         self.server.ports()
     }
 
-    /// The configuration of a client that trusts this server's CA.
+    /// Returns the configuration of a client that trusts this server's CA.
     pub fn client_config(&self) -> ClientConfig {
         client_config(&self.authority, rustls::ALL_VERSIONS, None)
     }
 
-    /// A client that trusts the server.
+    /// Connects a client that trusts the server.
     pub fn connect(&self) -> Client {
         connect(self.server.port(), &Arc::new(self.client_config()))
     }

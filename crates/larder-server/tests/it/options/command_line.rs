@@ -87,7 +87,7 @@ fn a_listener_can_have_its_own_dialect() {
     assert_eq!(spoken, [[true, false], [true, false], [false, true], [true, true]]);
 }
 
-/// The replies until the server closes the connection.
+/// Returns the replies until the server closes the connection.
 fn ask(address: (&str, u16), request: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -164,7 +164,7 @@ fn addresses_of_the_gateway_are_checked_before_the_start() {
     assert!(larderd(&[&["--check-config"], right.as_slice()].concat()).status.success());
 }
 
-/// The number of items of 100 B and of 20 kB that remain in a cache filled with both.
+/// Returns the number of items of 100 B and of 20 kB that remain in a cache filled with both.
 fn left_of_two_sizes(size_exponent: &str) -> (usize, usize) {
     let small = |i: usize| format!("set s{i} 0 0 100\r\n{}\r\n", "s".repeat(100));
     let large = |i: usize| format!("set l{i} 0 0 20000\r\n{}\r\n", "l".repeat(20_000));

@@ -31,8 +31,8 @@ const EXTENDED: &str = "
     ssl_ca_cert ssl_wbuf_size ssl_session_cache ssl_kernel_tls ssl_min_version proxy_config
     proxy_arg proxy_uring relaxed_privileges";
 
-/// memcached 1.6.45's commands, each with a valid request. Those answered with `ERROR` are named as in the table of
-/// differences.
+/// memcached 1.6.45's commands, each with a valid request. Commands that larderd answers with
+/// `ERROR` have their names in the table of differences.
 const COMMANDS: &[(&str, &str)] = &[
     ("set", "set k 0 0 1\r\n1"),
     ("add", "add k 0 0 1\r\n1"),
@@ -162,7 +162,7 @@ fn every_option_of_memcached_is_in_the_table() {
     }
 }
 
-/// The commands that are answered with `ERROR` according to the table of differences.
+/// Returns the commands that larderd answers with `ERROR` according to the table of differences.
 fn refused() -> Vec<String> {
     let text = std::fs::read_to_string(root().join("docs/compatibility.md")).unwrap();
     let (differences, _) = text.split_once("## Options\n").unwrap();
@@ -171,7 +171,7 @@ fn refused() -> Vec<String> {
     refused.flat_map(|cells| quoted(cells[1])).collect()
 }
 
-/// The texts between backticks.
+/// Returns the texts between backticks.
 fn quoted(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
@@ -194,7 +194,8 @@ fn every_command_of_memcached_is_answered_or_documented() {
     assert!(refused.iter().all(known), "no such command is tried: {refused:?}");
 }
 
-/// A binary request with extras, key and value of these lengths and arbitrary content, followed by a noop.
+/// Returns a binary request with extras, key and value of these lengths and arbitrary content,
+/// followed by a noop.
 fn binary(opcode: u8, [extras, key, value]: [usize; 3]) -> Vec<u8> {
     let len = |len: usize| u8::try_from(len).unwrap();
     let mut bytes = vec![0x80, opcode, 0, len(key), len(extras), 0, 0, 0];
@@ -207,7 +208,7 @@ fn binary(opcode: u8, [extras, key, value]: [usize; 3]) -> Vec<u8> {
     bytes
 }
 
-/// The status of the first reply; `None` without a reply.
+/// Returns the status of the first reply, or `None` without a reply.
 fn status(server: &Server, request: &[u8]) -> Option<u16> {
     let answer = server.ask(request);
     Some(u16::from_be_bytes([*answer.get(6)?, *answer.get(7)?]))
@@ -225,7 +226,7 @@ fn every_binary_request_of_memcached_is_known() {
     }
 }
 
-/// The sources of the tests in four folders, except this file.
+/// Returns the sources of the tests in four folders, except this file.
 fn tests() -> String {
     let folders =
         ["crates/larder-server/tests/it", "tests/clients", "tests/operations", "tests/hostile"];
@@ -242,7 +243,7 @@ fn files_below(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Each option with "yes" in the table is used by a test, by one of its names.
+/// A test uses each option with "yes" in the table, by one of its names.
 #[test]
 fn every_working_option_is_used_by_a_test() {
     let (table, tests) = (compatibility(), tests());
@@ -266,7 +267,7 @@ fn every_working_option_is_used_by_a_test() {
     assert!(not_given.is_empty(), "no test gives {not_given:?}");
 }
 
-/// The names of options in a help text: `-p`, `--port`, `maxconns_fast`.
+/// Returns the names of options in a help text: `-p`, `--port`, `maxconns_fast`.
 fn listed(help: &str) -> Vec<&str> {
     let extended = help.lines().filter_map(|line| line.trim_start().strip_prefix("- "));
     let extended = extended.filter_map(|line| line.split_once(':')).map(|(name, _)| name);
@@ -291,7 +292,7 @@ fn every_name_in_the_help_of_memcached_is_in_ours() {
     }
 }
 
-/// Words of `-h` as scripts find them: `-m,` and `--memory-limit`, `- idle_timeout:`.
+/// Returns the words of `-h` as scripts find them: `-m,` and `--memory-limit`, `- idle_timeout:`.
 fn words(help: &str) -> Vec<&str> {
     help.split(|c: char| c.is_whitespace() || ",.:<=".contains(c)).collect()
 }
@@ -351,14 +352,14 @@ const NEW_STATISTICS: &str = "
     slab_reassign_busy_nomem slab_reassign_last_busy_status client_flags_size drop_privileges
     ssl_new_sessions ssl_handshake_errors ssl_proto_errors time_since_server_cert_refresh";
 
-/// The names on a page of statistics.
+/// Returns the names on a page of statistics.
 fn names(server: &Server, page: &str) -> Vec<String> {
     let answer = String::from_utf8(server.ask(format!("{page}\r\n").as_bytes())).unwrap();
     let lines = answer.lines().filter_map(|line| line.strip_prefix("STAT "));
     lines.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
 }
 
-/// The row of the statistic `name` on a page.
+/// Returns the row of the statistic `name` on a page.
 fn row(page: &str, name: &str) -> &'static Row {
     let page = PAGES.into_iter().find(|known| known.name == page).unwrap();
     page.rows().find(|row| row.name == name).unwrap_or_else(|| panic!("{name} has no row"))

@@ -21,7 +21,7 @@ struct Section {
     entries: Vec<Entry>,
 }
 
-/// The sections of options, and those of `-o`.
+/// Returns the sections of options, and the sections of `-o`.
 fn sections(help: &str) -> [Vec<Section>; 2] {
     let (options, extended) = help.split_once("\nExtended options").unwrap();
     let mut of_options = Vec::new();
@@ -63,8 +63,8 @@ fn sections(help: &str) -> [Vec<Section>; 2] {
     [of_options, of_extended]
 }
 
-/// The text of a heading, which starts with a capital letter and ends with a colon; `None` for
-/// other lines.
+/// Returns the text of a heading, which starts with a capital letter and ends with a colon. Returns
+/// `None` for other lines.
 fn heading(line: &str) -> Option<String> {
     let starts = line.starts_with(|first: char| first.is_ascii_uppercase());
     line.strip_suffix(':').filter(|_| starts).map(str::to_owned)
@@ -75,7 +75,7 @@ fn is_value(line: &str) -> bool {
     line.trim_start().starts_with("- ")
 }
 
-/// `-p, --port <NUM>` as `` `-p` `--port` NUM ``.
+/// Converts `-p, --port <NUM>` to `` `-p` `--port` NUM ``.
 fn quoted_names(line: &str) -> String {
     let names = line.trim().replace("<", "").replace('>', "").replace(',', " ,");
     let words = names.split_whitespace().filter(|word| *word != ",");

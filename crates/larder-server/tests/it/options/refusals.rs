@@ -21,7 +21,7 @@ fn start(scratch: Scratch, options: &[&str]) -> Server {
     Server::spawn(scratch, &mut command)
 }
 
-/// The exit status and the message of a server that does not start.
+/// Returns the exit status and the message of a server that does not start.
 fn refused(scratch: Scratch, options: &[&str]) -> (Option<i32>, String) {
     let mut server = start(scratch, &[&["-l", "127.0.0.1", "-p", "-1"], options].concat());
     (server.ends().code(), server.said())
@@ -178,7 +178,7 @@ fn a_clients_certificate_of_version_1_is_refused_and_the_log_has_the_remedy() {
     assert_eq!(stat(&page, "ssl_handshake_errors"), "1");
 }
 
-/// The output of a server to a terminal, from the start until its end.
+/// Returns the output of a server to a terminal, from the start until its exit.
 fn printed(options: &[&str]) -> (Server, String) {
     let terminal = openpty(None, None).unwrap();
     let scratch = Scratch::new("terminal");
@@ -211,7 +211,8 @@ fn a_terminal_shows_one_line_at_the_start() {
     assert_eq!(elsewhere.said(), "", "a file or a pipe gets the lines of the log");
 }
 
-/// Whether the server warns of open access. It does so before it serves the first connection.
+/// Whether the server warns of open access. It logs the warning before it serves the first
+/// connection.
 fn is_warned(options: &[&str]) -> bool {
     let (scratch, _) = with_identity("warned");
     scratch.file("logins", "user:password\n");

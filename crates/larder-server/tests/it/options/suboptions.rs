@@ -25,8 +25,8 @@ fn page(stream: &mut TcpStream, request: &str) -> String {
     page.replace('\r', "")
 }
 
-/// The first lines of the messages and the exit statuses equal memcached's. Both programs start on an unavailable port,
-/// so that they end even if they accept the options.
+/// The first lines of the messages and the exit statuses equal memcached's. Both programs start on
+/// an unavailable port, so that they exit even if they accept the options.
 #[test]
 fn invalid_suboptions_are_refused_like_in_memcached() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -160,7 +160,7 @@ fn the_buffer_of_tls_is_shown_as_memcached_shows_it() {
     }
 }
 
-/// The lines of `stats settings` about external storage.
+/// Returns the lines of `stats settings` about external storage.
 fn flash_settings(server: &Server) -> String {
     let page = server.ask_text("stats settings\r\n");
     let is_one = |line: &&str| {
@@ -197,7 +197,8 @@ fn settings_of_flash_equal_those_of_memcached() {
     }
 }
 
-/// The replies are those of memcached 1.6.45; Debian's 1.6.18 accepts no abbreviations of subcommands.
+/// The replies are those of memcached 1.6.45. Debian's 1.6.18 accepts no abbreviations of
+/// subcommands.
 #[test]
 fn subcommands_of_extstore_can_be_abbreviated() {
     let server = Server::larderd(&[]);
@@ -281,8 +282,8 @@ fn a_connection_beyond_the_limit_waits_without_maxconns_fast() {
         assert!(matches!(waits, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{waits}");
         let stats = page(&mut first, "stats\r\n");
         assert_eq!(stat(&stats, "accepting_conns"), "0");
-        // The gate has closed at least once in each iteration. It may close again when `third` is admitted as the last
-        // one that fits.
+        // The gate has closed at least once in each iteration. It may close again when the
+        // admission of `third` reaches the limit.
         assert!(stat(&stats, "listen_disabled_num").parse::<u64>().unwrap() >= times, "{stats}");
         assert!(!stats.contains("rejected_connections"));
         drop(second);
@@ -339,7 +340,8 @@ fn a_slow_watcher_has_the_configured_buffer() {
 /// The memory limit of all connections in bytes with `-o read_buf_mem_limit=1`.
 const HELD_MAX: usize = 1 << 20;
 
-/// The most memory in bytes that connections may hold while the server is still closing those over the limit.
+/// The most memory in bytes that connections may hold while the server is still closing connections
+/// over the limit.
 const HELD_FOR_NOW_MAX: usize = HELD_MAX / 2 * 3;
 
 /// Whether the server has closed a connection because of the buffer limit: either the connection that needed more
@@ -400,7 +402,7 @@ fn unread_replies_stay_within_the_buffer_limit() {
     }
 }
 
-/// A client with a small receive buffer.
+/// Connects a client with a small receive buffer.
 fn connect_with_a_small_buffer(port: u16) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();

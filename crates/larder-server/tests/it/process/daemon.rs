@@ -19,8 +19,8 @@ impl Drop for Background {
     }
 }
 
-/// Whether a process that is not a child of this one has ended. It may stay a zombie if the first process of a
-/// container does not wait for children.
+/// Whether a process that is not a child of this process has exited. It may stay a zombie if the
+/// first process of a container does not wait for children.
 fn has_ended(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with('Z'))
@@ -55,7 +55,7 @@ fn a_daemon_leaves_its_terminal_and_its_directory() {
     std::mem::forget(background);
 }
 
-/// An image at another place would stay there, and a later start would restore deleted items.
+/// An image in another directory would stay there, and a later start would restore deleted items.
 #[test]
 fn a_daemon_writes_its_image_where_it_was_started() {
     let scratch = Scratch::new("daemon-image");
@@ -160,7 +160,7 @@ fn the_core_file_limit_is_raised_to_the_maximum() {
     let mut command = Command::new("sh");
     command.args(["-c", shell, env!("CARGO_BIN_EXE_larderd")]);
     let server = Server::spawn(Scratch::new("core"), &mut command);
-    // The shell sets the soft limit to 0; the hard limit may also be 0 on this machine.
+    // The shell sets the soft limit to 0. The hard limit may also be 0 on this machine.
     wait_for("core limit", || {
         let limits = of_process(server.pid(), "limits", "Max core file size");
         let limits: Vec<&str> = limits.split_whitespace().collect();
@@ -192,7 +192,7 @@ fn memory_is_locked_or_a_warning_is_logged() {
     }
 }
 
-/// The limit must not stop the server when it switches to a user who has one.
+/// A limit of the user of `-u` must not stop the server when it switches to that user.
 #[test]
 fn a_limit_of_locked_memory_is_only_a_warning() {
     if !geteuid().is_root() {

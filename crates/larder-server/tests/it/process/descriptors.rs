@@ -1,4 +1,4 @@
-//! File descriptors: a limit that is too low, and one that is reached.
+//! File descriptors: a limit that is too low, and a limit that is reached.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::common::{self, Scratch, Server, wait_for};
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The ID of a user that cannot raise the hard limit.
 const NOBODY: u32 = 65_534;
 
-/// The command of larderd with a limit of `files` open files, as an unprivileged user.
+/// Returns the command of larderd with a limit of `files` open files, as an unprivileged user.
 fn limited(files: u32, options: &str) -> Command {
     let mut command = Command::new("sh");
     let larderd = env!("CARGO_BIN_EXE_larderd");

@@ -78,7 +78,7 @@ fn store_for_a_second(mut stream: &TcpStream, client: usize) {
 const PIECE: usize = 100_000;
 const PIECES: usize = 8;
 
-/// A value that identifies its client, its round and each offset.
+/// Returns a value that identifies its client, its round and each offset.
 fn value(client: usize, round: usize) -> Vec<u8> {
     let piece = |piece| format!("{client:03}.{round:03}.{piece:03}.").into_bytes();
     let pieces = (0..PIECES).map(|i| {
@@ -106,7 +106,7 @@ fn goes_there_and_back(stream: &mut TcpStream, client: usize, round: usize) -> b
     answer == expected
 }
 
-/// With work stealing, a value can start on one thread and end on another.
+/// With work stealing, one thread can receive the start of a value, and another thread its end.
 #[test]
 fn large_values_survive_a_change_of_threads() {
     each(&["-t", "4", "-m", "256"], |server, what| {
@@ -137,7 +137,7 @@ fn counts_add_up_over_threads() {
         });
         assert_eq!(server.ask(b"incr n 0\r\n"), b"8000\r\n", "{what}");
         assert_eq!(number(server, "cmd_set"), 1, "{what}");
-        // Each thread counts commands; none is lost when a connection moves.
+        // Each thread counts commands. No count is lost when a connection moves.
         assert_eq!(number(server, "incr_hits"), 8001, "{what}");
     });
 }
@@ -159,7 +159,7 @@ fn a_stop_does_not_wait_for_clients() {
     }
 }
 
-/// The CPU time of a process, in hundredths of a second.
+/// Returns the CPU time of a process, in hundredths of a second.
 fn ticks(server: &Server) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.child.id())).unwrap();
     let fields = stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2);

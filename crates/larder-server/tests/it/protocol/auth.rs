@@ -14,7 +14,7 @@ const PASSWORDS: &str = "ann:first\nbob:seco:nd\r\neve:pass word";
 const REFUSED: &str = "CLIENT_ERROR authentication failure\r\n";
 const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated\r\n";
 
-/// A text login.
+/// Returns a text login.
 fn login(user: &str, password: &str) -> String {
     format!("set any 0 0 {}\r\n{user} {password}\r\n", user.len() + 1 + password.len())
 }
@@ -40,7 +40,7 @@ impl Lines {
     }
 }
 
-/// A binary request.
+/// Returns a binary request.
 fn packet(op: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
     let body = [extras, key, value].concat();
     let mut packet = vec![0x80, op];
@@ -60,7 +60,8 @@ fn plain(op: u8, message: &[u8]) -> Vec<u8> {
     packet(op, &[], b"PLAIN", message)
 }
 
-/// The statuses of the replies to binary requests, and whether the server closed the connection.
+/// Returns the statuses of the replies to binary requests, and whether the server closed the
+/// connection.
 fn statuses(server: &Server, requests: &[Vec<u8>]) -> (Vec<u16>, bool) {
     let mut stream = server.connect();
     let (mut statuses, mut closed) = (Vec::new(), false);
@@ -327,9 +328,10 @@ fn connect(socket: &Path) -> UnixStream {
     stream
 }
 
-/// The requests are those that both versions of memcached parse alike. 1.6.18 answers lines under six bytes, where
-/// 1.6.45 closes the connection; 1.6.18 also ends a password at a space, and accepts leading spaces and lines of any
-/// length. Each request waits for the previous reply, because memcached would otherwise lose that reply.
+/// The test sends only requests that both versions of memcached parse alike. 1.6.18 answers lines
+/// under six bytes, where 1.6.45 closes the connection. 1.6.18 also ends a password at a space, and
+/// accepts leading spaces and lines of any length. Each request waits for the previous reply,
+/// because memcached would otherwise lose that reply.
 #[test]
 fn text_logins_get_the_replies_of_memcached() {
     let scratch = Scratch::new("same-text");
@@ -383,8 +385,8 @@ fn text_logins_get_the_replies_of_memcached() {
     assert_eq!(counts(&larderd), counts(&memcached));
 }
 
-/// Starts a fake saslauthd for Debian's memcached. A request has four strings with length prefixes; the reply is `OK`
-/// or `NO`.
+/// Starts a fake saslauthd for Debian's memcached. A request has four strings with length prefixes.
+/// The reply is `OK` or `NO`.
 fn answer_for_saslauthd(socket: &Path) {
     let listener = UnixListener::bind(socket).unwrap();
     std::thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! The transcripts of `tests/conformance/`, run against larderd with each engine, with each runtime and over TLS, and
-//! against memcached if the installed version supports the case.
+//! The transcripts of `tests/conformance/`. They run against larderd with each engine, with each
+//! runtime and over TLS, and against memcached if the installed version supports the case.
 #![expect(clippy::print_stderr, reason = "each try that differs is shown")]
 
 use crate::common::tls::{Client, Secure};
@@ -95,7 +95,7 @@ impl<R: Running> Target for Playing<R> {
     }
 
     fn send(&mut self, peer: usize, bytes: &[u8]) {
-        // A closed connection is detected by the next read.
+        // The next read detects a closed connection.
         let _ = self.peer(peer).write_all(bytes);
     }
 

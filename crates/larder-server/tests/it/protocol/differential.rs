@@ -8,12 +8,13 @@ use std::fmt::Write as _;
 
 /// Known differences: the reply of 1.6.18, the reply of Larder, which follows 1.6.45, and the reason.
 ///
-/// Requests that the two versions parse differently are not generated. 1.6.18 answers too few words with `ERROR`, skips
-/// leading spaces, does not swallow the data of a store with bad flags or key, and loses earlier replies after a
-/// retrieval of a too long key; `ms s` and flags that are not letters differ, too.
+/// The test does not generate requests that the two versions parse differently. 1.6.18 answers too
+/// few words with `ERROR`, and skips leading spaces. It does not swallow the data of a store with
+/// bad flags or key, and loses earlier replies after a retrieval of a too long key. `ms s` and
+/// flags that are not letters differ, too.
 ///
-/// Numbers that get shorter are not generated either: memcached pads them with spaces unless an earlier reply of the
-/// same pipeline still refers to the item.
+/// The test does not generate numbers that get shorter either. memcached pads them with spaces
+/// unless an earlier reply of the same pipeline still refers to the item.
 const KNOWN: [(&str, &str, &str); 1] = [("1.6.18", "1.6.45", "the version that each says it is")];
 
 /// A CAS value that neither server assigns.
@@ -229,7 +230,7 @@ fn compare(seed: u64, rounds: usize, options: &[&str], generate: impl Fn(&mut Ra
     }
 }
 
-/// Describes the first difference between the replies; `None` if they are equal.
+/// Describes the first difference between the replies. Returns `None` if they are equal.
 fn difference(memcached: &Server, larderd: &Server, request: &[u8]) -> Option<String> {
     let [expected, got] = [memcached, larderd].map(|server| without_cas(&server.ask(request)));
     let expected = as_larder(&expected);
@@ -245,7 +246,7 @@ fn difference(memcached: &Server, larderd: &Server, request: &[u8]) -> Option<St
     Some(format!("byte {at}\nmemcached: {theirs}\nlarderd:   {ours}\nrequest:   {request}"))
 }
 
-/// The replies with every CAS replaced by 0: the servers assign different values.
+/// Returns the replies with every CAS replaced by 0, because the servers assign different values.
 fn without_cas(answers: &[u8]) -> Vec<u8> {
     if answers.first() == Some(&0x81) {
         return without_binary_cas(answers);
@@ -287,7 +288,7 @@ fn without_binary_cas(mut answers: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The expected replies of Larder, given memcached's replies `expected`.
+/// Returns the expected replies of Larder, given memcached's replies `expected`.
 fn as_larder(expected: &[u8]) -> Vec<u8> {
     KNOWN.iter().fold(expected.to_vec(), |bytes, (memcached, larder, _reason)| {
         assert_eq!(memcached.len(), larder.len(), "else lengths in binary answers are off");
@@ -306,7 +307,8 @@ fn lines(random: &mut Random, write: fn(&mut Random, &mut String)) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// A pipeline of binary requests. It flushes first, so that rounds do not depend on each other.
+/// Returns a pipeline of binary requests. It flushes first, so that rounds do not depend on each
+/// other.
 fn frames(random: &mut Random) -> Vec<u8> {
     let mut out = vec![0x80, 8];
     out.resize(24, 0);

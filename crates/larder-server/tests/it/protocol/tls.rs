@@ -104,7 +104,7 @@ fn a_half_closed_connection_gets_every_reply() {
     assert_eq!(answers, b"MN\r\n".repeat(1000));
 }
 
-/// Runs `openssl s_client`; returns its success and its output with the replies.
+/// Runs `openssl s_client`. Returns its success, and its output with the replies.
 fn s_client(secure: &Secure, options: &[&str], requests: &str) -> (bool, String) {
     let address = format!("127.0.0.1:{}", secure.server.port());
     let mut child = Command::new("openssl")
@@ -178,7 +178,7 @@ fn client_certificates_are_required_by_the_options() {
     }
 }
 
-/// Sends `bytes` without TLS; returns the reply.
+/// Sends `bytes` without TLS. Returns the reply.
 fn talk(mut stream: TcpStream, bytes: &[u8]) -> String {
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     // The server may close the connection before everything is written.
@@ -235,7 +235,7 @@ fn statistics_of_tls_have_memcacheds_names() {
         let lines = page.lines().filter_map(|line| line.strip_prefix("STAT "));
         lines
             .filter(|line| line.contains("ssl_") || line.contains("cert"))
-            // Only the values of settings are compared; of the other statistics, the names are.
+            // Compare the values of settings, but only the names of other statistics.
             .map(|line| if page.contains("STAT pid") { first(line) } else { line.to_owned() })
             .collect()
     };
@@ -281,7 +281,7 @@ fn certificate(client: &Client) -> Vec<u8> {
     client.conn.peer_certificates().unwrap()[0].to_vec()
 }
 
-/// The server certificate of a new connection.
+/// Returns the server certificate of a new connection.
 fn shown(secure: &Secure) -> Vec<u8> {
     let mut client = secure.connect();
     ask_once(&mut client).unwrap();
@@ -519,7 +519,7 @@ fn invalid_tls_files_are_reported_at_the_start() {
 fn a_key_can_be_in_the_chain_file_or_in_der() {
     let authority = Authority::new();
     let identity = authority.issue();
-    // Editors of Windows write a mark at the start of the file.
+    // Windows editors write a byte-order mark at the start of the file.
     let both = format!("\u{feff}{}{}", identity.chain, identity.key);
     let der = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
     for (name, list) in [

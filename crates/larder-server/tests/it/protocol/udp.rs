@@ -12,13 +12,15 @@ struct Client {
     next_id: u16,
 }
 
-/// A received datagram: request, sequence, total, reserved; and the payload.
+/// A received datagram: its four header numbers (request, sequence, total, reserved) and its
+/// payload.
 type Datagram = ([u16; 4], Vec<u8>);
 
 impl Client {
     fn new(server: &Server) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        // All datagrams of a reply arrive at once; those beyond the receive buffer are lost.
+        // All datagrams of a reply arrive at once. The system drops datagrams beyond the receive
+        // buffer.
         SockRef::from(&socket).set_recv_buffer_size(1 << 20).unwrap();
         wait_for("port file", || server.scratch.path("ports").exists());
         let ports = server.scratch.read("ports");
@@ -41,7 +43,8 @@ impl Client {
         ([number(0), number(2), number(4), number(6)], bytes[8..len].to_vec())
     }
 
-    /// Sends a request with the next ID, then one that always has a reply; returns the datagrams before that reply.
+    /// Sends a request with the next ID, then a request that always has a reply. Returns the
+    /// datagrams before that reply.
     fn ask(&mut self, request: &[u8]) -> Vec<Datagram> {
         self.ask_framed([self.next_id, 0, 1, 0], request)
     }
@@ -61,7 +64,7 @@ impl Client {
         }
     }
 
-    /// The text of all messages of the reply.
+    /// Returns the text of all messages of the reply.
     fn text(&mut self, request: &str) -> String {
         let bytes = self.ask(request.as_bytes()).into_iter().flat_map(|(_, bytes)| bytes).collect();
         String::from_utf8(bytes).unwrap()
@@ -79,7 +82,7 @@ fn larderd(name: &str, options: &[&str]) -> Server {
     start(env!("CARGO_BIN_EXE_larderd"), name, options)
 }
 
-/// The requests of the comparison, which start with stores of their items.
+/// Returns the requests of the comparison, which start with stores of their items.
 fn cases() -> Vec<Vec<u8>> {
     let big = "b".repeat(3000);
     let huge = "h".repeat(60_000);
@@ -127,7 +130,7 @@ fn the_same_datagrams_get_the_replies_of_memcached() {
             });
             answers
         });
-        // memcached replies to `quit` with a header without a payload; larderd sends nothing.
+        // memcached replies to `quit` with a header without a payload. larderd sends nothing.
         theirs.retain(|(_, payload)| !payload.is_empty());
         let start = String::from_utf8_lossy(&request[..request.len().min(40)]).into_owned();
         assert!(ours == theirs, "{start:?}: {} and {} datagrams", ours.len(), theirs.len());
@@ -224,7 +227,7 @@ fn udp_is_off_by_default_and_then_on_the_loopback() {
     assert!(page.contains(":UDP UDP\r\n"), "{page}");
 }
 
-/// A port that is free for TCP and taken for UDP.
+/// Returns a port that is free for TCP and taken for UDP.
 fn taken_by_udp() -> (UdpSocket, String) {
     let mut sockets = std::iter::repeat_with(|| UdpSocket::bind("127.0.0.1:0").unwrap());
     let taken = sockets.find_map(|socket| {
@@ -242,7 +245,7 @@ fn a_udp_port_in_use_is_named() {
     assert!(stderr(&output).contains(&format!("UDP port {port}")), "{}", stderr(&output));
 }
 
-/// Starts larderd on a UDP port; `None` if another process has taken the port.
+/// Starts larderd on a UDP port. Returns `None` if another process has taken the port.
 fn on_udp_port(port: &str) -> Option<Server> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     command.args(["-l", "127.0.0.1", "-U", port, "-t", "1"]);
@@ -287,8 +290,8 @@ fn one_datagram_draws_a_bounded_answer() {
     let written = || stat(&server.ask_text("stats\r\n"), "bytes_written").parse::<u64>().unwrap();
     let (before, client) = (written(), Client::new(&server));
     client.send([1, 0, 1, 0], "get v\r\n".repeat(100).as_bytes());
-    // The server answers this request only after the first datagram. The test repeats it, because its reply may be lost
-    // among so many.
+    // The server answers this request only after the first datagram. The test repeats it, because
+    // its reply may be lost among so many datagrams.
     client.socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     wait_for("the end of the answers", || {
         client.send([2, 0, 1, 0], b"mn\r\n");

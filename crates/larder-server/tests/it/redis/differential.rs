@@ -1,6 +1,7 @@
-//! The same bytes to a RESP listener of larderd and to Debian's redis-server: thousands of generated
-//! requests, valid and broken, in RESP2 and RESP3. The replies must be the same, byte for byte. Requests with
-//! intended differences (docs/compatibility-redis.md) are not generated.
+//! The same bytes to a RESP listener of larderd and to Debian's redis-server: thousands of
+//! generated requests, valid and broken, in RESP2 and RESP3. The replies must be the same, byte for
+//! byte. The test does not generate requests with intended differences
+//! (docs/compatibility-redis.md).
 #![expect(clippy::print_stderr, reason = "each try that differs is shown")]
 
 use crate::common::{Scratch, Server, TIMEOUT, stat, wait_for};
@@ -14,14 +15,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// difference.
 const ATTEMPTS: usize = 3;
 
-/// Debian's redis-server. Dropping it ends the process.
+/// Debian's redis-server. Dropping it kills the process.
 struct Redis {
     scratch: Scratch,
     child: Child,
 }
 
 impl Redis {
-    /// Starts redis-server; `None` if it is not installed.
+    /// Starts redis-server. Returns `None` if it is not installed.
     fn start() -> Option<Self> {
         Command::new("redis-server").arg("--version").output().ok()?;
         let scratch = Scratch::new("redis");
@@ -50,7 +51,7 @@ impl Drop for Redis {
     }
 }
 
-/// The replies to requests that end with `QUIT`.
+/// Returns the replies to requests that end with `QUIT`.
 fn ask(mut stream: impl Read + Write, request: &[u8]) -> Vec<u8> {
     let _ = stream.write_all(request);
     let mut answer = Vec::new();
@@ -102,8 +103,8 @@ fn number(random: &mut Random) -> &'static str {
     random.one(&["0", "1", "-5", "999", "9223372036854775807", "-9223372036854775808", "x", "01"])
 }
 
-/// An expiry in seconds, or rarely an invalid one. The random numbers hardly ever repeat, so that comparisons of two
-/// expiries do not depend on milliseconds.
+/// Returns a random expiry in seconds, or rarely an invalid one. The random numbers hardly ever
+/// repeat, so that comparisons of two expiries do not depend on milliseconds.
 fn expiry(random: &mut Random) -> String {
     match random.below(12) {
         0 => random.one(&["0", "-1", "x", "9223372036854775807", ""]).to_owned(),
@@ -111,7 +112,7 @@ fn expiry(random: &mut Random) -> String {
     }
 }
 
-/// The words of a request.
+/// Returns the words of a random request.
 fn words(random: &mut Random) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let key = key(random);
@@ -273,7 +274,7 @@ fn words(random: &mut Random) -> Vec<String> {
     words
 }
 
-/// A command that changes or reads a part of a value, or concerns two keys.
+/// Writes a command that changes or reads a part of a value, or concerns two keys, to `words`.
 fn change_a_part(random: &mut Random, key: String, words: &mut Vec<String>) {
     let offset = random.one(&["0", "3", "7", "8", "100", "2000", "-1", "x", "4294967296", ""]);
     match random.below(9) {
@@ -313,7 +314,8 @@ fn change_a_part(random: &mut Random, key: String, words: &mut Vec<String>) {
     }
 }
 
-/// `BITCOUNT` with a valid range: without an item, redis-server 7.0 does not check it.
+/// Writes a `BITCOUNT` with a valid range to `words`: without an item, redis-server 7.0 does not
+/// check the range.
 fn bit_count(random: &mut Random, key: String, words: &mut Vec<String>) {
     words.extend(["BITCOUNT".to_owned(), key]);
     let range = random.one(&["", "0 -1", "1 13 BIT", "-5 999 byte", "13 -1 BIT", "999 0", "-1 -5"]);
@@ -327,7 +329,7 @@ fn write(words: &[String], out: &mut Vec<u8>) {
     }
 }
 
-/// A pipeline of requests. It flushes first, so that rounds do not depend on each other.
+/// Returns a pipeline of requests. It flushes first, so that rounds do not depend on each other.
 fn pipeline(random: &mut Random, resp3: bool) -> Vec<u8> {
     let mut out = b"FLUSHALL\r\n".to_vec();
     let words_of = |random: &mut Random, out: &mut Vec<u8>| match random.below(40) {
@@ -335,7 +337,7 @@ fn pipeline(random: &mut Random, resp3: bool) -> Vec<u8> {
         _ => write(&words(random), out),
     };
     if resp3 {
-        // The reply differs on purpose, and after_hello() removes it.
+        // The reply differs intentionally, and after_hello() removes it.
         out.extend(b"HELLO 3\r\n");
     }
     out.extend(b"ECHO begin\r\n");
@@ -371,14 +373,14 @@ fn compare(seed: u64, rounds: u64, resp3: bool) {
     }
 }
 
-/// Waits until 100 to 400 ms of a second have passed. In the second half of a second redis-server rounds expiries to
-/// the next one.
+/// Waits until 100 to 400 ms of a second have passed. In the second half of a second, redis-server
+/// rounds expiries up to the next second.
 fn await_start_of_second() {
     let millis = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_millis();
     wait_for("the next second", || (100..400).contains(&millis()));
 }
 
-/// Describes the first difference between the replies; `None` if they are equal.
+/// Describes the first difference between the replies. Returns `None` if they are equal.
 fn difference(expected: &[u8], got: &[u8], request: &[u8]) -> Option<String> {
     let [expected, got] = [expected, got].map(after_hello);
     if expected == got {
@@ -394,7 +396,7 @@ fn difference(expected: &[u8], got: &[u8], request: &[u8]) -> Option<String> {
     Some(format!("byte {at}\nredis:   {theirs}\nlarderd: {ours}\nrequest: {request}"))
 }
 
-/// The replies after those to `HELLO` and `ECHO begin`.
+/// Returns the replies after those to `HELLO` and `ECHO begin`.
 fn after_hello(answers: &[u8]) -> String {
     let text = String::from_utf8_lossy(answers).into_owned();
     text.split_once("$5\r\nbegin\r\n").expect("the server answers").1.to_owned()
@@ -410,7 +412,7 @@ fn resp3_replies_equal_those_of_redis_server() {
     compare(2, 400, true);
 }
 
-/// The replies to inline requests.
+/// Returns the replies to inline requests.
 fn inline(server: &Server, requests: &str) -> String {
     let stream = TcpStream::connect(("127.0.0.1", *server.ports().last().unwrap())).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -443,14 +445,14 @@ fn all_databases_share_the_same_items() {
     assert_eq!(databases, "*2\r\n$9\r\ndatabases\r\n$1\r\n2\r\n");
 }
 
-/// The bulk strings of a reply.
+/// Returns the bulk strings of a reply.
 fn bulks(answer: &str) -> Vec<String> {
     let lines: Vec<&str> = answer.split("\r\n").collect();
     let heads = lines.iter().enumerate().filter(|(_, line)| line.starts_with('$'));
     heads.map(|(at, _)| lines[at + 1].to_owned()).collect()
 }
 
-/// The keys that calls of `SCAN` with these options find, and the number of calls.
+/// Returns the keys that calls of `SCAN` with these options find, and the number of calls.
 fn scan(server: &Server, options: &str) -> (Vec<String>, usize) {
     let (mut cursor, mut keys, mut calls) = ("0".to_owned(), Vec::new(), 0);
     loop {

@@ -39,7 +39,7 @@ fn values() {
     });
 }
 
-/// A command that returns the old value removes or replaces it only if it can return it.
+/// A command that returns the old value changes the item only if the reply can contain that value.
 #[test]
 fn an_old_value_that_is_too_long_to_return_stays() {
     let server = Server::larderd(&["-I", "4m", "-l", "proto[resp]:127.0.0.1"]);
@@ -57,7 +57,7 @@ fn an_old_value_that_is_too_long_to_return_stays() {
     assert_eq!(client.get_del::<_, String>("long").unwrap(), "new");
 }
 
-/// Agents and clients read these lines.
+/// Monitoring agents and clients read these lines.
 #[test]
 fn info_has_the_version_and_the_number_of_keys() {
     let server = Server::larderd(&["-l", "proto[resp]:127.0.0.1"]);

@@ -22,7 +22,7 @@ fn latencies(stream: &mut TcpStream) -> String {
     exchange(stream, "stats latency\r\n", "END\r\n")
 }
 
-/// The number of requests of each class; 0 for a missing class.
+/// Returns the number of requests of each class, or 0 for a missing class.
 fn counts(page: &str) -> [u64; 6] {
     CLASSES.map(|class| {
         let shown = page.contains(&format!("STAT {class}:"));
@@ -82,8 +82,9 @@ fn datagrams_are_counted_too() {
     assert_eq!(counts(&latencies(&mut server.connect())), [5, 0, 0, 0, 0, 0]);
 }
 
-/// Requests follow one another on one connection, so that their times in the server do not overlap and are within the
-/// client's. Over the delayed engine, most of the time is spent waiting in the engine.
+/// Requests follow one another on one connection, so that their times in the server do not overlap,
+/// and the client's times include them. Over the delayed engine, requests wait in the engine most
+/// of the time.
 #[test]
 fn latencies_are_within_those_of_the_client() {
     let server = Server::larderd(&[]);

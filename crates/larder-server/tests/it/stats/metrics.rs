@@ -36,7 +36,7 @@ fn send(server: &Server, request: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// The head in lower case, and the body, of the reply to a GET with this `Accept`.
+/// Returns the head in lower case, and the body, of the reply to a GET with this `Accept`.
 fn get(server: &Server, accept: &str) -> (String, String) {
     let request = format!("GET /metrics HTTP/1.1\r\nHost: larder\r\nAccept: {accept}\r\n\r\n");
     let answer = send(server, request.as_bytes());
@@ -45,7 +45,7 @@ fn get(server: &Server, accept: &str) -> (String, String) {
     (head.to_lowercase(), body.to_owned())
 }
 
-/// The samples of a scrape, by name and labels.
+/// Returns the samples of a scrape, by name and labels.
 fn scrape(server: &Server) -> BTreeMap<String, f64> {
     let (_, text) = get(server, "text/plain");
     let samples = text.lines().filter(|line| !line.starts_with('#')).map(|line| {
@@ -192,7 +192,7 @@ fn only_get_requests_for_metrics_are_answered() {
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
 }
 
-/// The names of a server's threads, and the number of voluntary context switches of each.
+/// Returns the names of a server's threads, and the number of voluntary context switches of each.
 fn threads(server: &Server) -> BTreeMap<String, u64> {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
     let threads = tasks.map(|task| {
@@ -237,7 +237,7 @@ fn open_files(server: &Server) -> usize {
     fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count()
 }
 
-/// There are more connections than the limit allows. They send nothing, half a head or invalid
+/// The test opens more connections than the limit allows. They send nothing, half a head or invalid
 /// data, or do not read.
 #[test]
 fn slow_and_invalid_peers_disturb_neither_scrapes_nor_the_cache() {
@@ -290,7 +290,7 @@ fn deployed(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name)
 }
 
-/// The metrics of Larder in the text of the dashboard or of an alert.
+/// Returns the metrics of Larder in the text of the dashboard or of an alert.
 fn metrics_in(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("larder_") || word.starts_with("process_")).collect()

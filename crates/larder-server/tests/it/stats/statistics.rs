@@ -60,7 +60,7 @@ fn constants_are_not_metrics() {
     }
 }
 
-/// <https://prometheus.io/docs/practices/naming>
+/// See <https://prometheus.io/docs/practices/naming>.
 #[test]
 fn names_of_metrics_follow_the_conventions_of_prometheus() {
     let snake = |name: &str| {
@@ -102,7 +102,7 @@ fn a_metric_has_each_set_of_labels_once() {
     assert!(seen.len() > 50, "{}", seen.len());
 }
 
-/// The text of the sources in all `crates/*/src`.
+/// Returns the text of the sources in all `crates/*/src`.
 fn sources() -> String {
     let mut folders = vec![];
     for entry in fs::read_dir(root().join("crates")).unwrap() {
@@ -134,7 +134,7 @@ fn every_counter_is_raised_and_shown() {
     }
 }
 
-/// A server without connections.
+/// Creates a server without connections.
 fn server() -> Server {
     let options = Options::read(["larderd", "-t", "2", "-o", "idle_timeout=9"].map(Into::into))
         .unwrap_or_else(|_| panic!("these options are good"));
@@ -191,12 +191,12 @@ fn every_metric_has_a_number() {
     assert!(values.contains_key("idle_kicks") && !values.contains_key("ssl_proto_errors"));
 }
 
-/// The documentation of statistics with regenerated tables.
+/// Returns the documentation of statistics with regenerated tables.
 fn documented(text: &str) -> String {
     PAGES.iter().fold(text.to_owned(), |text, page| replaced(&text, page.name, &tables(page)))
 }
 
-/// A table of the metrics with their labels and their statistics.
+/// Returns a table of the metrics with their labels and their statistics.
 fn metrics_table() -> String {
     let mut by_name: BTreeMap<&str, Vec<(&Row, Metric)>> = BTreeMap::new();
     for (row, metric) in metrics() {
@@ -218,7 +218,7 @@ fn labels(metric: Metric) -> String {
     format!("`{}`", labels.collect::<Vec<_>>().join(", "))
 }
 
-/// The table of variable statistics, and the table of constants.
+/// Returns the table of variable statistics, and the table of constants.
 fn tables(page: &Page) -> String {
     let mut text = "| name | kind | meaning |\n|---|---|---|\n".to_owned();
     for row in page.rows().filter(|row| row.kind != Kind::Constant) {
@@ -237,12 +237,12 @@ fn tables(page: &Page) -> String {
     text + "\n"
 }
 
-/// The condition of a row, as a sentence.
+/// Returns the condition of a row, as a sentence.
 fn shown(row: &Row) -> String {
     row.condition.map_or(String::new(), |condition| format!(" Shown {}.", condition.text))
 }
 
-/// The constant values with their reasons, and the names of the rows with both.
+/// Returns the constant values with their reasons, and the names of the rows with both.
 fn constants(page: &Page) -> Vec<(&'static str, String, Vec<String>)> {
     let mut constants: Vec<(&str, String, Vec<String>)> = Vec::new();
     for row in page.rows() {
