@@ -37,9 +37,10 @@ pub struct Context<'a, E: Engine, H: Host> {
     pub host: &'a H,
     /// The settings of all sessions.
     pub settings: &'a Settings,
-    /// Makes a waker for this connection. After [`Next::Wait`] or [`Progress::hold`], the waker is
-    /// called when a read from slower storage has ended, a reply to a forwarded request has arrived, a
-    /// route has room for more bytes, or replicas have acknowledged a change or never will.
+    /// A function that makes a waker for this connection. After [`Next::Wait`] or
+    /// [`Progress::hold`], the waker is called on the next event: a read from slower storage has
+    /// ended, a reply to a forwarded request has arrived, or a route has room for more bytes. It is
+    /// also called when replicas have acknowledged a change, or never will.
     pub waker: &'a dyn Fn() -> Waker,
 }
 
@@ -49,11 +50,12 @@ pub enum Next {
     /// All complete requests are answered: keep the unconsumed input and read more.
     Read {
         /// The number of bytes that the last request still lacks, at least 1. A driver may reserve
-        /// buffer space for them, up to a limit of its own.
+        /// buffer space for them, up to the driver's own limit.
         wanted: usize,
     },
-    /// Poll again after the other connections: the session can continue at once. It has answered as many requests as
-    /// one poll may, has ended a step of a dump or of a list of keys, or need not wait any more.
+    /// Poll again after the other connections: the session can continue at once. It has reached the
+    /// limit of requests of one poll, has finished a step of a dump or of a list of keys, or does
+    /// not need to wait any more.
     Yield,
     /// Too much output is unsent: send it, then poll again, with or without new input.
     Write,
@@ -110,7 +112,7 @@ impl Step {
     }
 }
 
-/// Whether the next request may be answered now.
+/// The next action after a request.
 pub(crate) enum Flow {
     Continue,
     /// The request waits for slower storage. It has written nothing, and the session executes it again later.

@@ -1,6 +1,6 @@
 //! Events of requests, for watchers of the log and for counts by prefix. In each poll that may
-//! answer requests, the session reads which events the host observes. If the host observes none, an
-//! operation pays one branch.
+//! answer requests, the session reads which events the host observes. If the host observes none,
+//! the cost of an operation is one branch.
 
 use crate::{Host, PrefixEvent};
 use larder_operations::{Event, LookupResult, Observer, StoreKind, StoreOutcome};
@@ -12,7 +12,7 @@ pub(crate) struct RequestObserver<'r, H> {
     host: &'r H,
     /// The number of the connection in the log.
     client: u64,
-    /// What the host observes: see [`Host::observed`].
+    /// The streams that the host observes: see [`Host::observed`].
     wanted: Streams,
     by_meta: bool,
     /// The event for counts by prefix. For a lookup, its outcome is filled in later.
@@ -32,7 +32,8 @@ impl<'r, H: Host> RequestObserver<'r, H> {
         Self { host, client, wanted, by_meta, prefix_event: event.filter(|_| counts) }
     }
 
-    /// An observer of a request that is not counted by prefix: requests of RESP, HTTP and gRPC.
+    /// Returns an observer of a request that is not counted by prefix: a request of RESP, HTTP or
+    /// gRPC.
     pub(crate) fn unprefixed(host: &'r H, client: u64, wanted: Streams) -> Self {
         Self { host, client, wanted, by_meta: false, prefix_event: None }
     }
@@ -71,8 +72,8 @@ impl<H: Host> Observer for RequestObserver<'_, H> {
                 self.log(Streams::FETCHERS, &line);
             }
             Event::Stored { key, outcome, kind, ttl, class, value_len: size } => {
-                // A refused store has no event of its lookup. memcached counts the set before it
-                // allocates the item.
+                // A refused store has no event of its lookup, so the set is counted here. memcached
+                // also counts a set before it allocates the item.
                 if matches!(outcome, StoreOutcome::TooLarge | StoreOutcome::OutOfMemory) {
                     self.count_prefix(key, LookupResult::Nothing);
                 }

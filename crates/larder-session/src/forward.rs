@@ -2,11 +2,11 @@
 //! any group.
 //!
 //! The session sends the bytes of complete requests unchanged. The leader parses and answers them
-//! with a session of its own, and this session copies the bytes of the replies to the output. It
-//! answers requests that are not about items (`stats`, logins, `quit`) itself. Forwarded bytes stay
-//! in the input until their replies are complete, so that the session can send them again if
-//! another node becomes leader. A store with a long value is an exception: the session forwards the
-//! value as it arrives.
+//! with another session, and this session copies the bytes of the replies to the output. It answers
+//! requests that are not about items (`stats`, logins, `quit`) itself. Forwarded bytes stay in the
+//! input until their replies are complete, so that the session can send them again if another node
+//! becomes leader. A store with a long value is an exception: the session forwards the value as it
+//! arrives.
 
 use crate::Host;
 use crate::context::{Context, Next, PollState, Step};
@@ -162,8 +162,8 @@ impl<E: Engine> Session<E> {
         let is_within_line = !self.parser.is_between_lines();
         let changes_next = batch.requests.first().is_some_and(|next| changes(&batch, next));
         if is_within_line && (!reads_locally || changes_next) {
-            // The session has answered the first keys of the line itself. The leader could only answer the whole line,
-            // so the reply ends with an error.
+            // The session has answered the first keys of the line itself. The leader could only
+            // answer the complete line, so the reply ends with an error.
             reply::no_leader_within_line(output);
             let _ = self.parser.abandon_line();
             self.pending = Pending::DiscardLine;

@@ -10,7 +10,7 @@ use larder_protocol::{Credentials, Streams, Tuning};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// The server's side of commands that need more than the cache. Tests implement a small host of their own.
+/// The server's side of commands that need more than the cache. Tests implement a small host.
 pub trait Host {
     /// Returns the version in the reply to `version`, without `VERSION `.
     fn version(&self) -> &str;
@@ -61,12 +61,13 @@ pub trait Host {
         None
     }
 
-    /// Returns the tracker of the items that clients keep copies of, or `None` if there is none.
+    /// Returns the tracker of the items of which clients keep copies, or `None` if there is none.
     fn tracker(&self) -> Option<&Tracker> {
         None
     }
 
-    /// Returns the tracker, after the cache has started to report its changes; `None` if it can't.
+    /// Makes the cache report its changes to the tracker, and returns the tracker. Returns `None`
+    /// if this is not possible.
     fn start_tracking(&self) -> Option<&Tracker> {
         self.tracker()
     }
@@ -114,8 +115,9 @@ pub trait Host {
         false
     }
 
-    /// Returns the log streams that have a watcher, and [`Streams::PREFIXES`] if requests are counted by prefix.
-    /// Sessions call it in each poll, except in one that only checks whether held replies may be sent.
+    /// Returns the log streams that have a watcher, and [`Streams::PREFIXES`] if requests are
+    /// counted by prefix. Sessions call it in each poll, except a poll that only checks whether
+    /// held replies may be sent.
     fn observed(&self) -> Streams {
         Streams::default()
     }
@@ -156,15 +158,15 @@ pub trait Host {
         Err(RefreshRefusal::NotEnabled)
     }
 
-    /// Returns the script that a client has loaded whose text has this hash.
+    /// Returns the loaded script whose text has this hash.
     fn script(&self, _hash: &ScriptHash) -> Option<Script> {
         None
     }
 
-    /// Keeps the hash of a loaded script.
+    /// Stores the hash of a loaded script.
     fn keep_script(&self, _hash: ScriptHash, _script: Script) {}
 
-    /// Forgets all loaded scripts (`SCRIPT FLUSH`).
+    /// Removes all loaded scripts (`SCRIPT FLUSH`).
     fn forget_scripts(&self) {}
 
     /// Applies a setting of the flash tier. Records other settings for `stats settings`.
@@ -184,12 +186,13 @@ pub trait GroupMap {
     fn version(&self) -> u64;
 }
 
-/// A classic or binary request, which is counted by prefix. Requests of other protocols are not.
+/// A classic or binary request, for counts by prefix. Requests of other protocols are not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixEvent {
     /// `get` or `gat`; true if it found the item.
     Get(bool),
-    /// A store, unless its item is too large or finds no memory.
+    /// A store, even if its item is too large or there is no memory for it. A store with a
+    /// malformed end of its value is not counted.
     Set,
     /// A removal, with any outcome.
     Delete,

@@ -17,8 +17,8 @@ use larder_store::{Engine, HashedKey, Refusal, WalkState};
 const BUFFERED_BODY_MAX: u64 = 64 << 10;
 
 impl<E: Engine> Session<E> {
-    /// Handles a store whose value is incomplete in the input: waits for a short value, receives or forwards a long one
-    /// in pieces, or refuses the store and discards the value.
+    /// Handles a store whose value is incomplete in the input. Waits for a short value, or receives
+    /// or forwards a long value in pieces. If it refuses the store, discards the value.
     pub(crate) fn start_body<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -249,8 +249,8 @@ impl<E: Engine> Session<E> {
         let bytes = store.key.decode(&mut scratch);
         let key = HashedKey { bytes, hash: cx.operations.engine.hash(bytes) };
         if Self::remote_owner(cx, bytes).is_some() {
-            // The key has moved to another node since the upload started. The bytes of the value are gone from the
-            // input, so the store cannot be forwarded.
+            // The key has moved to another node since the upload started. The input does not
+            // contain the value any more, so the session cannot forward the store.
             let mut then = Vec::new();
             reply::no_leader(&store.format, &mut then);
             cx.host.release(head_len);

@@ -60,14 +60,15 @@ pub enum ForwardOutcome {
     NoLeader,
 }
 
-/// The route from one session to the owner of a group's keys. Dropping it ends the conversation at the owner.
+/// The route from one session to the owner of a group's keys. Dropping the route ends the
+/// conversation at the owner.
 ///
 /// The owner executes requests in the order of the calls of [`Route::pass`], even if the session takes their replies in
 /// another order. If some requests fail ([`ForwardOutcome::Retry`], [`ForwardOutcome::ConnectionLost`],
 /// [`ForwardOutcome::NoLeader`]), all later ones fail in the same way.
 pub trait Route: Send {
-    /// Sends requests. `more`: the last request is incomplete, and [`Route::pass_rest`] sends the rest of it. The route
-    /// calls `waker` when their outcome changes.
+    /// Sends requests. `more`: the last request is incomplete, and [`Route::pass_rest`] sends the
+    /// rest of it. The route calls `waker` when the outcome of the requests changes.
     fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> ForwardId;
 
     /// Sends more bytes of the last request to the same node. Drops them if the request has failed.
@@ -113,7 +114,7 @@ impl Route for NoRoute {
     fn forget(&mut self) {}
 }
 
-/// The routes of one session, one for each group that it has forwarded requests to.
+/// The routes of one session, one for each group to which it has forwarded requests.
 #[derive(Default)]
 pub(crate) struct Routes(BTreeMap<GroupIndex, Box<dyn Route>>);
 

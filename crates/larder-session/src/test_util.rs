@@ -21,10 +21,10 @@ use std::task::Waker;
 /// The start of a server's clock, in Unix seconds.
 pub const START: Seconds = Seconds(1_700_000_000);
 
-/// Opens a route to the leader of a group.
+/// A function that opens a route to the leader of a group.
 pub type OpenRoute = Box<dyn Fn(GroupIndex, Conversation) -> Box<dyn Route> + Send>;
 
-/// Completes a pending read or acknowledgement of an engine.
+/// A function that completes a pending read or acknowledgement of an engine.
 pub type Complete = Arc<dyn Fn() + Send + Sync>;
 
 /// The host of the server's sessions.
@@ -158,7 +158,7 @@ impl Host for TestHost {
     }
 }
 
-/// An engine with everything else that the sessions of a server share.
+/// An engine, and all other state that the sessions of a server share.
 pub struct TestServer<E: Engine> {
     /// The cache.
     pub engine: E,
@@ -177,7 +177,8 @@ pub struct TestServer<E: Engine> {
 }
 
 impl<E: Engine> TestServer<E> {
-    /// A server with `engine`, items of at most `item_size_max` bytes, and these slab classes.
+    /// Returns a server with `engine`, items of at most `item_size_max` bytes, and these slab
+    /// classes.
     #[must_use]
     pub fn new(engine: E, item_size_max: usize, classes: SizeClasses) -> Self {
         Self {
@@ -268,7 +269,7 @@ pub struct TestClient<E: Engine> {
     pub unsent_max: usize,
     /// The number of bytes that the client reads after each poll.
     pub takes: usize,
-    /// The answered requests.
+    /// The numbers of answered requests.
     pub answered: AnsweredCounts,
 }
 
@@ -279,7 +280,7 @@ impl<E: Engine> Default for TestClient<E> {
 }
 
 impl<E: Engine> TestClient<E> {
-    /// A client of a new session.
+    /// Returns a client with a new session.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -316,7 +317,7 @@ impl<E: Engine> TestClient<E> {
         }
     }
 
-    /// Sends `input`, and reads replies until the session wants more input.
+    /// Sends `input`, and reads replies until the session requires more input.
     ///
     /// # Panics
     /// A poll makes no progress and requests another poll.

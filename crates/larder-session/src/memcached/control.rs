@@ -154,7 +154,7 @@ impl<E: Engine> Session<E> {
 }
 
 /// Parses the arguments of `stats cachedump`: the slab class, and the maximum number of items to
-/// list. A sent 0 lists all.
+/// list. 0 lists all items.
 fn cachedump_words(words: &[u8]) -> Result<(u32, u64), StatsRefusal> {
     let mut words = words.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let (Some(class), Some(limit)) = (words.next(), words.next()) else {

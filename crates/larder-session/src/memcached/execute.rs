@@ -48,8 +48,9 @@ impl<E: Engine> Session<E> {
             Some(LookupReply::Written) => Flow::Continue,
             Some(answered) => self.continue_get(answered),
             None => {
-                // `fast_get` records the access of a lookup for content alone before it knows whether the item is
-                // special. The meta lookup records it only with the reply.
+                // For a classic or binary lookup, `fast_get` has recorded the access even if it
+                // returned `None`. For a meta lookup, it records the access only if it writes the
+                // reply.
                 let (pending, is_recorded) = (&mut self.pending, !get.is_meta());
                 let answered = get::get(cx, &get.get(), key, (is_recorded, &[]), pending, output);
                 self.continue_get(answered)
@@ -144,8 +145,9 @@ impl<E: Engine> Session<E> {
         flow
     }
 
-    /// Returns the tags of a request for the item that it stores. If an earlier execution had to wait, these are its
-    /// tags, because a client may have dropped some of them since.
+    /// Returns the tags of a request for the item that it stores. If an earlier execution had to
+    /// wait, returns the tags of that execution, because a client may have dropped some of them
+    /// since.
     ///
     /// # Errors
     /// The [`Refusal`] of the engine. The reply is in the output.

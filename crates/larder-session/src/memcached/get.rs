@@ -30,8 +30,8 @@ enum HitReply {
     Refused,
 }
 
-/// Returns the fast path: answers a lookup that changes nothing. Returns `None` if the item is large, stale or
-/// otherwise special; the caller then calls [`get`].
+/// Answers a lookup that changes nothing, on the fast path. Returns `None` if the item is large,
+/// stale or otherwise special. The caller then calls [`get`].
 #[inline]
 pub(crate) fn fast_get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,

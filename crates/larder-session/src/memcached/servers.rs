@@ -1,4 +1,5 @@
-//! The list of servers as an item, for clients that look it up under a key. Only members of a cluster answer with it.
+//! The list of servers as an item, for clients that look it up under a key. Only members of a
+//! cluster have this item.
 
 use crate::Host;
 use crate::context::{Context, PollState, Step};
@@ -9,8 +10,8 @@ use larder_operations::CommandClass;
 use larder_protocol::{Get, Parser, Request, reply};
 use larder_store::Engine;
 
-/// Returns the index of the first lookup of the server list in a batch that this server may answer. `parser` is the
-/// state before the batch.
+/// Returns the index of the first request in a batch that looks up the server list and that this
+/// server may answer. `parser` is the state before the batch.
 ///
 /// One server answers all keys of a line. If another node answers lookups of items ([`Owner::Remote`]), this server
 /// answers only if the key is alone on its line.

@@ -32,8 +32,8 @@ pub(crate) fn store<E: Engine, H: Host>(
     true
 }
 
-/// Returns the fast path: answers a set without an observer. Writes nothing and returns false if the engine has to wait
-/// for slower storage.
+/// Answers a set without an observer, on the fast path. Writes nothing and returns false if the
+/// engine has to wait for slower storage.
 #[inline]
 pub(crate) fn fast_set<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,

@@ -110,7 +110,7 @@ pub(super) enum BatchEnd<'b> {
         line: &'b [u8],
         consumed: usize,
     },
-    /// An empty request, which gets no reply.
+    /// An empty request, which has no reply.
     Nothing {
         consumed: usize,
     },
@@ -118,7 +118,8 @@ pub(super) enum BatchEnd<'b> {
     Incomplete {
         wanted: usize,
     },
-    /// A request with an argument that is too long to be kept, which follows the first `consumed` bytes.
+    /// A request with an argument that is too long. The argument follows the first `consumed`
+    /// bytes.
     Oversized {
         rest: OversizedRest,
         consumed: usize,
@@ -190,7 +191,7 @@ pub(super) fn gather<'b, E: Engine>(
     batch_end
 }
 
-/// Parses one complete request; `None` if the bytes are not a complete array.
+/// Parses one complete request. Returns `None` if the bytes are not a complete array.
 pub(super) fn read_one<'b, E: Engine>(
     engine: &mut E,
     bytes: &'b [u8],

@@ -138,7 +138,8 @@ impl<E: Engine> Session<E> {
                 let now = cx.operations.now;
                 reply::time(now.unix_millis_of(now.in_millis()), output);
             }
-            // The server's `--ack` decides which changes wait for replicas, not the client.
+            // The server's option `--ack`, not the client, determines which changes wait for
+            // replicas.
             Command::Wait => reply::integer(0, output),
             Command::Reset => {
                 state.reset(cx.host);
@@ -160,7 +161,7 @@ impl<E: Engine> Session<E> {
             Command::Hello(hello) => {
                 let done = self::hello(cx, state, hello);
                 if done.is_ok() {
-                    // The RESP version may have changed, and routes are opened for one version.
+                    // The RESP version may have changed, and a route is for one version.
                     self.close_routes();
                     let follows = cx.host.replication().is_some_and(|of| of.link.is_some());
                     reply::hello(state.version, self.client, follows, output);
@@ -216,7 +217,7 @@ fn start_transaction(state: &mut State) -> CommandResult {
     Ok(())
 }
 
-/// `SELECT`. All databases hold the same items, so only the number is checked.
+/// Executes `SELECT`. All databases hold the same items, so this checks only the number.
 fn select<E: Engine, H: Host>(cx: &Context<'_, E, H>, number: i32) -> CommandResult {
     match u32::try_from(number) {
         Ok(number) if number < cx.settings.resp_databases => Ok(()),
@@ -224,7 +225,7 @@ fn select<E: Engine, H: Host>(cx: &Context<'_, E, H>, number: i32) -> CommandRes
     }
 }
 
-/// `CONFIG SET`. Changes no setting if one of them is refused.
+/// Executes `CONFIG SET`. Changes no setting if one of them is refused.
 fn set_settings<'b, E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     settings: Arguments<'b>,
@@ -322,7 +323,7 @@ fn set_name<E: Engine, H: Host>(
     Ok(())
 }
 
-/// `HELLO`. A wrong login changes nothing.
+/// Executes `HELLO`. A wrong login changes nothing.
 fn hello<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,

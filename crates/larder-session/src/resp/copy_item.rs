@@ -1,5 +1,5 @@
-//! `RENAME`, `RENAMENX` and `COPY`: the item of one key becomes that of another. Each step changes one item, so other
-//! clients may see both items, or a change of either between two steps.
+//! `RENAME`, `RENAMENX` and `COPY`: move or copy the item of one key to another key. Each step
+//! changes one item, so other clients may see both items, or a change of either between two steps.
 
 use super::batch::Outcome;
 use super::single_key::{is_binary, refusal, waits};
@@ -20,9 +20,9 @@ enum Copied {
     Missing,
 }
 
-/// The reason why a command has not ended.
+/// The reason for stopping a command before its end.
 pub(super) enum Stop<'k> {
-    /// It waits for the item of this key.
+    /// The command waits for the item of this key.
     Wait(HashedKey<'k>),
     Error(CommandError<'static>),
 }
@@ -74,8 +74,9 @@ fn find<'k, E: Engine, H: Host>(
     }
 }
 
-/// Copies an item, and removes the old one if the command renames it. `is_stored` says whether an earlier attempt of this
-/// command has stored the new item; this sets it after storing.
+/// Copies an item, and removes the old one if the command renames it. `is_stored` states whether an
+/// earlier attempt of this command has stored the new item. This function sets it after storing the
+/// item.
 fn copy<'k, E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     command: &CopyItem<'_>,

@@ -114,7 +114,8 @@ impl<E: Engine> Session<E> {
         if cx.settings.forwards && cx.host.shard_map().is_some() {
             if state.tracking.as_ref().is_some_and(|tracking| tracking.is_on()) {
                 if tracking::is_sharded(cx) {
-                    // The other groups are new. The client learns the reason when it asks for tracking again.
+                    // The other groups are new. When the client requests tracking again, the error
+                    // states the reason.
                     return Step::finish(0, Next::Close);
                 }
                 tracking::track_batch(cx, state, &batch);
@@ -141,8 +142,8 @@ impl<E: Engine> Session<E> {
             let reads_locally = origin != Origin::Transaction && Self::reads_locally(cx);
             let reads = if reads_locally { count_reads(state, &batch) } else { 0 };
             if reads == 0 && state.key_progress.keys > 0 {
-                // This server has answered some keys of the request, and the new leader could only answer the whole
-                // request.
+                // This server has answered some keys of the request. The new leader could only
+                // answer the complete request.
                 return Step::finish(0, Next::Close);
             }
             let forwarded = forwarded(state, &batch);
@@ -221,7 +222,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Discards more of a request with a too long argument, and refuses the request at its end.
+    /// Discards more bytes of a request with a too long argument, and refuses the request at its
+    /// end.
     pub(crate) fn resume_discard_request<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -256,8 +258,8 @@ impl<E: Engine> Session<E> {
         Step::finish(consumed, Next::Close)
     }
 
-    /// Answers a request of a connection that tracks items or receives messages. Without the fast paths, whose only caller
-    /// is inlined.
+    /// Answers a request of a connection that tracks items or receives messages. Does not use the
+    /// fast paths, so that they have one caller and are inlined into it.
     #[cold]
     #[inline(never)]
     fn answer_tracked<H: Host>(
@@ -278,7 +280,8 @@ impl<E: Engine> Session<E> {
             if !is_client {
                 state.end_tracked_request();
             }
-            // Messages about own changes precede the next reply, so that copies of that one stay valid.
+            // Messages about the connection's own changes precede the next reply, so that they do
+            // not invalidate a copy from that reply.
             if self.pending.is_idle() && state.is_between_replies() {
                 tracking::write_messages(cx, state, output);
             }
@@ -467,7 +470,7 @@ fn forwarded(state: &State, batch: &[BatchRequest<'_>]) -> ForwardedRequests {
     forwarded
 }
 
-/// Samples the key of a request that is answered, for the statistics of hot keys.
+/// Samples the key of an answered request, for the statistics of hot keys.
 #[inline]
 fn sampled<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,

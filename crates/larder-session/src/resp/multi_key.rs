@@ -105,8 +105,9 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// `MSETNX`: adds items if none of them exists. Each step changes one item, so other clients may see a part of them; if
-/// one of them appears in between, those that were added are removed again.
+/// Adds items if none of them exists (`MSETNX`). Each step changes one item, so other clients may
+/// see a part of the items. If another client adds one of the items in between, the command removes
+/// its items again.
 pub(super) fn add<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,
@@ -157,22 +158,22 @@ enum End {
 }
 
 impl Progress {
-    /// The progress of a command with `keys` keys, which may have waited.
+    /// Returns the progress of a command with `keys` keys, which may have waited.
     fn of(kept: KeyProgress, keys: usize) -> Self {
         let end = [End::Exists, End::OutOfMemory, End::TooLarge];
         let end = end.into_iter().find(|end| *end as i64 == kept.found);
         Self { checked: kept.keys.min(keys), added: kept.keys.saturating_sub(keys), end }
     }
 
-    /// Returns the progress while the command waits.
+    /// Returns the progress to store while the command waits.
     fn kept(&self) -> KeyProgress {
-        // No item is added before all keys were looked up.
+        // The command looks up all keys before it adds an item.
         KeyProgress { keys: self.checked + self.added, found: self.end.map_or(0, |end| end as i64) }
     }
 }
 
-/// Adds all items, or removes those that were added again. Returns whether the items were added. If it has to wait, it is
-/// called again with the same `progress`.
+/// Adds all items, or removes the added items after a failure. Returns whether the items were
+/// added. If this has to wait, the caller calls it again with the same `progress`.
 fn add_all<'k, E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     pairs: &[(HashedKey<'k>, &[u8])],
@@ -188,7 +189,7 @@ fn add_all<'k, E: Engine, H: Host>(
     while progress.end.is_none() {
         let (before, rest) = pairs.split_at(progress.added.min(pairs.len()));
         let Some((key, value)) = rest.first() else { return Ok(true) };
-        // The last value of a key that is given twice counts.
+        // If a key is given twice, its last value counts.
         let is_again = before.iter().any(|(other, _)| other.bytes == key.bytes);
         let op = Store {
             mode: if is_again { StoreMode::Set } else { StoreMode::Add },

@@ -1,7 +1,8 @@
 //! Scatters batches of RESP. `crate::scatter` gathers the replies.
 //!
-//! The session splits a multi-key command into one command for each key, unless this server owns all keys. It sends
-//! them in batches, and counts the answered keys in [`State::key_progress`].
+//! The session splits a multi-key command into one command for each key, unless this server owns
+//! all keys. It sends these commands in batches, and counts the answered keys in
+//! [`State::key_progress`].
 
 use super::batch::{BATCH_MAX, BatchRequest, Outcome, RequestKind, bounds, read_one};
 use crate::Host;
@@ -22,16 +23,17 @@ use larder_store::Engine;
 
 /// The next action of the session for a batch.
 pub(super) enum ScatterDecision {
-    /// Answers this many requests of the batch on this server, and then looks at the others.
+    /// The session answers this number of requests of the batch on this server, and then examines
+    /// the others.
     Local(usize),
     /// The batch is scattered, or the poll ends.
     Finish(Step),
 }
 
 impl<E: Engine> Session<E> {
-    /// Sends the requests of a batch to the groups that own their keys, and answers those that this server owns. If the
-    /// batch starts with requests for this server alone, it only counts these. `is_queued`: `input` is the queue, not
-    /// the input of the connection.
+    /// Sends the requests of a batch to the groups that own their keys, and answers the requests
+    /// for this server's keys. If the batch starts with requests for this server alone, only
+    /// returns their number. `is_queued`: `input` is the queue, not the input of the connection.
     #[cold]
     #[inline(never)]
     pub(super) fn scatter_resp<H: Host>(
@@ -44,7 +46,7 @@ impl<E: Engine> Session<E> {
         is_queued: bool,
     ) -> ScatterDecision {
         if state.transaction.is_some() {
-            // The request may end the transaction, and then later ones may belong to other groups.
+            // The request may end the transaction. Later requests may then belong to other groups.
             return ScatterDecision::Local(1);
         }
         let destinations = Destinations::with_stable_map(cx.host, |destinations| {
@@ -136,7 +138,7 @@ impl<E: Engine> Session<E> {
         scattered
     }
 
-    /// Sends the next keys of a multi-key command, each as a command of its own.
+    /// Sends the next keys of a multi-key command, each as a separate command.
     fn split_command<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -247,7 +249,7 @@ impl<E: Engine> Session<E> {
         Step::advance(0)
     }
 
-    /// Finishes a batch of keys of a multi-key command. False if more keys follow.
+    /// Finishes a batch of keys of a multi-key command. Returns false if more keys follow.
     pub(crate) fn finish_split(&mut self, split: SplitCommand, output: &mut Vec<u8>) -> bool {
         let SplitCommand {
             reply_form,
@@ -270,7 +272,7 @@ impl<E: Engine> Session<E> {
         is_over
     }
 
-    /// Parses a part again, and calls `act` with it. `None` if its bytes are not a request.
+    /// Parses a part again, and calls `act` with it. Returns `None` if its bytes are not a request.
     fn with_resp_part<H: Host, R>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -296,7 +298,8 @@ impl<E: Engine> Session<E> {
         })
     }
 
-    /// Answers a part. False if there is no complete reply, usually because the part has to wait for slower storage.
+    /// Answers a part. Returns false if there is no complete reply, usually because the part has to
+    /// wait for slower storage.
     pub(crate) fn answer_resp_part<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -333,7 +336,8 @@ fn destination(
     let Some(second) = keys.next() else { return destination };
     let mut others = [second].into_iter().chain(keys);
     let is_one = others.all(|key| destinations.next(key, looks_up) == destination);
-    // A command with many keys may need several steps, so it cannot be a part, which has to be answered in one.
+    // A command with many keys may need several steps. It cannot be a part, because one step has to
+    // answer a part.
     match destination {
         Destination::Local if is_one => Destination::Alone,
         group @ Destination::Group(_) if is_one && !verb.is_split() => group,
@@ -346,7 +350,7 @@ fn items_command<'b>(ready: &BatchRequest<'b>) -> Result<ItemsCommand<'b>, Comma
     let RequestKind::Request(request) = &ready.kind else { return Err(CommandError::Syntax) };
     let (row, verb) = request.row()?;
     let Command::Items(command) = Command::parse(request, verb, row.name)? else {
-        // One server has to execute the others.
+        // One server has to execute any other command.
         return Err(CommandError::CrossSlot);
     };
     command.check_keys()?;
@@ -354,8 +358,8 @@ fn items_command<'b>(ready: &BatchRequest<'b>) -> Result<ItemsCommand<'b>, Comma
 }
 
 impl SplitCommand {
-    /// Merges the complete reply to a part. False if the reply is an error that cannot replace the written part of an
-    /// array, so that the session has to close the connection.
+    /// Merges the complete reply to a part. Returns false if the reply is an error and a part of an
+    /// array is written already. The session then has to close the connection.
     pub(crate) fn take<E: Engine>(&mut self, part: &mut Part<E>, output: &mut Vec<u8>) -> bool {
         if self.reply_form == SplitReply::Array {
             let is_answered = !matches!(part.state, PartState::Refused | PartState::ConnectionLost);

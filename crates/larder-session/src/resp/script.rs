@@ -1,4 +1,5 @@
-//! Scripts: `EVAL`, `EVALSHA` and `SCRIPT`. The server runs the scripts that it knows as operations on one item.
+//! Scripts: `EVAL`, `EVALSHA` and `SCRIPT`. The server executes each known script as operations on
+//! one item.
 
 use super::batch::Outcome;
 use super::single_key::{is_binary, milliseconds_left, try_show_copied, waits, without_padding};
@@ -21,7 +22,8 @@ enum Answer {
     Null,
     /// Two numbers.
     Pair(i64, i64),
-    /// Numbers of requests: the allowed ones, and those left; then the seconds until a retry and until the reset.
+    /// The numbers of allowed and of remaining requests, then the seconds until a retry and until
+    /// the reset.
     Rate([i64; 2], [f64; 2]),
     Error(CommandError<'static>),
 }
@@ -101,7 +103,7 @@ fn fail(error: &CommandError<'_>, output: &mut Vec<u8>) -> Outcome {
     Outcome::Done
 }
 
-/// Finds a script by its text or hash. A text is kept, so that later calls may name its hash.
+/// Finds a script by its text or hash. Stores the hash of a text, so that later calls may name it.
 fn find(host: &impl Host, name: ScriptName<'_>) -> Result<Script, CommandError<'static>> {
     match name {
         ScriptName::Text(text) => load(host, text).map(|(script, _)| script),
@@ -109,12 +111,13 @@ fn find(host: &impl Host, name: ScriptName<'_>) -> Result<Script, CommandError<'
     }
 }
 
-/// Returns the script with this hash, if a library that the server knows sends it, or a client has loaded it.
+/// Returns the script with this hash, if it is a script of a known library, or if a client has
+/// loaded it.
 pub(super) fn known(host: &impl Host, hash: &ScriptHash) -> Option<Script> {
     Script::of_hash(hash).or_else(|| host.script(hash))
 }
 
-/// Recognises a script by its text, and keeps its hash.
+/// Recognises a script by its text, and stores its hash.
 pub(super) fn load(
     host: &impl Host,
     text: &[u8],
@@ -134,7 +137,7 @@ pub(super) fn load(
 
 /// The item of a script's key.
 struct FoundItem<'i> {
-    /// Whether the value is the first argument.
+    /// Whether the value equals the first argument.
     is_first_argument: bool,
     /// The value; `None` if it is large.
     value: Option<&'i [u8]>,
@@ -333,7 +336,8 @@ fn sum_of(item: Option<&FoundItem<'_>>, delta: i64) -> Result<i64, CommandError<
     sum.ok_or(CommandError::Overflow)
 }
 
-/// Adds 1 to a number. If `is_renewed`, sets its expiry to `millis` from now. Returns the sum, and the milliseconds left.
+/// Adds 1 to a number. If `is_renewed`, sets its expiry to `millis` milliseconds from now. The
+/// result is the sum, and the milliseconds until the item expires.
 fn hit<'v>(
     item: Option<&FoundItem<'_>>,
     is_renewed: bool,
@@ -350,7 +354,7 @@ fn hit<'v>(
     Ok((edit, Answer::Pair(sum, left)))
 }
 
-/// Adds to a number. `None` keeps its expiry. Returns the sum, too.
+/// Adds `delta` to a number. If `expiry` is `None`, keeps its expiry. Also returns the sum.
 fn add<'v>(
     item: Option<&FoundItem<'_>>,
     delta: i64,
@@ -372,7 +376,8 @@ fn short<'v>(text: &str) -> Result<EditValue<'v>, CommandError<'static>> {
 /// The start of redis_rate's time: 2017-01-01, in Unix seconds.
 const RATE_EPOCH: f64 = 1_483_228_800.0;
 
-/// Returns the generic cell rate algorithm. The item is the theoretical arrival time of the next request, in seconds.
+/// Executes the generic cell rate algorithm. The item's value is the theoretical arrival time of
+/// the next request, in seconds.
 fn allow_rate<'v>(
     script: Script,
     arguments: &[&[u8]; 4],
@@ -395,7 +400,8 @@ fn allow_rate<'v>(
         Some(item) => number(item.value.unwrap_or_default())?.max(now_secs),
         None => now_secs,
     };
-    // The requests that the limit leaves, before this one or after it.
+    // The number of remaining requests: for `AllowRate` after this request, for `AllowRateAtMost`
+    // before it.
     let has_whole_cost = script == Script::AllowRate;
     let charged = if has_whole_cost { interval * cost } else { 0.0 };
     let diff = now_secs - (arrival + charged - interval * burst);
@@ -422,7 +428,7 @@ fn allow_rate<'v>(
     Ok((store(short(&next.to_string())?, millis, now, "set")?, answer))
 }
 
-/// Returns a number as a reply, which Redis truncates.
+/// Converts a number to an integer reply. Redis truncates the numbers that a script returns.
 #[expect(clippy::cast_possible_truncation, reason = "numbers beyond 64 bits saturate")]
 fn truncated(number: f64) -> i64 {
     number as i64

@@ -1,5 +1,6 @@
-//! `CLIENT TRACKING`: the connection learns which items have changed since it has read them, so that the client can keep
-//! copies. The [`Tracker`] of the server collects the messages; a session writes them between two replies.
+//! `CLIENT TRACKING`: the connection receives messages about changes of the items that it has read,
+//! so that the client can keep copies. The [`Tracker`] of the server collects the messages. A
+//! session writes them between two replies.
 
 use super::batch::{BatchRequest, Outcome, RequestKind};
 use crate::Host;
@@ -85,7 +86,8 @@ fn track_key(tracker: &Tracker, key: &[u8], subscription: &Arc<Subscription>) {
     }
 }
 
-/// Notes the keys that the first requests of a batch, those with keys, are about to read at another server.
+/// Notes the keys that the requests at the start of a batch are about to read at another server.
+/// Stops at the first request without keys.
 pub(super) fn track_batch<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     state: &State,
@@ -101,14 +103,14 @@ pub(super) fn track_batch<E: Engine, H: Host>(
     batch.iter().take_while(has_keys).for_each(|ready| track(cx, state, ready));
 }
 
-/// Returns whether other groups own some of the keys. All changes of the items of its own group reach a server: it is
-/// the leader, or follows it.
+/// Returns whether other groups own some of the keys. A server receives all changes of the items of
+/// its own group, because it is the leader or follows the leader.
 pub(super) fn is_sharded<E: Engine, H: Host>(cx: &Context<'_, E, H>) -> bool {
     let map = cx.host.shard_map().filter(|_| cx.settings.forwards);
     map.is_some_and(|map| map.groups() != [GroupIndex::OWN])
 }
 
-/// `CLIENT TRACKING`.
+/// Executes `CLIENT TRACKING`.
 pub(super) fn set_tracking<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     connection: u64,
@@ -138,7 +140,8 @@ pub(super) fn set_tracking<E: Engine, H: Host>(
     Outcome::Done
 }
 
-/// Checks the options of `CLIENT TRACKING ON`. `old_prefixes` are those that the connection tracks already.
+/// Checks the options of `CLIENT TRACKING ON`. `old_prefixes` are the prefixes that the connection
+/// tracks already.
 fn check<'p, E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     state: &State,
@@ -181,14 +184,14 @@ fn start<E: Engine, H: Host>(
     let mut prefixes = old.map_or(Vec::new(), |old| old.prefixes().to_vec());
     prefixes.extend(options.prefixes().map(Box::from));
     if options.broadcast && options.prefixes().next().is_none() {
-        // All keys. Unlike a prefix that is given, it may contain others.
+        // The empty prefix, for all keys. Unlike a given prefix, it may overlap with others.
         prefixes.push(Box::default());
         prefixes.dedup();
     }
     if !state.reserve(cx.host, prefixes_memory(&prefixes)) {
         return Err(CommandError::OutOfMemory);
     }
-    // larderd has a tracker.
+    // Only hosts without a tracker refuse, and larderd has one.
     let tracker = cx.host.start_tracking().ok_or(CommandError::Tracking(TrackingError::Sharded))?;
     let receiver = options.redirect.unwrap_or(connection);
     let wanted = SubscriptionOptions { connection, receiver, no_loop: options.no_loop };
@@ -203,7 +206,7 @@ fn start<E: Engine, H: Host>(
         Some(old) if old.options() == wanted => return Ok(()),
         Some(old) => tracker.set_options(old, wanted),
         None => {
-            // The old subscription ends after the new one has begun, so that no change is missed.
+            // The new subscription starts before the old one ends, so that no change is missed.
             tracking.subscription = Some(tracker.subscribe(wanted, prefixes));
             if let Some(old) = old {
                 tracker.unsubscribe(old);
@@ -211,13 +214,13 @@ fn start<E: Engine, H: Host>(
         }
     }
     if receiver != connection && !cx.host.is_connected(receiver) {
-        // It has closed since, before it had an inbox that could be closed.
+        // The receiver has closed since the check, before it had an inbox to close.
         tracker.close(receiver);
     }
     Ok(())
 }
 
-/// Returns the error of a prefix that is the start of another one, or the reverse.
+/// Returns an error if one prefix is the start of another prefix.
 fn overlap<'p>(
     options: &TrackingOptions<'p>,
     old_prefixes: &'p [Box<[u8]>],
@@ -235,7 +238,7 @@ fn overlap<'p>(
     None
 }
 
-/// `CLIENT CACHING`.
+/// Executes `CLIENT CACHING`.
 pub(super) fn set_caching(
     state: &mut State,
     caches: Option<bool>,
@@ -268,7 +271,7 @@ pub(super) fn receiver(state: &State) -> i64 {
     }
 }
 
-/// `CLIENT TRACKINGINFO`.
+/// Executes `CLIENT TRACKINGINFO`.
 pub(super) fn show_tracking(state: &State, output: &mut Vec<u8>) {
     let tracking = state.tracking.as_deref();
     let subscription = tracking.and_then(|tracking| tracking.subscription.as_ref());
@@ -291,7 +294,8 @@ pub(super) fn show_tracking(state: &State, output: &mut Vec<u8>) {
     reply::tracking_info(state.version, &flags, receiver(state), prefixes, output);
 }
 
-/// Lets a connection receive the messages of others: it has asked for its number, or subscribes to the channel.
+/// Opens the connection's inbox for messages of other connections. The client has requested its
+/// number, or subscribes to the channel.
 pub(super) fn open_inbox<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     connection: u64,
@@ -302,7 +306,7 @@ pub(super) fn open_inbox<E: Engine, H: Host>(
     }
 }
 
-/// `SUBSCRIBE`. The only channel is that of invalidation messages.
+/// Executes `SUBSCRIBE`. The only channel is that of invalidation messages.
 pub(super) fn subscribe<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     connection: u64,
@@ -320,7 +324,7 @@ pub(super) fn subscribe<E: Engine, H: Host>(
     }
 }
 
-/// `UNSUBSCRIBE`.
+/// Executes `UNSUBSCRIBE`.
 pub(super) fn unsubscribe(state: &mut State, channels: Arguments<'_>, output: &mut Vec<u8>) {
     let version = state.version;
     let mut was_subscribed = false;

@@ -19,7 +19,7 @@ use larder_store::{Access, Engine, Expiry, HashedKey, Lookup};
 /// The maximum number of watched keys of a connection. They are compared one after the other.
 const WATCHED_MAX: usize = 1024;
 
-/// `WATCH`: notes the versions of the items under these keys.
+/// Executes `WATCH`: notes the versions of the items under these keys.
 pub(super) fn watch<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,
@@ -77,7 +77,8 @@ pub(super) fn watch<E: Engine, H: Host>(
     Outcome::Done
 }
 
-/// Returns the version of an item, `None` if there is no item; nothing if the item is on slower storage.
+/// Returns the version of an item: `Some(Ok(None))` if there is no item, and `None` if the item is
+/// on slower storage.
 fn version<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
@@ -91,7 +92,7 @@ fn version<E: Engine, H: Host>(
 }
 
 impl<E: Engine> Session<E> {
-    /// `EXEC`: makes the requests since `MULTI` the queue that the session answers next.
+    /// Executes `EXEC`: makes the requests since `MULTI` the queue that the session answers next.
     pub(super) fn execute_transaction<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -193,12 +194,14 @@ impl<E: Engine> Session<E> {
         if has_moved || guard.is_violated() {
             let has_begun = std::mem::take(&mut state.key_progress) != KeyProgress::default();
             let is_sent_in_part = has_begun && has_moved && !queue.is_headless;
-            // Other servers execute parts of a command, whose replies this connection would get.
+            // Other servers execute parts of the command, and their replies would go to this
+            // connection.
             let is_scattered = !matches!(self.pending, Pending::Idle | Pending::Send(_));
             if is_sent_in_part || is_scattered {
                 return Step::finish(0, Next::Close);
             }
-            // The refused command may have begun to send a large value, and waited with tags.
+            // The refused command may have started to send a large value, or may have stored tags
+            // while it waited.
             self.pending = Pending::Idle;
             let _ = self.take_kept_tags();
             if queue.is_headless && !guard.has_changed() {

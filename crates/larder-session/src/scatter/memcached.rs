@@ -14,7 +14,8 @@ use larder_protocol::{KEY_LEN_MAX, ReplyFormat, Request, encode, reply};
 use larder_store::Engine;
 
 impl<E: Engine> Session<E> {
-    /// Sends the next requests to the groups that own their keys, and answers those that this server owns.
+    /// Sends the next requests to the groups that own their keys, and answers the requests for this
+    /// server's keys.
     #[cold]
     pub(crate) fn scatter_batch<H: Host>(
         &mut self,
@@ -157,7 +158,7 @@ impl<E: Engine> Session<E> {
         self.pass_to_all_groups(cx, from, at, (local, &expected), scattered);
     }
 
-    /// Parses a part again, and calls `act` with it. `None` if its bytes are not a request.
+    /// Parses a part again, and calls `act` with it. Returns `None` if its bytes are not a request.
     pub(super) fn with_part<H: Host, R>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -185,7 +186,8 @@ impl<E: Engine> Session<E> {
         })
     }
 
-    /// Answers a part. False if it has to wait for slower storage, or if its bytes are not a request.
+    /// Answers a part. Returns false if it has to wait for slower storage, or if its bytes are not
+    /// a request.
     pub(super) fn answer_memcached<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

@@ -34,12 +34,12 @@ pub(crate) enum Destination {
     Alone,
 }
 
-/// Determines the destinations of the requests of a batch, in order.
+/// A resolver of the destinations of requests. It takes the requests of a batch in order.
 pub(crate) struct Destinations<'h> {
     shard_map: Option<&'h dyn GroupMap>,
     owner: Owner,
-    /// This server is a replica that may answer lookups. False after the first change for the leader, because later
-    /// lookups must see it.
+    /// This server is a replica that may answer lookups. False after the first change for the
+    /// leader, because later lookups must see the change.
     reads_locally: bool,
 }
 
@@ -50,7 +50,7 @@ impl<'h> Destinations<'h> {
         Self { shard_map: host.shard_map(), owner, reads_locally }
     }
 
-    /// Destinations of requests that may follow a change, so that a replica answers none of them.
+    /// Returns a resolver for requests that may follow a change. A replica answers none of them.
     pub(crate) fn after_change(host: &'h impl Host) -> Self {
         Self { reads_locally: false, ..Self::new(host) }
     }
@@ -100,7 +100,7 @@ impl<E: Engine> Part<E> {
         }
     }
 
-    /// Writes the bytes of the reply that have arrived, except those that may be its trailer.
+    /// Writes the bytes of the reply that have arrived, except the bytes that may be its trailer.
     fn write_received(&mut self, output: &mut Vec<u8>) {
         let len = self.answer.len().saturating_sub(self.trailer.len());
         if len > 0 && !self.is_merged {
@@ -112,8 +112,8 @@ impl<E: Engine> Part<E> {
         }
     }
 
-    /// Writes the rest of a complete reply. False if the part has a trailer that the reply lacks: the reply is an
-    /// error, which also ends the reply of the parts that continue this one.
+    /// Writes the rest of a complete reply. Returns false if the reply lacks the part's trailer.
+    /// The reply is then an error, which also ends the reply of the parts that continue this one.
     fn write_rest(&mut self, output: &mut Vec<u8>) -> bool {
         let is_right = self.is_dropped || self.answer == self.trailer;
         if !is_right {
@@ -122,7 +122,8 @@ impl<E: Engine> Part<E> {
         self.trailer.is_empty() || is_right
     }
 
-    /// Removes the trailer from a reply of this server. A reply without the trailer is an error.
+    /// Removes the trailer from a reply of this server. Returns false for a reply without the
+    /// trailer, which is an error.
     fn strip_trailer(&mut self) {
         let is_right = match &mut self.state {
             PartState::Local(Some(sending)) => sending.strip_trailer(&self.trailer),
@@ -361,7 +362,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Sends a part to the current owner of its key, or answers it.
+    /// Sends a part to the current owner of its key, or answers it if this server is the owner.
     fn resend_part<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -394,9 +395,9 @@ impl<E: Engine> Session<E> {
     }
 
     /// Sends the request at `at` in the input to all groups. `local` is the reply of this server,
-    /// if it leads its group; a local reply other than `expected` is the reply to the client, and
-    /// the other groups get no request. Otherwise, the client gets `expected` if all groups reply
-    /// with it, or else the first other reply.
+    /// if it leads its group. If `local` is not `expected`, it is the reply to the client, and the
+    /// other groups receive no request. Otherwise, the client receives `expected` if all groups
+    /// reply with it, or else the first other reply.
     pub(crate) fn pass_to_all_groups<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,

@@ -58,7 +58,7 @@ impl<E: Engine> Dump<E> {
         }
     }
 
-    /// A dump for `stats sizes`.
+    /// Returns a dump for `stats sizes`.
     pub(crate) fn sizes(engine: &E, format: ReplyFormat<'static>) -> Self {
         Self { format, ..Self::new(engine, Style::Sizes, Selection::Hash, u64::MAX) }
     }
@@ -118,7 +118,8 @@ impl<E: Engine> Dump<E> {
 fn show(style: Style, item: &DumpItem<'_>, output: &mut Vec<u8>) {
     match style {
         Style::Meta => dump::metadump(item, output),
-        // Clients use these keys in later requests, so keys that the protocol cannot carry are left out.
+        // Clients use these keys in later requests, so the dump omits keys that the protocol cannot
+        // carry.
         Style::Keys if dump::can_be_sent(item) => dump::mgdump(item, output),
         Style::Cache if dump::can_be_sent(item) && !item.binary_key => {
             dump::cachedump(item, output)

@@ -1,4 +1,4 @@
-//! The session: answers complete requests in batches, and leaves incomplete ones in the input.
+//! The session: answers complete requests in batches, and leaves incomplete requests in the input.
 
 pub(crate) mod dump;
 pub(crate) mod key_scan;
@@ -15,9 +15,9 @@ use larder_operations::{AnsweredCounts, Tags};
 use larder_protocol::{KEY_LEN_MAX, Parser, Streams};
 use larder_store::{AckState, Delivery, Engine};
 
-/// The protocol state of one connection. A connection of memcached's protocols holds no heap memory between requests,
-/// except while the session receives or sends a large value or waits for another component, and after it has
-/// forwarded requests.
+/// The protocol state of one connection. A connection of memcached's protocols holds no heap memory
+/// between requests. Exceptions are a session that receives or sends a large value, that waits for
+/// another component, or that has forwarded requests.
 ///
 /// Input may arrive in any pieces. The session does not consume an incomplete request, and the driver passes it again
 /// with the bytes that follow:
@@ -46,7 +46,7 @@ pub struct Session<E: Engine> {
     pub(crate) pending: Pending<E>,
     /// The number of the connection in the log.
     pub(crate) client: u64,
-    /// What the host observes in this poll: see [`Host::observed`].
+    /// The streams that the host observes in this poll: see [`Host::observed`].
     pub(crate) observed: Streams,
     /// Whether the session closes the connection because the client violated the protocol.
     pub(crate) failed: bool,
@@ -131,14 +131,15 @@ impl<E: Engine> Default for Session<E> {
 }
 
 impl<E: Engine> Session<E> {
-    /// A session of memcached's protocols that accepts any dialect, requires no login, and has the number 0 in the log.
+    /// Returns a session of memcached's protocols. It accepts any dialect, requires no login, and
+    /// has the number 0 in the log.
     #[must_use]
     pub fn new() -> Self {
         Self::opening(Parser::default(), 0)
     }
 
-    /// A session that starts in the parser state `opening`, which determines the accepted dialects and the login. Its
-    /// number in the log is `client`.
+    /// Returns a session that starts in the parser state `opening`, which determines the accepted
+    /// dialects and the login. Its number in the log is `client`.
     #[must_use]
     pub fn opening(opening: Parser, client: u64) -> Self {
         let (parser, pending) = (opening, Pending::Idle);
@@ -158,14 +159,14 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// A RESP session with the number `client` in the log.
+    /// Returns a RESP session with the number `client` in the log.
     #[must_use]
     pub fn resp(client: u64, login_required: bool) -> Self {
         let state = state::State::new(login_required);
         Self { resp: Some(Box::new(state)), ..Self::opening(Parser::default(), client) }
     }
 
-    /// A session for requests that another node forwards.
+    /// Returns a session for requests that another node forwards.
     #[must_use]
     pub fn forwarded(conversation: Conversation) -> Self {
         let mut session = match conversation {
@@ -264,7 +265,8 @@ impl<E: Engine> Session<E> {
         progress
     }
 
-    /// Like [`Self::receive`], but leaves the replies in `output` after [`Next::Abandon`].
+    /// Polls the session like [`Self::receive`], but leaves the replies in `output` after
+    /// [`Next::Abandon`].
     #[inline]
     fn receive_unchecked<H: Host>(
         &mut self,

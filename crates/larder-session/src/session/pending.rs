@@ -118,7 +118,8 @@ pub(crate) struct OutgoingValue<L> {
 }
 
 impl<E: Engine> IncomingValue<E> {
-    /// A value of `value_len` bytes with `trailer_len` bytes after it. No byte has arrived yet.
+    /// Returns the state for a value of `value_len` bytes with `trailer_len` bytes after it. No
+    /// byte has arrived yet.
     pub(crate) fn new(
         head: Vec<u8>,
         parser: Parser,
@@ -130,8 +131,8 @@ impl<E: Engine> IncomingValue<E> {
         Self { head, parser, upload, tags, memory: 0, value_left, trailer, trailer_len }
     }
 
-    /// Consumes the bytes of `input` that belong to the value, and returns their number. It consumes them even if
-    /// there is no memory for them.
+    /// Consumes the bytes of `input` that belong to the value, and returns their number. Consumes
+    /// them even if there is no memory for them.
     pub(crate) fn take(&mut self, engine: &mut E, input: &[u8]) -> (usize, Result<(), Refusal>) {
         let (value, rest) = input.split_at_checked(self.value_left).unwrap_or((input, &[]));
         let taken = match self.upload.as_mut() {
@@ -161,7 +162,7 @@ impl<L: Lease> OutgoingValue<L> {
         self.lease.memory()
     }
 
-    /// Removes `end` from the end of the reply. False if the reply does not end with it.
+    /// Removes `end` from the end of the reply. Returns false if the reply does not end with it.
     pub(crate) fn strip_trailer(&mut self, end: &[u8]) -> bool {
         let is_right = self.tail.ends_with(end);
         if is_right {
@@ -170,7 +171,7 @@ impl<L: Lease> OutgoingValue<L> {
         is_right
     }
 
-    /// Appends as much as fits to the output. True when the reply is complete.
+    /// Appends the bytes that fit to the output. Returns true when the reply is complete.
     pub(crate) fn proceed(&mut self, output_max: usize, output: &mut Vec<u8>) -> bool {
         while self.at < self.lease.len() {
             let room = output_max.saturating_sub(output.len());
@@ -188,7 +189,7 @@ impl<L: Lease> OutgoingValue<L> {
 }
 
 /// Forwarded requests. They stay in the input, or in the queue, until their replies are complete.
-/// A store that was forwarded as it arrived does not.
+/// An exception is a store that the session forwarded while its value arrived.
 #[derive(Clone)]
 pub(crate) struct ForwardedRequests {
     /// The length of the requests in the input or the queue, in bytes; 0 if they are in neither.
@@ -206,7 +207,8 @@ pub(crate) struct ForwardedRequests {
     /// The session requests the rest of the replies when the output has room.
     pub(crate) waits_for_room: bool,
     pub(crate) answered: AnsweredCounts,
-    /// The reply if the store fails without one. Only for a store that is not in the input any more.
+    /// The reply if the store fails and its owner sends no reply. Only for a store that is not in
+    /// the input any more.
     pub(crate) refusal: Option<Vec<u8>>,
     /// The requests are in the RESP queue (`EXEC` or an inline request), not in the input.
     pub(crate) is_queued: bool,
@@ -273,8 +275,8 @@ pub(crate) struct Part<E: Engine> {
     /// The end of the part's reply that the session does not write, because parts of the same reply follow. A complete
     /// reply without this end is an error.
     pub(crate) trailer: Vec<u8>,
-    /// The part continues the reply of the previous part. After an error in that part, the session writes nothing of
-    /// this one.
+    /// The part continues the reply of the previous part. After an error in the previous part, the
+    /// session writes nothing of this part's reply.
     pub(crate) continues: bool,
     /// The session writes nothing of the part's reply.
     pub(crate) is_dropped: bool,
@@ -292,11 +294,11 @@ pub(crate) struct Part<E: Engine> {
 pub(crate) enum PartBytes {
     /// A range of the input.
     Input(Range<usize>),
-    /// A copy: one key of a multi-key request as a request of its own, or a request of the queue.
+    /// A copy: one key of a multi-key request as a separate request, or a request of the queue.
     Own(Vec<u8>),
 }
 
-/// The node that answers a part.
+/// The state of a part, by the node that answers it.
 pub(crate) enum PartState<E: Engine> {
     /// This server has answered. A large value may follow the reply so far.
     Local(Option<Box<OutgoingValue<E::Lease>>>),

@@ -47,7 +47,8 @@ pub(crate) struct Transaction {
     pub(crate) has_failed: bool,
 }
 
-/// Requests to answer before further input. Those before `at` are answered.
+/// Requests to answer before further input. The requests before the offset `at` are answered
+/// already.
 #[derive(Debug, Default)]
 pub(crate) struct RequestQueue {
     pub(crate) requests: Vec<u8>,
@@ -56,8 +57,8 @@ pub(crate) struct RequestQueue {
     pub(crate) is_transaction: bool,
     /// The watched items of a transaction, until it is complete.
     pub(crate) guard: Option<Box<Guard>>,
-    /// Whether the head of the reply to `EXEC` is not written yet: the first request decides whether the transaction is
-    /// executed.
+    /// Whether the head of the reply to `EXEC` is not written yet. The outcome of the first request
+    /// determines whether the transaction is executed.
     pub(crate) is_headless: bool,
 }
 
@@ -161,7 +162,7 @@ impl State {
         }
     }
 
-    /// Returns whether all requests so far have their whole replies in the output.
+    /// Returns whether the output contains the complete replies to all requests so far.
     pub(crate) fn is_between_replies(&self) -> bool {
         !self.has_queued() && self.key_progress.keys == 0
     }

@@ -3,7 +3,8 @@
 use larder_operations::{Inbox, Subscription, Tracker};
 use std::sync::Arc;
 
-/// The state of a connection that tracks items, or receives the messages of others that do.
+/// The state of a connection that tracks items, or receives the messages of other connections that
+/// do.
 #[derive(Debug, Default)]
 pub(crate) struct TrackingState {
     /// The messages for this connection.
@@ -22,9 +23,9 @@ pub(crate) struct TrackingState {
 pub(crate) enum Choice {
     #[default]
     All,
-    /// Those after `CLIENT CACHING YES`.
+    /// The requests after `CLIENT CACHING YES`.
     OptIn,
-    /// All but those after `CLIENT CACHING NO`.
+    /// All requests except those after `CLIENT CACHING NO`.
     OptOut,
 }
 

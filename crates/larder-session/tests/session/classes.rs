@@ -5,7 +5,7 @@ use larder_operations::{AnsweredCounts, CommandClass};
 
 for_each_engine! { requests_count_in_their_class stores_count_with_any_outcome cuts_of_the_input_do_not_change_counts }
 
-/// Counts of get, store, delete, count, touch and other.
+/// Returns the counts of get, store, delete, count, touch and other.
 fn counts(answered: &AnsweredCounts) -> [u32; 6] {
     CommandClass::ALL.map(|class| answered.of(class))
 }
@@ -47,7 +47,8 @@ fn stores_count_with_any_outcome(engine: TestEngine) {
         store(&format!("set k 0 0 {}", ITEM_SIZE_MAX + 1), &pattern(ITEM_SIZE_MAX + 1)),
         b"set k 0 0 1\r\n12\r\nset k 0 0 -1\r\n".to_vec(),
     ];
-    // A negative length is a fault, and so are the bytes after a value that is longer than its length.
+    // Faults: a negative length, and the bytes after a value that is longer than its announced
+    // length.
     check(engine, &mixed.concat(), [2, 4, 0, 0, 0, 2]);
 }
 

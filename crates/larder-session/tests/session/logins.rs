@@ -39,7 +39,8 @@ const OUT_OF_MEMORY: u16 = 0x82;
 /// The name of a case, its requests, and the statuses of the replies.
 type Case = (&'static str, Vec<Vec<u8>>, &'static [u16]);
 
-/// The replies to `input`, sent at once and byte by byte, and whether the session closed the connection.
+/// Returns the replies to `input`, sent at once and byte by byte, and whether the session closed
+/// the connection.
 fn talk(server: &mut TestServer, input: &[u8]) -> (Vec<u8>, bool) {
     let [whole, split] = [input.len().max(1), 1].map(|len| {
         let mut client = server.client();
@@ -63,7 +64,7 @@ fn answers(server: &mut TestServer, input: &[u8], answer: &[u8], closed: bool) {
     assert_eq!((text(&got.0), got.1), (text(answer), closed), "{}", text(input));
 }
 
-/// A binary request.
+/// Returns a binary request.
 fn packet(op: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
     let body = [extras, key, value].concat();
     let mut packet = vec![0x80, op];
@@ -78,7 +79,7 @@ fn sasl(op: u8, message: &[u8]) -> Vec<u8> {
     packet(op, &[], b"PLAIN", message)
 }
 
-/// The opcodes, statuses and bodies of binary replies.
+/// Returns the opcodes, statuses and bodies of binary replies.
 fn packets(mut bytes: &[u8]) -> Vec<(u8, u16, String)> {
     let mut found = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<24>() {
@@ -90,7 +91,8 @@ fn packets(mut bytes: &[u8]) -> Vec<(u8, u16, String)> {
     found
 }
 
-/// The statuses of the replies to binary requests, and whether the session closed the connection.
+/// Returns the statuses of the replies to binary requests, and whether the session closed the
+/// connection.
 fn statuses(server: &mut TestServer, requests: &[Vec<u8>]) -> (Vec<u16>, bool) {
     let (answer, closed) = talk(server, &requests.concat());
     (packets(&answer).into_iter().map(|packet| packet.1).collect(), closed)

@@ -9,7 +9,7 @@ use crate::common::{ITEM_SIZE_MAX, TestEngine, TestServer, new_server, pattern, 
 
 const SET: &[u8] = b"set k 0 0 1\r\n5\r\n";
 
-/// All counters that are not zero, by name.
+/// Returns all counters that are not zero, by name.
 fn counted(server: &TestServer) -> Vec<(&'static str, u64)> {
     let classes = server.counters.classes.iter().flat_map(|class| class.each());
     let mut all = std::collections::BTreeMap::new();

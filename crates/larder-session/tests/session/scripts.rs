@@ -1,4 +1,4 @@
-//! RESP: the scripts that the server knows. `EVALSHA` names them by the hashes that their libraries send.
+//! RESP: known scripts. `EVALSHA` names them by the hashes that their libraries send.
 
 use crate::common::{Session, TestClient, TestEngine, TestServer, new_server, text};
 use larder_protocol::encode::resp::command;
@@ -28,7 +28,7 @@ mod hashes {
 }
 use hashes::*;
 
-/// The reply to a command, in a readable form.
+/// Returns the reply to a command, in a readable form.
 fn ask(server: &mut TestServer, client: &mut TestClient, words: &[&[u8]]) -> String {
     let mut request = Vec::new();
     command(words, &mut request);
@@ -271,7 +271,8 @@ fn wrong_calls(engine: TestEngine) {
 }
 
 fn scripts_are_known_by_text_and_hash(engine: TestEngine) {
-    // The normal form is that of the scripts which many libraries send to release a lock.
+    // This script has the same normal form as the scripts that many libraries send to release a
+    // lock.
     let script = "-- release\nif redis.call('GET', KEYS[1]) == ARGV[1] then\n return redis.call('DEL', KEYS[1]);\nelse return 0 end";
     let hash = larder_protocol::resp::hex(&larder_protocol::resp::hash_of(script.as_bytes()));
     let (mut server, session) = (new_server(engine), Session::resp(0, false));

@@ -34,12 +34,13 @@ impl Delivery {
         Self { pieces, ..Self::at_once() }
     }
 
-    /// All replies to `stream`, and whether the session closed the connection.
+    /// Returns all replies to `stream`, and whether the session closed the connection.
     pub(crate) fn run(&self, engine: TestEngine, stream: &[u8]) -> (Vec<u8>, bool) {
         self.run_in(new_server(engine), TestClient::new(), stream)
     }
 
-    /// All replies to `stream` from a client of `server`, and whether the session closed the connection.
+    /// Returns all replies that a client of `server` receives to `stream`, and whether the session
+    /// closed the connection.
     pub(crate) fn run_in(
         &self,
         mut server: TestServer,
@@ -105,7 +106,8 @@ pub(crate) fn any_stream(value_len_max: usize) -> impl Strategy<Value = Stream> 
         .prop_map(|requests| Stream(requests.concat()))
 }
 
-/// A stream with some bytes replaced, removed or inserted. Most of the new bytes have a meaning in the protocol.
+/// Returns a strategy for a stream with some bytes replaced, removed or inserted. Most of the new
+/// bytes have a meaning in the protocol.
 pub(crate) fn garbled_stream(value_len_max: usize) -> impl Strategy<Value = Stream> {
     let byte = prop_oneof![
         3 => prop::sample::select(b" \r\n0159bqvkSINTOC\0\x80\x01\xff".to_vec()),
@@ -187,7 +189,7 @@ fn garbled_streams_with_random_cuts(engine: TestEngine) {
 
 for_each_engine!(garbled_streams_with_random_cuts the_first_byte_chooses_the_dialect one_byte_at_a_time cut_in_two_anywhere random_cuts_under_random_limits);
 
-/// The replies of the model to a stream, and whether it closed the connection.
+/// Returns the replies of the model to a stream, and whether the model closed the connection.
 fn model_replies(stream: &[u8]) -> (Vec<u8>, bool) {
     let mut model = Model::new(larder_model::Settings {
         version: "1.6.45".to_owned(),
@@ -208,9 +210,9 @@ fn holds(stream: &[u8], what: &[u8]) -> bool {
     stream.windows(what.len()).any(|bytes| bytes == what)
 }
 
-/// The session gives the same replies as the model, which is slow and obvious. The comparison leaves out statistics,
-/// which the model lacks; CAS values chosen by clients, after which engines differ; and tags, which the plain engine
-/// does not support.
+/// The session gives the same replies as the model, which is slow but simple. The comparison omits
+/// statistics, because the model lacks them. It omits CAS values that clients choose, because
+/// engines differ afterwards. It omits tags, because the plain engine does not support them.
 #[test]
 fn the_model_agrees() {
     const BINARY_STAT: &[u8] = b"\x80\x10";

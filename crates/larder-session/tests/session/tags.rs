@@ -4,7 +4,7 @@ use crate::common::conversation::Conversation;
 use larder_session::{Next, Session};
 use larder_store::Updates;
 
-/// Polls until a request waits; false if all requests are answered before that.
+/// Polls until a request waits. Returns false if all requests are answered before that.
 fn waits(it: &mut Conversation) -> bool {
     loop {
         let progress = it.poll();

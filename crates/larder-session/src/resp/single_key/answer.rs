@@ -21,7 +21,8 @@ pub(in crate::resp) fn is_binary(key: &[u8]) -> bool {
     key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f)
 }
 
-/// A number without the blanks with which memcached's `decr` pads one that has become shorter.
+/// Returns a number without its padding: memcached's `decr` pads a number that becomes shorter with
+/// blanks.
 pub(in crate::resp) fn without_padding(mut number: &[u8]) -> &[u8] {
     while let [rest @ .., b' '] = number {
         number = rest;

@@ -6,7 +6,8 @@ use crate::Host;
 use crate::context::Context;
 use larder_store::{Engine, HashedKey, Lease, Lookup, Value};
 
-/// `GETBIT`: a bit of a value, the first bit of a byte being the highest; 0 behind the value.
+/// Returns a bit of a value (`GETBIT`). The first bit of a byte is the highest. Bits after the
+/// value are 0.
 pub(super) fn get_bit<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
@@ -24,7 +25,7 @@ pub(super) fn get_bit<E: Engine, H: Host>(
     answer(looked)
 }
 
-/// `BITCOUNT`: the number of bits that are 1, in a range of bytes or of bits.
+/// Returns the number of bits that are 1, in a range of bytes or of bits (`BITCOUNT`).
 pub(super) fn bit_count<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
@@ -77,7 +78,7 @@ fn ones(bytes: &[u8], from: usize, to: usize) -> usize {
     all - before as usize - behind as usize
 }
 
-/// Returns the answer to a command that finds 0 without an item.
+/// Converts the result of a lookup to a reply, which is 0 if there is no item.
 fn answer(looked: Lookup<Option<i64>>) -> Answer<'static> {
     match looked {
         Lookup::Hit(found) => Some(Ok(found.unwrap_or_default())),

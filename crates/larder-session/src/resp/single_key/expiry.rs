@@ -81,7 +81,7 @@ pub(super) fn show_expiry<E: Engine, H: Host>(
     }))
 }
 
-/// The milliseconds until an item expires; -1 if it never does.
+/// Returns the milliseconds until an item expires, or -1 if it never does.
 pub(in crate::resp) fn milliseconds_left(expiry: Expiry, now: Now) -> i64 {
     shown_expiry(expiry, now, true, false)
 }

@@ -42,7 +42,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Answers with the value of an item, whose expiry the lookup may change.
+    /// Writes the value of an item. The lookup may change the item's expiry.
     pub(super) fn resp_look<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -94,7 +94,7 @@ pub(super) fn show_copied<L: Lease>(value: &Value<'_, L>, output: &mut Vec<u8>) 
     }
 }
 
-/// Writes a copy of a value; `None` if a large value is longer than [`COPIED_LEN_MAX`].
+/// Writes a copy of a value. Returns `None` if a large value is longer than [`COPIED_LEN_MAX`].
 pub(in crate::resp) fn try_show_copied<L: Lease>(
     value: &Value<'_, L>,
     output: &mut Vec<u8>,
@@ -145,7 +145,7 @@ pub(super) fn str_len<E: Engine, H: Host>(
     }
 }
 
-/// `MEMORY USAGE`: the size of an item, as memcached counts it.
+/// Writes the size of an item, as memcached counts it (`MEMORY USAGE`).
 pub(super) fn memory_usage<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,

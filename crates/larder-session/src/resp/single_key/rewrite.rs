@@ -11,7 +11,7 @@ use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{CommandError, Decimal, decimal};
 use larder_store::{Engine, HashedKey};
 
-/// Overwrites bytes from `offset` on, and fills a gap with zeros. Answers the length of the value.
+/// Overwrites bytes from `offset` on, and fills a gap with zeros. Returns the length of the value.
 pub(super) fn set_range<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
@@ -33,7 +33,7 @@ pub(super) fn set_range<E: Engine, H: Host>(
     })
 }
 
-/// Sets a bit, and fills a gap with zeros. Answers the old bit.
+/// Sets a bit, and fills a gap with zeros. Returns the old bit.
 pub(super) fn set_bit<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
@@ -55,7 +55,7 @@ pub(super) fn set_bit<E: Engine, H: Host>(
     })
 }
 
-/// Adds to a decimal number. Answers the sum.
+/// Adds `delta` to a decimal number, and writes the sum.
 pub(super) fn add_decimal<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,
@@ -82,7 +82,7 @@ pub(super) fn add_decimal<E: Engine, H: Host>(
     Outcome::Done
 }
 
-/// Changes a value, and counts a refusal. `None` if the item is on slower storage.
+/// Changes a value, and counts a refusal. Returns `None` if the item is on slower storage.
 fn rewrite<E: Engine, H: Host, R>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
@@ -105,7 +105,8 @@ fn fits<E: Engine, H: Host>(cx: &Context<'_, E, H>, key: HashedKey<'_>, len: usi
     len < limits.item_size_max && limits.footprint(key.bytes.len(), len, 0) <= limits.item_size_max
 }
 
-/// Appends zeros to a value that is shorter than `len`. False if there is no memory for them.
+/// Appends zeros to a value that is shorter than `len`. Returns false if there is no memory for
+/// them.
 fn grow(value: &mut Vec<u8>, len: usize) -> bool {
     let missing = len.saturating_sub(value.len());
     let has_room = value.try_reserve_exact(missing).is_ok();

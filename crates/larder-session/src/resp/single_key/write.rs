@@ -125,8 +125,8 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Stores a value unconditionally. A refused store keeps the old item. `None` if the store has to
-/// wait for slower storage.
+/// Stores a value unconditionally. A refused store keeps the old item. Returns `None` if the store
+/// has to wait for slower storage.
 pub(in crate::resp) fn store<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
@@ -148,7 +148,7 @@ pub(in crate::resp) fn store<E: Engine, H: Host>(
     }
 }
 
-/// Removes an item if its value is this one, or unless it is.
+/// Removes an item if its value is `value`. With `equal` false, removes it if it has another value.
 pub(super) fn delete_if<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,

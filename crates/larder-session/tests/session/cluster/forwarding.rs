@@ -1,5 +1,5 @@
-//! Sessions that forward requests to a leader: for any requests and any cuts of the input, the replies are those of the
-//! leader, even if the leader changes in between.
+//! Sessions that forward requests to a leader. For any requests and any cuts of the input, the
+//! replies are the same as the leader's, even if the leader changes in between.
 
 use super::leader::{follower, holds};
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
@@ -97,7 +97,8 @@ fn requests_without_a_leader_get_errors(engine: TestEngine) {
     assert_eq!(String::from_utf8_lossy(&replies), "SERVER_ERROR no leader\r\nMN\r\n");
 }
 
-/// After a lost connection, the session sends reads again. A change has an unknown outcome, so it gets no reply.
+/// After a lost connection, the session sends reads again. A change has an unknown outcome, so the
+/// session sends no reply to it.
 fn a_change_with_unknown_outcome_closes_the_connection(engine: TestEngine) {
     let run = |stream: &[u8], outcomes: &[ForwardOutcome]| {
         let (server, leader) = follower(engine, outcomes, usize::MAX);
@@ -156,7 +157,8 @@ fn resp_requests_are_forwarded(engine: TestEngine) {
     assert_eq!(String::from_utf8_lossy(&replies), format!("{error}+PONG\r\n{error}"));
 }
 
-/// The session learns that the group has no leader while it forwards a long value, or after it has forwarded all of it.
+/// The group loses its leader while the session forwards a long value, or after the session has
+/// forwarded all of it.
 fn a_long_value_is_refused_after_it_was_sent(engine: TestEngine) {
     let stream = [store("set a 0 0 250000", &pattern(250_000)), b"version\r\n".to_vec()].concat();
     for outcome in [ForwardOutcome::NoLeader, ForwardOutcome::Retry] {
@@ -209,7 +211,7 @@ impl Route for FixedOutcome {
 }
 
 /// Another node becomes leader while a request for many keys is partly answered. The new leader
-/// could only answer the whole request.
+/// could only answer the complete request.
 fn a_partly_answered_request_ends_at_a_leader_change(engine: TestEngine) {
     let keys = " k".repeat(8);
     let serves_reads = [false, true];

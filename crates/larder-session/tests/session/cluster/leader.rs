@@ -134,7 +134,7 @@ impl Leader {
     }
 }
 
-/// A server that forwards requests to a leader, and that leader.
+/// Returns a server that forwards requests to a leader, and that leader.
 pub(super) fn follower(
     engine: TestEngine,
     outcomes: &[ForwardOutcome],
@@ -144,8 +144,8 @@ pub(super) fn follower(
     (server, leaders.remove(0))
 }
 
-/// A server that forwards requests to the leaders of `groups` groups, and these leaders. `are_one`: one server leads all
-/// groups.
+/// Returns a server that forwards requests to the leaders of `groups` groups, and these leaders.
+/// `are_one`: one server leads all groups.
 pub(super) fn member(
     engine: TestEngine,
     groups: usize,

@@ -1,5 +1,5 @@
-//! Sessions of a read-only replica: it answers reads, refuses changes, and answers later requests as usual, for any
-//! cuts of the input.
+//! Sessions of a read-only replica. For any cuts of the input, it answers reads, refuses changes,
+//! and answers the requests after them as usual.
 
 use crate::common::{Session, TestClient, TestEngine, new_server, pattern, set, store, text};
 
@@ -8,7 +8,7 @@ resp_changes_get_readonly }
 
 const REFUSED: &str = "SERVER_ERROR this server is a replica: send changes to its leader\r\n";
 
-/// The replies to `stream` in pieces of `step` bytes, after the requests of `filled`.
+/// Returns the replies to `stream` in pieces of `step` bytes, after the requests of `filled`.
 fn answers(
     engine: TestEngine,
     session: Session,
@@ -71,7 +71,7 @@ fn reads_are_answered_and_changes_refused(engine: TestEngine) {
             );
         }
     }
-    // A `noreply` change gets no error, and is not executed.
+    // The session does not execute a `noreply` change, and sends no error.
     let stream = [
         &b"set k 0 0 1 noreply\r\n9\r\ndelete k noreply\r\nincr k 1 noreply\r\nflush_all noreply\r\n"[..],
         reads,
@@ -80,7 +80,7 @@ fn reads_are_answered_and_changes_refused(engine: TestEngine) {
     assert_eq!(String::from_utf8_lossy(&received), answer);
 }
 
-/// A binary request.
+/// Returns a binary request.
 fn binary(code: u8, key: &[u8], extras: &[u8], value: &[u8]) -> Vec<u8> {
     let mut out = vec![0x80, code, 0, u8::try_from(key.len()).unwrap()];
     out.extend([u8::try_from(extras.len()).unwrap(), 0, 0, 0]);

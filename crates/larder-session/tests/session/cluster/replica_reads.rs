@@ -16,7 +16,7 @@ fn a_replica_answers_lookups(engine: TestEngine) {
         ("get a\r\n", "VALUE a 0 4\r\ncopy\r\nEND\r\n", false),
         ("get none a none a\r\n", "VALUE a 0 4\r\ncopy\r\nVALUE a 0 4\r\ncopy\r\nEND\r\n", false),
         ("mg a v\r\nmn\r\n", "VA 4\r\ncopy\r\nMN\r\n", false),
-        // Lookups that change an item are forwarded, and so are lookups behind a forwarded change.
+        // Lookups that change an item are forwarded, and so are lookups after a forwarded change.
         ("gat 0 a\r\n", "VALUE a 0 6\r\nleader\r\nEND\r\n", false),
         ("mg a v T0\r\n", "VA 6\r\nleader\r\n", false),
         ("append a 0 0 1\r\n!\r\nget a\r\n", "STORED\r\nVALUE a 0 7\r\nleader!\r\nEND\r\n", false),

@@ -1,5 +1,5 @@
-//! Sessions that scatter requests to several groups: for any requests and any cuts of the input, the replies are those
-//! of one server with all items.
+//! Sessions that scatter requests to several groups. For any requests and any cuts of the input,
+//! the replies are the same as those of one server with all items.
 
 use super::leader::{holds, member};
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
@@ -226,7 +226,7 @@ fn a_command_on_keys_of_two_groups_is_refused(engine: TestEngine) {
     assert_eq!(String::from_utf8_lossy(&replies), expected);
 }
 
-/// A transaction ends within a batch, and the owners of the keys answer the requests behind it.
+/// A transaction ends within a batch, and the owners of the keys answer the requests after it.
 fn a_transaction_ends_within_a_batch(engine: TestEngine) {
     let command = |words: &[&[u8]]| {
         let mut out = Vec::new();
@@ -261,8 +261,8 @@ fn a_multi_key_command_fails_with_one_of_its_parts(engine: TestEngine) {
         ("exists a b c", ForwardOutcome::ConnectionLost, ":0\r\n+PONG\r\n".to_owned(), false),
         ("del a b c", ForwardOutcome::ConnectionLost, nothing(), true),
         ("mset a 1 b 2 c 3", ForwardOutcome::ConnectionLost, nothing(), true),
-        // A part of the array is written, and an error in it would look like a value. So the session closes the
-        // connection.
+        // A part of the array is written, and an error in it would look like a value. The session
+        // therefore closes the connection.
         ("mget a b c", ForwardOutcome::NoLeader, "*3\r\n$-1\r\n".to_owned(), true),
         ("exists a b c", ForwardOutcome::NoLeader, format!("{no_leader}+PONG\r\n"), false),
         ("del a b c", ForwardOutcome::NoLeader, format!("{no_leader}+PONG\r\n"), false),
@@ -332,7 +332,7 @@ fn requests_for_a_group_without_a_leader_get_errors(engine: TestEngine) {
     assert!(!is_closed);
 }
 
-/// A server neither answers nor executes forwarded requests for keys of another group.
+/// A server neither executes nor answers forwarded requests for keys of another group.
 fn only_the_owner_answers_forwarded_requests(engine: TestEngine) {
     for (request, is_own) in [("set b 0 0 1\r\n5\r\n", true), ("set a 0 0 1\r\n5\r\n", false)] {
         let (mut server, _) = member(engine, 2, false, &[], usize::MAX);

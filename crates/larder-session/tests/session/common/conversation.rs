@@ -48,7 +48,7 @@ impl Conversation {
         while self.storage.complete(1) > 0 {}
     }
 
-    /// Polls until replies are held; `None` if all requests are answered before that.
+    /// Polls until replies are held. Returns `None` if all requests are answered before that.
     pub(crate) fn run_until_held(&mut self) -> Option<Progress> {
         loop {
             let progress = self.poll();

@@ -9,7 +9,8 @@ use larder_store::cache::Cache;
 use larder_store::{SizeClasses, dashmap, delayed, erased, segment};
 use std::sync::Arc;
 
-// The sessions of all tests use type-erased engines, so that they are compiled once.
+// The sessions of all tests use type-erased engines, so that the compiler instantiates the session
+// only once.
 pub(crate) type Session = larder_session::Session<erased::Handle>;
 pub(crate) type TestClient = test_util::TestClient<erased::Handle>;
 pub(crate) type TestServer = test_util::TestServer<erased::Handle>;
@@ -26,7 +27,7 @@ pub(crate) enum TestEngine {
 /// A cache under test.
 pub(crate) struct TestCache {
     pub(crate) cache: erased::Cache,
-    /// Completes a read or an acknowledgement that waits; `None` if none of them waits.
+    /// A function that completes a pending read or acknowledgement; `None` if the engine has none.
     pub(crate) complete: Option<Complete>,
 }
 
@@ -45,7 +46,7 @@ impl TestEngine {
         self == Self::Delayed
     }
 
-    /// A new cache.
+    /// Returns a new cache.
     pub(crate) fn cache(self) -> TestCache {
         match self {
             Self::Dashmap => {
@@ -112,7 +113,7 @@ macro_rules! for_each_engine {
     )*};
 }
 
-/// A server with a new cache.
+/// Returns a server with a new cache.
 pub(crate) fn new_server(engine: TestEngine) -> TestServer {
     let TestCache { cache, complete } = engine.cache();
     let mut server = TestServer::new(cache.engine(), ITEM_SIZE_MAX, classes());
@@ -121,17 +122,17 @@ pub(crate) fn new_server(engine: TestEngine) -> TestServer {
     server
 }
 
-/// A classic `set` of a value.
+/// Returns a classic `set` of a value.
 pub(crate) fn set(key: &str, value: &[u8]) -> Vec<u8> {
     store(&format!("set {key} 0 0 {}", value.len()), value)
 }
 
-/// A command line and its value.
+/// Returns a command line and its value.
 pub(crate) fn store(line: &str, value: &[u8]) -> Vec<u8> {
     [line.as_bytes(), b"\r\n", value, b"\r\n"].concat()
 }
 
-/// Bytes without repetition, so that a shifted or lost part changes them.
+/// Returns bytes without repetition, so that a shifted or lost part changes them.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 3);
     for i in 0..u32::try_from(len.div_ceil(4)).unwrap() {
@@ -141,7 +142,7 @@ pub(crate) fn pattern(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Bytes in a readable form.
+/// Returns bytes in a readable form.
 pub(crate) fn text(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }

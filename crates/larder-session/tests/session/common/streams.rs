@@ -5,7 +5,7 @@ use proptest::sample::select;
 
 type Bytes = Vec<u8>;
 
-/// Requests of a text client.
+/// Returns a strategy for requests of a text client.
 pub(crate) fn text(value_len_max: usize) -> impl Strategy<Value = Vec<Bytes>> {
     let request = prop_oneof![
         12 => classic(value_len_max),
@@ -15,7 +15,7 @@ pub(crate) fn text(value_len_max: usize) -> impl Strategy<Value = Vec<Bytes>> {
     prop::collection::vec(request, 1..24)
 }
 
-/// Requests of a binary client.
+/// Returns a strategy for requests of a binary client.
 pub(crate) fn binary(value_len_max: usize) -> impl Strategy<Value = Vec<Bytes>> {
     let request = prop_oneof![24 => binary_request(value_len_max), 1 => broken_binary()];
     prop::collection::vec(request, 1..24)
@@ -46,7 +46,7 @@ fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0..10_u64, any::<u64>()]
 }
 
-/// Usually nothing, sometimes `noreply`.
+/// Returns a strategy for `noreply`, which most requests do not have.
 fn noreply() -> impl Strategy<Value = &'static str> {
     select(vec!["", "", "", " noreply"])
 }
@@ -84,7 +84,7 @@ fn classic(value_len_max: usize) -> impl Strategy<Value = Bytes> {
     ]
 }
 
-/// Flags that `verb` uses, and some that it ignores.
+/// Returns a strategy for flags that `verb` uses, and some that it ignores.
 fn flags(verb: &str) -> impl Strategy<Value = String> + use<> {
     let mut known = vec!["q", "k", "c", "O123", "t", "s"];
     known.extend(match verb {
@@ -167,7 +167,7 @@ fn broken_text() -> impl Strategy<Value = Bytes> {
 
 const OPAQUE: [u8; 4] = *b"opaq";
 
-/// A binary request.
+/// Returns a binary request.
 pub(crate) fn frame(opcode: u8, cas: u64, extras: &[u8], key: &[u8], value: &[u8]) -> Bytes {
     let body_len = u32::try_from(extras.len() + key.len() + value.len()).unwrap();
     let mut bytes = vec![0x80, opcode];

@@ -12,7 +12,7 @@ const LIMIT_BYTES: usize = 256 << 20;
 const ITEM_SIZE_MAX: usize = 1 << 20;
 const SEED: u64 = 0x5eed;
 
-/// The chunk sizes of slab classes, which replies to `me` contain.
+/// Returns the chunk sizes of slab classes, which replies to `me` contain.
 fn class_sizes() -> Vec<usize> {
     vec![96, 120, 152, 192, 512, 4096, 1 << 20]
 }
@@ -108,7 +108,8 @@ impl Target for Sessions {
     }
 
     fn end_input(&mut self, id: usize) {
-        // A driver closes the connection after the client has, when all complete requests are answered.
+        // After the client has closed the connection, a driver closes it too when all complete
+        // requests are answered.
         self.client(id).is_closed = true;
     }
 

@@ -1,4 +1,4 @@
-//! RESP: each stream gets the same replies in one piece, with any cut, and with slower storage.
+//! RESP: the replies to a stream are the same in one piece, with any cut, and with slower storage.
 
 mod parts;
 mod watched;
@@ -7,7 +7,7 @@ use crate::common::{TestClient, TestEngine, TestServer, new_server, pattern, tex
 use larder_protocol::reply::resp::{Link, Replication};
 use larder_session::Session;
 
-/// A request as clients send it.
+/// Returns a request as clients send it.
 fn request(words: &[&[u8]]) -> Vec<u8> {
     let mut out = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -27,7 +27,7 @@ fn client(login_required: bool) -> TestClient {
     TestClient { session: Session::resp(7, login_required), ..TestClient::new() }
 }
 
-/// The replies of a new server to `pieces`.
+/// Returns the replies of a new server to `pieces`.
 fn answers<'p>(
     engine: TestEngine,
     login_required: bool,
@@ -450,7 +450,7 @@ fn comparisons(engine: TestEngine) {
     assert_eq!(text(&whole), text(expected.concat().as_bytes()));
 }
 
-/// A too long argument is refused with an error, and nothing behind it is lost.
+/// The session refuses a too long argument with an error, and loses no request after it.
 fn oversized_arguments(engine: TestEngine) {
     const TOO_LARGE: &str = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n";
     let long = pattern(310 << 10);

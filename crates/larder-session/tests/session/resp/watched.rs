@@ -5,7 +5,7 @@ use crate::common::{TestEngine, new_server};
 
 for_each_engine! { transactions_see_changes changes_between_requests_are_not_lost a_stopped_rename_loses_no_item a_stopped_command_leaves_the_connection_in_step lookups_do_not_stop_a_transaction items_that_appear_are_not_overwritten a_lost_leadership_ends_a_transaction }
 
-/// The answers are redis-server's.
+/// The replies are redis-server's.
 fn transactions_see_changes(engine: TestEngine) {
     let ok = "+OK\r\n";
     let (queued, aborted) = ("+OK\r\n+QUEUED\r\n", "*-1\r\n");
@@ -195,7 +195,8 @@ fn lookups_do_not_stop_a_transaction(engine: TestEngine) {
     assert!(executed > 2, "{executed}");
 }
 
-/// Another connection stores an item that was not there, after the transaction has looked for it or removed it.
+/// Another connection stores an item after the transaction has looked for it in vain, or has
+/// removed it.
 fn items_that_appear_are_not_overwritten(engine: TestEngine) {
     for first in ["GET k", "DEL k"] {
         let mut refused = 0;
@@ -214,7 +215,7 @@ fn items_that_appear_are_not_overwritten(engine: TestEngine) {
             }
             watching.send(&mut server, b"");
             let answer = String::from_utf8(watching.received).unwrap();
-            // WATCH and MULTI each answer OK, too.
+            // The replies to WATCH and MULTI are OK, too.
             let overwrote = answer.matches("+OK").count() == 3;
             let stored = other.received.ends_with(b":1\r\n");
             assert!(!overwrote || !stored || stored_after == 0, "{stored_after}: {answer}");

@@ -1,4 +1,5 @@
-//! Dumps: which items they list, how much they do in one poll, and how they wait for a slow client.
+//! Dumps: the items that they list, the work that they do in one poll, and the wait for a slow
+//! client.
 
 use crate::common::{TestClient, TestEngine, TestServer, new_server, set, text};
 use larder_session::test_util::START;

@@ -11,7 +11,7 @@ use larder_store::segment;
 
 const LEN: usize = 200_000;
 
-/// The reply to `get` for a hit.
+/// Returns the reply to `get` for a hit.
 fn hit(key: &str, value: &[u8]) -> Vec<u8> {
     [store(&format!("VALUE {key} 0 {}", value.len()), value), b"END\r\n".to_vec()].concat()
 }
@@ -174,7 +174,7 @@ for_each_engine!(
     a_value_being_sent_does_not_change the_limit_is_exact
 );
 
-/// A cache of 4 MiB.
+/// Returns a cache of 4 MiB.
 fn small_cache(evict: bool) -> segment::Cache {
     segment::Cache::new(segment::Config {
         limit_bytes: 4 << 20,

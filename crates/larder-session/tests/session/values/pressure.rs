@@ -4,7 +4,8 @@ use crate::common::{TestClient, TestEngine, new_server, pattern, set, text};
 use larder_session::{Next, State};
 use larder_store::{Engine, HashedKey, Lease, Lookup, Value, dashmap, segment};
 
-/// The session answers a client that never reads only up to the limit of unsent output.
+/// For a client that never reads, the session answers requests only up to the limit of unsent
+/// output.
 fn output_is_bounded(engine: TestEngine) {
     let mut server = new_server(engine);
     server.settings.requests_per_poll = usize::MAX;
@@ -107,7 +108,7 @@ for_each_engine!(
     an_upload_may_be_refused
 );
 
-/// A lease on a large value; `None` if the leases take too much memory to keep it.
+/// Returns a lease on a large value, or `None` if the leases take too much memory to keep it.
 fn lease<E: Engine>(engine: &mut E, key: &[u8]) -> Option<E::Lease> {
     let key = HashedKey { bytes: key, hash: engine.hash(key) };
     let lent = engine.content(key, |content| match &content.value {
