@@ -110,7 +110,7 @@ fn set_again(bencher: Bencher<'_, '_>) {
     run(bencher, 0..ITEMS, set);
 }
 
-/// Eight times as many items as fit, so that each set evicts another item.
+/// Sets several times as many items as fit, so that each set evicts another item.
 #[divan::bench]
 fn set_new(bencher: Bencher<'_, '_>) {
     run(bencher, ITEMS..32 * ITEMS, set);

@@ -1,5 +1,5 @@
-//! Measures how much more two threads do than one, and whether many threads on few cores block each
-//! other, with the segment engine alone, without sessions or sockets.
+//! Measures the throughput of two threads compared with one, and whether many threads on few cores
+//! block each other, with the segment engine alone, without sessions or sockets.
 //!
 //! Usage: `scaling SET_PERCENT EXPONENT ROUNDS`. A million keys of 20 bytes, Zipf-distributed with
 //! this exponent (0: uniform); values of 100 bytes, 16 operations a batch, a full cache of 512 MiB.
@@ -114,7 +114,7 @@ fn full_cache() -> segment::Cache {
     cache
 }
 
-/// Operations a second, in all, with one thread for each of `caches`.
+/// Returns the number of operations a second in all, with one thread for each of `caches`.
 fn measure(caches: &[&segment::Cache], operations: &[Operation]) -> f64 {
     let (stop, ready) = (AtomicBool::new(false), Barrier::new(caches.len() + 1));
     let work = |number: usize| {

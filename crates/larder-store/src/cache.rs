@@ -25,7 +25,7 @@ pub trait CacheControl: Send + Sync {
         None
     }
 
-    /// Returns the pages of the flash tier, in the order of their numbers; none without a flash
+    /// Returns the pages of the flash tier, in the order of their numbers. Empty without a flash
     /// tier.
     fn flash_pages(&self) -> Vec<FlashPage> {
         Vec::new()
@@ -58,9 +58,9 @@ pub trait CacheControl: Send + Sync {
     /// the first call has an effect.
     fn observe_evictions(&self, observer: EvictionObserver);
 
-    /// Makes the cache call `observer` for each change of items, except for evictions, from now on:
-    /// a lookup that starts after this call returns a state whose later changes are all reported.
-    /// Only the first call has an effect.
+    /// Makes the cache call `observer` for each change of items, except for evictions, from now on.
+    /// If a lookup starts after this call, all changes after the lookup are reported. Only the
+    /// first call has an effect.
     fn observe_changes(&self, observer: ChangeObserver);
 }
 
@@ -72,7 +72,7 @@ pub trait Cache: Clone + Send + Sync + 'static {
     /// Makes a handle for the calling thread.
     fn engine(&self) -> Self::Engine;
 
-    /// Returns the operations on the cache as a whole. A wrapper returns those of the inner cache.
+    /// Returns the operations on the cache as a whole. A wrapper returns its inner cache's.
     fn control(&self) -> &dyn CacheControl;
 }
 

@@ -1,5 +1,5 @@
-//! An engine over [`dashmap`](::dashmap): concurrent hash maps under locks. It cannot evict: a store
-//! that would exceed the limit is refused.
+//! An engine over [`dashmap`](::dashmap): concurrent hash maps under locks. It cannot evict: a
+//! store that would exceed the limit is refused.
 //!
 //! The cache is divided into many small maps, so that a search for expired items in one of them, or
 //! its growth, is short and blocks few other requests.
@@ -19,7 +19,7 @@ pub struct Config {
     /// Memory for items, uploads and the index, in bytes. An estimate, because the overhead of the
     /// memory allocator is not known.
     pub limit_bytes: usize,
-    /// Keep a CAS for each item.
+    /// Whether to keep a CAS for each item.
     pub cas: bool,
     /// The size classes of the statistics.
     pub classes: SizeClasses,
@@ -93,7 +93,7 @@ impl Parts {
     }
 
     /// Returns the next part to search, and whether others follow in the same round. Starts a round
-    /// that is due. `None` if no round is under way.
+    /// that is due. Returns `None` if no round is under way.
     fn next_part(&self, now: Seconds) -> Option<(&Part, bool)> {
         let mut sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
         if sweep.left == 0 && sweep.rounds.begin(now, self.core.flush_generation()) {
@@ -179,8 +179,8 @@ impl Map for Parts {
         self.core.items.limit()
     }
 
-    /// This engine does not evict: under a lower limit it refuses stores until enough items have
-    /// been removed.
+    /// Changes the limit. Under a lower limit this engine, which does not evict, refuses stores
+    /// until enough items have been removed.
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
         self.core.items.set_limit(bytes);
         Ok(())

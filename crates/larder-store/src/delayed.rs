@@ -1,6 +1,6 @@
-//! Any engine, with items that are on slower storage at random and changes that are acknowledged
-//! late: to its callers it behaves like an engine with a flash tier and replicas. Tests use it to
-//! show that requests which wait are answered like others.
+//! A wrapper around any engine that simulates a flash tier and replicas: items are on slower
+//! storage at random, and changes are acknowledged late. Tests use it to show that requests that
+//! wait get the same replies as others.
 //!
 //! At random, half of the lookups of keys that were not delivered in this batch are `Pending`, half
 //! of the steps of a walk have to wait, and two thirds of the batches with changes have to be
@@ -42,14 +42,15 @@ const READS_MAX: usize = 256;
 const READ_TIME_MAX: Duration = Duration::from_millis(2);
 
 impl Storage {
-    /// Storage whose reads and acknowledgements end only when a test calls [`Storage::complete`].
+    /// Creates storage whose reads and acknowledgements end only when a test calls
+    /// [`Storage::complete`].
     #[must_use]
     pub fn new(seed: u64) -> Arc<Self> {
         Arc::new(Self { waits: Mutex::default(), random: AtomicU64::new(seed | 1) })
     }
 
-    /// Storage whose reads and acknowledgements a thread ends. The thread runs while the storage
-    /// exists.
+    /// Creates storage with a thread that ends its reads and acknowledgements. The thread runs
+    /// while the storage exists.
     ///
     /// # Errors
     /// The system refuses the thread.
@@ -61,7 +62,7 @@ impl Storage {
     }
 
     /// Ends up to `waits` randomly chosen reads and acknowledgements, and wakes all callers that
-    /// were refused. Returns how many ended.
+    /// were refused. Returns the number of ended reads and acknowledgements.
     pub fn complete(&self, waits: usize) -> usize {
         let mut all = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let Waits { under_way, refused } = &mut *all;

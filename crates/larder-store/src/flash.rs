@@ -23,18 +23,19 @@ pub struct FlashConfig {
     pub settings: FlashSettings,
 }
 
-/// Which evicted items are written to flash, among those of at least [`FlashSettings::item_size`].
+/// The evicted items that are written to flash, among items of at least
+/// [`FlashSettings::item_size`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
-    /// All of these items, including those that were never read.
+    /// All of these items, even if they were never read.
     #[default]
     All,
     /// Items that were read, or that were stored again soon after an earlier eviction.
     Reused,
 }
 
-/// The settings that can be changed at run time. The names are those of memcached's options,
-/// without `ext_`.
+/// The settings that can be changed at run time. The names are memcached's, without
+/// `ext_`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlashSettings {
     /// The minimum size of an item in bytes, key and header included. Smaller items are not
@@ -58,7 +59,7 @@ pub struct FlashSettings {
     pub max_frag: f64,
     /// Whether rewriting a page drops the items of frequency 0, which were not read on flash.
     pub drop_unread: bool,
-    /// Which of the evicted items that are large enough are written.
+    /// The evicted items that are written, among items that are large enough.
     pub admit: Admission,
 }
 
@@ -82,7 +83,7 @@ impl Default for FlashSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are memcached's own")]
 pub struct FlashGauges {
-    /// Reads that were started for requests, without those of walks.
+    /// Reads that were started for requests. Reads by walks are not included.
     pub get_extstore: u64,
     /// Reads that were aborted while no batch used the item: to free their memory or their page, or
     /// because they took too long.
@@ -121,8 +122,8 @@ pub struct FlashGauges {
     pub bytes_read: u64,
     pub bytes_used: u64,
     pub bytes_fragmented: u64,
-    /// The length of the items on flash in `Gauges::bytes`. It may exceed the size of the pages, because lengths are
-    /// rounded.
+    /// The length of the items on flash in `Gauges::bytes`. It may exceed the size of the pages,
+    /// because lengths are rounded.
     pub bytes_counted: u64,
     /// Reads under way, and write buffers that are queued or being written.
     pub io_queue: u64,

@@ -8,8 +8,8 @@
 //! | `dashmap` | no | a concurrent map: refuses stores when it is full |
 //! | [`delayed`] | as the inner engine | for tests: any engine, with random delays of its results |
 //!
-//! [`erased::Cache`] hides the engine of a cache. `moka` and `dashmap` are features of that name,
-//! on by default.
+//! [`erased::Cache`] hides the engine of a cache. The features `moka` and `dashmap` enable these
+//! engines. Both are on by default.
 
 #[macro_use]
 mod strict;

@@ -21,7 +21,7 @@ pub struct Config {
     /// is not known, and eviction is late by some hundred small items or one large one. Uploads
     /// take up to half as much in addition.
     pub limit_bytes: usize,
-    /// Keep a CAS for each item.
+    /// Whether to keep a CAS for each item.
     pub cas: bool,
     /// The size classes of the statistics.
     pub classes: SizeClasses,
@@ -31,7 +31,7 @@ pub struct Config {
     pub policy: Policy,
 }
 
-/// Which items are evicted first.
+/// The order in which items are evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// The least recently used items. Every new item is admitted, as in memcached.
@@ -104,7 +104,7 @@ pub struct Records {
     sweep: Mutex<Sweep>,
 }
 
-/// The search for expired items, which moka does, some hundred items at a time.
+/// The search for expired items. Moka does it, some hundred items at a time.
 #[derive(Debug, Default)]
 struct Sweep {
     rounds: Rounds,
@@ -213,14 +213,14 @@ impl Map for Records {
         self.limit_bytes
     }
 
-    /// Moka's limit is fixed at construction, so another limit is refused.
+    /// Refuses any other limit, because moka's limit is fixed at construction.
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
         let limit = self.limit_bytes;
         if bytes == limit { Ok(()) } else { Err(LimitRefused { min: limit, max: limit }) }
     }
 
-    /// Moka does not report the size of its table. Returns the least power of two that has a slot
-    /// for each item.
+    /// Returns the least power of two that has a slot for each item, because moka does not report
+    /// the size of its table.
     fn slots(&self, items: u64) -> (u64, usize) {
         (items.next_power_of_two(), size_of::<usize>())
     }

@@ -89,8 +89,8 @@ pub enum NewValue<'v> {
 }
 
 impl NewValue<'_> {
-    /// Returns whether the value counts as a new item: all do but a number of the old value's
-    /// length. `old_len` returns that length in bytes.
+    /// Returns whether the value counts as a new item. Only a number of the old value's length does
+    /// not. `old_len` returns that length in bytes.
     pub(crate) fn makes_item(&self, old_len: impl FnOnce() -> Option<usize>) -> bool {
         !matches!(*self, Self::Number { width, .. } if old_len() == Some(width))
     }
@@ -102,7 +102,8 @@ pub const NUMBER_WIDTH_MAX: usize = 4096;
 /// Spaces to pad numbers, as many as the greatest width.
 pub(crate) static SPACES: [u8; NUMBER_WIDTH_MAX] = [b' '; NUMBER_WIDTH_MAX];
 
-/// Why an engine refused an update, an upload or a tag. The refused call has changed no value.
+/// The reason why an engine refused an update, an upload or a tag. The refused call has changed no
+/// value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no memory, and the engine can't free any now. A retry may succeed.
@@ -130,7 +131,7 @@ pub struct Updated<R> {
     pub cas: u64,
 }
 
-/// Why the engine removes an item that is no longer valid.
+/// The reason why the engine removes an item that is no longer valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RemovalReason {
     /// The item has expired.

@@ -7,10 +7,12 @@ pub enum ItemChange<'k> {
     Updated(&'k [u8]),
     /// The engine has removed the item under this key, which had expired.
     Expired(&'k [u8]),
-    /// A flush or a dropped tag has invalidated items. Their keys are not known, and their removal is not reported.
+    /// A flush or a dropped tag has invalidated items. Their keys are not known, and their removal
+    /// is not reported.
     Invalidated,
 }
 
-/// A function that the engine calls after each change, on the thread of the change. The engine calls it under locks, so
-/// it must be fast and must not use a cache. It may be called more than once for a change.
+/// A function that the engine calls after each change, on the thread of the change. The engine
+/// calls it under locks, so it must be fast and must not use a cache. It may be called more than
+/// once for a change.
 pub type ChangeObserver = Box<dyn Fn(ItemChange<'_>) + Send + Sync>;

@@ -1,4 +1,4 @@
-//! The whole interface of a handle.
+//! The complete interface of a handle.
 
 use super::{Acknowledge, Batches, Lookups, Maintenance, SlowStorage, Updates, Walks};
 

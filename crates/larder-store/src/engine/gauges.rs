@@ -9,11 +9,11 @@ pub struct Gauges {
     /// Bytes that memcached would count for the items in memory (see [`SizeClasses::footprint`]),
     /// and the length of the items on flash.
     pub bytes: u64,
-    /// Items stored since the start, or since the last reset. As in memcached, a new expiry and a number that keeps its
-    /// length make no new item.
+    /// Items stored since the start, or since the last reset. As in memcached, a new expiry and a
+    /// number that keeps its length make no new item.
     pub items_total: u64,
-    /// Live items that the engine dropped from memory to make room, without those that it demoted
-    /// to flash, since the start or the last reset.
+    /// Live items that the engine dropped from memory to make room, since the start or the last
+    /// reset. Items demoted to flash are not included.
     pub evictions: u64,
     /// The totals of each size class, in the order of [`SizeClasses`]. Items on flash count for the
     /// first class.
@@ -101,8 +101,8 @@ impl SizeClasses {
         self.bounds.len()
     }
 
-    /// Returns the number of bytes that an item counts for in statistics. Client flags take 4 bytes unless they are 0,
-    /// as in memcached.
+    /// Returns the number of bytes that an item counts for in statistics. Client flags take 4 bytes
+    /// unless they are 0, as in memcached.
     #[inline]
     #[must_use]
     pub fn footprint(&self, key_len: usize, value_len: usize, client_flags: u32) -> usize {

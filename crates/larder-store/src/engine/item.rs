@@ -19,7 +19,7 @@ pub struct HashedKey<'k> {
 pub struct Attributes {
     /// A number chosen by the client. The cache does not interpret it.
     pub client_flags: u32,
-    /// When the item expires.
+    /// The time at which the item expires.
     pub expiry: Expiry,
     /// Kept for the caller: a client has invalidated the item, but lookups still return it.
     pub stale: bool,
@@ -41,7 +41,7 @@ pub struct Item<'a, L> {
     /// The time of the last tracked access, or of the store if there was none. Approximate for
     /// items that live long.
     pub accessed: Seconds,
-    /// Where the item is on flash, in a walk; `None` if it is in memory.
+    /// The location of the item on flash, in a walk; `None` if the item is in memory.
     pub flash_location: Option<FlashLocation>,
     /// The value, or a lease on it.
     pub value: Value<'a, L>,
@@ -70,7 +70,7 @@ pub struct Content<'a, L> {
 /// A borrowed value.
 #[derive(Clone, Debug)]
 pub enum Value<'a, L> {
-    /// The whole value.
+    /// The complete value.
     Whole(&'a [u8]),
     /// A lease on a value that is too large to be copied at once. The lease may outlive the
     /// closure.

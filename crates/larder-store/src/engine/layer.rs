@@ -1,7 +1,7 @@
 //! Engines around other engines.
 //!
-//! A wrapper implements [`Layer`], [`super::Batches`], [`super::Updates`], and those other traits
-//! of [`super::Engine`] that it changes. For each of the rest it implements the marker trait of
+//! A wrapper implements [`Layer`], [`super::Batches`], [`super::Updates`], and the other traits of
+//! [`super::Engine`] that it changes. For each remaining trait it implements the marker trait of
 //! this module, which passes all calls to the inner engine.
 
 use super::{

@@ -94,7 +94,7 @@ pub trait Lookups {
     fn announce(&mut self, _hash: u64) {}
 
     /// Prefetches the announced items, if the engine can. A caller calls it after it has announced
-    /// the whole batch, when the index buckets have arrived in the processor's cache.
+    /// all hashes of the batch, when the index buckets have arrived in the processor's cache.
     fn prefetch_announced(&mut self) {}
 
     /// Looks `key` up and passes a live item to `read`.
@@ -105,18 +105,18 @@ pub trait Lookups {
         read: impl FnOnce(&Item<'_, Self::Lease>) -> R,
     ) -> Lookup<R>;
 
-    /// [`Lookups::get`] for a caller that decides only when it sees the item whether the lookup
-    /// counts as an access: `read` also returns the [`Access`]. A request that then changes the
-    /// item records its access with the change, so that a change that returns `Pending` records
-    /// nothing. A miss counts as an access.
+    /// Looks `key` up like [`Lookups::get`], but the result of `read` decides whether the lookup
+    /// counts as an access. A request that then changes the item records its access with the
+    /// change, so that a change that returns `Pending` records nothing. A miss counts as an access.
     fn get_recorded<R>(
         &mut self,
         key: HashedKey<'_>,
         read: impl FnOnce(&Item<'_, Self::Lease>) -> (Access, R),
     ) -> Lookup<R>;
 
-    /// [`Lookups::get`] with [`Access::Tracked`], for callers that need only the [`Content`] of an
-    /// item. The segment engine is faster here because it does not decode the other attributes.
+    /// Looks `key` up like [`Lookups::get`] with [`Access::Tracked`], for callers that need only
+    /// the [`Content`] of an item. The segment engine is faster here because it does not decode the
+    /// other attributes.
     #[inline]
     fn content<R>(
         &mut self,

@@ -11,7 +11,7 @@ pub struct Eviction<'e> {
     pub attributes: Attributes,
     /// Whether the item was read: see [`super::Item::fetched`].
     pub fetched: bool,
-    /// When the item was last read or stored: see [`super::Item::accessed`].
+    /// The time at which the item was last read or stored: see [`super::Item::accessed`].
     pub accessed: Seconds,
     /// The length of the value in bytes.
     pub value_len: usize,
@@ -22,8 +22,8 @@ pub struct Eviction<'e> {
     pub flash_bucket: Option<u8>,
 }
 
-/// A function that the engine calls for each item that it evicts from memory, also to flash. The engine calls it
-/// under locks, so it must be fast and must not use a cache.
+/// A function that the engine calls for each item that it evicts from memory, including items that
+/// move to flash. The engine calls it under locks, so it must be fast and must not use a cache.
 pub type EvictionObserver = Box<dyn Fn(&Eviction<'_>) + Send + Sync>;
 
 /// The error for a memory limit that the engine can't use.
@@ -42,9 +42,10 @@ pub trait Maintenance {
     /// true if there is more to do now.
     fn maintain(&mut self, now: Seconds) -> bool;
 
-    /// Does a short step of the maintenance that an operator cannot disable: applies a delayed flush
-    /// that is due, returns memory above a lowered limit to the system, removes flushed items, and
-    /// writes idle items to flash, if the engine can. Returns true if there is more to do now.
+    /// Does a short step of the maintenance that an operator cannot disable: applies a delayed
+    /// flush that is due, returns memory above a lowered limit to the system, removes flushed
+    /// items, and writes idle items to flash, if the engine can. Returns true if there is more to
+    /// do now.
     fn shrink(&mut self, _now: Seconds) -> bool {
         false
     }

@@ -2,7 +2,7 @@
 //!
 //! Commands on a key use two operations: [`Lookups::get`] reads, and [`Updates::update`] reads,
 //! decides and writes the key atomically. The caller's closure implements the meaning of the
-//! command; an engine stores, expires and evicts items.
+//! command. An engine stores, expires and evicts items.
 //!
 //! | file | contents |
 //! |---|---|

@@ -66,16 +66,17 @@ pub trait SlowStorage {
     /// a batch.
     fn submit(&mut self) {}
 
-    /// Returns a descriptor that becomes readable when reads end, for a caller that polls it. From
-    /// then on the caller calls [`SlowStorage::drive_reads`] before it waits for events, and
-    /// [`SlowStorage::submit`] has no effect. `None` if reads end without the caller. The caller
-    /// requests the descriptor once, on the thread that uses the handle, before the first read.
+    /// Returns a descriptor that becomes readable when reads end, for a caller that polls it.
+    /// Returns `None` if reads end without the caller. The caller requests the descriptor once, on
+    /// the thread that uses the handle, before the first read. From then on the caller calls
+    /// [`SlowStorage::drive_reads`] before it waits for events, and [`SlowStorage::submit`] has no
+    /// effect.
     #[cfg(unix)]
     fn reads_fd(&mut self) -> Option<std::os::fd::RawFd> {
         None
     }
 
-    /// Submits the reads that were started, completes those that the device has finished, and calls
-    /// their wakers. Costs almost nothing while no read is under way.
+    /// Submits started reads to the device, completes the reads that the device has finished, and
+    /// calls their wakers. Costs almost nothing while no read is under way.
     fn drive_reads(&mut self) {}
 }

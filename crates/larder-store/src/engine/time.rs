@@ -13,7 +13,8 @@ pub struct Now {
     pub secs: Seconds,
     /// Milliseconds within the second, below 1000.
     pub millis: u16,
-    /// The seconds by which the caller's clock is ahead of Unix time; below 0 if it is behind. Engines ignore it.
+    /// The seconds by which the caller's clock is ahead of Unix time; below 0 if it is behind.
+    /// Engines ignore it.
     pub ahead: i32,
 }
 
@@ -38,7 +39,7 @@ impl Now {
 }
 
 impl From<Seconds> for Now {
-    /// The start of the second.
+    /// Returns the start of the second.
     fn from(secs: Seconds) -> Self {
         Self { secs, ..Self::default() }
     }
@@ -61,7 +62,7 @@ pub enum Expiry {
 pub struct SubsecondMillis(NonZeroU16);
 
 impl SubsecondMillis {
-    /// `None` unless `millis` is in 1 to 999.
+    /// Returns `None` unless `millis` is in 1 to 999.
     #[must_use]
     pub fn new(millis: u16) -> Option<Self> {
         NonZeroU16::new(millis).filter(|millis| millis.get() < 1000).map(Self)
@@ -75,8 +76,8 @@ impl SubsecondMillis {
 }
 
 impl Expiry {
-    /// The expiry at this time in milliseconds. A time after the second `u32::MAX - 1` becomes the
-    /// second `u32::MAX`, the last of the clock.
+    /// Returns the expiry at this time in milliseconds. A time after the second `u32::MAX - 1`
+    /// becomes the second `u32::MAX`, the last of the clock.
     #[must_use]
     pub fn at_millis(millis: u64) -> Self {
         let at = Seconds(u32::try_from(millis.div_ceil(1000)).unwrap_or(u32::MAX));
@@ -97,7 +98,8 @@ impl Expiry {
         }
     }
 
-    /// Returns the number of milliseconds from the item's expiry to [`Expiry::second`], or 0 if the item never expires.
+    /// Returns the number of milliseconds from the item's expiry to [`Expiry::second`], or 0 if the
+    /// item never expires.
     #[inline]
     #[must_use]
     pub fn early_millis(self) -> u16 {
@@ -122,7 +124,8 @@ impl Expiry {
         }
     }
 
-    /// Seconds left at `now`, rounded up; 0 if the item has expired, `None` if it never expires.
+    /// Returns the seconds left at `now`, rounded up: 0 if the item has expired, `None` if it never
+    /// expires.
     #[must_use]
     pub fn left(self, now: impl Into<Now>) -> Option<u32> {
         let now = now.into();
@@ -136,7 +139,8 @@ impl Expiry {
         }
     }
 
-    /// Milliseconds left at `now`; 0 if the item has expired, `None` if it never expires.
+    /// Returns the milliseconds left at `now`: 0 if the item has expired, `None` if it never
+    /// expires.
     #[must_use]
     pub fn left_millis(self, now: Now) -> Option<u64> {
         Some(self.in_millis()?.saturating_sub(now.in_millis()))

@@ -19,7 +19,8 @@ pub trait Uploads {
     /// A value that arrives in pieces. Dropping it frees its memory.
     type Upload: Send;
 
-    /// Returns the length in bytes from which callers should upload a value rather than pass it in one piece.
+    /// Returns the length in bytes from which callers should upload a value rather than pass it in
+    /// one piece.
     fn upload_len_min(&self) -> usize;
 
     /// Starts an upload of `len` bytes. The engine allocates memory as the pieces arrive.
@@ -35,12 +36,13 @@ pub trait Uploads {
     /// the upload belongs to another cache. The caller drops the upload.
     fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal>;
 
-    /// Returns the memory that an upload takes, in bytes: at least the length of its pieces. 0 for an upload of another
-    /// engine.
+    /// Returns the memory that an upload takes, in bytes: at least the length of its pieces. 0 for
+    /// an upload of another engine.
     fn memory_of(&self, upload: &Self::Upload) -> usize;
 
-    /// Returns the memory that leases and uploads use above their shares. While a share is exceeded, the server
-    /// disconnects some of the peers that use it, before it has to refuse requests of others.
+    /// Returns the memory that leases and uploads use above their shares. While a share is
+    /// exceeded, the server disconnects some of the peers that use it, before it has to refuse
+    /// requests of others.
     fn excess_memory(&self) -> ExcessMemory {
         ExcessMemory::default()
     }
@@ -51,7 +53,7 @@ pub trait Updates: Lookups + Uploads {
     /// Calls `decide` with the item under `key` (`Hit`) or with the reason why there is none, and
     /// applies the change that `decide` returns. No other write to the key happens in between. If
     /// the engine has to free memory first, it calls `decide` again, so `decide` must depend only
-    /// on its argument; the last result counts. After `decide` was called, the engine may still
+    /// on its argument. The last result counts. After `decide` was called, the engine may still
     /// refuse the update, or return [`Refusal::Pending`] because the item moved to slower storage.
     ///
     /// A `Put` of an uploaded value takes `upload`; other changes leave `upload` in place.
@@ -65,9 +67,9 @@ pub trait Updates: Lookups + Uploads {
         decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal>;
 
-    /// [`Updates::update`] for a decision that does not depend on the old item. The engine may pass
-    /// `Miss` for an existing item, and always does for one on slower storage, so it never returns
-    /// [`Refusal::Pending`].
+    /// Updates a key like [`Updates::update`], if the decision does not depend on the old item. The
+    /// engine may pass `Miss` for an existing item, and always does for an item on slower storage.
+    /// So it never returns [`Refusal::Pending`].
     ///
     /// # Errors
     /// [`Refusal`]: nothing changed.
@@ -109,7 +111,8 @@ pub trait Updates: Lookups + Uploads {
     /// pending.
     fn flush(&mut self, at: Option<Seconds>);
 
-    /// Returns the number of flushes that took effect, delayed ones included. The engine counts a flush after the flush
-    /// took effect, and before a lookup can find an item that was stored later.
+    /// Returns the number of flushes that took effect, delayed ones included. The engine counts a
+    /// flush after the flush took effect, and before a lookup can find an item that was stored
+    /// later.
     fn flush_generation(&self) -> u64;
 }

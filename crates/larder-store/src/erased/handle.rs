@@ -6,7 +6,7 @@ use crate::engine::*;
 use std::fmt;
 use std::task::Waker;
 
-/// The invariant by which the result of a closure exists.
+/// The invariant that ensures the result of a closure.
 const CALLED: &str = "an engine calls the closure of a hit or of an update that it carries out";
 
 /// One thread's access to a [`Cache`](super::Cache).

@@ -31,7 +31,7 @@ const FINGERPRINT_MASK: u16 = (1 << FINGERPRINT_BITS) - 1;
 pub struct GhostEpoch(u8);
 
 impl GhostEpoch {
-    /// The epoch with this number, as stored; only the low 4 bits count.
+    /// Returns the epoch with this number, as stored. Only the low 4 bits count.
     #[must_use]
     pub fn from_index(index: u8) -> Self {
         Self(index % EPOCHS)
@@ -99,8 +99,8 @@ fn counts(ghost: u16, epoch: GhostEpoch) -> bool {
     ghost & FINGERPRINT_MASK != 0 && age < EPOCHS_LASTING
 }
 
-/// Bits of the hash that are part of neither the bucket number nor the tag. Never 0, which is an
-/// empty slot.
+/// Returns the fingerprint of a hash: bits that the index uses neither for its bucket numbers nor
+/// for its hash prefixes. It is at least 1, because 0 is an empty slot.
 fn fingerprint(hash: u64) -> u16 {
     ((hash >> 32) as u16 & FINGERPRINT_MASK).max(1)
 }
@@ -138,7 +138,7 @@ pub struct GhostClock {
 }
 
 impl GhostClock {
-    /// A clock that continues in `epoch`, which the engine has stored before a restart.
+    /// Returns a clock that continues in `epoch`, which the engine has stored before a restart.
     #[must_use]
     pub fn new(epoch: GhostEpoch) -> Self {
         Self { epoch, ..Self::default() }
@@ -220,8 +220,8 @@ mod tests {
         assert!(Ghosts::default().remember(0, EPOCH).holds(0, EPOCH));
     }
 
-    /// Live items, buckets, evictions at a time. After as many evictions as there are live items,
-    /// about 8 epochs must have passed.
+    /// Each case contains the live items, the buckets and the evictions at a time. After as many
+    /// evictions as there are live items, about 8 epochs must have passed.
     #[test]
     fn as_many_evictions_as_live_items_are_8_epochs() {
         for (live, buckets, batch) in [(800, 100, 1), (800, 100, 50), (8000, 5, 7), (8, 1000, 1)] {

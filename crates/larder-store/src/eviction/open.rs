@@ -8,7 +8,7 @@ use super::queue_kind::Queue;
 pub struct Kind {
     /// The queue that the segment of the item joins after it is sealed.
     pub queue: Queue,
-    /// The lifetime class. Items of one class expire at about the same time; items of class 0 never
+    /// The lifetime class. Items of one class expire at about the same time. Items of class 0 never
     /// expire, unless the cache is so small that it has no other class.
     pub lifetime: u8,
     /// The size class of the item.
@@ -49,12 +49,17 @@ pub enum Placement {
     New,
 }
 
-/// Chooses the segment for an item among the `open` segments of a handle. An item goes to the
-/// segment of its own kind if there is one; to a new segment if fewer than `budget` are open; else
-/// to the nearest size class of its queue and lifetime class; else to the nearest lifetime class of
-/// its queue. The small queue has at most half of the budget, because the main queue gains more by
-/// separating sizes. A queue without an open segment always gets one, and the other queue leaves
-/// room for it in the budget.
+/// Chooses the segment for an item among the `open` segments of a handle. The first possible choice
+/// in this order counts:
+///
+/// 1. the segment of the item's own kind,
+/// 2. a new segment, if fewer than `budget` are open,
+/// 3. the nearest size class of the item's queue and lifetime class,
+/// 4. the nearest lifetime class of the item's queue.
+///
+/// The small queue has at most half of the budget, because the main queue gains more by separating
+/// sizes. A queue without an open segment always gets one, and the other queue leaves room for it
+/// in the budget.
 ///
 /// If the segment has no room for the item, the caller seals it and opens one of the wanted kind.
 pub fn choose_segment(

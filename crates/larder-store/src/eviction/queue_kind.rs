@@ -13,7 +13,7 @@ impl Queue {
     /// Both queues, in the order of their numbers.
     pub const ALL: [Self; 2] = [Self::Small, Self::Main];
 
-    /// The other queue.
+    /// Returns the other queue.
     #[must_use]
     pub fn other(self) -> Self {
         match self {

@@ -18,7 +18,7 @@ impl SizeClass {
     /// The number of classes: 16 bytes to 1 GiB.
     pub const COUNT: usize = LAST as usize + 1;
 
-    /// The class of an item of `bytes` bytes: header, key, value and chain together.
+    /// Returns the class of an item of `bytes` bytes: header, key, value and chain together.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "at most 12")]
     pub fn of(bytes: u64) -> Self {
@@ -26,7 +26,8 @@ impl SizeClass {
         Self(class.min(u32::from(LAST)) as u8)
     }
 
-    /// The class with this number, as stored in a segment table; the last class for higher numbers.
+    /// Returns the class with this number, as stored in a segment table. Higher numbers become the
+    /// last class.
     #[must_use]
     pub fn from_index(index: u8) -> Self {
         Self(index.min(LAST))

@@ -17,9 +17,9 @@ pub enum Verdict {
 /// despite its frequency.
 const KEPT_SEGMENTS_MAX: u64 = 16;
 
-/// A bound on the work of an eviction when every item of the main queue was hit: after it has kept
-/// items of 16 segments in length, it evicts one item despite its frequency. An eviction of an item
-/// without hits halves the count. Each handle has its own limit.
+/// A bound on the work of an eviction if every item of the main queue was hit. After the main queue
+/// has kept items with a total length of 16 segments, it evicts one item despite its frequency. An
+/// eviction of an item without hits halves the count of kept bytes. Each handle has its own limit.
 #[derive(Clone, Debug)]
 pub struct KeepLimit {
     kept_bytes: u64,
@@ -27,7 +27,7 @@ pub struct KeepLimit {
 }
 
 impl KeepLimit {
-    /// A limit for segments of this length in bytes.
+    /// Returns a limit for segments of this length in bytes.
     #[must_use]
     pub fn new(segment_len: usize) -> Self {
         Self { kept_bytes: 0, kept_bytes_max: KEPT_SEGMENTS_MAX * segment_len as u64 }

@@ -90,10 +90,10 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Empty queues for the segments 0 to `segments` − 1. Of two size classes, the one whose oldest
-    /// segment has the larger `age × mean item size ^ size_exponent` is evicted first. With an
-    /// exponent of 0 item size has no effect; with 1 the fewest items are evicted for the memory
-    /// gained.
+    /// Returns empty queues for the segments 0 to `segments` − 1. Of two size classes, the class
+    /// whose oldest segment has the larger `age × mean item size ^ size_exponent` is evicted first.
+    /// With an exponent of 0 item size has no effect. With 1 the fewest items are evicted for the
+    /// memory gained.
     #[must_use]
     pub fn new(segments: usize, size_exponent: f64) -> Self {
         Self {
@@ -111,7 +111,8 @@ impl Queues {
     }
 
     /// Appends a segment that was just sealed to its queue: to the list for its mean item size,
-    /// which may differ from the size that it was opened for. Its chains were counted before.
+    /// which may differ from the size that it was opened for. The caller has counted its chains
+    /// before.
     pub fn push(&mut self, segment: u32, sealed: Sealed) {
         let mean = sealed.bytes / u64::from(sealed.items.max(1));
         let factor = (mean.max(1) as f64).powf(self.size_exponent);
@@ -176,8 +177,8 @@ impl Queues {
     }
 
     /// Returns the next segment to evict, or `None` if no segment is queued. `hit_bytes` returns
-    /// how many bytes of a segment's items (records and chains) were hit since it was written. It
-    /// is called for at most one segment of each queue.
+    /// the number of bytes of a segment's items (records and chains) that were hit since the
+    /// segment was written. It is called for at most one segment of each queue.
     pub fn victim(&self, hit_bytes: impl Fn(u32) -> u64) -> Option<Victim> {
         let (small, main) = match (self.oldest(Queue::Small), self.oldest(Queue::Main)) {
             (Some(small), Some(main)) => (small, main),
@@ -252,7 +253,8 @@ mod tests {
         queues.push(segment, Sealed { queue, bytes: SEGMENT_LEN, items });
     }
 
-    /// Queues of 40 segments; each push is queue, segment, number of items in it.
+    /// Returns queues of 40 segments. A push is a queue, its segments, and the number of items in
+    /// each.
     fn queues(pushes: &[(Queue, std::ops::Range<u32>, u32)]) -> Queues {
         let mut queues = Queues::new(40, SIZE_EXPONENT);
         for (queue, segments, items) in pushes {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// whether their changes will last.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Which changes wait for acknowledgements.
+/// The changes that wait for acknowledgements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AckMode {
@@ -99,7 +99,8 @@ struct State {
 struct Waiting {
     position: AckPosition,
     waker: Waker,
-    /// When [`Acknowledgements::end_late`] first found the position waiting; `None` before.
+    /// The time at which [`Acknowledgements::end_late`] first found the position waiting; `None`
+    /// before.
     since: Option<Instant>,
 }
 
@@ -142,7 +143,7 @@ impl Acknowledgements {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets which changes wait.
+    /// Sets the changes that wait.
     pub fn set_mode(&self, mode: AckMode) {
         self.mode.store(mode as u8, Ordering::Relaxed);
     }
@@ -155,8 +156,8 @@ impl Acknowledgements {
             || mode == AckMode::Deletes as u8 && kind == ChangeKind::Removal
     }
 
-    /// Returns the current term. A batch reads it before it checks whether this process may answer
-    /// it.
+    /// Returns the current term. A batch reads it before it checks whether this process may reply
+    /// to it.
     pub(super) fn term(&self) -> u64 {
         self.term.load(Ordering::Acquire)
     }

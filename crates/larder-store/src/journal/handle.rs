@@ -30,8 +30,8 @@ pub struct JournaledHandle<E> {
     /// The end of the journal when this handle last woke paused readers.
     notified_until: u64,
     /// The journal offset that followers must have before the replies of this batch are sent, and
-    /// the number of flushes that they must have applied. Each is 0 if nothing requires it; `None`
-    /// if both would be.
+    /// the number of flushes that they must have applied. Either number is 0 if nothing requires
+    /// it. `None` if nothing requires either number.
     waits_for: Option<(u64, u64)>,
 }
 
@@ -74,7 +74,7 @@ impl<E> Drop for JournaledHandle<E> {
 }
 
 impl<E> JournaledHandle<E> {
-    /// Appends a change of this kind to the journal; `None`: has no effect.
+    /// Appends a change of this kind to the journal. Has no effect for `None`.
     fn note(&mut self, key: HashedKey<'_>, kind: Option<ChangeKind>) {
         if let Some(kind) = kind {
             self.journal.append(kind, key.bytes, self.now.in_millis());
@@ -201,7 +201,7 @@ impl<E: Engine> Updates for JournaledHandle<E> {
         updated
     }
 
-    /// Journals do not support tags yet, so a cache with journals has none.
+    /// Refuses all tags, because journals do not support them yet.
     fn tag(&mut self, _name: &[u8]) -> Result<Tag, Refusal> {
         Err(Refusal::NoTags)
     }

@@ -36,9 +36,9 @@ pub(super) struct Journal {
 }
 
 impl Journals {
-    /// Journals of at most `bytes` bytes in all for `handles` handles at the same time. The length
-    /// of each is rounded down to a power of two, but is at least 2 KiB. Each further handle gets
-    /// another journal of the same length.
+    /// Creates journals of at most `bytes` bytes in all for `handles` handles at the same time. The
+    /// length of each is rounded down to a power of two, but is at least 2 KiB. Each further handle
+    /// gets another journal of the same length.
     #[must_use]
     pub fn new(bytes: usize, handles: usize) -> Arc<Self> {
         let each = bytes / handles.max(1);
@@ -89,8 +89,8 @@ impl Journals {
         journals.iter().map(|journal| Arc::clone(&journal.ring)).collect()
     }
 
-    /// Readers at these offsets, one for each journal, and at the starts of journals that were
-    /// created since.
+    /// Returns readers at these offsets, one for each journal, and at the starts of journals that
+    /// were created since.
     ///
     /// # Errors
     /// [`Overrun`]: the entries at an offset were overwritten or never existed, or there are no
@@ -129,7 +129,7 @@ impl Journals {
         (number, all.journals[number].clone())
     }
 
-    /// Returns the journal of a dropped handle.
+    /// Makes the journal of a dropped handle available to a new handle.
     pub(super) fn give_back(&self, number: usize) {
         self.all().idle.push(number);
     }

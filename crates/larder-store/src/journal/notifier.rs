@@ -5,12 +5,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::Wake;
 use std::time::Duration;
 
-/// A notifier of changes, at which readers wait when there is nothing to read. A notification costs
-/// a fence and a load while no reader waits.
+/// A notifier of changes, at which readers wait when there is nothing to read. While no reader
+/// waits or pauses, a notification takes no lock and makes no system call.
 ///
-/// A reader that has just read something pauses before it waits. While changes continue, writers
-/// then have no reader to wake, which would cost a system call, and the reader finds more at a
-/// time. Network drivers do the same with interrupts (Mogul and Ramakrishnan, "Eliminating receive
+/// A reader that has just read something pauses before it waits. So while changes continue, writers
+/// do not wake readers, which would cost system calls, and a reader finds more changes at a time.
+/// Network drivers do the same with interrupts (Mogul and Ramakrishnan, "Eliminating receive
 /// livelock in an interrupt-driven kernel", 1997).
 #[derive(Debug, Default)]
 pub struct Notifier {
@@ -48,7 +48,7 @@ impl Notifier {
         }
     }
 
-    /// The number of calls of [`Notifier::notify`], for [`Notifier::pause`].
+    /// Returns the number of calls of [`Notifier::notify`], for [`Notifier::pause`].
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)

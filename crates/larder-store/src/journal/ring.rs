@@ -123,15 +123,15 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// The writer of a new ring of at most `bytes` bytes, a power of two, but of at least 2 KiB. So
-    /// the ring has room for one of the largest entries.
+    /// Returns the writer of a new ring. The ring has at most `bytes` bytes, rounded down to a
+    /// power of two, but at least 2 KiB. So it has room for one of the largest entries.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         let words = (bytes / WORD).max(2 * ENTRY_WORDS_MAX);
         Self::with_words(1 << words.ilog2())
     }
 
-    /// A writer that continues a ring after its previous writer was dropped.
+    /// Returns a writer that continues a ring after its previous writer was dropped.
     pub(super) fn continuing(ring: Arc<Ring>) -> Self {
         let at = ring.end();
         Self { ring, at }
@@ -194,13 +194,13 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads from the start of the ring.
+    /// Returns a reader from the start of the ring.
     #[must_use]
     pub fn at_start(ring: &Arc<Ring>) -> Self {
         Self { ring: Arc::clone(ring), at: 0, passed: 0, key: Vec::new() }
     }
 
-    /// Reads only entries that are written from now on.
+    /// Returns a reader of the entries that are written from now on.
     #[must_use]
     pub fn at_end(ring: &Arc<Ring>) -> Self {
         // Entries are counted before they are published. So no entry that is still to be read is
@@ -209,8 +209,8 @@ impl Reader {
         Self { ring: Arc::clone(ring), at: ring.end(), passed, key: Vec::new() }
     }
 
-    /// Reads from the offset of another reader of the ring. Reads all later entries once, to count
-    /// them.
+    /// Returns a reader from the offset of another reader of the ring. Reads all later entries
+    /// once, to count them.
     ///
     /// # Errors
     /// [`Overrun`]: the entry was overwritten, or never existed.

@@ -17,8 +17,8 @@ pub(crate) struct KeyHasher {
 }
 
 impl Hasher {
-    /// A hasher whose secrets follow from `seed`. If clients choose the keys, the seed must be
-    /// secret.
+    /// Returns a hasher whose secrets follow from `seed`. If clients choose the keys, the seed must
+    /// be secret.
     pub(crate) fn new(seed: u64) -> Self {
         Self { secrets: RapidSecrets::seed(seed) }
     }
@@ -45,8 +45,8 @@ impl std::hash::Hasher for KeyHasher {
         self.secrets.seed = rapidhash_v3_seeded(bytes, &self.secrets);
     }
 
-    /// Ignores the length of a key, which `Hash` writes before the bytes of the key. The hash of the
-    /// bytes depends on their number anyway.
+    /// Ignores the length of a key, which `Hash` writes before the bytes of the key. The hash of
+    /// the bytes depends on their number anyway.
     #[inline]
     fn write_usize(&mut self, _: usize) {}
 
@@ -60,7 +60,7 @@ impl std::hash::Hasher for KeyHasher {
 mod tests {
     use super::*;
 
-    /// A seed gives the same hashes in every process; the test compares with a constant.
+    /// A seed gives the same hashes in every process, so the test compares with a constant.
     #[test]
     fn a_seed_determines_the_hashes() {
         let hash = |seed, key: &[u8]| Hasher::new(seed).hash_one(key);

@@ -1,4 +1,5 @@
-//! A stored item. Only the marks of its readers change, and whether it was counted as reclaimed.
+//! A stored item. Only the marks of its readers change, and the mark that it was counted as
+//! reclaimed.
 
 use crate::engine::Liveness;
 use crate::{Attributes, Item, Lease, Now, Seconds, Value};
@@ -37,7 +38,7 @@ impl Record {
         Self { value, attributes, cas, flush_generation, fetched, accessed, counted }
     }
 
-    /// The same item with other attributes. Shares the value.
+    /// Returns the same item with other attributes. Both items share the value.
     pub(crate) fn with_attributes(&self, attributes: Attributes, cas: u64) -> Self {
         let value = self.value.clone();
         Self::new(value, attributes, cas, self.flush_generation, self.accessed(), self.fetched())

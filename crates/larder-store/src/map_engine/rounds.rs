@@ -1,4 +1,4 @@
-//! When to search all items for those that have expired or were flushed.
+//! The schedule of searches for items that have expired or were flushed.
 
 use crate::Seconds;
 

@@ -1,5 +1,5 @@
-//! One update of one key: which item the caller's closure gets, and which record the map must hold
-//! afterwards.
+//! One update of one key: the item that the caller's closure receives, and the record that the map
+//! must hold afterwards.
 
 use super::hash::Hasher;
 use super::record::{Record, SharedLease};
@@ -32,7 +32,7 @@ pub struct Core {
     pub(super) cas: Option<AtomicU64>,
     /// The number of flushes that took effect. Records with a lower number are flushed.
     flush_generation: AtomicU64,
-    /// When the pending flush is due; 0 if none is pending.
+    /// The second at which the pending flush is due; 0 if none is pending.
     flush_at: AtomicU32,
     /// The time of the batch or maintenance step that any handle started last.
     now: AtomicU32,
@@ -145,7 +145,7 @@ impl Core {
     }
 
     /// Counts an item that is removed because it has expired or was flushed, unless it was counted
-    /// before. `crawled`: maintenance found it.
+    /// before. `crawled` is true if maintenance found the item.
     pub(crate) fn count_reclaimed(&self, key: &[u8], record: &Record, crawled: bool) {
         if record.count_once() {
             let reason = match self.liveness(record, self.now()) {
@@ -180,7 +180,8 @@ impl Core {
         let _ = self.observer.set(observer);
     }
 
-    /// Makes the cache call `observer` for every change of items from now on. Only the first call has an effect.
+    /// Makes the cache call `observer` for every change of items from now on. Only the first call
+    /// has an effect.
     pub(crate) fn observe_changes(&self, observer: ChangeObserver) {
         let _ = self.change_observer.set(observer);
         // Either an update sees the observer, or later lookups see the update: see `report_change`.
@@ -202,7 +203,7 @@ impl Core {
         (self.classes.class_of(footprint), footprint)
     }
 
-    /// Updates one key: calls `decide`, and determines which record the map has to hold.
+    /// Updates one key: calls `decide`, and determines the change that the map has to make.
     pub(crate) fn step<'v, R>(
         &self,
         now: Now,
@@ -270,8 +271,8 @@ impl Update<'_> {
         }
     }
 
-    /// Removes the found record, which is not live, and counts it; keeps the map as it is if no
-    /// record was found.
+    /// Removes and counts the found record, which is not live. If no record was found, does not
+    /// change the map.
     fn remove_expired(&self) -> Verdict {
         let Some(dead) = self.found else { return Verdict::Keep };
         self.core.count_reclaimed(self.key.bytes, dead, false);
@@ -332,8 +333,8 @@ impl Update<'_> {
         Ok(Verdict::Store(record))
     }
 
-    /// Charges the item with a new value of `len` bytes, which replaces the found record and the
-    /// uploaded value. Counts a refusal.
+    /// Charges the budget of items for a new value of `len` bytes, which replaces the found record
+    /// and the uploaded value. Counts a refusal.
     fn take_room(
         &self,
         len: usize,
@@ -376,7 +377,7 @@ fn fresh_cas(last: &AtomicU64, old: u64) -> u64 {
     if next > old || old >= CAS_FOLLOWED_MAX {
         return next;
     }
-    // A client has chosen a CAS above the counter, which continues from there.
+    // A client has chosen a CAS above the counter. The counter continues from this CAS.
     last.fetch_max(old, Ordering::Relaxed);
     last.fetch_add(1, Ordering::Relaxed) + 1
 }
@@ -407,7 +408,7 @@ fn is_uploaded(value: &NewValue<'_>) -> bool {
 }
 
 impl Core {
-    /// Returns the totals without those of the map's table.
+    /// Returns the totals, without the memory of the map's table.
     pub(crate) fn gauges(&self, limit_bytes: usize) -> Gauges {
         let apart = !Arc::ptr_eq(&self.items, &self.uploads);
         let used = self.items.used() + if apart { self.uploads.used() } else { 0 };

@@ -72,7 +72,8 @@ impl Walks for Handle {
 }
 
 impl Handle {
-    /// Does a step of maintenance. Unless `searches`, searches for expired items only when that was requested.
+    /// Does a step of maintenance. If `searches` is false, searches for expired items only on
+    /// request.
     fn maintenance_step(&mut self, now: Seconds, searches: bool) -> bool {
         self.now = now.into();
         self.shared.flush_if_due(now);

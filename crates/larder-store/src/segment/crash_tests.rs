@@ -1,9 +1,10 @@
-//! A process may die before any store. A scenario runs on a small region. Before each store, the
-//! test copies the region, opens the copy as a later process would, and compares its items with the
-//! acknowledged ones. Each unfinished change must be either completely done or not done at all.
+//! A process may die before any store. A scenario runs on a small region. Before stores of the
+//! scenario, the test copies the region, opens the copy as a later process would, and compares its
+//! items with the acknowledged items. Each unfinished change must be either completely done or not
+//! done at all.
 //!
-//! With `LARDER_CRASH_STEP=1` the process dies before each store of a scenario; by default before
-//! one in five.
+//! With `LARDER_CRASH_STEP=1` the process dies before each store of a scenario. By default it dies
+//! before one in five.
 #![expect(clippy::cast_possible_truncation, reason = "test values repeat")]
 
 use super::cache::shared::Shared;
@@ -66,7 +67,7 @@ fn reopened(shared: &Shared, config: &Config) -> (Cache, Restart) {
     let copy = Region::new(len).unwrap();
     // SAFETY: no other thread uses the region.
     let bytes = unsafe { shared.table().region.bytes(0, len) };
-    // SAFETY: no other thread knows the copy.
+    // SAFETY: no other thread has access to the copy.
     unsafe { copy.write(0, bytes) };
     let (shared, restart) = region_file::reuse(config.clone(), copy, len, 0, RestoredUse::Free)
         .expect("the copy is not damaged");

@@ -255,8 +255,8 @@ impl Hint {
 }
 
 impl Handle {
-    /// Takes the hint of this lookup: the offset of an index word with the key's hash prefix, found
-    /// when the items of this batch were prefetched. `None` if no such word was found, or if the
+    /// Takes the hint of this lookup: the offset of an index word with the key's hash prefix, which
+    /// the prefetch of this batch's items has found. Returns `None` if it found none, or if the
     /// lookup was not announced.
     #[inline]
     fn hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
@@ -269,9 +269,9 @@ impl Handle {
         }
     }
 
-    /// Takes the hint of a lookup that is not the next announced one, because it is the second
-    /// lookup of its request, or because lookups in between were left out. Keeps the hints of later
-    /// lookups. `None` as for [`Handle::hint`].
+    /// Takes the hint of a lookup that is not the next announced one. It is the second lookup of
+    /// its request, or the caller left out announced lookups. Keeps the hints of later lookups.
+    /// Returns `None` like [`Handle::hint`].
     #[cold]
     fn seek_hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
         let first = self.next_hint.saturating_sub(1);
@@ -354,7 +354,7 @@ impl Handle {
 }
 
 /// Prefetches the rest of a long item that the lookup after the next one will read. The item's
-/// header has arrived by now, so its length is known.
+/// header is in the processor's cache by now, so its length can be read without a wait.
 #[inline]
 fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
     let region = &shared.table().region;
@@ -465,9 +465,9 @@ impl IndexHit<'_> {
         self.record.note_access(now);
     }
 
-    /// Counts a second hit on flash, if the item was hit there before and again now. Returns the
-    /// index word of the item if it should be copied to memory, which is so for one in
-    /// `recache_rate` of these hits; otherwise `None`.
+    /// Counts a second hit on flash if the item was hit there before. Returns the index word of the
+    /// item if the item should be copied to memory, for one in `recache_rate` of these hits.
+    /// Otherwise returns `None`.
     #[cold]
     #[inline(never)]
     fn second_hit(&self, shared: &Shared) -> Option<Slot> {

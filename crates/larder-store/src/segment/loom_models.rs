@@ -49,7 +49,7 @@
 //! `advance` and `oldest` (either is enough); `close`, `add_dead` or `dead` with Relaxed (the mark
 //! and the index word order the same steps); `lookup` without its fence (all loads before it are
 //! Acquire); loading the epoch with Relaxed (a fence follows). Two possible errors are not caught
-//! here: an attribute changed by a plain store over a reader's mark, which loses only the mark; and
+//! here: an attribute changed by a plain store over a reader's mark, which loses only the mark, and
 //! a writer that appends to a flushed segment, which the models of `models.rs` catch.
 //!
 //! One file, because the models share helpers and the table of mutations.
@@ -208,9 +208,9 @@ fn ids(candidates: [usize; 2], count: usize) -> Vec<u64> {
 fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
     explore(5, || {
         let index = index(4);
-        // A reader of the mover reads bucket 2 first.
+        // A lookup of the mover reads bucket 2 first.
         let mover = ids([2, 1], 1)[0];
-        // These keys leave bucket 2 fewer empty words than bucket 1, so that the mover goes to
+        // These keys leave bucket 2 fewer empty words than bucket 1, so that the mover is stored in
         // bucket 1.
         ids([2, 3], 8).into_iter().for_each(|id| put(&index, id));
         put(&index, mover);
@@ -219,15 +219,15 @@ fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
         crowd[..15].iter().for_each(|id| put(&index, *id));
         let readers = index.clone();
         let reader = thread::spawn(move || assert!(has(&readers, mover), "the key is not missed"));
-        // No room is left: the mover has to go to bucket 2.
+        // No word of bucket 0 or 1 is empty, so this insert moves the mover to bucket 2.
         put(&index, crowd[15]);
         reader.join().unwrap();
         assert!(has(&index, mover) && has(&index, crowd[15]));
     });
 }
 
-/// Returns the ids that a walk finds. It reads each bucket once, and looks up the keys that moved behind it. It yields
-/// before it reads bucket `pause`.
+/// Returns the ids that a walk finds. The walk reads each bucket once, and looks up the keys that
+/// moved behind it. It yields before it reads bucket `pause`.
 fn walked(index: &Index<Plain>, pause: usize) -> Vec<u64> {
     let id = |slot: Slot| slot.offset() as u64 / 8;
     let walk = index.walks.begin();
@@ -238,7 +238,7 @@ fn walked(index: &Index<Plain>, pause: usize) -> Vec<u64> {
         found.extend(words.map(|word| id(Slot(word.load(Ordering::Acquire)))));
         bucket += 1;
         // loom tries orders that follow from the last access of a word. Without the yield it misses
-        // those in which a writer reads a word after the walk did, and then changes it.
+        // orders in which a writer reads a word after the walk did, and then changes it.
         if bucket == pause {
             thread::yield_now();
         }
@@ -283,7 +283,7 @@ fn a_walk_finds_a_key_that_moves_behind_it() {
         crowd[..15].iter().for_each(|id| put(&index, *id));
         let walkers = index.clone();
         let walker = thread::spawn(move || assert!(walked(&walkers, 2).contains(&mover)));
-        // No room is left: the mover has to go to bucket 1.
+        // No word of bucket 2 or 3 is empty, so this insert moves the mover to bucket 1.
         put(&index, crowd[15]);
         walker.join().unwrap();
     });
@@ -318,7 +318,7 @@ fn kind() -> Kind {
 const ITEM_DISTANCE: usize = 64;
 
 impl Items {
-    /// A region with `segments` segments, each with room for `items` items.
+    /// Creates a region with `segments` segments, each with room for `items` items.
     fn new(segments: u32, items: usize) -> Self {
         let limit = limit_min(1);
         let layout = Layout::new(Shape::new(limit, 0, 1, 1).unwrap(), limit, 64);
@@ -329,7 +329,7 @@ impl Items {
             let start = layout.start(segment);
             for at in (start..start + items * ITEM_DISTANCE).step_by(8) {
                 let _ = (table.region.word(at), table.region.half(at), table.region.half(at + 4));
-                // SAFETY: no other thread knows this region.
+                // SAFETY: no other thread has access to this region.
                 unsafe { table.region.write(at, &[0; 8]) };
             }
             table.entry(segment).open(kind(), 0, NOW);
@@ -613,8 +613,8 @@ fn dead_item(items: &Items) -> (Sequence, u32) {
     (sequence, len)
 }
 
-/// Like `Writer::take_free_block` and `Writer::write`. Returns whether the new item replaced the
-/// dead one.
+/// Stores an item over the dead one, like `Writer::take_free_block` and `Writer::write`. Returns
+/// whether the new item replaced the dead one.
 fn replace_dead(items: &Items, sequence: Sequence, len: u32, value: &[u8; 1]) -> bool {
     let stripe = items.index.lock(HASH);
     let taken = items.table().entry(0).take_dead(sequence, len).is_some();
@@ -671,8 +671,9 @@ fn a_dead_record_is_replaced_once() {
     });
 }
 
-/// Like `Handle::evacuate_one` and `Handle::finish`, for the only record of segment 0. Returns
-/// whether the segment was retired. It is reused at once, because no thread reads.
+/// Evacuates the only record of segment 0, like `Handle::evacuate_one` and `Handle::finish`.
+/// Returns whether the segment was retired. A retired segment is reused at once, because no thread
+/// reads.
 fn evacuate(items: &Items, to: usize) -> bool {
     let entry = items.table().entry(0);
     entry.close();
@@ -693,7 +694,7 @@ fn evacuate(items: &Items, to: usize) -> bool {
     }
     let is_empty = entry.dead() == entry.written().load(Ordering::Relaxed);
     if is_empty {
-        // SAFETY: no thread reads retired memory; the region checks it.
+        // SAFETY: no thread reads retired memory. The region checks this.
         unsafe { items.table().region.write(at, &[0; 24]) };
         items.table().region.word(at).store(0, Ordering::Relaxed);
         items.open(0);

@@ -1,23 +1,22 @@
 //! The default engine: one region of memory, divided into segments.
 //!
-//! Items are appended to open segments or written over dead records, found through an index of
-//! 8-byte words, evicted by S3-FIFO a segment at a time, and read without a lock. The region stores
-//! offsets, never pointers.
+//! Handles append items to open segments or write them over dead records. An index of 8-byte words
+//! finds them, S3-FIFO evicts them a segment at a time, and lookups read them without a lock. The
+//! region stores offsets, never pointers.
 //!
-//! A folder imports only from folders in rows below its own. Its `mod.rs` lists its files; these do
+//! A folder imports only from folders in rows below its own. Its `mod.rs` lists its files, which do
 //! not import each other in a circle either.
 //!
 //! | folder or file | subject |
 //! |---|---|
-//! | `engine`, `background`, `walk`, `tags` | the operations of [`crate::Engine`], on and off the path of requests; the
-//! walk over all items; tags |
+//! | `engine`, `background`, `walk`, `tags` | requests, maintenance, walks, tags |
 //! | `update` | one update of one key |
 //! | `reclaim` | emptying segments: eviction, cleaning, expired items, a lower limit |
 //! | `flash_read`, `flash_write` | reads from flash; demotion to flash, and reclaiming its pages |
 //! | `write` | records written to open segments, and freeing memory for them |
 //! | `handle` | the state of a handle: one thread's access to the cache |
 //! | `large_value` | large values: uploads, leases, values that are assembled |
-//! | `restart` | restoring a region of an earlier process, and images of a region |
+//! | `restart` | restoring the region of an earlier process, and images of a region |
 //! | `cache` | the state that all handles share, settings, counters, flushes |
 //! | `flash` | the state of the flash tier: pages, format, pending reads and writes |
 //! | `item` | an item in its segment: record, header, links |
@@ -33,18 +32,18 @@
 //!    frequencies, which readers raise without it.
 //! 3. A sealed segment is in exactly one queue or owned by exactly one handle.
 //! 4. A segment is retired when no index word refers into it. It is free once all readers of the
-//!    epoch in which it was retired have ended, and its last lease too. The same holds for a chain.
-//!    One record of the same length may overwrite a dead record in a segment that is not retired,
-//!    once all readers of the epoch in which the record died have ended; the segment's count of
-//!    dead bytes decides which thread may do so.
+//!    epoch in which it was retired have finished and its last lease has ended. The same holds for
+//!    a chain. One record of the same length may overwrite a dead record in a segment that is not
+//!    retired, once all readers of the epoch in which the record died have finished. The segment's
+//!    count of dead bytes decides which thread may do so.
 //! 5. Lock order: growth, then a stripe, then the allocator, the list of walks or the pool of free
 //!    blocks. No thread holds two stripes. The list of handles is locked before the idle state of a
-//!    handle, and that before the allocator; a thread that holds the allocator, the list of walks
-//!    or the pool takes no other lock.
+//!    handle, and the idle state before the allocator. A thread that holds the allocator, the list
+//!    of walks or the pool takes no other lock.
 //! 6. All items that were stored before a flush are in segments or pages whose sequence is below
-//!    the floor, and no thread appends to these or copies items out of them afterwards. To ensure
-//!    this, the floor rises and segments and pages get their sequence under the allocator's lock,
-//!    and a writer reads the floor after its segment was opened.
+//!    the floor. No thread appends to these or copies items out of them afterwards. To ensure this,
+//!    the floor rises and segments and pages get their sequence under the allocator's lock, and a
+//!    writer reads the floor after its segment was opened.
 
 mod background;
 mod cache;
@@ -149,8 +148,8 @@ impl Cache {
         Self::growable(config, 0)
     }
 
-    /// Like [`Cache::new`], but reserves address space so that [`Cache::set_limit`] may raise the
-    /// limit to `limit_bytes_max`, if the system grants that much.
+    /// Makes a cache like [`Cache::new`], and reserves address space so that [`Cache::set_limit`]
+    /// may raise the limit to `limit_bytes_max`, if the system grants that much.
     ///
     /// # Errors
     /// [`ConfigError`], as for [`Cache::new`].
@@ -158,17 +157,18 @@ impl Cache {
         Shared::new(config, limit_bytes_max).map(|shared| Self { shared: Arc::new(shared) })
     }
 
-    /// Returns a cache whose memory is a file, best on tmpfs. A later process that opens the file has the same items,
-    /// even if this process is killed. `file` is open for reading and writing. It is empty, or an earlier cache has
-    /// left it. No other process may use it. `boot` identifies the machine's current boot.
+    /// Returns a cache whose memory is a file, best on tmpfs. A later process that opens the file
+    /// has the same items, even if this process is killed. `file` is open for reading and writing.
+    /// It is empty, or an earlier cache has left it. No other process may use it. `boot` identifies
+    /// the machine's current boot.
     ///
     /// The file keeps the segment length, the hash seed and the maximum limit of the cache that
     /// created it. If the file contains the memory of a cache that can't be used, the new cache
     /// starts empty, and [`Restart`] contains the reason.
     ///
     /// # Errors
-    /// [`ConfigError`]: as for [`Cache::new`], or the file contains something else, which stays, or
-    /// can't be mapped, or its file system is full.
+    /// [`ConfigError`]: as for [`Cache::new`]. Also if the file contains other data, which stay
+    /// unchanged, if it can't be mapped, or if its file system is full.
     pub fn in_file(
         config: Config,
         limit_bytes_max: usize,
@@ -179,9 +179,9 @@ impl Cache {
         Ok((Self { shared: Arc::new(shared) }, restart))
     }
 
-    /// Returns a cache with the items of an image (see [`Cache::write_image`]), and the image's note. If there is a
-    /// `file` (see [`Cache::in_file`]), it becomes the cache's memory, and the image replaces its content. Without a
-    /// `file`, the memory ends with the process.
+    /// Returns a cache with the items of an image (see [`Cache::write_image`]), and the image's
+    /// note. If there is a `file` (see [`Cache::in_file`]), it becomes the cache's memory, and the
+    /// image replaces its content. Without a `file`, the memory ends with the process.
     ///
     /// # Errors
     /// [`ConfigError`]: as for [`Cache::in_file`], or `image` is no image. If the image can't be
@@ -201,7 +201,7 @@ impl Cache {
     /// contains `note` for its reader.
     ///
     /// # Errors
-    /// The writer's or the flash device's, or `ResourceBusy` while there are handles.
+    /// An error of the writer or of the flash device, or `ResourceBusy` while there are handles.
     pub fn write_image(&self, note: u64, to: &mut impl Write) -> io::Result<()> {
         if self.shared.handles.load(Ordering::Acquire) > 0 {
             return Err(io::ErrorKind::ResourceBusy.into());
@@ -209,7 +209,8 @@ impl Cache {
         self.shared.write_image(note, to)
     }
 
-    /// Returns a number that the next process can read, or 0 at first. For example, an offset that continues a clock.
+    /// Returns the number that [`Cache::set_note`] left for the next process, or 0 at first. An
+    /// example is an offset that continues a clock.
     #[must_use]
     pub fn note(&self) -> u64 {
         self.shared.table().header_page().uses.note.load(Ordering::Relaxed)
@@ -226,7 +227,7 @@ impl Cache {
         self.shared.table().header_page().uses.panics.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records that this process has run for a while; see [`Cache::count_panic`].
+    /// Records that this process did not panic soon after its start; see [`Cache::count_panic`].
     pub fn reset_panics(&self) {
         self.shared.table().header_page().uses.panics.store(0, Ordering::Relaxed);
     }
@@ -261,7 +262,8 @@ impl Cache {
         Some(self.shared.flash.as_ref()?.gauges(self.shared.table()))
     }
 
-    /// Returns the pages of the flash tier, in the order of their numbers; none without a flash tier.
+    /// Returns the pages of the flash tier, in the order of their numbers. Empty without a flash
+    /// tier.
     #[must_use]
     pub fn flash_pages(&self) -> Vec<FlashPage> {
         let flash = self.shared.flash.as_ref();
@@ -287,7 +289,8 @@ impl Cache {
         self.shared.gauges()
     }
 
-    /// Returns an estimate of the hit ratio with less or more memory, from a sample of recent lookups.
+    /// Returns an estimate of the hit ratio with less or more memory, from a sample of recent
+    /// lookups.
     #[must_use]
     pub fn miss_ratio_curve(&self) -> MissRatioCurve {
         self.shared.mrc.estimate()
@@ -309,8 +312,8 @@ impl Cache {
         self.shared.table().header_page().cas.set_epoch(epoch);
     }
 
-    /// Returns the number of flushes that took effect, delayed ones included. The cache counts a flush after it took
-    /// effect.
+    /// Returns the number of flushes that took effect, delayed ones included. The cache counts a
+    /// flush after it took effect.
     #[must_use]
     pub fn flush_generation(&self) -> u64 {
         self.shared.flush_generation()
@@ -331,14 +334,14 @@ impl Cache {
         let _ = self.shared.observer.set(observer);
     }
 
-    /// See [`crate::cache::CacheControl::observe_changes`]. If the observer panics, the process aborts, because the
-    /// change is not complete.
+    /// See [`crate::cache::CacheControl::observe_changes`]. If the observer panics, the process
+    /// aborts, because the change is not complete.
     pub fn observe_changes(&self, observer: ChangeObserver) {
         if self.shared.change_observer.set(observer).is_err() {
             return;
         }
-        // An update looks for the observer under the lock of its stripe. Updates that were earlier have ended when the
-        // stripe could be locked, so that lookups see their changes.
+        // An update reads the observer under the lock of its stripe. Once this thread has locked a
+        // stripe, earlier updates of the stripe have finished, so that lookups see their changes.
         let index = &self.shared.index;
         (0..index.stripes()).for_each(|stripe| drop(index.lock(stripe as u64)));
     }

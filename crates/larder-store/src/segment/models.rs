@@ -4,8 +4,8 @@
 //! ```text
 //! RUSTFLAGS='--cfg shuttle' cargo test -p larder-store --lib --target-dir target/shuttle models
 //! ```
-//! `LARDER_SCHEDULES` sets how many orders each model tries (twice: at random, and by PCT,
-//! Burckhardt et al. 2010). A failing order is printed; `shuttle::replay` runs it again.
+//! `LARDER_SCHEDULES` sets the number of orders that each model tries (twice: at random, and by
+//! PCT, Burckhardt et al. 2010). A failing order is printed, and `shuttle::replay` runs it again.
 //!
 //! Each of these mutations fails the model next to it:
 //!
@@ -110,8 +110,8 @@ fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
             let index = Arc::new(index(4));
             let mover = ids(candidates, 1)[0];
             if candidates[0] == 2 {
-                // These keys leave bucket 2 fewer empty words than bucket 1, so that the mover goes
-                // to bucket 1.
+                // These keys leave bucket 2 fewer empty words than bucket 1, so that the mover is
+                // stored in bucket 1.
                 assert!(ids([2, 3], 8).into_iter().all(|id| put(&index, id)));
             }
             assert!(put(&index, mover));
@@ -121,7 +121,7 @@ fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
             let readers = Arc::clone(&index);
             let reader =
                 thread::spawn(move || assert!(has(&readers, mover), "the key is not missed"));
-            // No room is left: the mover has to go to bucket 2.
+            // No word of bucket 0 or 1 is empty, so this insert moves the mover to bucket 2.
             assert!(put(&index, crowd[15]));
             reader.join().unwrap();
             assert!(has(&index, mover) && has(&index, crowd[15]));
@@ -129,7 +129,8 @@ fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
     });
 }
 
-/// Returns the ids that a walk finds. It reads each bucket once, and looks up the keys that moved behind it.
+/// Returns the ids that a walk finds. The walk reads each bucket once, and looks up the keys that
+/// moved behind it.
 fn walked(index: &Index<Plain>) -> Vec<u64> {
     let id = |slot: Slot| slot.offset() as u64 / 8;
     let walk = index.walks.begin();
@@ -175,8 +176,8 @@ fn a_walk_finds_a_key_that_moves_behind_it() {
             let index = Arc::new(index(4));
             let mover = ids(candidates, 1)[0];
             if candidates[0] == 1 {
-                // These keys leave bucket 1 fewer empty words than bucket 2, so that the mover goes
-                // to bucket 2.
+                // These keys leave bucket 1 fewer empty words than bucket 2, so that the mover is
+                // stored in bucket 2.
                 assert!(ids([1, 0], 8).into_iter().all(|id| put(&index, id)));
             }
             assert!(put(&index, mover));
@@ -185,7 +186,7 @@ fn a_walk_finds_a_key_that_moves_behind_it() {
             assert!(crowd[..15].iter().all(|id| put(&index, *id)));
             let walkers = Arc::clone(&index);
             let walker = thread::spawn(move || assert!(walked(&walkers).contains(&mover)));
-            // No room is left: the mover has to go to bucket 1.
+            // No word of bucket 2 or 3 is empty, so this insert moves the mover to bucket 1.
             assert!(put(&index, crowd[15]));
             walker.join().unwrap();
             let mut words = index.buckets.bucket(1).iter();
@@ -235,8 +236,8 @@ fn store(handle: &mut Handle, name: &[u8], value: &[u8]) {
         fetched: false,
         tags: NewTags::None,
     };
-    // A schedule may keep another thread from ending its batch until this write, which waits for
-    // that, is refused.
+    // A schedule may delay the end of another thread's batch, for which this write waits, until the
+    // write is refused.
     loop {
         handle.begin_batch(NOW);
         let stored = handle.update(key(handle, name), &mut None, |_| (put(), ()));
@@ -290,7 +291,7 @@ fn a_borrowed_value_does_not_change() {
                 thread::yield_now();
             }
         });
-        // No thread reads the fillers, but many of them evict the item in the end.
+        // No thread reads these items, but in the end they evict the lent item.
         for round in 0..12 {
             churn_many(&mut writer, round);
         }
@@ -339,7 +340,7 @@ fn a_value_is_whole_while_it_is_replaced() {
     });
 }
 
-/// Adds one to a number of two bytes. Returns whether it existed.
+/// Adds one to a number of two bytes. Returns whether the number existed.
 fn count_up(handle: &mut Handle, name: &[u8]) -> bool {
     handle.begin_batch(NOW);
     let counted = handle.update(key(handle, name), &mut None, |found| {
@@ -439,7 +440,7 @@ fn one_of_many_compares_wins() {
     });
 }
 
-/// Returns whether the item exists. Checks that it is `owner`'s.
+/// Returns whether the item exists. Checks that its value is `owner`'s.
 fn holds(handle: &mut Handle, now: Seconds, name: &[u8], owner: u8) -> bool {
     handle.begin_batch(now);
     let found = handle.get(key(handle, name), Access::Tracked, |item| {
@@ -548,7 +549,7 @@ fn a_flush_that_becomes_due_takes_effect_once() {
     });
 }
 
-/// Attributes that depend on the CAS, and do not change the length of the item.
+/// Returns attributes that depend on the CAS, and do not change the length of the item.
 fn attributes_of(cas: u64) -> Attributes {
     let at = NOW.0
         + 100
@@ -676,7 +677,8 @@ fn replaced(cache: &Cache) -> u64 {
     (0..segments).map(|segment| table.entry(segment).taken_dead()).sum()
 }
 
-/// Returns a cache with free blocks of the length of patterns, and the keys `a` to `d` with the pattern of owner 1.
+/// Returns a cache with free blocks of the length of patterns, and the keys `a` to `d` with the
+/// pattern of owner 1.
 fn cache_with_free_blocks(handles: usize) -> (Cache, Vec<Handle>) {
     let cache = cache(false, handles);
     let mut handles: Vec<Handle> = (0..handles).map(|_| cache.handle()).collect();
@@ -690,8 +692,8 @@ fn cache_with_free_blocks(handles: usize) -> (Cache, Vec<Handle>) {
 
 #[test]
 fn a_borrowed_value_does_not_change_while_dead_records_are_replaced() {
-    // The number of runs of the model, and of those in which records were replaced. Not all replace
-    // any, because the segment with all dead records may be emptied first.
+    // The number of runs of the model, and of runs in which records were replaced. Not all runs
+    // replace any, because the segment with all dead records may be emptied first.
     static RUNS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
     explore(600, || {
         let (cache, handles) = cache_with_free_blocks(2);
@@ -731,7 +733,7 @@ fn a_borrowed_value_does_not_change_while_dead_records_are_replaced() {
     assert!(replacing * 10 > all * 9, "dead records were replaced in {replacing} of {all} runs");
 }
 
-/// Segments are emptied, even those with few dead items, while items are written to them.
+/// Segments, even with few dead items, are emptied while items are written to them.
 #[test]
 fn items_that_replace_dead_records_outlive_movers() {
     explore(600, || {

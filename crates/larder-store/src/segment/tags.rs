@@ -2,8 +2,8 @@
 //!
 //! An item has a word for each of its tags, before its key. The word contains the tag's position in
 //! a table, and the tag's generation when the item was stored. If the table has another generation
-//! now, the item is flushed. So dropping a tag takes one addition, however many items have it.
-//! Their memory is reused when they are evicted or found by maintenance.
+//! now, the item is flushed. So dropping a tag takes one addition, however many items have it. The
+//! memory of these items is reused when they are evicted or found by maintenance.
 //!
 //! ```text
 //! a word of the table                                 a word of an item
@@ -12,14 +12,13 @@
 //! │ fingerprint │ used │ generation   │               │ position│ generation   │
 //! └─────────────┴──────┴──────────────┘               └─────────┴──────────────┘
 //! ```
-//! The table is made for the first tag, in segments of its own. Their number is a power of two, at
-//! least one. They take at most a 64th of the limit and 16 MiB, unless one segment is longer than
-//! that. A tag is in one of the two buckets of eight words that its hash
-//! selects: the emptier one when it was added. If all sixteen words are in use, a new tag displaces
-//! the least used one, and takes the next generation: items of the displaced tag are flushed early,
-//! never late. Dropping a tag may also flush the items of another tag with a common bucket and the
-//! same fingerprint. In practice generations never wrap: 40 bits last for 34 years at a thousand
-//! drops a second.
+//! The table is made for the first tag, in segments of its own. Their number is a power of two.
+//! They take at most a 64th of the limit and at most 16 MiB, but at least one segment. The hash of
+//! a tag selects two buckets of eight words. The tag is in the bucket that was emptier when it was
+//! added. If all sixteen words are in use, a new tag displaces the least used tag, and takes the
+//! next generation. So items of the displaced tag are flushed early, never late. Dropping a tag may
+//! also flush the items of another tag with a common bucket and the same fingerprint. In practice
+//! generations never wrap: 40 bits last for 34 years at a thousand drops a second.
 //!
 //! Two threads may add one tag at the same time, in two words. A drop therefore changes every word
 //! of the tag.
@@ -99,8 +98,8 @@ struct Candidates {
 impl Candidates {
     fn of(hash: u64, buckets: usize) -> Self {
         let mask = buckets - 1;
-        // The table has at most 2^18 buckets, so these bits do not overlap those of the
-        // fingerprint.
+        // The table has at most 2^18 buckets, so these bits do not overlap the
+        // fingerprint's bits.
         let buckets = [hash as usize & mask, (hash >> 20) as usize & mask];
         Self { buckets, fingerprint: hash >> FINGERPRINT_SHIFT }
     }
@@ -152,7 +151,7 @@ impl Table {
     }
 
     /// Finds or adds a tag, and counts a use of it. Returns the tag, and whether it displaced
-    /// another.
+    /// another tag.
     fn enter_tag(&self, candidates: &Candidates) -> (Tag, bool) {
         loop {
             let mut entries = self.tag_words(candidates).map(loaded);
@@ -236,7 +235,7 @@ impl Shared {
         self.table().has_dropped(record.tags())
     }
 
-    /// Returns the number of dropped and displaced tags, those of earlier processes included.
+    /// Returns the number of dropped and displaced tags, including tags of earlier processes.
     pub(crate) fn tag_drops(&self) -> u64 {
         self.table().header_page().tags.drops.load(Ordering::Acquire)
     }
@@ -283,8 +282,8 @@ impl Handle {
         Ok(tag)
     }
 
-    /// Makes the table for the first tag. While another handle makes it or grows the index, waits,
-    /// at most [`WAITS_MAX`] times; then refuses.
+    /// Makes the table for the first tag. While another handle makes it or grows the index, waits
+    /// at most [`WAITS_MAX`] times. Then refuses the tag.
     #[cold]
     fn make_tag_table(&mut self) -> Result<(), Refusal> {
         let shared = std::sync::Arc::clone(&self.shared);

@@ -150,7 +150,7 @@ fn a_small_cache_under_a_large_limit_stays_small() {
 
 /// Overwrites `names` items with values of `len(random number)` bytes in random order, in batches,
 /// while another handle ends its batch only every `pause` sets. Returns the used memory divided by
-/// the size of the items. The used memory does not count 16 segments, for the index and for open
+/// the size of the items. The used memory does not include 16 segments for the index and for open
 /// segments.
 fn used_by_overwritten(names: u32, pause: u32, len: impl Fn(u32) -> usize) -> f64 {
     let cache = cache(256, true);
@@ -418,7 +418,8 @@ fn a_walk_that_loses_reports_restarts_its_stripe() {
     assert!((50..1000).contains(&again), "{again} items were shown twice");
 }
 
-/// Sets `name` to values of `len` bytes so often that records of earlier values are overwritten.
+/// Sets `name` to values of `len` bytes 400 times, so that records of earlier values are
+/// overwritten.
 fn overwrite(handle: &mut Handle, name: &[u8], len: usize) {
     for i in 0..400_u32 {
         handle.begin_batch(NOW);

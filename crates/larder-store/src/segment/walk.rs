@@ -1,10 +1,10 @@
 //! The walk over all items, a few buckets at a time and without a lock.
 //!
-//! The walk shows each item that exists during the whole walk at least once, because items that
-//! move behind the walk are reported to it; see `index::moved_items`. It may show an item twice if
-//! the item moves. It reads items on flash while it continues (`flash_read::walk_reads`), a bounded
-//! number at a time. An item that can't be read, or a large one without memory for its value, is
-//! not shown.
+//! The walk shows each item that exists during the whole walk at least once, because the index
+//! reports items that move behind the walk to it (`index::moved_items`). It may show an item twice
+//! if the item moves. It reads items on flash while it continues (`flash_read::walk_reads`), a
+//! bounded number at a time. An item that can't be read, or a large one without memory for its
+//! value, is not shown.
 
 use super::cache::shared::Shared;
 use super::flash_read::walk_reads::{OUTSTANDING_MAX, WalkReads};
@@ -47,8 +47,8 @@ impl Walk {
         Self { shared, id, bucket: None, stripe: 0, moved: Vec::new(), seeking }
     }
 
-    /// A walk that continues at a position that [`Walk::position`] returned. With 0, it starts at
-    /// the first bucket.
+    /// Starts a walk at a position that [`Walk::position`] returned. With 0, it starts at the first
+    /// bucket.
     pub(crate) fn from(shared: &Arc<Shared>, position: u64) -> Self {
         let mut walk = Self::new(shared);
         let stripes = shared.index.stripes();
@@ -98,8 +98,8 @@ impl Walk {
         }
     }
 
-    /// Takes the reports since the last step. If the walk has not shown all earlier ones, leaves
-    /// the new ones in the index, which keeps a bounded number.
+    /// Takes the reports since the last step. If the walk has not shown all earlier reports, leaves
+    /// the new reports in the index, which keeps a bounded number.
     fn take_reports(&mut self) {
         if self.bucket.is_some()
             && self.moved.is_empty()
@@ -147,8 +147,9 @@ impl Handle {
             self.show_moved(walk, BUCKETS_MAX, &mut visit);
             if walk.moved.is_empty() { WalkState::Waiting } else { WalkState::More }
         } else {
-            // At most half of the step goes to moved items, so that each step also reads buckets.
-            // This does not bound the whole walk: each loss of reports starts the stripe again.
+            // At most half of the step is for moved items, so that each step also reads buckets.
+            // This does not bound the length of the walk: each loss of reports starts the stripe
+            // again.
             shown += self.show_moved(walk, items / 2, &mut visit);
             self.go_through_buckets(walk, items, shown, &mut visit)
         };
@@ -160,7 +161,7 @@ impl Handle {
         }
     }
 
-    /// Returns the part of a step that reads buckets, after `shown` items were shown. Returns
+    /// Does the part of a step that reads buckets, after `shown` items were shown. Returns
     /// `Waiting` if items must be read from flash first.
     fn go_through_buckets(
         &mut self,
@@ -204,8 +205,8 @@ impl Handle {
         }
     }
 
-    /// Shows the items of these buckets that are in memory, and adds those on flash to the pending
-    /// reads. Returns the number of items shown.
+    /// Shows the items of these buckets that are in memory, and adds the items on flash to the
+    /// pending reads. Returns the number of items shown.
     fn show_buckets(
         &mut self,
         seeking: &mut WalkReads,
@@ -237,8 +238,8 @@ impl Handle {
         })
     }
 
-    /// Looks up as many as `hashes` of the reported hashes, and shows their items wherever they are
-    /// now. Returns the number of items shown.
+    /// Looks up at most `hashes` of the reported hashes, and shows their items at their current
+    /// locations. Returns the number of items shown.
     fn show_moved(
         &mut self,
         walk: &mut Walk,
@@ -256,9 +257,9 @@ impl Handle {
         shown
     }
 
-    /// Shows the items in memory whose words match a hash, and adds those on flash to the pending
-    /// reads. Does not stop at the first match, because the index words of several keys may match.
-    /// Returns the number of items shown.
+    /// Shows the items in memory whose words match a hash, and adds the items on flash to the
+    /// pending reads. Does not stop at the first match, because the index words of several keys may
+    /// match. Returns the number of items shown.
     pub(crate) fn show_matching(
         &mut self,
         seeking: &mut WalkReads,
@@ -281,7 +282,7 @@ impl Handle {
     }
 }
 
-/// Shows an item if it is live. Returns whether it is.
+/// Shows an item if it is live. Returns whether it is live.
 fn show(
     shared: &Arc<Shared>,
     record: &Record<'_>,

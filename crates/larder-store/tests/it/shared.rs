@@ -29,7 +29,7 @@ pub(crate) fn read_lease(lease: &impl Lease) -> Vec<u8> {
     all
 }
 
-/// Pseudorandom bytes that depend only on the seed.
+/// Returns pseudorandom bytes that depend only on the seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut bytes: Vec<u8> =
@@ -58,7 +58,7 @@ impl Random {
         u32::try_from(self.next() >> 32).unwrap()
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         self.next_u32() as usize % end
     }

@@ -22,8 +22,8 @@ pub struct Config {
     /// The maximum length of a value in bytes. The cache also refuses uploads of more than half the
     /// limit.
     pub item_size_max: usize,
-    /// The number of handles that write. It determines the reserve of free segments, and how many
-    /// segments each handle may have open.
+    /// The number of handles that write. It determines the reserve of free segments, and the
+    /// maximum number of open segments of each handle.
     pub threads: usize,
     /// The weight of item size in eviction, from 0 (none) to 1 (evict as few items as possible,
     /// however large). The default is [`crate::eviction::SIZE_EXPONENT`].
@@ -66,7 +66,7 @@ pub enum ConfigError {
     NoRoomForFlash,
     /// Writing to the flash failed.
     Flash(std::io::Error),
-    /// The file for the memory of the cache contains something else, or the image is no image.
+    /// The file for the memory of the cache contains other data, or the input is no image.
     Occupied,
     /// The system refused the memory, or the file for the memory can't be used.
     Map(std::io::Error),

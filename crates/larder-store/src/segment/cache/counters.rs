@@ -1,5 +1,5 @@
 //! The counters of a handle since its start or the last reset. Only the handle itself adds to them.
-//! Their sums over all handles, including those that were dropped, are the cache's totals. The
+//! Their sums over all handles, including dropped handles, are the cache's totals. The
 //! counts of items are in the region (`memory::handle_block`).
 
 use crate::engine::RemovalReason;
@@ -164,7 +164,7 @@ impl HandleStats {
         gauges
     }
 
-    /// Adds this handle's counts to the totals, whose `evicted_time` has the form of
+    /// Adds this handle's counts to the totals. The `evicted_time` of the totals has the form of
     /// [`LastEviction`] until all handles were added.
     fn add_to(&self, gauges: &mut Gauges) {
         gauges.items_total = gauges.items_total.wrapping_add(self.stored.get());

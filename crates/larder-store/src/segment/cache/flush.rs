@@ -56,14 +56,14 @@ impl Shared {
         self.table().header_page().flush_floor()
     }
 
-    /// Returns the number of flushes that took effect, those of earlier processes in the region
-    /// included. A flush is counted under the allocator's lock, and segments for items that are
+    /// Returns the number of flushes that took effect, including flushes by earlier processes in
+    /// the region. A flush is counted under the allocator's lock, and segments for items that are
     /// stored later are opened under the same lock.
     pub(crate) fn flush_generation(&self) -> u64 {
         self.table().header_page().order.flush_generation.load(Ordering::Acquire)
     }
 
-    /// Returns whether a flush of the whole cache invalidated an item in a segment. Dropped tags do
+    /// Returns whether a flush of all items has invalidated an item in a segment. Dropped tags do
     /// not count.
     #[inline]
     pub(crate) fn is_flushed(&self, record: &Record<'_>) -> bool {
@@ -78,8 +78,8 @@ impl Shared {
         self.end_flush();
     }
 
-    /// Empties the sample for the miss-ratio curve, makes each handle search all segments, so that the counts of items
-    /// fall soon, and reports the flush.
+    /// Empties the sample for the miss-ratio curve, makes each handle search all segments, so that
+    /// the counts of items fall soon, and reports the flush.
     fn end_flush(&self) {
         self.mrc.clear();
         self.crawls.fetch_add(1, Ordering::Relaxed);
@@ -100,8 +100,8 @@ impl Shared {
             return;
         }
         let mut alloc = self.alloc();
-        // Another thread may have flushed since the check; a second flush would invalidate items
-        // that were stored after it.
+        // Another thread may have flushed since the check. A second flush would invalidate items
+        // that were stored after the first.
         if page.is_flush_due(now) {
             page.flush(&mut alloc);
             drop(alloc);

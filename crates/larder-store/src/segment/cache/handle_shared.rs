@@ -72,7 +72,7 @@ pub(crate) enum EvacuationReason {
     /// it is moved. The others are demoted to flash if possible, or evicted.
     Evict(Queue),
     /// The segment is older than this many seconds. Items that were idle for as long are demoted to
-    /// flash if possible; the others are moved.
+    /// flash if possible. The others are moved.
     Age(u32),
 }
 
@@ -99,14 +99,15 @@ impl HandleShared {
         self.idle(|idle| *idle = Some(writing));
     }
 
-    /// Gives another handle access to the writing state. Returns `None` if the owner is using it or
-    /// has not written yet.
+    /// Calls `f` with the writing state, for another handle. Returns `None` if the owner is using
+    /// it or has not written yet.
     pub(crate) fn with_idle<R>(&self, f: impl FnOnce(&mut WriteState) -> R) -> Option<R> {
         self.idle(|idle| idle.as_deref_mut().map(f))
     }
 
     fn idle<R>(&self, f: impl FnOnce(&mut Option<Box<WriteState>>) -> R) -> R {
-        // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
+        // No code panics while it holds the lock, so a poisoned lock still protects consistent
+        // data.
         f(&mut self.idle.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

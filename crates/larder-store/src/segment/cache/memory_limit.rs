@@ -54,28 +54,28 @@ impl Shared {
         wanted.min(segments / 8)
     }
 
-    /// Segments from this number on were never within the limit.
+    /// Returns a number of segments. Segments from this number on were never within the limit.
     pub(crate) fn segments_seen(&self) -> usize {
         let seen = &self.table().header_page().uses.segments_seen;
         usize::try_from(seen.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Takes a free segment if more than `reserve` are free. `None` if there is none, or if the
-    /// system refuses its memory.
+    /// Takes a free segment if more than `reserve` are free. Returns `None` if it can take none, or
+    /// if the system refuses its memory.
     pub(crate) fn take(&self, reserve: usize) -> Option<u32> {
         let segment = self.alloc().take(reserve)?;
         self.commit(segment)
     }
 
     /// Takes an untouched segment, if there is one and more than `reserve` segments are free.
-    /// `None` if there is none, or if the system refuses its memory.
+    /// Returns `None` if it can take none, or if the system refuses its memory.
     pub(crate) fn take_fresh(&self, reserve: usize) -> Option<u32> {
         let segment = self.alloc().take_fresh(reserve)?;
         self.commit(segment)
     }
 
-    /// Takes the memory of the free segments that are taken last, so that evacuations can move
-    /// items when the system has no more memory. Stops if the system refuses it.
+    /// Allocates the file space of the free segments that are taken last, so that evacuations can
+    /// move items when the file system is full. Stops if the system refuses it.
     pub(super) fn commit_reserve(&self, alloc: &Alloc, segments: usize) {
         for segment in alloc.last_free(self.reserve_of(segments)) {
             if self.table().commit(segment).is_err() {
@@ -84,8 +84,8 @@ impl Shared {
         }
     }
 
-    /// Takes the memory of a segment from the system. If the system refuses it, lowers the limit so
-    /// that the cache uses no more memory than before, and returns `None`.
+    /// Allocates the file space of a segment. If the system refuses it, lowers the limit so that
+    /// the cache uses no more memory than before, and returns `None`.
     fn commit(&self, segment: u32) -> Option<u32> {
         if self.table().commit(segment).is_ok() {
             return Some(segment);

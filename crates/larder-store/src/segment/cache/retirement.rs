@@ -123,9 +123,9 @@ impl Shared {
         leased <= self.limit_segments() / 2
     }
 
-    /// Returns the memory in bytes that leases and uploads use above the shares from which the
-    /// server disconnects slow peers. The memory above these shares, up to the limits (half, and
-    /// `large_value::upload::UPLOAD_SHARE`), is for peers that read and send.
+    /// Returns the memory in bytes that leases and uploads hold above certain shares of the limit.
+    /// Above these shares, the server disconnects slow peers. The memory above these shares, up to
+    /// the limits (half, and `large_value::upload::UPLOAD_SHARE`), is for peers that read and send.
     pub(crate) fn excess_memory(&self) -> ExcessMemory {
         let (limit, uploading) = (self.limit_segments(), self.alloc().uploading);
         let over = |held: usize, max: usize| held.saturating_sub(max) * self.segment_len();

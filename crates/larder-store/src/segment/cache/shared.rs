@@ -163,7 +163,8 @@ impl Shared {
     }
 
     pub(crate) fn alloc(&self) -> MutexGuard<'_, Alloc> {
-        // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
+        // No code panics while it holds the lock, so a poisoned lock still protects consistent
+        // data.
         self.alloc.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -232,7 +233,8 @@ impl Shared {
         }
     }
 
-    /// Returns the statistics class of an item, and the length in bytes at which statistics count it.
+    /// Returns the statistics class of an item, and the length in bytes at which statistics count
+    /// it.
     pub(crate) fn class_of_parts(
         &self,
         key_len: usize,

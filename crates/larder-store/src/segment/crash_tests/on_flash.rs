@@ -63,7 +63,7 @@ fn flash_config(scenario: Scenario, device: &Memory) -> Config {
     Config { flash: Some(flash), ..config(limit_min(3) + scenario.room) }
 }
 
-/// A handle that starts no threads.
+/// Returns a handle that starts no threads.
 fn handle_of(cache: &Cache) -> Handle {
     Handle::new(Arc::clone(&cache.shared))
 }
@@ -147,7 +147,7 @@ struct Seen {
 }
 
 /// Compares a cache after a restart with the acknowledged items: the keys that are being changed,
-/// and others.
+/// and some other keys.
 fn check(oracle: &Oracle, cache: &Cache, checked: usize) {
     let mut handle = handle_of(cache);
     // Reading a large item takes memory from other items, which may be evicted.
@@ -183,7 +183,7 @@ fn check(oracle: &Oracle, cache: &Cache, checked: usize) {
     assert_eq!(cache.gauges().items, words as u64, "all items are counted");
 }
 
-/// Makes a restarted process write its write buffers, and continue.
+/// Writes the write buffers of a restarted process, empties pages, and compares the items.
 fn go_on(oracle: &Oracle, cache: &Cache) {
     let mut handle = handle_of(cache);
     let flash = cache.shared.flash.as_ref().unwrap();
@@ -296,7 +296,7 @@ fn a_process_may_die_while_items_are_demoted() {
     }
 }
 
-/// Items are read repeatedly, so that most of those in memory are on flash, too.
+/// Items are read repeatedly, so that most items in memory are on flash, too.
 #[test]
 fn a_process_may_die_while_items_move_between_memory_and_flash() {
     for seed in [7, 8] {
@@ -328,7 +328,7 @@ fn a_process_may_die_while_pages_are_emptied() {
 }
 
 /// A start without flash drops the items on flash. If the process dies during the start, the next
-/// process, with the old flash, has the items of memory, except those in write buffers.
+/// process, with the old flash, has the items of memory, except items in write buffers.
 #[test]
 fn a_process_may_die_while_it_drops_flash() {
     let device = Memory::new(ROOMY.pages * PAGE_LEN, 1);
@@ -344,7 +344,7 @@ fn a_process_may_die_while_it_drops_flash() {
     // SAFETY: no other thread uses the region.
     let bytes = unsafe { shared.table().region.bytes(0, len) };
     let region = region_file::begin_file(&file, len).unwrap();
-    // SAFETY: no other thread knows the copy.
+    // SAFETY: no other thread has access to the copy.
     unsafe { region.write(0, bytes) };
     let in_memory = cache.gauges().items - cache.flash_gauges().unwrap().objects_used;
     // Items in write buffers are dropped, too.
@@ -359,7 +359,7 @@ fn a_process_may_die_while_it_drops_flash() {
             let copy = Region::new(len).unwrap();
             // SAFETY: the thread that uses the region waits.
             let bytes = unsafe { seen.bytes(0, len) };
-            // SAFETY: no other thread knows the copy.
+            // SAFETY: no other thread has access to the copy.
             unsafe { copy.write(0, bytes) };
             let config = flash_config(ROOMY, &device.copy());
             let (shared, restart) = region_file::reuse(config, copy, len, 0, RestoredUse::Free)

@@ -1,5 +1,5 @@
-//! The counters of a flash tier. All handles share them, because every counted event takes
-//! microseconds.
+//! The counters of a flash tier. All handles share them. Contention does not matter, because every
+//! counted event takes microseconds.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -52,7 +52,8 @@ pub(crate) struct Counts {
     pub(crate) bytes_read: Counter,
     /// The number of reads that the device has not finished yet.
     pub(crate) reading: Counter,
-    /// The number of reads with segments for a large value: under way, not yet taken, or in use by a batch.
+    /// The number of reads with segments for a large value: under way, not yet taken, or in use by
+    /// a batch.
     pub(crate) values_read: Counter,
     /// The number of writing threads that wait for a free page.
     pub(crate) waiting_for_page: Counter,
@@ -63,7 +64,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Zeroes the counters that `stats reset` zeroes in memcached: those of lookups and rewrites.
+    /// Zeroes the counters that `stats reset` zeroes in memcached: lookups and rewrites.
     pub(crate) fn reset(&self) {
         self.reads_before.set(self.reads.get());
         let Self { aborted, without_buffer, recached, returned, missed, bad_checksums, .. } = self;

@@ -4,7 +4,7 @@
 //! by a checksum of one word and by padding to a multiple of the unit. It was part of a *write
 //! buffer* in memory, which was written as one *block*. Blocks follow each other in a page.
 //!
-//! The *flash offset* of an item is its offset on the device in units; a unit is 8 bytes on devices
+//! The *flash offset* of an item is its offset on the device in units. A unit is 8 bytes on devices
 //! of up to a TiB. Its *span* is a class of lengths: a read of the item reads the length of its
 //! span.
 //!
@@ -129,7 +129,7 @@ impl Format {
         (u64::from(page) << self.page_shift) + u64::from(block) * self.block_len as u64
     }
 
-    /// Returns the number of bytes of which the length of each item is a multiple.
+    /// Returns the unit in bytes. The length of each item is a multiple of it.
     pub(crate) fn unit(&self) -> usize {
         1 << self.unit_shift
     }
@@ -149,7 +149,8 @@ impl Format {
         self.block_len.ilog2().saturating_sub(self.unit_shift)
     }
 
-    /// log2 of the unit, in bytes, in which the flash offset of a large item contains its length.
+    /// Returns log2 of the unit, in bytes, in which the flash offset of a large item contains its
+    /// length.
     fn large_shift(&self) -> u32 {
         self.page_shift.saturating_sub(self.large_bits()).max(self.head_len.ilog2())
     }
@@ -179,8 +180,8 @@ impl Format {
         (steps as usize) << self.large_shift()
     }
 
-    /// Returns the length in bytes at which an item is counted: that of a large item, or the mean
-    /// of the shortest and the longest length of the item's span.
+    /// Returns the length in bytes with which counts include an item: the length of a large item,
+    /// or the mean of the shortest and the longest length of the item's span.
     pub(crate) fn counted_len(&self, slot: Slot) -> usize {
         if slot.span() == LARGE_SPAN {
             return self.large_len_of(slot);
@@ -204,8 +205,8 @@ impl Format {
         FlashLocation { page: self.page_of(slot) as u32, offset: offset as u32 }
     }
 
-    /// Returns the byte range of the device to read for an item, at multiples of `align`. It is in
-    /// one block.
+    /// Returns the byte range of the device to read for an item, at multiples of `align`. The range
+    /// is in one block.
     pub(crate) fn extent(&self, slot: Slot, align: usize) -> (u64, u64) {
         let (offset, align, block) = (self.offset_of(slot), align as u64, self.block_len as u64);
         let block_end = (offset / block + 1) * block;
@@ -221,7 +222,7 @@ impl Format {
     /// Returns the checksum of a record with the bytes `rest` behind its header, for its location
     /// on flash.
     pub(crate) fn checksum(&self, header: Header, rest: &[u8], origin: Origin) -> u64 {
-        // Readers may change these fields while the item is written.
+        // Other threads may change these fields while the item is written.
         let fixed = header.with_access_code(0).with(State::Fetched, false).with(State::Dead, false);
         let content = rapidhash::v3::rapidhash_v3(rest);
         let (low, high) = (self.id as u64, (self.id >> 64) as u64);

@@ -7,8 +7,8 @@
 //!    │                                            └──────────┘ │
 //!    └──────────────────────── Resting ◀──────────────────────┘
 //! ```
-//! A page that could not be emptied is Full again. A page with a failed write, or with too many failed
-//! reads, keeps its other items; when it is empty, it rests before it is used again.
+//! A page that could not be emptied is Full again. A page with a failed write, or with too many
+//! failed reads, keeps its other items. When it is empty, it rests before it is used again.
 
 use crate::segment::memory::table::{Sequence, Table};
 use crate::segment::sync::{AtomicU32, AtomicU64, Ordering};
@@ -23,7 +23,8 @@ pub(crate) enum PageState {
     Open,
     Full,
     Emptying,
-    /// The page is free, but could not be written or read. It is used again some time later, or after a restart.
+    /// The page is free, but could not be written or read. It is used again some time later, or
+    /// after a restart.
     Resting,
 }
 
@@ -77,12 +78,14 @@ impl<'t> Page<'t> {
         self.half(5)
     }
 
-    /// Returns the sum of the lengths at which the page's items are counted, in bytes; see `Format::counted_len`.
+    /// Returns the sum of the lengths at which the page's items are counted, in bytes; see
+    /// `Format::counted_len`.
     pub(crate) fn bytes(&self) -> u64 {
         self.word(3).load(Ordering::Relaxed)
     }
 
-    /// Returns the second by which all items of the page have expired; `u32::MAX` if some never expire.
+    /// Returns the second by which all items of the page have expired; `u32::MAX` if some never
+    /// expire.
     pub(crate) fn last_expiry(&self) -> u32 {
         self.half(8).load(Ordering::Relaxed)
     }
@@ -92,24 +95,25 @@ impl<'t> Page<'t> {
         self.half(9)
     }
 
-    /// The number of reads of the page that are under way or in use, plus the number of writes to
-    /// it that are under way. The page is not overwritten before all of them have ended.
+    /// Returns the number of reads of the page that are under way or in use, plus the number of
+    /// writes to it that are under way. The page is not overwritten before all of them have ended.
     pub(crate) fn reads(&self) -> &'t AtomicU32 {
         self.half(10)
     }
 
-    /// The number of failed reads of the page; `u32::MAX / 2` or more after a failed write.
+    /// Returns the number of failed reads of the page; `u32::MAX / 2` or more after a failed write.
     pub(crate) fn errors(&self) -> &'t AtomicU32 {
         self.half(11)
     }
 
-    /// Returns the number of the page's items that were copied to memory and have not returned. Evicting such a copy
-    /// needs no write if it is unchanged. Copies that have changed or were removed count, too.
+    /// Returns the number of the page's items that were copied to memory and have not returned.
+    /// Evicting such a copy needs no write if it is unchanged. Copies that have changed or were
+    /// removed count, too.
     pub(crate) fn copies(&self) -> &'t AtomicU32 {
         self.half(13)
     }
 
-    /// The bucket by memcached's number: see [`crate::FlashPage::bucket`].
+    /// Returns the bucket by memcached's number: see [`crate::FlashPage::bucket`].
     pub(crate) fn public_bucket(&self) -> u8 {
         if self.bucket().load(Ordering::Relaxed) == 0 { 0 } else { 3 }
     }
@@ -161,7 +165,7 @@ impl<'t> Page<'t> {
 /// The number of groups of items with pages of their own: items that expire soon, and all others.
 pub(crate) const BUCKETS: usize = 2;
 
-/// The free pages, and the full ones in the order in which they were filled.
+/// The free pages, and the full pages in the order in which they were filled.
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
     free: Vec<u32>,
@@ -171,22 +175,23 @@ pub(crate) struct Lists {
     open: [Option<(u32, u32)>; BUCKETS],
     /// The resting pages, with the second at which each is used again.
     resting: Vec<(u32, Seconds)>,
-    /// The number of times that a page has rested since the start.
+    /// The number of rests of each page since the start.
     rests: HashMap<u32, u32>,
 }
 
-/// The time in seconds that a page rests after its first failure. It doubles with each further one.
+/// The time in seconds that a page rests after its first failure. It doubles with each further
+/// failure.
 const REST: u32 = 10;
 /// The longest time in seconds that a page rests.
 const REST_MAX: u32 = 3600;
 
 impl Lists {
-    /// The lists of a tier whose pages are all free.
+    /// Returns the lists of a tier whose pages are all free.
     pub(crate) fn new(pages: u32) -> Self {
         Self { free: (0..pages).rev().collect(), ..Self::default() }
     }
 
-    /// The lists after a restart. `full` is in the order in which the pages were opened.
+    /// Returns the lists after a restart. `full` is in the order in which the pages were opened.
     pub(crate) fn restored(free: Vec<u32>, full: VecDeque<u32>) -> Self {
         Self { free, full, ..Self::default() }
     }
@@ -254,7 +259,7 @@ impl Lists {
         Page::new(table, page as usize).set_state(PageState::Emptying);
     }
 
-    /// Returns a page that could not be emptied to the full pages, as the next one to be emptied.
+    /// Puts a page that could not be emptied back at the front of the full pages.
     pub(crate) fn put_back(&mut self, table: &Table, page: u32) {
         Page::new(table, page as usize).set_state(PageState::Full);
         self.full.push_front(page);
@@ -267,7 +272,8 @@ impl Lists {
         self.free.insert(0, page);
     }
 
-    /// Frees an emptied page some time later, because a write to it or too many reads of it have failed.
+    /// Frees an emptied page some time later, because a write to it or too many reads of it have
+    /// failed.
     pub(crate) fn rest(&mut self, table: &Table, page: u32, now: Seconds) {
         let entry = Page::new(table, page as usize);
         entry.free();

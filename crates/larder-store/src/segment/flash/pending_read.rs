@@ -35,7 +35,8 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// Returns whether the read takes too long.
     fn is_late(&self, now: Seconds) -> bool;
 
-    /// Returns whether the value was read, too. False for a large value for which there was no memory.
+    /// Returns whether the value was read, too. False for a large value for which there was no
+    /// memory.
     fn has_value(&self) -> bool;
 
     /// Leaves the chain of a large item to the record in memory that the index refers to now.
@@ -54,14 +55,15 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// Returns whether [`ItemRead::join`] would return true.
     fn can_be_joined(&self) -> bool;
 
-    /// Returns the state. If the item was read, the calling batch uses it until [`ItemRead::leave`].
+    /// Returns the state. If the item was read, the calling batch uses it until
+    /// [`ItemRead::leave`].
     fn ask(&self) -> ReadState;
 
     /// Ends a batch's use of the item.
     fn leave(&self);
 
     /// Releases the buffer and the page, if no batch uses the item and no part of it is being read.
-    /// Returns whether it did.
+    /// Returns whether it released them.
     fn abort(&self) -> bool;
 
     /// Makes all waiting requests continue without the item. Unless [`ItemRead::abort`] succeeds,

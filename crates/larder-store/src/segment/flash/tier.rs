@@ -29,7 +29,7 @@ pub(crate) struct Flash {
     /// The maximum number of reads that one handle may have under way.
     pub(crate) depth: usize,
     settings: Mutex<FlashSettings>,
-    /// A copy of the setting, which is read without the lock of `settings`; so are the next four
+    /// A copy of the setting that is read without the lock of `settings`, like the next four
     /// fields.
     item_size: AtomicUsize,
     low_ttl: AtomicU32,
@@ -67,7 +67,8 @@ pub(crate) struct Flash {
 
 /// The number of maps of reads: enough that threads rarely need the same one.
 const READ_MAPS: usize = 16;
-/// A page rests before its next use after this many failed reads since it was opened, or after one failed write.
+/// A page rests before its next use after this many failed reads since it was opened, or after one
+/// failed write.
 const PAGE_ERRORS_MAX: u32 = 16;
 /// Flash is switched off after this many failed reads and writes within a minute. A read with a
 /// wrong checksum counts as failed. The count starts again at each full minute of the server's
@@ -91,7 +92,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Flash {
-    /// The tier of a cache. Emptying a page reads its blocks to `block_segment`.
+    /// Returns the tier of a cache. Emptying a page reads its blocks to `block_segment`.
     pub(crate) fn new(
         config: &FlashConfig,
         format: Format,
@@ -153,7 +154,8 @@ impl Flash {
         self.low_ttl.load(Relaxed)
     }
 
-    /// Returns the idle time in seconds after which items are demoted, or `None` if idle items stay in memory.
+    /// Returns the idle time in seconds after which items are demoted, or `None` if idle items stay
+    /// in memory.
     pub(crate) fn item_age(&self) -> Option<u32> {
         Some(self.item_age.load(Relaxed)).filter(|age| *age != u32::MAX)
     }
@@ -195,8 +197,8 @@ impl Flash {
         self.queue.notify();
     }
 
-    /// Returns whether a page may be rewritten: at most one for each page that is opened. The rewritten items fill less
-    /// than a page, so rewriting comes to an end.
+    /// Returns whether a page may be rewritten: at most one for each page that is opened. The
+    /// rewritten items fill less than a page, so rewriting stops eventually.
     pub(crate) fn may_rewrite(&self) -> bool {
         self.counts.page_allocs.get() > self.rewritten_at.load(Relaxed)
     }
@@ -235,14 +237,15 @@ impl Flash {
     /// this process may remove or replace them without reading them.
     fn turn_off(&self, table: &Table) {
         if !self.is_off() {
-            // First, because afterwards keys are stored without looking for them on flash, and the
-            // process may die at any moment.
+            // This is first, because afterwards updates store keys without looking for them on
+            // flash, and the process may die at any moment.
             table.header_page().flash.store(FlashContent::NONE);
             self.is_off.store(true, Ordering::Release);
         }
     }
 
-    /// Returns whether a write has ended, or the queue was seen empty, in the last [`WRITE_SECONDS_MAX`] seconds.
+    /// Returns whether a write has ended, or the queue was seen empty, in the last
+    /// [`WRITE_SECONDS_MAX`] seconds.
     pub(crate) fn is_writing(&self) -> bool {
         self.now.load(Relaxed).saturating_sub(self.written_at.load(Relaxed)) <= WRITE_SECONDS_MAX
     }
@@ -263,8 +266,8 @@ impl Flash {
         lock(&self.lists)
     }
 
-    /// Returns the page of an item and its sequence, if the item can be read: flash is on, and the page is in use, not
-    /// flushed and not expired. Otherwise `None`.
+    /// Returns the page of an item and its sequence, if the item can be read: flash is on, and the
+    /// page is in use, not flushed and not expired. Otherwise `None`.
     pub(crate) fn readable<'t>(
         &self,
         table: &'t Table,
@@ -305,7 +308,7 @@ impl Flash {
     }
 
     /// Lets other requests join a read, and returns `None`. If they can already join another read
-    /// of the same item, returns that one instead.
+    /// of the same item, returns the other read instead.
     pub(crate) fn note_read(&self, read: &Arc<dyn ItemRead>) -> Option<Arc<dyn ItemRead>> {
         let slot = read.slot();
         let mut reads = lock(self.reads_of(slot));
@@ -319,9 +322,9 @@ impl Flash {
         other
     }
 
-    /// Aborts the reads whose items no batch uses, and that have ended or wait for a request to
-    /// continue them. Only reads that started before the second `before`, of one page or of all
-    /// pages. Returns true if there were any.
+    /// Aborts reads whose items no batch uses and that have ended or wait for a request to continue
+    /// them. Considers only reads that started before the second `before`, and only reads of `page`
+    /// unless it is `None`. Returns true if it aborted any.
     pub(crate) fn abort_reads(&self, before: Seconds, page: Option<usize>) -> bool {
         let is_wanted = |read: &&Arc<dyn ItemRead>| {
             read.begun() < before
@@ -337,11 +340,11 @@ impl Flash {
         any
     }
 
-    /// Takes a buffer; `None` if none is free. If none is free and the read is not a read-ahead,
-    /// makes room in two ways. For a short read, it may mark a segment with buffers of another
-    /// length: later reads can use that segment when all its buffers are free. It also aborts reads
-    /// that started in an earlier second ([`Flash::abort_reads`]), because the requests that need
-    /// their items cannot continue; if it aborted any, it tries once more.
+    /// Takes a buffer. Returns `None` if none is free. If none is free and the read is not a
+    /// read-ahead, makes room in two ways. For a short read, it may mark a segment with buffers of
+    /// another length: later reads can use that segment when all its buffers are free. It also
+    /// aborts reads that started in an earlier second ([`Flash::abort_reads`]), because the
+    /// requests that need their items cannot continue. If it aborted any, it tries once more.
     pub(crate) fn take_buffer(
         &self,
         table: &Table,
@@ -387,7 +390,8 @@ impl Flash {
         self.has_waiters.load(Relaxed)
     }
 
-    /// Announces the end of a write, which may make room for a large value: wakes the request that has waited longest.
+    /// Announces the end of a write, which may make room for a large value: wakes the request that
+    /// has waited longest.
     pub(crate) fn note_room_by_write(&self) {
         self.openings.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -424,7 +428,7 @@ impl Flash {
     }
 
     /// Sets the number of the tier's threads, unless there are threads already. Returns whether it
-    /// did.
+    /// set the number.
     pub(crate) fn begin_threads(&self, count: usize) -> bool {
         let mut threads = lock(&self.threads);
         let begins = *threads == 0;
@@ -443,8 +447,8 @@ impl Flash {
         *lock(&self.threads)
     }
 
-    /// Stops the threads, and waits for them to end for `patience` at most, because a device that
-    /// hangs may block one.
+    /// Stops the threads, and waits at most `patience` for them to end. A device that hangs may
+    /// block a thread for longer.
     pub(crate) fn stop(&self, patience: Duration) {
         self.queue.set_stopping(true);
         let threads = lock(&self.threads);
@@ -463,8 +467,8 @@ impl Flash {
         (0..self.format.pages).map(page).collect()
     }
 
-    /// Returns the bytes of the items of a page. Items are counted with rounded lengths, whose sum may exceed the
-    /// written part of the page.
+    /// Returns the bytes of the items of a page. Items are counted with rounded lengths, whose sum
+    /// may exceed the written part of the page.
     fn bytes_of(&self, page: Page<'_>) -> u64 {
         let written = u64::from(page.blocks().load(Relaxed)) * self.format.block_len as u64;
         page.bytes().min(written)

@@ -24,7 +24,8 @@ struct State {
 
 impl Queue {
     fn state(&self) -> MutexGuard<'_, State> {
-        // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
+        // No code panics while it holds the lock, so a poisoned lock still protects consistent
+        // data.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

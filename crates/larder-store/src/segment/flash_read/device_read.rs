@@ -50,8 +50,8 @@ pub(crate) struct Read {
 
 /// The progress of a read.
 enum Progress {
-    /// The read is under way, or a request must continue it. Its end and the end of a piece after
-    /// which a request must continue it call these wakers. The device may write to the buffer.
+    /// The read is under way, or a request must continue it. These wakers are called when the read
+    /// ends, and when a request must continue it after a piece. The device may write to the buffer.
     Pending(Vec<Waker>),
     /// The read took too long: its waiters were woken without the item. The device may still write
     /// to the buffer.
@@ -72,8 +72,8 @@ impl fmt::Debug for Read {
 }
 
 impl Read {
-    /// A read of the item that `slot` refers to. It reads `len` bytes of the device from `start` on
-    /// to the buffer. The caller has already added it to the page's count of reads.
+    /// Returns a read of the item that `slot` refers to: of `len` bytes of the device from `start`
+    /// on, into the buffer. The caller has already added it to the page's count of reads.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         (hash, slot): (u64, Slot),
@@ -108,7 +108,8 @@ impl Read {
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
+        // No code panics while it holds the lock, so a poisoned lock still protects consistent
+        // data.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -118,8 +119,8 @@ impl Read {
         self.buffer.offset + skipped
     }
 
-    /// Returns whether the buffer contains the item that was written there. If so, adapts its header to the segment of
-    /// the buffer, and links the chain of a large item.
+    /// Returns whether the buffer contains the item that was written at this offset. If so, adapts
+    /// its header to the segment of the buffer, and links the chain of a large item.
     fn is_whole(&self) -> bool {
         let Some(flash) = &self.shared.flash else { return false };
         let (table, at) = (self.shared.table(), self.record_offset());
@@ -144,8 +145,8 @@ impl Read {
         if self.large.as_ref().is_some_and(|large| !self.has_whole_value(large)) {
             return false;
         }
-        // Access times are relative to the base of a segment, and the item comes from another
-        // segment.
+        // Access times are relative to the base of a segment, and the item was in another segment
+        // before.
         let entry = table.entry(table.layout.segment_of(at));
         let header = header
             .with_access_code(access_code(entry.base(), self.base))
@@ -155,8 +156,8 @@ impl Read {
         true
     }
 
-    /// Returns whether a large value belongs to the head, or was not read because there was no memory. Links a value
-    /// that was read as the chain of the item.
+    /// Returns whether a large value belongs to the head, or was not read because there was no
+    /// memory. Links a value that was read as the chain of the item.
     fn has_whole_value(&self, large: &LargeValue) -> bool {
         let (table, at) = (self.shared.table(), self.record_offset());
         let record = Record::at(table, at, self.shared.config.cas, Witness::buffered(&self.buffer));

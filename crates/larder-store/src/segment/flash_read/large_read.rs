@@ -40,15 +40,16 @@ pub(crate) enum PartOutcome {
 }
 
 impl LargeValue {
-    /// The value of at most `len` bytes, from `start` on, with enough segments in `upload`. Without
-    /// segments, only the head is read. The read of the head counts as started.
+    /// Returns a value of at most `len` bytes that is read from `start` on into the segments of
+    /// `upload`. Without segments, only the head is read. The read of the head counts as started.
     pub(crate) fn new((start, len): (u64, usize), upload: Option<Upload>) -> Self {
         let state = State { upload, is_linked: false, begun: 1, ended: 0, has_failed: false };
         Self { start, len, state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
+        // No code panics while it holds the lock, so a poisoned lock still protects consistent
+        // data.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -56,14 +57,15 @@ impl LargeValue {
         self.len
     }
 
-    /// Returns whether there are segments for the value, or were until a record in memory took them over.
+    /// Returns whether there are segments for the value, or were until a record in memory took them
+    /// over.
     pub(crate) fn has_memory(&self) -> bool {
         let state = self.state();
         state.upload.is_some() || state.is_linked
     }
 
-    /// Starts the next piece: its offset on the device, the offset in the region to read it to, and
-    /// its length in bytes. `None` if no piece is left, or if a read has failed.
+    /// Starts the next piece. Returns its offset on the device, the offset in the region to read it
+    /// to, and its length in bytes. Returns `None` if no piece is left, or if a read has failed.
     pub(crate) fn begin_next(&self, table: &Table) -> Option<(u64, usize, usize)> {
         let mut state = self.state();
         let number = state.begun - 1;
@@ -77,7 +79,8 @@ impl LargeValue {
         Some((self.start + at as u64, table.layout.start(segment), len))
     }
 
-    /// Returns whether pieces remain to be read and no read is under way whose end would start them.
+    /// Returns whether pieces remain to be read and no read is under way whose end would start
+    /// them.
     pub(crate) fn is_stalled(&self) -> bool {
         let state = self.state();
         let pieces = state.upload.as_ref().map_or(0, |upload| upload.segments.len());
@@ -109,8 +112,8 @@ impl LargeValue {
         }
     }
 
-    /// Trims the segments to a value of `len` bytes, and returns its checksum. `None` if there are
-    /// no segments, or if the value can't have that length.
+    /// Trims the segments to a value of `len` bytes, and returns its checksum. Returns `None` if
+    /// there are no segments, or if the value can't have that length.
     pub(crate) fn checksum(&self, len: usize) -> Option<u64> {
         let mut state = self.state();
         let upload = state.upload.as_mut()?;

@@ -1,7 +1,8 @@
 //! Items on flash in lookups and updates.
 //!
-//! A key whose index word refers to flash is `Pending` until the item was read and delivered. Only
-//! then the cache knows whether the item has this key: index words compare only 14 to 20 bits.
+//! A key whose index word refers to flash is `Pending` until the item was read and delivered.
+//! Before that, the cache can't tell whether the item has this key, because index words compare
+//! only 14 to 20 bits.
 
 use crate::engine::Liveness;
 use crate::eviction::Queue;
@@ -53,12 +54,12 @@ pub(crate) fn liveness_on_flash(
 }
 
 impl Handle {
-    /// Copies an item on flash, which was hit again, to memory, if there is room without waiting.
+    /// Copies an item on flash to memory after another hit, if there is room without waiting.
     #[cold]
     #[inline(never)]
     pub(crate) fn recache(&mut self, hash: u64, slot: Slot) {
-        // A large value that is copied to memory evicts other items, which have to be written, and has to be written again
-        // itself later.
+        // A large value that is copied to memory evicts other items, which have to be written to
+        // flash. Later the large value itself has to be written again.
         let has_writes = self.shared.flash.as_ref().is_some_and(|flash| flash.queue.len() > 0);
         if slot.span() == LARGE_SPAN && has_writes {
             return;

@@ -9,8 +9,8 @@
 //! | `large_read` | reading the value of a large item |
 //!
 //! # Invariants
-//! - An index word that refers to flash may belong to another key with the same hash bits; this is
-//!   known only after the item was read.
+//! - An index word that refers to flash may belong to another key with the same hash bits. Only the
+//!   item itself shows this, after it was read.
 //! - The buffer of a read is not reused before the device is done with it and no batch uses it.
 
 pub(crate) mod device_read;

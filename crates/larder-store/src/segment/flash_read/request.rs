@@ -146,9 +146,10 @@ impl Handle {
         ReadAttempt::Started(own)
     }
 
-    /// Takes segments for a large value. Returns `None` if the read must wait for other reads or for writes to end, or is a
-    /// read-ahead. If there is nothing to wait for, evicts items as for a store; if that frees too little, only the head is
-    /// read. `openings` is [`Flash::openings`] as of the start of this attempt.
+    /// Takes segments for a large value. Returns `None` if the read is a read-ahead, or must wait
+    /// for other reads or for writes to finish. If there is nothing to wait for, evicts items as
+    /// for a store. If that frees too little, only the head is read. `openings` is
+    /// [`Flash::openings`] as of the start of this attempt.
     fn begin_value(
         &mut self,
         shared: &Arc<Shared>,
@@ -163,7 +164,7 @@ impl Handle {
         }
         let mut upload = self.segments_for_read(len, false);
         if upload.is_err() && flash.abort_reads(self.now.secs, None) {
-            // Values that were read for peers that take no replies have released their memory.
+            // The aborted reads have released the memory of values whose clients take no replies.
             upload = self.segments_for_read(len, false);
         }
         // If a read or a write has ended since `openings`, the request tries again at once.

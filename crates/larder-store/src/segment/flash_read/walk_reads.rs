@@ -1,16 +1,16 @@
 //! Items on flash in walks.
 //!
-//! A walk that reaches an index word that refers to flash *seeks* the item: it starts a read,
+//! If a walk reaches an index word that refers to flash, it *seeks* the item: it starts a read,
 //! continues, and shows the item after the read if the word still exists. If the word has changed,
-//! the item was removed, copied back to memory, or moved on flash; then the walk searches the
-//! item's two buckets again. The buckets follow from the word and its bucket, so this needs no key,
-//! and works wherever in the index the walk is by then.
+//! the item was removed, copied back to memory, or moved on flash. Then the walk searches the
+//! item's two buckets again. The old word and its bucket determine both buckets, so this needs no
+//! key, and does not depend on the walk's current position.
 //!
-//! Requests have priority. One read of a walk waits for room like a request's. The walk starts
-//! further reads only while no request waits for room and fewer than half of the handle's reads are
-//! under way, and a request may take the buffer of a walk's read at once. Large items are read one
-//! at a time, because each takes memory from others. A large item for which there is no memory is
-//! not shown.
+//! Requests have priority. One read of a walk waits for room like the read of a request. The walk
+//! starts further reads only while no request waits for room and fewer than half of the handle's
+//! reads are under way. A request may take the buffer of a walk's read at once. Large items are
+//! read one at a time, because each takes memory from others. A large item for which there is no
+//! memory is not shown.
 
 use super::lookup::liveness_on_flash;
 use super::request::{Purpose, ReadAttempt};
@@ -27,8 +27,8 @@ use std::task::{Wake, Waker};
 /// The number of pending items at which a walk seeks no more until some were read.
 pub(crate) const OUTSTANDING_MAX: usize = 64;
 
-/// The items on flash that a walk has yet to show: fewer than [`OUTSTANDING_MAX`] plus the items of one
-/// group of buckets.
+/// The items on flash that a walk has yet to show: fewer than [`OUTSTANDING_MAX`] plus the items of
+/// one group of buckets.
 #[derive(Debug, Default)]
 pub(crate) struct WalkReads {
     sought: Vec<WalkItem>,
@@ -52,7 +52,8 @@ struct WalkWaker(Mutex<Option<Waker>>);
 
 impl WalkWaker {
     fn waker(&self) -> MutexGuard<'_, Option<Waker>> {
-        // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
+        // No code panics while it holds the lock, so a poisoned lock still protects consistent
+        // data.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -24,7 +24,7 @@ use std::time::Duration;
 /// The number of writing threads. Most devices write several blocks faster at the same time than
 /// one after the other.
 const WRITERS: usize = 4;
-/// The maximum time that the last handle waits for the threads of the tier to end.
+/// The maximum time that the last handle waits for the threads of the tier to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// The maximum time to wait for a free page before checking again whether one is still needed.
 const PAGE_PATIENCE: Duration = Duration::from_millis(100);
@@ -141,7 +141,7 @@ impl Handle {
         };
         let evicted = self.switch_words(&shared, flash, &owned, written);
         if let Some(written) = written {
-            // The page could not be emptied until now.
+            // The count of reads has kept the page from being emptied until now.
             let page = Page::new(shared.table(), written.page as usize);
             page.reads().fetch_sub(1, Ordering::AcqRel);
         }
@@ -183,7 +183,7 @@ impl Handle {
                 flash.counts.page_allocs.add(1);
                 flash.queue.notify();
             } else {
-                // With so few pages that no other page will become free, all items share one.
+                // If no page is full, no page will become free. Then all items share one page.
                 let patience = if flash.lists().full().next().is_some() {
                     PAGE_PATIENCE
                 } else {

@@ -62,7 +62,7 @@ impl Writer<'_> {
     }
 
     /// Makes the index word of an item in memory refer to flash, and moves the item from the counts
-    /// of memory to those of flash.
+    /// of memory to the counts of flash.
     pub(crate) fn move_to_flash(
         &self,
         shared: &Shared,

@@ -30,7 +30,8 @@ const LARGE_MAX_SHARE: usize = 8;
 pub(crate) const LARGE_BUCKET: usize = BUCKETS;
 
 impl Shared {
-    /// Returns the bucket of write buffers and pages for an item, or `None` if it may not be demoted to flash.
+    /// Returns the bucket of write buffers and pages for an item, or `None` if it may not be
+    /// demoted to flash.
     pub(crate) fn bucket_for(&self, record: &Record<'_>, now: crate::Seconds) -> Option<usize> {
         let flash = self.flash.as_ref().filter(|flash| !flash.is_off())?;
         let is_admitted = flash.admits_all()
@@ -47,15 +48,16 @@ impl Shared {
         Some(usize::from(left.is_some_and(|left| left < flash.low_ttl())))
     }
 
-    /// Returns the number of write buffers that wait to be written, and its maximum. Segments in chains of large values
-    /// do not count. Both are 0 without flash.
+    /// Returns the number of write buffers that wait to be written, and its maximum. Segments in
+    /// chains of large values do not count. Both are 0 without flash.
     pub(crate) fn write_backlog(&self) -> (usize, usize) {
         let max = || (self.limit_segments() / WAITING_SHARE).max(WAITING_MIN);
         self.flash.as_ref().map_or((0, 0), |flash| (flash.queue.len(), max()))
     }
 
-    /// Returns whether writes may soon need more segments than are free or will be after the queued writes. The memory
-    /// of large values is free only after their write, so they are demoted before memory runs out.
+    /// Returns whether writes may soon need more segments than are free now or after the queued
+    /// writes. The memory of large values is free only after their write, so they are demoted
+    /// before memory runs out.
     pub(crate) fn needs_evictions(&self) -> bool {
         let (free_or_pending, chained) = {
             let alloc = self.alloc();
@@ -81,15 +83,17 @@ impl Shared {
         segments <= self.limit_segments() / LARGE_MAX_SHARE
     }
 
-    /// Returns whether a large value of this many segments may be added to those that wait to be written.
+    /// Returns whether a large value of this many segments may be added to the large values that
+    /// wait to be written.
     pub(crate) fn has_room_for_large(&self, segments: usize) -> bool {
         let waiting = self.flash.as_ref().map_or(0, |flash| flash.queue.large());
         waiting + segments <= self.limit_segments() / LARGE_SHARE
             || waiting == 0 && self.may_write_large(segments)
     }
 
-    /// Returns whether maintenance should evict nothing now: the queue of write buffers is full except for the one that
-    /// is being filled, or no large value may be added to those that wait; and the device completes writes.
+    /// Returns whether maintenance should evict nothing now: the device completes writes, but the
+    /// queue of write buffers is full except for the buffer that is being filled, or no large value
+    /// may be added to the queue.
     pub(crate) fn waits_for_writes(&self) -> bool {
         let Some(flash) = &self.flash else { return false };
         let (waiting, max) = self.write_backlog();
@@ -97,7 +101,8 @@ impl Shared {
         is_full && !flash.is_off() && flash.is_writing()
     }
 
-    /// Notes the length of a write buffer, and queues it. Retires a buffer whose items have all stayed in memory.
+    /// Stores the length of a write buffer, and queues it. Retires a buffer whose items have all
+    /// stayed in memory.
     pub(crate) fn queue_write(&self, open: &Open) {
         let written = open.at - self.table().layout.start(open.segment);
         let written = u32::try_from(written).expect("a segment is short");
@@ -152,8 +157,8 @@ impl Handle {
 }
 
 impl Handle {
-    /// Takes any free segment, even from the reserve, because it will be free again soon. `None` if
-    /// there is none.
+    /// Takes any free segment, even from the reserve, because it will be free again soon. Returns
+    /// `None` if there is none.
     fn take_write_buffer(&mut self) -> Option<u32> {
         let taken = self.shared.take(0);
         if taken.is_none() {

@@ -63,7 +63,7 @@ impl LargeWrite {
             flash.device.write_bytes(at, bytes)?;
             (at, written) = (at + len as u64, written + piece.len());
         }
-        // On flash the whole value is behind the head.
+        // On flash the complete value is behind the head.
         let header = record.header_without_value();
         let record_len = header.record_len(cas);
         let kept = record.fields_and_key();

@@ -2,7 +2,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `block_writer` | the threads that write full buffers as blocks, and make index words refer to them |
+//! | `block_writer` | the threads that write buffers, and then make index words refer to flash |
 //! | `large_write` | writing a large item |
 //! | `page_reclaim` | emptying failing and unwanted pages, and others when few are free |
 //! | `demotion` | copying evicted items to write buffers |

@@ -1,10 +1,10 @@
 //! Emptying pages on a separate thread.
 //!
-//! A page without wanted items is emptied at once. When few pages are free, a page of
-//! which much is free is rewritten, or the oldest page is dropped. A rewritten page, and a dropped
-//! page with hits, is read block by block, and the items to keep are copied to write buffers, from
-//! which they are written to another page. Other pages are not read. Afterwards, walks over the
-//! index remove the index words that still refer to the page.
+//! A page without wanted items is emptied at once. When few pages are free, a page with much free
+//! space is rewritten, or the oldest page is dropped. A rewritten page, and a dropped page with
+//! hits, is read block by block, and the items to keep are copied to write buffers, from which they
+//! are written to another page. Other pages are not read. Afterwards, walks over the index remove
+//! the index words that still refer to the page.
 
 use super::demotion::LARGE_BUCKET;
 use crate::Seconds;
@@ -30,8 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The maximum time of one wait for the write queue, or for reads of a page to end, before checking
 /// again.
 const SHORT_PATIENCE: Duration = Duration::from_millis(1);
-/// After this many waits for a write buffer in succession, items that can't be kept at once are dropped if a writing
-/// thread waits for a free page.
+/// After this many waits for a write buffer in succession, items that can't be kept at once are
+/// dropped if a writing thread waits for a free page.
 const WAITS_MAX: u32 = 100;
 
 /// The maximum number of recently filled pages with blocks that are still being written: one for
@@ -49,7 +49,7 @@ enum Reason {
     Void,
     /// The page is the oldest, and free pages are needed: items with hits are kept, up to a share.
     Drop,
-    /// Much of the page is free. If `unread`, all items are kept, otherwise those with hits.
+    /// Much of the page is free. If `unread`, all items are kept, otherwise only items with hits.
     Compact { unread: bool },
     /// Flash is off. No item is kept.
     Off,
@@ -71,7 +71,7 @@ struct PageReclaim {
 #[derive(Clone, Copy, Debug, Default)]
 struct Swept {
     all: u64,
-    /// Those of items that were not read on flash.
+    /// The removed words of items that were not read on flash.
     unread: u64,
 }
 
@@ -100,8 +100,8 @@ pub(crate) fn empty_next(handle: &mut Handle, flash: &Flash, before: impl FnOnce
     true
 }
 
-/// Reads a block into the block segment. If that fails, reads it in pieces, and zeroes the pieces that fail, or that
-/// remain when the tier stops. Returns whether the first read succeeded.
+/// Reads a block into the block segment. If that fails, reads it in pieces, and zeroes the pieces
+/// that fail, or that remain when the tier stops. Returns whether the first read succeeded.
 fn read_whole(shared: &Shared, flash: &Flash, offset: u64) -> bool {
     let table = shared.table();
     let (start, len) = (table.layout.start(flash.block_segment), flash.format.block_len);
@@ -124,13 +124,13 @@ fn read_whole(shared: &Shared, flash: &Flash, offset: u64) -> bool {
     false
 }
 
-/// Takes the next page that must be emptied; `None` if there is none.
+/// Takes the next page that must be emptied. Returns `None` if there is none.
 fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
     let (table, settings) = (shared.table(), flash.settings());
     let mut lists = flash.lists();
     lists.end_rests(table, now);
     let page = |number: u32| Page::new(table, number as usize);
-    // Items that can't be read any more only take index words.
+    // While flash is off, its items can't be read and only use index words.
     let lost = lists.full().next().filter(|_| flash.is_off());
     let free = lists.free();
     // At least two, because one free page is reserved for rewritten items.
@@ -313,8 +313,8 @@ impl Handle {
         1
     }
 
-    /// Keeps a large item whose head was read, if it is to be kept: reads its value. Returns the
-    /// number of blocks that the item takes.
+    /// Reads the value of a large item whose head was read, and keeps the item, if it is to be
+    /// kept. Returns the number of blocks that the item takes.
     fn keep_large(
         &mut self,
         shared: &Arc<Shared>,
@@ -357,8 +357,8 @@ impl Handle {
         blocks
     }
 
-    /// Reads a large value into segments of its own; `None` if there is no memory, if the read
-    /// fails, or if the checksum does not match.
+    /// Reads a large value into segments of its own. Returns `None` if there is no memory, if the
+    /// read fails, or if the checksum does not match.
     fn read_value(
         &mut self,
         shared: &Shared,
@@ -374,7 +374,7 @@ impl Handle {
             let at = i * table.layout.segment_len;
             let len = (len - at).min(table.layout.segment_len).next_multiple_of(align);
             let into = table.region.pointer_to(table.layout.start(*segment), len);
-            // SAFETY: the segment belongs to the upload, which no other thread knows.
+            // SAFETY: the segment belongs to the upload, which no other thread can access.
             if unsafe { flash.device.read(offset + at as u64, into, len) }.is_err() {
                 flash.note_error(table, None);
                 return None;
@@ -384,8 +384,9 @@ impl Handle {
         (pieces.fold(0, add_piece) == sum).then_some(upload)
     }
 
-    /// Returns whether to keep the item at `flash_offset`: its index word still exists, the reason for emptying the
-    /// page and the budget allow it, and it is neither expired nor invalidated by a tag.
+    /// Returns whether to keep the item at `flash_offset`: its index word still exists, the reason
+    /// for emptying the page and the budget allow it, and it is neither expired nor invalidated by
+    /// a tag.
     fn is_kept(
         &self,
         shared: &Shared,
@@ -407,7 +408,8 @@ impl Handle {
     }
 
     /// Copies an item to a write buffer if it is to be kept, along with its chain of `chained`
-    /// segments. Returns whether it did. Otherwise the index word stays until [`Handle::sweep`].
+    /// segments. Returns whether it copied the item. Otherwise the index word stays until
+    /// [`Handle::sweep`].
     fn keep_item(
         &mut self,
         shared: &Arc<Shared>,
@@ -454,8 +456,9 @@ impl Handle {
         is_kept
     }
 
-    /// Waits for the write queue to change. Returns false if the item, with a chain of `chained` segments, is not to be
-    /// kept: writes need the page, the item can't be written at all, or the tier is stopping.
+    /// Waits for the write queue to change. Returns false if the item, with a chain of `chained`
+    /// segments, is not to be kept: writes need the page, the item can't be written at all, or the
+    /// tier is stopping.
     fn wait_for_writes(
         &mut self,
         shared: &Shared,
@@ -477,10 +480,10 @@ impl Handle {
         let mut bucket = 0;
         let is_of_page =
             |slot: Slot| slot.is_on_flash() && flash.format.page_of(slot) == emptying.page as usize;
-        // The index may grow at the same time: a split moves words to buckets behind those that
-        // were read. An insert may move a word to an earlier bucket, so the walk is repeated until
-        // no word is left. A word that is left after the last walk does no harm: the page's later
-        // use has another sequence, so a lookup by this word finds nothing.
+        // The index may grow at the same time: a split moves words to buckets that the walk has not
+        // reached. An insert may move a word to an earlier bucket, so the walk is repeated until no
+        // word is left. A word that is left after the last walk does no harm: the page's later use
+        // has another sequence, so a lookup by this word finds nothing.
         for _ in 0..WALKS_MAX {
             if Page::new(shared.table(), emptying.page as usize).items() == 0 {
                 break;

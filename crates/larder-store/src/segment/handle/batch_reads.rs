@@ -1,4 +1,4 @@
-//! The reads from flash of a handle: those under way, and those whose items its batch uses.
+//! A handle's reads from flash: reads under way, and finished reads whose items its batch uses.
 
 use crate::segment::flash::pending_read::{ItemRead, find};
 use crate::segment::flash::tier::Flash;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `sample` | which of the used keys enter the miss-ratio sample |
 //! | `state` | the handle, its pin, its search for expired items, and the items that callers see |
-//! | `batch_reads` | the reads from flash that a handle has started, and the items that its batch uses |
+//! | `batch_reads` | the reads from flash of a handle, and the items that its batch uses |
 //!
 //! # Invariants
 //! - A handle reads items in the index only under its pin, under the lock of their stripe, or in a

@@ -43,8 +43,9 @@ pub struct Handle {
     pub(crate) batch_reads: BatchReads,
     /// Whether the handle belongs to a thread of the flash tier.
     pub(crate) is_of_flash: bool,
-    /// Whether evacuations keep an item in memory if its write to flash has to wait, instead of evicting it. True while
-    /// memory is taken for reads. Ignored while the device completes no writes.
+    /// Whether evacuations keep an item in memory if its write to flash has to wait, instead of
+    /// evicting it. True while memory is taken for reads. Ignored while the device completes no
+    /// writes.
     pub(crate) keeps_unwritten: bool,
 }
 
@@ -113,7 +114,7 @@ impl Handle {
         f(&self.shared, reading.witness(), self.now)
     }
 
-    /// [`Handle::pinned`], with the delivered reads of this batch.
+    /// Runs `f` like [`Handle::pinned`], with the delivered reads of this batch.
     #[inline]
     pub(crate) fn pinned_with_reads<R>(
         &mut self,
@@ -124,7 +125,7 @@ impl Handle {
     }
 }
 
-/// Returns whether an item is live, expired or flushed. For an item in a read buffer, does not check whether its page
+/// Returns the liveness of an item. For an item in a read buffer, does not check whether its page
 /// on flash was flushed; see `flash_read::lookup::liveness_on_flash`.
 #[inline]
 pub(crate) fn liveness(shared: &Shared, record: &Record<'_>, now: Now) -> Liveness {

@@ -9,7 +9,7 @@
 //! of buckets requires, choose the bucket. A key's first bucket hash is the low half of its hash.
 //! Its second bucket hash is the first with bits flipped that depend only on its hash prefix, so
 //! that either bucket hash and the hash prefix determine the other bucket hash. A word keeps six
-//! bits of the bucket hash of its bucket; the bucket's number gives the bits below them.
+//! bits of the bucket hash of its bucket. The bucket's number gives the bits below them.
 //!
 //! **Stripes.** The low bits of a bucket hash choose its stripe, and both bucket hashes of a key
 //! share these bits. So one lock covers all buckets that a writer of the key can change, at every
@@ -17,7 +17,7 @@
 //!
 //! **Readers** take no lock. A word is published with one store. A move stores the word in its new
 //! slot, raises the stripe's version, and then clears the old slot. A reader that found the word in
-//! neither slot sees that the version changed and looks again. A walk reads each bucket once;
+//! neither slot sees that the version changed and looks again. A walk reads each bucket once.
 //! `moved_items` reports the items that move behind it.
 #![expect(
     clippy::cast_possible_truncation,
@@ -33,8 +33,8 @@ use std::collections::HashSet;
 pub(crate) const BUCKET_SLOTS: usize = 8;
 
 /// The maximum number of buckets whose words an insert considers moving to free a word. The insert
-/// checks the other bucket of each word, up to 512 further buckets; each may be a cache miss under
-/// the stripe's lock. With 64, the index fills to 95 % if it has few stripes.
+/// checks the other bucket of each word, up to 512 further buckets. Each check may be a cache miss
+/// under the stripe's lock. With 64, the index fills to 95 % if it has few stripes.
 const SEARCHED_MAX: usize = 64;
 
 /// An insert uses the first bucket of a key if that has at least this many empty words, and
@@ -71,7 +71,7 @@ pub(crate) struct Index<B> {
 #[derive(Clone, Copy, Debug)]
 struct Stripe<'i>(&'i AtomicU32);
 
-/// A word that was found; valid while the stripe is locked.
+/// A word that was found. It is valid while the stripe is locked.
 #[derive(Debug)]
 pub(crate) struct LockedSlot<'i> {
     word: &'i AtomicU64,
@@ -92,16 +92,16 @@ impl LockedSlot<'_> {
 pub(crate) struct IndexFull;
 
 impl<B: Buckets> Index<B> {
-    /// An index over `buckets`, with `len` buckets in use at first and `stripes` stripes. Both are
-    /// powers of two, and `2 * stripes <= len`.
+    /// Creates an index over `buckets`, with `len` buckets in use at first and `stripes` stripes.
+    /// Both are powers of two, and `2 * stripes <= len`.
     pub(crate) fn new(buckets: B, len: usize, stripes: usize) -> Self {
         let index = Self::over(buckets, len, stripes);
         index.buckets.len().store(len as u64, Ordering::Release);
         index
     }
 
-    /// An index over `buckets` that are in use already. `first_len` is the number of buckets that
-    /// it had at first.
+    /// Creates an index over `buckets` that are in use already. `first_len` is the number of
+    /// buckets that it had at first.
     pub(crate) fn over(buckets: B, first_len: usize, stripes: usize) -> Self {
         assert!(first_len.is_power_of_two() && stripes.is_power_of_two());
         assert!(2 * stripes <= first_len);
@@ -117,8 +117,8 @@ impl<B: Buckets> Index<B> {
         }
     }
 
-    /// Like [`Index::retain`], but also clears words that are in a wrong bucket, if the index has
-    /// few enough buckets to tell this without keys.
+    /// Does the same as [`Index::retain`], and also clears words in a wrong bucket, unless the
+    /// index has so many buckets that this check needs keys.
     pub(crate) fn retain_in_own_bucket<'i>(
         &'i self,
         mut f: impl FnMut(&'i AtomicU64, Slot) -> bool,
@@ -270,8 +270,8 @@ impl<B: Buckets> Index<B> {
         }
     }
 
-    /// [`Index::lookup`] for items in memory and on flash. Reads each word once, so that it finds
-    /// an item that moves between the tiers at the same time.
+    /// Looks `hash` up like [`Index::lookup`], but in memory and on flash. Reads each word once, so
+    /// that it finds an item that moves between the tiers at the same time.
     pub(crate) fn lookup_in_any_tier<'i, R>(
         &'i self,
         hash: u64,
@@ -305,16 +305,16 @@ impl<B: Buckets> Index<B> {
         LockedStripe { index: self, stripe, hash }
     }
 
-    /// Enters a walk into `stripe`, whose buckets it reads from now on. Every move in the stripe is
-    /// either reported to the walk or complete when this returns, so that the walk finds the item
-    /// in its new slot.
+    /// Starts reporting moves in `stripe` to a walk, which then reads its buckets. When this
+    /// returns, every move that is not reported is complete, so that the walk finds the item in its
+    /// new slot.
     pub(crate) fn enter_stripe(&self, walk: WalkId, stripe: usize) {
         self.walks.enter(walk, stripe);
         drop(self.lock(stripe as u64));
     }
 
     /// Returns a hash with the prefix and the two buckets of the key of a word in `bucket`. Valid
-    /// at any length of the index at which it can grow without keys.
+    /// unless [`Index::has_forgotten_bits`].
     pub(crate) fn hash_like(&self, bucket: usize, slot: Slot) -> u64 {
         slot.hash_with(self.bucket_hash_of(bucket, slot, [self.len(); 2], &|_| 0))
     }
@@ -338,10 +338,10 @@ impl<B: Buckets> Index<B> {
         if is_first { first } else { second }
     }
 
-    /// Adds one bucket, which must exist in [`Buckets`] and be empty, and moves to it the words of
-    /// another bucket that belong there. Only one thread may grow the index at a time. Calls
-    /// `on_split` with the old and the new bucket under the lock of their stripe, before words
-    /// move.
+    /// Adds one bucket, and moves to it the words of another bucket that belong there. The new
+    /// bucket must exist in [`Buckets`] and be empty. Only one thread may grow the index at a time.
+    /// Calls `on_split` with the old and the new bucket under the lock of their stripe, before
+    /// words move.
     pub(crate) fn grow(&self, rehash: impl Fn(Slot) -> u64, on_split: impl FnOnce(usize, usize)) {
         let new = self.len();
         let source = new - (1 << new.ilog2());
@@ -386,16 +386,16 @@ pub(crate) fn scan<'i, R>(
 }
 
 /// Returns the bits in which the two bucket hashes of a key with this hash prefix differ. They
-/// include the lowest bit above those of the stripe, and none of the stripe's bits.
+/// include the lowest bit above the stripe's bits, and none of the stripe's bits.
 #[inline]
 fn flip(hash_prefix: u16, stripe_mask: u32) -> u32 {
     let mixed = (u64::from(hash_prefix).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
     mixed & !stripe_mask | (stripe_mask + 1)
 }
 
-/// Returns the bucket of a bucket hash in an index of `len` buckets, by linear hashing: the low
-/// bits of the bucket hash, as many as bucket numbers have, without the highest if that bucket does
-/// not exist yet. `len` is not 0.
+/// Returns the bucket of a bucket hash in an index of `len` buckets, by linear hashing. The bucket
+/// number consists of the low bits of the bucket hash, as many as the highest bucket number has. If
+/// that bucket does not exist yet, the highest of these bits is cleared. `len` is not 0.
 #[inline]
 fn fold(bucket_hash: u32, len: usize) -> usize {
     let mask = u64::MAX >> ((len as u64 - 1) | 1).leading_zeros();
@@ -450,8 +450,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
             .or_else(|| scan(second, patterns[1], &mut to_locked))
     }
 
-    /// Returns the words of this hash whose items are on flash. Nearly always at most one. It may
-    /// belong to another key, because only 14 to 20 bits are compared.
+    /// Returns the words of this hash whose items are on flash. There is nearly always at most one.
+    /// It may belong to another key, because only 14 to 20 bits are compared.
     pub(crate) fn on_flash(&self) -> impl Iterator<Item = LockedSlot<'i>> + use<'i, B> {
         let buckets = self.index.buckets_of(self.hash).into_iter();
         let patterns = self.index.patterns(self.hash);
@@ -476,7 +476,7 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         })
     }
 
-    /// Stores a found word that refers to the same item on flash.
+    /// Makes a found word refer to the same item on flash. `slot` is its new content.
     pub(crate) fn move_to_flash(&self, found: &LockedSlot<'i>, slot: Slot) {
         found.word.store(slot.0, Ordering::Release);
     }
@@ -507,9 +507,10 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         locked_slot.word.store(Slot::EMPTY.0, Ordering::Release);
     }
 
-    /// Publishes a word for a key that has none. It goes to the first bucket if that has at least
-    /// [`ROOM_MIN`] empty words, so that most lookups read one bucket, and otherwise to the emptier
-    /// one. If both are full, moves other words to make room. Fails if that is impossible.
+    /// Publishes a word for a key that has none. Stores it in the first bucket if that has at least
+    /// [`ROOM_MIN`] empty words, so that most lookups read one bucket. Otherwise stores it in the
+    /// emptier bucket. If both are full, moves other words to make room. Fails if that is
+    /// impossible.
     pub(crate) fn insert(
         &self,
         offset: usize,
@@ -529,8 +530,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         Ok(())
     }
 
-    /// Returns the word with the lowest frequency in either bucket, whose item is evicted if the
-    /// index can't grow, or `None` if both buckets are empty.
+    /// Returns the word with the lowest frequency in either bucket, or `None` if both buckets are
+    /// empty. The word's item is evicted if the index can't grow.
     pub(crate) fn coldest(&self) -> Option<LockedSlot<'i>> {
         self.words()
             .map(|word| LockedSlot { word, slot: Slot(word.load(Ordering::Acquire)) })
@@ -540,8 +541,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
 
     /// Frees a word in one of two full buckets by moving words within the stripe. Returns the
     /// position of that bucket in `buckets`, and the freed word. Searches breadth first for the
-    /// shortest sequence of moves that ends at an empty word; `None` if no word of the first
-    /// [`SEARCHED_MAX`] buckets can move to an empty one.
+    /// shortest sequence of moves that ends at an empty word. Returns `None` if no word of the
+    /// first [`SEARCHED_MAX`] buckets can move to an empty one.
     fn make_room(
         &self,
         buckets: [usize; 2],
@@ -577,9 +578,9 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         None
     }
 
-    /// Moves the words on the path from `last` back to one of the first two buckets, each into the
-    /// slot that the previous move freed. Returns the position of that bucket and the word that is
-    /// free then.
+    /// Moves the words on the path from `last` back to one of the first two buckets. Each word
+    /// moves into the slot that the previous move freed. Returns the position of that bucket and
+    /// the word that is now free.
     fn shift(
         &self,
         visits: &[Visit],
@@ -650,13 +651,14 @@ impl Stripe<'_> {
         }
     }
 
-    /// The store needs no compare-and-swap, because only the lock's holder changes a locked stripe.
+    /// Unlocks the stripe. A plain store suffices, because only the lock's holder changes a locked
+    /// stripe.
     fn unlock(self) {
         self.0.store(self.version(), Ordering::Release);
     }
 
-    /// Raises the version. The holder calls it after it stored a word in its new slot and before it
-    /// clears the old one.
+    /// Raises the version. The holder of the lock calls this after it stored a word in its new slot
+    /// and before it clears the old slot.
     fn count_move(self) {
         let locked = self.0.load(Ordering::Relaxed);
         self.0.store(locked.wrapping_add(Self::MOVE), Ordering::Release);
@@ -675,7 +677,7 @@ pub(crate) mod plain {
     }
 
     impl Plain {
-        /// Memory for `len` buckets in up to 64 stripes.
+        /// Allocates `len` buckets, in up to 64 stripes.
         pub(crate) fn new(len: usize) -> Self {
             Self {
                 buckets: (0..len).map(|_| Default::default()).collect(),
@@ -758,7 +760,7 @@ mod tests {
         for stripes in [1, 16, 64] {
             let index = Index::new(Plain::new(4096), 4096, stripes);
             let filled = (1..).take_while(|&id| put(&index, id).is_ok()).count();
-            // With more stripes, the first to fill up does so earlier by chance.
+            // With more stripes, the chance is higher that one of them fills up early.
             let percent = if stripes == 64 { 87 } else { 94 };
             assert!(filled > 4096 * 8 * percent / 100, "{filled} of {}, {stripes}", 4096 * 8);
             assert!((1..=filled as u64).all(|id| has(&index, id)), "all keys are still found");

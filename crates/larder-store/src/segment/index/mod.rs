@@ -3,8 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `buckets` | the index: lookups, inserts, moves, splits and repair |
-//! | `moved_items` | the walks in progress, and the items that moved to buckets that a walk has
-//! already read |
+//! | `moved_items` | the walks in progress, and reports of items that walks would miss |
 //! | `slot` | the packed index word |
 //!
 //! # Invariants

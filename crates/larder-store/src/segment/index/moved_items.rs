@@ -3,13 +3,13 @@
 //!
 //! A walk reads one stripe after the other, and the buckets of a stripe in ascending order. Items
 //! never leave their stripe. A split moves them to a later bucket. So a walk can miss an item only
-//! if an insert moves it to an earlier bucket of the walk's current stripe, or in the case
-//! described last. The insert *reports* such a move before it clears the old slot. So when a walk
+//! if an insert moves it to an earlier bucket of the walk's current stripe, or in the case of the
+//! last paragraph. The insert *reports* such a move before it clears the old slot. So when a walk
 //! finds the old slot empty, the report exists.
 //!
-//! Reports are hashes, because the location and the key may be gone when the walk reads the report.
-//! For an item on flash, whose key is not in memory, the report is another hash with the same
-//! prefix and the same buckets.
+//! A report is a hash, because the item's location and key may be gone when the walk reads the
+//! report. For an item on flash, whose key is not in memory, the report is another hash with the
+//! same prefix and the same buckets.
 //!
 //! An update that does not read the old item removes all but one of the index words that refer to
 //! flash and match its key. It also reports the key for each, because the new item may be in the
@@ -19,17 +19,17 @@ use crate::segment::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::sync::PoisonError;
 
 /// The maximum number of reports that are kept for one walk between two of its steps (32 KiB). With
-/// more, the walk starts its stripe again. That takes thousands of moves within one stripe during a
-/// step, or while the walk is paused because the client of a dump does not read.
+/// more reports, the walk starts its stripe again. This requires thousands of moves within one
+/// stripe during a step, or while the walk is paused because the client of a dump does not read.
 const REPORTS_MAX: usize = 4096;
 
-/// The walks under way.
+/// The walks in progress.
 #[derive(Debug)]
 pub(crate) struct Walks {
     /// The number of walks. It changes only under the lock of `list`.
     count: AtomicUsize,
-    /// An insert locks it while it holds a stripe, so each holder keeps it only briefly: to add a
-    /// report, or to copy the reports to a walk.
+    /// Inserts lock the list while they hold a stripe. So each thread holds it only briefly, to add
+    /// a report or to copy the reports to a walk.
     list: Mutex<List>,
 }
 
@@ -51,7 +51,7 @@ struct Reports {
     has_lost: bool,
 }
 
-/// A walk under way.
+/// A walk in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WalkId(u64);
 
@@ -86,13 +86,14 @@ impl Walks {
         self.with(walk, |reports| reports.stripe = Some(stripe));
     }
 
-    /// Moves the reports to `hashes`. If some were lost, drops the others and fails.
+    /// Moves the reports to `hashes`. If some were lost, drops the others and returns an error.
     pub(crate) fn take(&self, walk: WalkId, hashes: &mut Vec<u64>) -> Result<(), LostReports> {
         self.with(walk, |reports| reports.take(hashes))
     }
 
-    /// Moves the last reports on this stripe to `hashes`, and ends the reports until the walk
-    /// enters another stripe. If some were lost, fails, and the reports on this stripe continue.
+    /// Moves the last reports on this stripe to `hashes`, and stops the reports until the walk
+    /// enters another stripe. If some were lost, returns an error, and the reports on this stripe
+    /// continue.
     pub(crate) fn leave(&self, walk: WalkId, hashes: &mut Vec<u64>) -> Result<(), LostReports> {
         self.with(walk, |reports| {
             reports.take(hashes)?;

@@ -9,10 +9,10 @@
 //! └───────────┴──────┴────┴────────┴────────┴──────────────┘
 //!                                   40    37 36           0
 //! ```
-//! The hash prefix is the top of the key's hash. Growth is six bits of the bucket hash (see
-//! `buckets`) of the word's bucket: those above the bits that choose among the first buckets. With
-//! them the index can move a word without its key, when it grows and to the word's other bucket.
-//! Bit 47 is the tier.
+//! The hash prefix is the highest 14 bits of the key's hash. Growth is six bits of the bucket hash
+//! (see `buckets`) of the word's bucket: they are above the bits that choose among the first
+//! buckets. With these bits the index can move a word without the item's key, when the index grows
+//! and to the word's other bucket. Bit 47 is the tier.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 pub(crate) const LOCATION_BITS: u32 = 41;
@@ -48,7 +48,8 @@ pub(crate) struct Slot(pub(crate) u64);
 pub(crate) struct Pattern(u64);
 
 impl Pattern {
-    /// The pattern for a key with this hash prefix, in a bucket whose hash has these growth bits.
+    /// Returns the pattern for a key with this hash prefix, in a bucket whose hash has these growth
+    /// bits.
     #[inline]
     pub(crate) fn new(hash_prefix: u16, growth: u8) -> Self {
         Self(u64::from(hash_prefix) << HASH_PREFIX_SHIFT | u64::from(growth) << GROWTH_SHIFT)
@@ -58,7 +59,7 @@ impl Pattern {
 impl Slot {
     pub(crate) const EMPTY: Self = Self(0);
 
-    /// The word for an item in memory at `offset`, a multiple of 8 other than 0.
+    /// Returns the word for an item in memory at `offset`, a multiple of 8 other than 0.
     pub(crate) fn new(pattern: Pattern, offset: usize, freq: u8) -> Self {
         strict_assert!(offset.is_multiple_of(8) && offset > 0 && freq <= FREQ_MAX);
         let location = offset as u64 / 8;
@@ -66,14 +67,15 @@ impl Slot {
         Self(pattern.0 | u64::from(freq) << FREQ_SHIFT | location)
     }
 
-    /// The word of the same key for its item on flash, with frequency 0.
+    /// Returns the word of the same key for its item on flash, with frequency 0.
     #[must_use]
     pub(crate) fn on_flash(self, flash_offset: u64, span: u8) -> Self {
         strict_assert!(flash_offset <= FLASH_OFFSET_MASK && span < 16);
         Self(self.0 & PATTERN_MASK | TIER | u64::from(span) << FLASH_OFFSET_BITS | flash_offset)
     }
 
-    /// Like [`Slot::on_flash`], for a location in the form of [`Slot::location`].
+    /// Returns the same word as [`Slot::on_flash`], from a location in the form of
+    /// [`Slot::location`].
     #[must_use]
     pub(crate) fn at_location_on_flash(self, location: u64) -> Self {
         Self(self.0 & PATTERN_MASK | TIER | location & LOCATION_MASK)
@@ -146,14 +148,14 @@ impl Slot {
         (self.0 >> GROWTH_SHIFT & GROWTH_MASK) as u8
     }
 
-    /// The same word for a bucket whose hash has these growth bits.
+    /// Returns the same word for a bucket whose hash has these growth bits.
     #[must_use]
     pub(crate) fn with_growth(self, growth: u8) -> Self {
         let others = self.0 & !(GROWTH_MASK << GROWTH_SHIFT);
         Self(others | u64::from(growth) << GROWTH_SHIFT)
     }
 
-    /// The word for another location of the same key's item, in memory.
+    /// Returns the word for another location of the same key's item, in memory.
     #[must_use]
     pub(crate) fn with_offset(self, offset: usize, freq: u8) -> Self {
         Self::new(Pattern(self.0 & PATTERN_MASK & !TIER), offset, freq)
@@ -176,8 +178,8 @@ impl Slot {
     }
 }
 
-/// Returns the prefix of a hash: its highest 14 bits, but at least 1, so that no empty word has
-/// one. The lowest bits of a hash choose the buckets.
+/// Returns the prefix of a hash: its highest 14 bits, but at least 1, so that it differs from the
+/// bits of an empty word. The lowest bits of a hash choose the buckets.
 #[inline]
 pub(crate) fn hash_prefix(hash: u64) -> u16 {
     ((hash >> HASH_PREFIX_SHIFT) as u16).max(1)

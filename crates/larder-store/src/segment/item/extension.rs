@@ -48,7 +48,7 @@ impl Extension {
         Self::from_word(lens | early | binary_key)
     }
 
-    /// `None` for 0, which is not a valid extension.
+    /// Returns the extension in a word, or `None` for 0, which is not a valid extension.
     #[inline]
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         NonZeroU64::new(word).map(Self)

@@ -8,7 +8,7 @@
 //! ```
 //! After the header follow, each only if used: CAS (8 bytes, unless the region keeps none), the
 //! extension (8, see `extension`), client flags (4), exact expiry (4), a link (8), tags, key and
-//! inline value, up to the next multiple of 8. The link is a chain (first segment 4, whole length
+//! inline value, up to the next multiple of 8. The link is a chain (first segment 4, value length
 //! 4) or a copy on flash (see `flash_copy`). Expiry and access time are codes for seconds relative
 //! to the segment's base.
 //!
@@ -50,7 +50,7 @@ pub(crate) enum State {
     /// An exact expiry follows the header. It is valid if the expiry code is [`WIDE`].
     Wide = 1 << 6,
     /// No index word refers to the item any more. If the bit is set, a lookup in the index is
-    /// unnecessary; if not, the index decides.
+    /// unnecessary. If not, the index decides.
     Dead = 1 << 7,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct NewRecord<'v> {
 }
 
 impl<'v> NewRecord<'v> {
-    /// A copy of an item, for another segment.
+    /// Returns a copy of an item, for another segment.
     pub(crate) fn copy_of(record: &Record<'v>) -> Self {
         Self {
             attributes: record.attributes(),
@@ -127,10 +127,10 @@ impl NewRecord<'_> {
     /// Writes the item at `offset`.
     ///
     /// # Safety
-    /// This item has made `header` for the segment of `offset`. The bytes from `offset` on that the
-    /// header counts belong to the caller's open segment and were not published, or are those of a
-    /// dead record of the same length that the caller has claimed and that no reader can find any
-    /// more.
+    /// This item returned `header` for the segment of `offset`. The bytes from `offset` on that the
+    /// header counts belong to the caller's open segment and were not published. Or they are the
+    /// bytes of a dead record of the same length that the caller has claimed and that no reader can
+    /// find any more.
     #[inline]
     pub(crate) unsafe fn write(&self, table: &Table, offset: usize, header: Header, cas: bool) {
         let region = &table.region;
@@ -162,8 +162,8 @@ impl NewRecord<'_> {
             here.next_multiple_of(8) == offset + header.record_len(cas),
             "the header contains the length of the item"
         );
-        // The header comes last: a thread that reads the segment from front to back must skip the
-        // bytes of a dead record until the new record is complete.
+        // The header is stored last: a thread that reads the segment from front to back must skip
+        // the bytes of a dead record until the new record is complete.
         region.word(offset).store(header.0, Ordering::Release);
     }
 }

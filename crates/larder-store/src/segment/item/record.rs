@@ -23,12 +23,12 @@ pub(crate) struct Record<'p> {
 pub(crate) struct Chain {
     /// The first segment of the chain.
     pub(crate) first: u32,
-    /// The length of the whole value in bytes, the inline part included.
+    /// The length of the value in bytes, the inline part included.
     pub(crate) value_len: u32,
 }
 
 impl<'p> Record<'p> {
-    /// The item that starts at `offset`; `cas` is whether items have a CAS.
+    /// Returns the item that starts at `offset`. `cas` is whether items have a CAS.
     #[inline]
     pub(crate) fn at(table: &'p Table, offset: usize, cas: bool, witness: Witness<'p>) -> Self {
         let record = Self::candidate_at(table, offset, cas, witness);
@@ -37,7 +37,7 @@ impl<'p> Record<'p> {
         record
     }
 
-    /// The record at `offset` of a restored region, where there may be no item.
+    /// Returns the record at `offset` of a restored region, where there may be no item.
     #[inline]
     pub(crate) fn candidate_at(
         table: &'p Table,
@@ -223,7 +223,7 @@ impl<'p> Record<'p> {
         self.header.with_inline_len(self.header.inline_len() - self.inline_len())
     }
 
-    /// Returns the length of the whole value in bytes.
+    /// Returns the length of the value in bytes, chain included.
     pub(crate) fn value_len(&self) -> usize {
         self.chain().map_or(self.inline_len(), |chain| chain.value_len as usize)
     }
@@ -354,10 +354,10 @@ impl<'p> Record<'p> {
     }
 
     /// Marks that no index word refers to the item any more, so that an evacuation need not look it
-    /// up. The mark is read with `Acquire`, so that a thread that sees it also sees the index
+    /// up. Threads read the mark with `Acquire`, so that a thread that sees it also sees the index
     /// without the word. Counts the bytes after it sets the mark, because a segment whose bytes are
-    /// all counted as dead may be freed and overwritten. Returns how many bytes of the segment are
-    /// dead now, and how many were before.
+    /// all counted as dead may be freed and overwritten. Returns the number of dead bytes in the
+    /// segment now, and the number before.
     pub(crate) fn mark_dead(&self) -> (u32, u32) {
         let len = u32::try_from(self.len()).expect("an item fits a segment");
         self.word().fetch_or((State::Dead as u64) << 48, Ordering::Release);
@@ -416,7 +416,7 @@ impl<'p> Record<'p> {
             }
         }
         self.forget_flash_copy();
-        // While this thread changes the word, readers may record accesses in it.
+        // Readers may record accesses in the word while this thread changes it.
         let _ = self
             .word()
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |seen| Some(changed(seen)));

@@ -11,30 +11,31 @@ use std::marker::PhantomData;
 pub(crate) struct Witness<'p>(PhantomData<&'p ()>);
 
 impl<'p> Witness<'p> {
-    /// Proof by an epoch pin: memory that a reader could find under the pin is not recycled before
-    /// it ends.
+    /// Returns a proof by an epoch pin: memory that a reader could find under the pin is not
+    /// recycled before the pin ends.
     pub(crate) fn pinned(_: Pinned<'p>) -> Self {
         Self(PhantomData)
     }
 
-    /// Proof by the stripe lock, for the keys of that stripe: their index words do not change.
+    /// Returns a proof by the stripe lock, for the keys of that stripe: their index words do not
+    /// change.
     pub(crate) fn locked<B: Buckets>(_: &'p LockedStripe<'_, B>) -> Self {
         Self(PhantomData)
     }
 
-    /// Proof by exclusive use of the region, after a restart.
+    /// Returns a proof by exclusive use of the region, after a restart.
     pub(crate) fn alone(_: &'p Table) -> Self {
         Self(PhantomData)
     }
 
-    /// Proof by a finished read: the device no longer writes to the buffer, which belongs to the
-    /// read.
+    /// Returns a proof by a finished read: the device no longer writes to the buffer, which belongs
+    /// to the read.
     pub(crate) fn buffered(_: &'p Buffer) -> Self {
         Self(PhantomData)
     }
 
-    /// Proof by ownership of the sealed segment: only its owner retires it, and no dead record in
-    /// it is replaced while it is owned. Does not cover records that are marked dead.
+    /// Returns a proof by ownership of the sealed segment: only its owner retires it, and no dead
+    /// record in it is replaced while it is owned. Does not cover records that are marked dead.
     pub(crate) fn owner(_: &'p OwnedSegment) -> Self {
         Self(PhantomData)
     }

@@ -46,8 +46,8 @@ fn identity(record: &Record<'_>) -> Identity {
 }
 
 impl ValueBuilder {
-    /// After more copies than this, each of a value that had changed before the update could store
-    /// the copy, the next copy is made while the stripe is locked.
+    /// After more copies than this, the next copy is made while the stripe is locked. Each earlier
+    /// copy failed because the value changed before the update could store it.
     pub(crate) const ROUNDS_MAX: u32 = 4;
 
     pub(crate) fn filled(plan: Plan, upload: Upload, old: Option<&Record<'_>>) -> Self {
@@ -139,7 +139,7 @@ pub(crate) fn for_added(
 }
 
 impl Shared {
-    /// Calls `piece` with the pieces of the whole value of an item, in order.
+    /// Calls `piece` with the pieces of an item's value, in order.
     pub(crate) fn for_each_piece(
         &self,
         record: &Record<'_>,

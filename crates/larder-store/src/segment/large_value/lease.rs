@@ -28,8 +28,8 @@ pub struct ChainLease {
 }
 
 impl ChainLease {
-    /// A lease on the value of `record`, most of which is in `chain`. The record's witness protects
-    /// the value until this returns.
+    /// Makes a lease on the value of `record`, most of which is in `chain`. The record's witness
+    /// protects the value until this returns.
     #[cold]
     #[inline(never)]
     pub(crate) fn new(shared: &Arc<Shared>, record: &Record<'_>, chain: Chain) -> Self {
@@ -103,7 +103,7 @@ impl ChainLease {
 
 impl Clone for ChainLease {
     fn clone(&self) -> Self {
-        // Not the first lease, so not charged: `self` holds the same segments.
+        // This lease is not charged, because `self` holds the same segments.
         self.hold();
         let cursor = self.cursor.clone();
         Self { shared: Arc::clone(&self.shared), cursor, ..*self }

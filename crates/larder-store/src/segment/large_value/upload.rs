@@ -32,7 +32,7 @@ impl Upload {
         Self { shared, segments: Vec::new(), len, filled: 0, is_flash_read: false }
     }
 
-    /// An upload for a value that is read from flash.
+    /// Returns an upload for a value that is read from flash.
     pub(crate) fn for_flash_read(shared: &Arc<Shared>, len: usize) -> Self {
         let mut upload = Self::new(shared, len);
         upload.is_flash_read = true;
@@ -85,8 +85,8 @@ impl Upload {
         self.len.div_ceil(self.shared.segment_len())
     }
 
-    /// Copies bytes to the current segment, as many as fit into it. Returns how many; 0 if the
-    /// upload is complete or needs another segment.
+    /// Copies bytes to the current segment, as many as fit into it. Returns the number of copied
+    /// bytes: 0 if the upload is complete or needs another segment.
     pub(crate) fn fill(&mut self, bytes: &[u8]) -> usize {
         let segment_len = self.shared.segment_len();
         let room = self.segments.len() * segment_len - self.filled;
@@ -170,7 +170,7 @@ impl Upload {
         self.release(chain_len)
     }
 
-    /// [`Upload::release_chain`] for a chain that [`Upload::link_all`] has linked.
+    /// Gives all segments to an item, like [`Upload::release_chain`], after [`Upload::link_all`].
     pub(crate) fn release_all(self) -> usize {
         let len = self.segments.len();
         self.release(len)

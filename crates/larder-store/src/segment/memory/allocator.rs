@@ -1,7 +1,7 @@
 //! The allocator: free segments, queues of sealed segments, and the choice of the next segment to
-//! empty. One lock protects all of it. Most writes that find room in an open segment do not take
-//! the lock: only those that change the dead level of a sealed segment, store or replace a large
-//! value, evacuate records or grow the index.
+//! empty. One lock protects all of this. A write that finds room in an open segment takes the lock
+//! only if it changes the dead level of a sealed segment, stores or replaces a large value,
+//! evacuates records or grows the index.
 
 use super::layout::SEGMENTS_MIN;
 use super::open_segment::Open;
@@ -18,10 +18,11 @@ const INDEX_SHARE_MAX: usize = 60;
 /// the growth of the index.
 pub(crate) const INDEX_SHARE_FLASH: usize = 75;
 
-/// The highest level of a segment's dead share, at which no item is live. Level 6 starts at 17 %.
+/// The highest dead level of a segment, at which no item is live. Each lower level is 1/35 of the
+/// segment's length: level 6 starts at 17 %.
 pub(crate) const DEAD_LEVELS: usize = 35;
 
-/// Memory that no index word refers to any more. Readers may still find it until an epoch ends.
+/// Memory that no index word refers to any more. Readers of its epoch may still use it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetiredMemory {
     /// The last epoch in which readers could find the memory.
@@ -43,23 +44,23 @@ pub(crate) struct QueueEntry {
 }
 
 impl QueueEntry {
-    /// The current properties of a segment. The caller has set the segment's state before, so that
-    /// a thread that marks an item dead afterwards sees the state and updates the level.
+    /// Reads the current properties of a segment. The caller sets the segment's state before, so
+    /// that a thread that marks an item dead afterwards sees the state and updates the level.
     pub(crate) fn of(table: &Table, segment: u32) -> Self {
         let entry = table.entry(segment);
         let last_expiry = entry.last_expiry().load(Ordering::Relaxed);
         let dead = entry.dead_before_changes();
         let written = entry.written().load(Ordering::Relaxed);
         let dead_level = dead_level(table, dead, written);
-        // A segment that was sealed without an item has a last expiry of 0, which `Alloc::expiry`
-        // uses for no expiry.
+        // In `Alloc::expiry`, 0 means no expiry. A segment that was sealed without an item has a
+        // last expiry of 0, so that 1 replaces it.
         let last_expiry = (last_expiry != u32::MAX).then_some(last_expiry.max(1));
         Self { segment, dead_level, last_expiry }
     }
 }
 
-/// Returns the level of a segment's dead share, relative to the length of a segment;
-/// [`DEAD_LEVELS`] if no item of the segment is live.
+/// Returns the dead level of a segment from the lengths of its dead records and of all its records,
+/// in bytes.
 pub(crate) fn dead_level(table: &Table, dead: u32, written: u32) -> usize {
     if dead >= written {
         return DEAD_LEVELS;
@@ -80,7 +81,7 @@ pub(crate) enum RestoredUse {
 /// The allocator: free segments and queues.
 #[derive(Debug)]
 pub(crate) struct Alloc {
-    /// A stack: the last one is taken first. Untouched segments are at the bottom.
+    /// A stack: the last element is taken first. Untouched segments are at the bottom.
     free: Vec<u32>,
     /// The number of segments at the bottom of `free` whose memory was never touched, or was
     /// returned to the system.
@@ -93,7 +94,7 @@ pub(crate) struct Alloc {
     dead_level: Vec<u8>,
     /// The sealed segments whose items all expire, by their last expiry.
     expiries: BTreeSet<(u32, u32)>,
-    /// The last expiry of each segment in `expiries`; 0 if the segment is not there.
+    /// The last expiry of each segment in `expiries`; 0 for other segments.
     expiry: Vec<u32>,
     /// Retired memory that readers may still see, in the order of its epochs.
     retired: VecDeque<RetiredMemory>,
@@ -118,8 +119,8 @@ pub(crate) struct Alloc {
     /// The number of segments in use or free. It exceeds `limit` for a while after the limit was
     /// lowered.
     present: usize,
-    /// Segments with a lower sequence are flushed; 0 once the oldest segment of each queue and size
-    /// class is not.
+    /// Segments with a lower sequence are flushed. 0 once the oldest segment of each queue and size
+    /// class is not flushed.
     flushed_before: Sequence,
     /// The clock by which ghosts age.
     pub(crate) ghosts: GhostClock,
@@ -129,7 +130,7 @@ pub(crate) struct Alloc {
 }
 
 impl Alloc {
-    /// An allocator of `limit` free segments, which can grow to `segments`.
+    /// Returns an allocator of `limit` free segments, which can grow to `segments`.
     pub(crate) fn new(limit: u32, segments: u32, size_exponent: f64) -> Self {
         let present = limit as usize;
         Self {
@@ -156,9 +157,9 @@ impl Alloc {
         }
     }
 
-    /// An allocator for a region that was used before. `uses` are the uses of the first segments;
-    /// the others are untouched. More than `limit` segments may be in use or free; see
-    /// [`Alloc::excess`].
+    /// Returns an allocator for a region that was used before. `uses` contains the uses of the
+    /// first segments. All later segments are untouched. More than `limit` segments may be in use
+    /// or free; see [`Alloc::excess`].
     pub(crate) fn restored(
         limit: u32,
         segments: u32,
@@ -196,9 +197,9 @@ impl Alloc {
         self.expiry.resize(segments.max(self.expiry.len()), 0);
     }
 
-    /// Takes back a segment that was just taken and whose memory the system refused. Removes all
-    /// other untouched segments except the `kept` that are taken last. Returns the remaining limit
-    /// in segments.
+    /// Decommissions a segment that was just taken and whose memory the system refused.
+    /// Decommissions all untouched segments too, except the `kept` that are taken last. Returns the
+    /// remaining limit in segments.
     pub(crate) fn refuse(&mut self, segment: u32, kept: usize) -> usize {
         let kept = kept.min(self.untouched);
         let given = self.free.drain(kept..self.untouched);
@@ -231,8 +232,8 @@ impl Alloc {
         Some(self.free.remove(self.untouched))
     }
 
-    /// Returns whether writes are about to use untouched segments: there are some, and fewer than
-    /// two other segments are free or retired.
+    /// Returns whether writes will soon use untouched segments: at least one is free, and fewer
+    /// than two other segments are free or retired.
     pub(crate) fn is_about_to_use_more_memory(&self) -> bool {
         let used = self.free.len() - self.untouched;
         used + self.retired_segments < 2 && self.untouched > 0
@@ -254,8 +255,8 @@ impl Alloc {
         self.free.len()
     }
 
-    /// [`Alloc::reading`] for values that are read from flash, [`Alloc::uploading`] for other
-    /// uploads.
+    /// Returns [`Alloc::reading`] for values that are read from flash, or [`Alloc::uploading`] for
+    /// other uploads.
     pub(crate) fn held_by_values(&mut self, is_flash_read: bool) -> &mut usize {
         if is_flash_read { &mut self.reading } else { &mut self.uploading }
     }
@@ -265,8 +266,8 @@ impl Alloc {
         self.retired_segments
     }
 
-    /// Returns the number of segments that are free, or retired and free once all current readers
-    /// have ended.
+    /// Returns the number of segments that are free or retired. Retired segments are free once all
+    /// current readers have finished.
     pub(crate) fn free_or_pending(&self) -> usize {
         self.free.len() + self.retired_segments
     }
@@ -284,8 +285,8 @@ impl Alloc {
         self.retired.front().map(|retired| retired.epoch)
     }
 
-    /// Takes the retired memory of the oldest epoch, if that is before `oldest`, the oldest epoch
-    /// of a reader.
+    /// Takes retired memory of the oldest epoch. Returns `None` unless that epoch is before
+    /// `oldest`, the oldest epoch of a reader.
     pub(crate) fn take_retired(&mut self, oldest: u64) -> Option<RetiredMemory> {
         self.next_epoch().filter(|&epoch| epoch < oldest)?;
         let retired = self.retired.pop_front()?;
@@ -303,7 +304,8 @@ impl Alloc {
         self.present - self.free.len()
     }
 
-    /// Returns the lowest limit in segments: index, ghosts and tags do not shrink.
+    /// Returns the lowest possible limit in segments. It depends on index, ghosts and tags, which
+    /// do not shrink.
     pub(crate) fn limit_min(&self) -> usize {
         SEGMENTS_MIN.max((self.indexing * 100).div_ceil(self.index_share_max))
     }
@@ -327,8 +329,8 @@ impl Alloc {
         self.present.saturating_sub(self.limit)
     }
 
-    /// Removes a free segment whose memory was returned to the system. If the limit was raised in
-    /// between, the segment becomes free again.
+    /// Removes a free segment whose memory was returned to the system. If the limit was raised
+    /// since, the segment becomes free again.
     pub(crate) fn decommission(&mut self, segment: u32) {
         if self.excess() == 0 {
             return self.free.push(segment);
@@ -398,10 +400,10 @@ impl Alloc {
         self.flushed_before = sequence;
     }
 
-    /// Takes a segment without live items: all have expired by `now`, or were flushed. Returns
-    /// `None` if there is none; looks for flushed items only in the oldest segment of each queue
-    /// and size class. `last_expiry` returns the current last expiry of a segment, which may have
-    /// risen since the segment was queued. `sequence` returns the sequence with which a segment was
+    /// Takes a segment whose items have all expired by `now` or were all flushed. Returns `None` if
+    /// it finds none. Looks for flushed items only in the oldest segment of each queue and size
+    /// class. `last_expiry` returns the current last expiry of a segment, which may have risen
+    /// since the segment was queued. `sequence` returns the sequence with which a segment was
     /// opened.
     pub(crate) fn take_expired(
         &mut self,
@@ -449,15 +451,15 @@ impl Alloc {
         self.dequeue(segment)
     }
 
-    /// Takes the next segment to evict; `None` if no segment is queued. `hit_bytes` returns how
-    /// many bytes of a segment's items were hit since they were written.
+    /// Takes the next segment to evict; `None` if no segment is queued. `hit_bytes` returns the
+    /// total size of a segment's items that were hit since they were written.
     pub(crate) fn take_victim(&mut self, hit_bytes: impl Fn(u32) -> u64) -> Option<Victim> {
         let victim = self.queues.victim(hit_bytes)?;
         self.dequeue(victim.segment)?;
         Some(victim)
     }
 
-    /// Counts evicted items, and returns the buckets whose outdated ghosts have to be swept.
+    /// Counts evicted items. Returns the buckets whose outdated ghosts the caller has to sweep.
     pub(crate) fn count_evictions(&mut self, evicted: u64, live: u64, buckets: usize) -> Sweep {
         self.ghosts.count_evictions(evicted, live, buckets)
     }
@@ -637,8 +639,8 @@ mod tests {
         assert_eq!(alloc.free(), 31);
     }
 
-    /// Returns the sorted times of single choices among `segments` segments. Takes a segment with
-    /// expired items, a dead one and the next victim alternately, and queues each again.
+    /// Returns the sorted durations of single choices among `segments` segments. Takes alternately
+    /// a segment with expired items, a dead segment and the next victim, and queues each again.
     #[expect(clippy::disallowed_methods, reason = "this test measures time")]
     fn choices(segments: u32) -> Vec<std::time::Duration> {
         let mut alloc = Alloc::new(segments, segments, 0.7);

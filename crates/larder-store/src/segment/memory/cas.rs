@@ -1,6 +1,6 @@
-//! The CAS values that a cache draws: it draws each value once, above the previous CAS of the item.
-//! There are two exceptions: a client may choose a value that is too high to follow, and the
-//! counter starts over at its end.
+//! CAS values. A cache draws each value only once, and each new CAS of an item is above the
+//! previous one. There are two exceptions: a client may choose a value that is too high to follow
+//! (see `FOLLOWED_END`), and the counter starts over at its end.
 //!
 //! ```text
 //! 63 62      48 47                     0
@@ -9,11 +9,11 @@
 //! └─┴──────────┴────────────────────────┘
 //! ```
 //! Handles take blocks of the counter, so that they do not contend for it. If the last CAS of an
-//! item is above the rest of a handle's block, the handle takes another block. Blocks are short, so
-//! that a key that many handles write alternately uses at most 32 values for each write: at a
-//! million such writes a second the counter lasts for over three months, and at a million other
-//! writes a second for nine years. Then it starts over. A new epoch moves the counter to the
-//! epoch's start. The rest of a handle's block then belongs to an epoch in which no other server
+//! item is above the rest of a handle's block, the handle takes another block. Blocks are short: if
+//! many handles write a key alternately, each write uses at most 32 values. At a million such
+//! writes a second the counter lasts for over three months, and at a million other writes a second
+//! for nine years. Then it starts over. A new epoch moves the counter to the start of the epoch.
+//! Handles still draw the rest of their blocks, which belong to an epoch in which no other server
 //! drew values.
 
 use super::header_page::CasWords;
@@ -23,8 +23,9 @@ use crate::segment::sync::Ordering;
 const BLOCK: u64 = 32;
 /// The number of values of an epoch, and the end of epoch 0's values.
 const COUNTER_END: u64 = 1 << 48;
-/// Drawn values exceed a client's value that is below this bound. A higher value of a client is
-/// exceeded only while the counter is above it, so that a client cannot use the counter up.
+/// A drawn value exceeds the previous CAS if that is below this bound or below the counter. A
+/// client that chooses a higher CAS cannot use up the counter, because the counter does not follow
+/// it.
 const FOLLOWED_END: u64 = 1 << 47;
 
 /// A range of CAS values that only this handle draws.
@@ -35,14 +36,14 @@ pub(crate) struct CasBlock {
 }
 
 impl CasWords {
-    /// Moves the counter to the start of this epoch, unless it has already reached that. A handle
-    /// first draws the rest of its block.
+    /// Moves the counter to the start of this epoch, unless it has already reached that. Handles
+    /// draw the rest of their blocks first.
     pub(crate) fn set_epoch(&self, epoch: u32) {
         self.next.fetch_max(u64::from(epoch) * COUNTER_END + 1, Ordering::Relaxed);
     }
 
-    /// Makes sets that replace an item without reading it draw values above `cas`, unless a client
-    /// chose a value that is too high to follow.
+    /// Raises the floor, so that sets that replace an item without reading it draw values above
+    /// `cas`. Ignores a `cas` that a client chose and that is too high to follow.
     pub(crate) fn raise_floor(&self, cas: u64) {
         let is_followed = cas < FOLLOWED_END || cas < self.next.load(Ordering::Relaxed);
         self.floor.fetch_max(if is_followed { cas } else { 0 }, Ordering::Release);
@@ -50,9 +51,9 @@ impl CasWords {
 }
 
 impl CasBlock {
-    /// Draws a CAS that differs from `old`. Unless the counter has started over, this cache has not
-    /// drawn the CAS before, and the CAS is above `old`. It may be below an `old` that a client
-    /// chose and that is too high to follow.
+    /// Draws a CAS that differs from `old`. Unless the counter has started over, the CAS is new in
+    /// this cache and above `old`. It may be below an `old` that a client chose and that is too
+    /// high to follow.
     pub(crate) fn draw(&mut self, words: &CasWords, old: u64) -> u64 {
         // An `old` above the bound is also followed if it is below the counter, because a handle
         // may have drawn it.
@@ -68,8 +69,8 @@ impl CasBlock {
         if cas == old { self.draw(words, old) } else { cas }
     }
 
-    /// Makes the last drawn value available again, if one was drawn since the block was as
-    /// `before`.
+    /// Makes the last drawn value available again. `before` is the block before the draw. If the
+    /// block has not changed since, no value was drawn.
     pub(crate) fn put_back_to(&mut self, before: Self) {
         if *self != before {
             self.next -= 1;

@@ -11,8 +11,8 @@
 //!   reader: slot = epoch ── fence ── reads the index ──────────── slot = 0
 //!   writer: clears the index word ── fence ── epoch += 1 ── … ── fence ── reads all slots
 //! ```
-//! Both fences are sequentially consistent, so one of them comes first: either the writer sees the
-//! reader's slot, or the reader sees the cleared word.
+//! Both fences are sequentially consistent, so one of them is first in their order: either the
+//! writer sees the reader's slot, or the reader sees the cleared word.
 
 use crate::segment::sync::{AtomicU64, Ordering, fence};
 use std::marker::PhantomData;
@@ -29,16 +29,17 @@ impl Epoch {
         Self(AtomicU64::new(1))
     }
 
-    /// Ends the current epoch and returns it. Memory that the caller made unreachable before this call
-    /// can be reused once [`Epoch::oldest`] returns a later epoch.
+    /// Ends the current epoch and returns it. Memory that the caller made unreachable before this
+    /// call can be reused once [`Epoch::oldest`] returns a later epoch.
     pub(crate) fn advance(&self) -> u64 {
         fence(Ordering::SeqCst);
         self.0.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// Returns the oldest epoch in which a reader of these slots may still be; the current epoch if no handle reads.
-    /// Never later than the epoch that was current when the call started, because a reader that starts during the call
-    /// may find memory that is retired during the call.
+    /// Returns the oldest epoch in which a reader of these slots may still be, or the current epoch
+    /// if no handle reads. It is never later than the epoch that was current when the call started,
+    /// because a reader that starts during the call may find memory that is retired during the
+    /// call.
     pub(crate) fn oldest<'s>(&self, slots: impl Iterator<Item = &'s PinSlot>) -> u64 {
         let current = self.0.load(Ordering::Acquire);
         fence(Ordering::SeqCst);
@@ -83,7 +84,7 @@ pub(crate) struct Pin<S: AsRef<PinSlot>> {
 }
 
 impl<S: AsRef<PinSlot>> Pin<S> {
-    /// `slot` must have no other owner.
+    /// Makes a pin that is not entered. `slot` must have no other owner.
     pub(crate) fn new(slot: S) -> Self {
         Self { slot, in_batch: false, is_entered: false }
     }
@@ -128,7 +129,8 @@ impl<S: AsRef<PinSlot>> Pin<S> {
         }
     }
 
-    /// Returns a guard for reading, under the pin of the batch or under a pin that ends with the guard.
+    /// Returns a guard for reading, under the pin of the batch or under a pin that ends with the
+    /// guard.
     #[inline]
     pub(crate) fn read(&mut self, epoch: &Epoch) -> PinGuard<'_, S> {
         if !self.is_entered {

@@ -10,8 +10,8 @@
 //!   record dies          the epoch ends             readers of that epoch have ended         overflow
 //!  ─────────────▶ young ────────────────▶ waiting ──────────────────────────────────▶ ready ◀────────▶ pool
 //! ```
-//! A block is in at most one of these lists. Its segment may be emptied while it is listed;
-//! [`super::table::Entry::take_dead`] detects that when the block is taken.
+//! A block is in at most one of these lists. Its segment may be emptied while the block is listed.
+//! [`super::table::Entry::take_dead`] detects that when a handle takes the block.
 
 use super::epoch::Epoch;
 use super::table::Sequence;
@@ -26,16 +26,16 @@ const LEN_UNIT: usize = 8;
 const LENGTHS: usize = LEN_MAX / LEN_UNIT + 1;
 /// The number of young blocks at which their epoch ends. Model checks use a low number.
 const YOUNG_MIN: usize = if cfg!(shuttle) { 2 } else { 32 };
-/// The maximum number of young blocks of a handle. They accumulate while a reader keeps the waiting
-/// ones; further blocks are not reused.
+/// The maximum number of young blocks of a handle. Young blocks accumulate while a reader delays
+/// the waiting blocks. The handle drops further blocks.
 const YOUNG_MAX: usize = 8192;
-/// The maximum length in bytes of all blocks of one length that a handle keeps. If it has more, it
+/// The maximum total length in bytes of a handle's ready blocks of one length. A handle with more
 /// gives half of this length to the pool, so that other handles use these blocks before new memory.
 const OWN_BYTES: usize = if cfg!(shuttle) { 1 << 10 } else { 16 << 10 };
-/// The minimum number of blocks of one length that a handle keeps.
+/// Up to this number of ready blocks of one length, a handle gives none to the pool.
 const OWN_MIN: usize = if cfg!(shuttle) { 2 } else { 4 };
-/// The pool has at most one block for this many bytes of the limit, so that its entries take at
-/// most 0.4 % of the limit.
+/// The pool has at most one block for each `POOL_SHARE` bytes of the limit, so that its entries
+/// take at most 0.4 % of the limit.
 const POOL_SHARE: usize = 4096;
 
 /// The memory of a dead record.
@@ -47,7 +47,8 @@ pub(crate) struct FreeBlock {
     pub(crate) sequence: Sequence,
 }
 
-/// Returns the number of blocks of one length that a handle takes from the pool or gives to it at once.
+/// Returns the number of blocks of one length that a handle takes from the pool, or gives to it, at
+/// once.
 fn share(len: usize) -> usize {
     (OWN_BYTES / 2 / len.max(1)).max(OWN_MIN / 2)
 }
@@ -67,8 +68,8 @@ pub(crate) struct FreeLists {
 }
 
 impl FreeLists {
-    /// Adds the block of a record of `len` bytes, at most [`LEN_MAX`], that no index word refers to
-    /// any more. Ignores the block if there are [`YOUNG_MAX`] young ones.
+    /// Adds the block of a dead record of `len` bytes, at most [`LEN_MAX`]. No index word refers to
+    /// the record any more. Ignores the block if there are [`YOUNG_MAX`] young blocks.
     #[inline]
     pub(crate) fn add(&mut self, len: usize, block: FreeBlock) {
         strict_assert!(len <= LEN_MAX);
@@ -77,8 +78,8 @@ impl FreeLists {
         }
     }
 
-    /// If there are [`YOUNG_MIN`] young blocks and no reader can see the waiting ones any more,
-    /// makes the waiting blocks ready and the young ones wait, and ends the epoch.
+    /// Ends the epoch if there are [`YOUNG_MIN`] young blocks and no reader can see the waiting
+    /// blocks any more. Makes the waiting blocks ready and the young blocks waiting.
     pub(crate) fn advance(&mut self, pool: &Pool, epoch: &Epoch, oldest_pin: impl Fn() -> u64) {
         if self.young.len() < YOUNG_MIN {
             return;
@@ -108,7 +109,7 @@ impl FreeLists {
     }
 
     /// Takes a ready block of `len` bytes, from the pool if this handle has none. Returns `None` if
-    /// the pool has none, either.
+    /// neither has one.
     #[inline]
     pub(crate) fn take(&mut self, pool: &Pool, len: usize) -> Option<FreeBlock> {
         if self.ready.is_empty() && pool.has(len) {
@@ -150,7 +151,7 @@ struct Lists {
 }
 
 impl Pool {
-    /// A pool for a cache with this limit.
+    /// Returns an empty pool for a cache with this limit.
     pub(crate) fn new(limit_bytes: usize) -> Self {
         let lists = Lists { max: limit_bytes / POOL_SHARE, ..Lists::default() };
         let counts = (0..LENGTHS).map(|_| AtomicUsize::new(0)).collect();
@@ -158,7 +159,8 @@ impl Pool {
     }
 
     fn lists(&self) -> MutexGuard<'_, Lists> {
-        // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
+        // No code panics while it holds the lock, so a poisoned lock still protects consistent
+        // data.
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -169,8 +171,8 @@ impl Pool {
         }
         let mut lists = self.lists();
         if lists.total + blocks.len() > lists.max {
-            // The pool starts over, because many of its blocks have lengths that are not stored any
-            // more, or are in segments that were emptied.
+            // Drops all blocks of the pool, because many have lengths that are not stored any more,
+            // or are in segments that were emptied.
             self.forget(&mut lists);
         }
         if lists.by_len.is_empty() {
@@ -211,9 +213,10 @@ impl Pool {
     }
 }
 
-/// Returns the age in seconds from which the blocks of a segment are not reused any more, because the access times of
-/// its items are exact only to 255 s. It is 128 to 255 s and varies with the segment's number, so that the segments of
-/// a cache that was filled at once do not all reach it at once.
+/// Returns the age in seconds, 128 to 255, from which the blocks of a segment are not reused any
+/// more. There is a maximum because access times are exact only up to 255 seconds after the segment
+/// was opened. The age varies with the segment's number, so that the segments of a cache that was
+/// filled at once do not all reach it at once.
 pub(crate) fn age_max(segment: u32) -> u32 {
     128 + segment.wrapping_mul(37) % 128
 }
@@ -226,7 +229,7 @@ mod tests {
         FreeBlock { offset: 64 * i, sequence: 1 }
     }
 
-    /// Adds this many blocks, and lets the epochs pass.
+    /// Adds `blocks` blocks of `len` bytes, and advances the epochs until they are ready.
     fn add(lists: &mut FreeLists, pool: &Pool, epoch: &Epoch, len: usize, blocks: usize) {
         for i in 0..blocks {
             lists.add(len, block(i));

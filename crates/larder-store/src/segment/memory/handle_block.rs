@@ -1,16 +1,17 @@
-//! The words that each handle keeps in the region for a later process: how many items of each size
-//! class it has added less those that it has removed, and which segments it is changing.
+//! The words that each handle keeps in the region for a later process: for each size class, the
+//! number of items that it has added minus the number that it has removed, and the segments that
+//! it is changing.
 //!
 //! ```text
-//! byte 0  dying    the segment of the item that it removed last, plus one
-//!      4  filled   the segment in which it last overwrote a dead record, plus one
-//!      8  searched the segment that it last searched for expired items, plus one
+//! byte 0  dying    the segment of the item that the handle removed last, plus one
+//!      4  filled   the segment in which the handle last overwrote a dead record, plus one
+//!      8  searched the segment that the handle last searched for expired items, plus one
 //!     64  items and bytes of each size class, 8 bytes each
 //! ```
-//! The counts wrap around, because one handle may remove items that another has added; the sums
-//! over all blocks are the counts of the cache. The words that name segments are never reset. After
-//! a process died during a change, the next process counts the dead bytes of the first two segments
-//! again; for a segment that was not being changed, the result is the same.
+//! The counts wrap around, because one handle may remove items that another has added. The sums
+//! over all blocks are the counts of the cache. The words that name segments are never reset. If a
+//! process dies during a change, the next process counts the dead bytes of the segments in `dying`
+//! and `filled` again. For a segment that was not being changed, the result is the same.
 
 use super::layout::BLOCK_HEAD_LEN;
 use super::table::Table;

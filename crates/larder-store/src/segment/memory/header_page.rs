@@ -52,7 +52,7 @@ struct Identity {
     settings: AtomicU64,
     /// The number of handle blocks, and from bit 32 on the number of size classes of each.
     blocks: AtomicU64,
-    /// The machine's boot in which the region was made.
+    /// The identifier of the machine's boot in which the region was made.
     boot: [AtomicU64; 2],
     /// The checksum of the words above.
     checksum: AtomicU64,
@@ -65,14 +65,14 @@ struct Identity {
 pub(crate) struct HotWords {
     /// The number of buckets in use.
     pub(crate) index_len: AtomicU64,
-    /// Items in segments that were opened before this sequence number are flushed; 0: none are.
+    /// Items in segments that were opened before this sequence number are flushed; 0 if none are.
     pub(crate) flush_floor: AtomicU64,
     /// The second at which the pending flush is due; 0 if none is pending.
     pub(crate) flush_at: AtomicU64,
 }
 
-/// The order in which segments were opened and flushes took effect, which changes only under the
-/// allocator's lock, and the epoch of ghosts.
+/// The order of opened segments and flushes, which changes only under the allocator's lock, and the
+/// epoch of ghosts.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
@@ -93,8 +93,8 @@ pub(crate) struct OrderWords {
 pub(crate) struct CasWords {
     /// The first CAS that no handle has taken yet.
     pub(crate) next: AtomicU64,
-    /// Sets that replace an item without reading it draw a CAS above this. Only caches with items
-    /// on flash raise it.
+    /// A set that replaces an item without reading it draws a CAS above this. Only caches with
+    /// items on flash raise it.
     pub(crate) floor: AtomicU64,
 }
 
@@ -127,9 +127,9 @@ pub(crate) struct ProcessWords {
 pub(crate) struct TagWords {
     /// The number of buckets; 0 before the table exists.
     pub(crate) buckets: AtomicU64,
-    /// The number of dropped tags, including those that were displaced by others.
+    /// The number of dropped tags, including tags displaced by other tags.
     pub(crate) drops: AtomicU64,
-    /// The number of tags that were displaced by others.
+    /// The number of tags displaced by other tags.
     pub(crate) displaced: AtomicU64,
 }
 
@@ -198,7 +198,7 @@ pub(crate) struct RegionParameters {
     pub(crate) blocks: usize,
     /// The number of size classes of a handle block.
     pub(crate) classes: usize,
-    /// The machine's boot in which the region was made.
+    /// The identifier of the machine's boot in which the region was made.
     pub(crate) boot: u128,
     /// The length of the system's pages in bytes.
     pub(crate) page_len: usize,
@@ -250,7 +250,8 @@ impl Identity {
 }
 
 impl HeaderPage {
-    /// Stores the parameters. For a region that was copied from an image, this changes them.
+    /// Stores the parameters. In a region that was copied from an image, they replace the earlier
+    /// ones.
     pub(crate) fn begin_again(&self, made: RegionParameters) {
         let words = made.words();
         for (word, value) in self.identity.words().into_iter().zip(words) {

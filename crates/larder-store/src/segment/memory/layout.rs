@@ -6,8 +6,8 @@
 //! │ 4 KiB       │ 4 KiB   │ ≈ 1 KiB each  │ 64 B each     │ 4 B each   │ segment_len bytes each    │
 //! └─────────────┴─────────┴───────────────┴───────────────┴────────────┴───────────┴───────────┴───┘
 //! ```
-//! The index, its ghosts and the tables of pages and tags are in segments too, taken as they grow.
-//! So they count against the limit, and small caches use little memory for them.
+//! The index, its ghosts and the tables of pages and tags take segments as they grow. So they count
+//! against the limit, and small caches use little memory for them.
 #![expect(clippy::cast_possible_truncation, reason = "segments are counted in 32 bits")]
 
 use crate::KEY_LEN_MAX;
@@ -41,8 +41,8 @@ const STRIPE_LEN: usize = 4;
 /// The length in bytes of everything before the handle blocks.
 const FIXED_LEN: usize = HEADER_PAGE_LEN + STRIPES_MAX * STRIPE_LEN;
 
-// The simulator has copies of the next five constants, of `inline_max` and of `index_segments_first`
-// (`simulate/s3fifo.rs` of `larder-capacity`).
+// The simulator has copies of the next five constants, of `inline_max` and of
+// `index_segments_first` (`simulate/s3fifo.rs` of `larder-capacity`).
 
 /// The length of the shortest segments, in bytes. Shorter ones could not hold the longest inline
 /// items. Model checks use shorter ones, because they have to fill many of them.
@@ -68,7 +68,8 @@ const BLOCKS_MIN: usize = 2;
 /// with fewer handles.
 const BLOCKS_USUAL: usize = 16;
 
-/// Returns the smallest limit that works, in bytes, if items are counted in `classes` classes.
+/// Returns the lowest possible limit in bytes, for a cache that counts items in `classes` size
+/// classes.
 pub(crate) const fn limit_min(classes: usize) -> usize {
     FIXED_LEN + BLOCKS_MIN * block_len(classes) + SEGMENTS_MIN * (SEGMENT_LEN_MIN + PER_SEGMENT_LEN)
 }
@@ -86,9 +87,9 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Returns the shape for a limit that may grow to `limit_max`. It has blocks for `threads` handles, or for
-    /// [`BLOCKS_USUAL`] if that is more, as far as there is room; they count items in `classes` classes. `None` if the
-    /// limit is too low, or higher than locations can address.
+    /// Returns the shape for a limit that may grow to `limit_max`. If there is room, it has blocks
+    /// for `threads` handles, and at least for [`BLOCKS_USUAL`]. A block counts items in `classes`
+    /// size classes. Returns `None` if the limit is too low, or higher than locations can address.
     pub(crate) fn new(
         limit: usize,
         limit_max: usize,
@@ -152,7 +153,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The layout of a shape under a limit, on a system whose pages have `page_len` bytes.
+    /// Returns the layout of a shape under a limit, on a system whose pages have `page_len` bytes.
     pub(crate) fn new(shape: Shape, limit: usize, page_len: usize) -> Self {
         let Shape { segment_len, segments, blocks, classes } = shape;
         let table = FIXED_LEN + blocks * block_len(classes);
@@ -185,7 +186,8 @@ impl Layout {
         self.table + segments * (self.segment_len + PER_SEGMENT_LEN)
     }
 
-    /// Returns the two ranges of the region before the first segment that are in use with `segments` segments.
+    /// Returns the two ranges of the region before the first segment that are in use with
+    /// `segments` segments.
     pub(crate) fn bookkeeping(&self, segments: usize) -> [Range<usize>; 2] {
         [
             0..self.table + segments * ENTRY_LEN,
@@ -226,22 +228,24 @@ impl Layout {
         self.first_segment + segment as usize * self.segment_len
     }
 
-    /// Returns the segment of a location. Segment lengths are powers of two.
+    /// Returns the number of the segment that contains this offset.
     #[inline]
     pub(crate) fn segment_of(&self, offset: usize) -> u32 {
         ((offset - self.first_segment) >> self.segment_shift) as u32
     }
 
-    /// Returns the maximum length in bytes of a value that is stored inline as a whole. A longer one has a chain of
-    /// segments for its front. A value of L bytes in a segment of S bytes wastes S - L bytes in a chain. Inline it
-    /// wastes about L² / 2S bytes at the ends of segments in which it does not fit. Both are equal at 0.73 S.
+    /// Returns the maximum length in bytes of a value that is stored inline completely. A longer
+    /// value has a chain of segments for its front. A value of L bytes in a segment of S bytes
+    /// wastes S - L bytes in a chain. Inline it wastes about L² / 2S bytes at the ends of segments
+    /// in which it does not fit. Both are equal at 0.73 S.
     pub(crate) fn inline_max(&self) -> usize {
         self.segment_len / 4 * 3 - ITEM_HEAD_MAX
     }
 
-    /// Returns the number of segments of the index at first: a power of two. Without flash, it is under 1 % of all
-    /// segments except in small regions. With flash, it is a 64th of all segments, rounded down to an integer and then
-    /// up to a power of two: an index with items on flash can grow only 64-fold, because it cannot read their keys.
+    /// Returns the number of segments of the index at first: a power of two. Without flash, it is
+    /// under 1 % of all segments except in small regions. With flash, it is a 64th of all segments,
+    /// rounded down to an integer and then up to a power of two. An index with items on flash can
+    /// grow only 64-fold, because it cannot read their keys.
     pub(crate) fn index_segments_first(&self, has_flash: bool) -> usize {
         if has_flash {
             return (self.segments_first / 64).next_power_of_two();
@@ -254,15 +258,16 @@ impl Layout {
     }
 }
 
-/// Returns the length of a handle block in bytes: a line for the segments that its handle changes, and two words for
-/// each class, rounded up to a pair of cache lines, so that handles do not write to each other's lines.
+/// Returns the length of a handle block in bytes: a line for the segments that its handle changes,
+/// and two words for each class. It is rounded up to a pair of cache lines, so that handles do not
+/// write to each other's lines.
 const fn block_len(classes: usize) -> usize {
     (BLOCK_HEAD_LEN + 16 * classes).next_multiple_of(128)
 }
 
-/// Returns a hash of the system's page length, the lengths of the main tables' entries, the byte order, the key hash
-/// function and the width of locations. A region is reused only if this hash and the layout version match; the version
-/// covers all other changes.
+/// Returns a hash of the system's page length, the lengths of the main tables' entries, the byte
+/// order, the key hash function and the width of locations. A region is reused only if this hash
+/// and the layout version match. The version covers all other changes.
 pub(crate) fn constants(page_len: usize) -> u64 {
     checksum(&[
         page_len as u64,

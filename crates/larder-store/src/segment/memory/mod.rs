@@ -2,7 +2,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `allocator` | the free segments and the queues, in the order of [`crate::eviction`] |
+//! | `allocator` | the free segments, and the queues of sealed segments (see [`crate::eviction`]) |
 //! | `free_lists` | the blocks of dead records, for new records of the same length |
 //! | `open_segment` | a segment that a handle appends to; budgets of open segments |
 //! | `read_buffers` | segments divided into buffers for reads from flash |
@@ -12,13 +12,14 @@
 //! | `cas` | CAS values |
 //! | `header_page` | the first page of the region |
 //! | `layout` | the offsets of everything in the region |
-//! | `epoch` | when memory that was removed from the index can be reused |
+//! | `epoch` | epoch-based reclamation: when removed memory can be reused |
 //!
 //! # Invariants
 //! - The region contains offsets, never pointers.
-//! - A segment goes through the states that `table` draws. Free segments are only in the allocator.
-//! - Memory is reused once all readers of the epoch in which its last index word was removed have
-//!   ended, and its last lease too.
+//! - A segment passes through the states in the diagram of `table`. Only the allocator holds free
+//!   segments.
+//! - Memory is reused after its last index word was removed, all readers of that epoch have
+//!   finished and its last lease has ended.
 
 pub(crate) mod allocator;
 pub(crate) mod cas;

@@ -1,4 +1,4 @@
-//! Open segments, to which items are appended, and their lifetime classes.
+//! Open segments, to which handles append items, and the lifetime classes of items.
 
 use super::table::Sequence;
 use crate::eviction::{Kind, Queue, open_budget};
@@ -14,9 +14,10 @@ pub(crate) struct Open {
     /// The offset of the next item in the region.
     pub(crate) at: usize,
     pub(crate) end: usize,
-    /// The last expiry that the handle noted in the segment's table entry; `None` before the first,
-    /// or since a search of the segment started. Other threads write to that cache line whenever an
-    /// item of the segment dies, so the handle does not note an expiry twice in succession.
+    /// The last expiry that the handle wrote to the segment's table entry. `None` before the first
+    /// such write, and after a search of the segment started. The handle does not write the same
+    /// expiry twice in succession, because other threads write to that cache line whenever an item
+    /// of the segment dies.
     pub(crate) noted: Option<Expiry>,
     /// The number of segments in the chains of the segment's items.
     pub(crate) chained: usize,
@@ -30,23 +31,24 @@ impl Open {
 }
 
 /// If one segment in this many is open, a write takes over an idle open segment of another handle
-/// if there is one, before it opens another. While handles alternate (see `write::room`), it waits
-/// for one.
+/// before it opens a new one. While handles alternate (see `write::room`), the write waits for such
+/// a segment.
 pub(crate) const OPEN_SHARE_MAX: usize = 3;
 
-/// The maximum number of lifetime classes. The simulator has a copy, and one of [`lifetime_class`]
-/// (`simulate/s3fifo.rs` of `larder-capacity`).
+/// The maximum number of lifetime classes. The simulator (`simulate/s3fifo.rs` of
+/// `larder-capacity`) has copies of this constant and of [`lifetime_class`].
 const LIFETIMES_MAX: usize = 8;
 
-/// Returns the number of lifetime classes. It is low if few segments may be open.
+/// Returns the number of lifetime classes. It decreases with the number of segments that may be
+/// open.
 pub(crate) fn lifetime_count(segments: usize, threads: usize) -> u32 {
     let each = open_budget(segments, threads) / Queue::ALL.len();
     u32::try_from(each.clamp(1, LIFETIMES_MAX)).expect("LIFETIMES_MAX fits 32 bits")
 }
 
-/// Returns the lifetime class of an item. Items that expire at about the same time share segments,
-/// so that the items of a segment expire at about the same time. Items of class 0 never expire,
-/// unless it is the only class. The other classes are spaced logarithmically up to about 50 days.
+/// Returns the lifetime class of an item. All items of a segment have the same class, so that they
+/// expire at about the same time. Items of class 0 never expire, unless it is the only class. The
+/// other classes are spaced logarithmically up to about 50 days.
 pub(crate) fn lifetime_class(expiry: Expiry, now: Seconds, classes: u32) -> u8 {
     const SPAN_BITS: u32 = 22;
     let mortal = classes - 1;

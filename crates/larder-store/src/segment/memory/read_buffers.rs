@@ -31,8 +31,8 @@ struct Part {
     len: usize,
     /// The numbers of the free buffers.
     free: Vec<u32>,
-    /// Whether no further buffer of the segment is handed out, so that the segment can be divided
-    /// differently when all are free.
+    /// Whether the segment hands out no further buffers. It can be divided differently once all of
+    /// its buffers are free.
     is_draining: bool,
 }
 
@@ -56,9 +56,10 @@ impl Buffers {
         }
     }
 
-    /// Takes a buffer of at least `wanted` bytes, which fit into a segment. Returns `None` if none
-    /// is free, or for a short read if only the last unused segment could serve it. Calls `begin`
-    /// with the buffer's segment if none of its buffers was in use.
+    /// Takes a buffer of at least `wanted` bytes. `wanted` is at most the length of a segment.
+    /// Returns `None` if no buffer is free. For a short read, also returns `None` if only the last
+    /// unused segment could serve it. Calls `begin` with the buffer's segment if none of its
+    /// buffers was in use.
     pub(crate) fn take(
         &mut self,
         layout: &Layout,
@@ -95,9 +96,9 @@ impl Buffers {
         }
     }
 
-    /// For a short read that found no buffer, selects the segment with the most free bytes to be
-    /// emptied. Does nothing if a segment has buffers of the wanted length or is being emptied
-    /// already.
+    /// Stops handing out buffers of the segment with the most free bytes, for a short read that
+    /// found no buffer. Does nothing for a long read, or if a segment has buffers of the wanted
+    /// length or is draining already.
     pub(crate) fn make_room(&mut self, layout: &Layout, wanted: usize) {
         let len = wanted.next_power_of_two().max(LEN_MIN);
         let is_long = len > layout.segment_len / LONG_PART;

@@ -1,4 +1,4 @@
-//! The segment table, with the state of each segment in one cache line of the region; and the
+//! The segment table, with the state of each segment in one cache line of the region, and the
 //! growing arrays (buckets, ghosts, pages, tags), which are in segments of their own.
 //!
 //! ```text
@@ -39,7 +39,7 @@ pub(crate) enum SegmentState {
     Buckets,
     Ghosts,
     /// Holds items that are demoted to flash: a handle appends to it, it waits for its write, or
-    /// its items are moving.
+    /// its items are moving to flash.
     WriteBuffer,
     /// A part of the table of pages on flash.
     Pages,
@@ -55,7 +55,7 @@ impl SegmentState {
         match self {
             // The memory was returned to the system.
             Self::Fresh => &[Self::Fresh, Self::Free],
-            // A segment that is used right after it was taken is not marked as taken.
+            // A segment that enters another state right after it was taken skips this one.
             Self::Taken => &[Self::Fresh, Self::Free],
             Self::Open
             | Self::Buckets
@@ -93,13 +93,15 @@ pub(crate) struct Entry<'r> {
 pub(crate) type Sequence = u64;
 
 impl<'r> Entry<'r> {
-    /// For the first segment of a chain: the offset of the chain's record, stored after the record
-    /// was written and before its index word. 0 for the other segments of a chain.
+    /// Returns the word that contains, for the first segment of a chain, the offset of the chain's
+    /// record. It is stored after the record was written and before its index word. 0 for the other
+    /// segments of a chain.
     fn owner_word(&self) -> &'r AtomicU64 {
         self.sequence()
     }
 
-    /// Returns the owner, or `None` if no chain starts here. See [`Entry::owner_word`].
+    /// Returns the offset of the record of the chain that starts here, or `None` if no chain starts
+    /// here.
     pub(crate) fn owner(&self) -> Option<usize> {
         let owner = self.owner_word().load(Ordering::Acquire);
         usize::try_from(owner & !OWNED).ok().filter(|_| owner & OWNED != 0)
@@ -126,44 +128,44 @@ impl<'r> Entry<'r> {
         self.region.word(self.at)
     }
 
-    /// Returns the base of expiry and access codes: one second before the segment was opened. For
-    /// read buffers, the time at which the first of them was taken.
+    /// Returns the base of expiry and access codes: one second before the segment was opened. For a
+    /// segment of read buffers, it is the time at which the first buffer was taken.
     #[inline]
     pub(crate) fn base(&self) -> Seconds {
         Seconds(self.half(2).load(Ordering::Relaxed))
     }
 
-    /// Returns the length of all records in the segment in bytes. Set when the segment is sealed,
+    /// Returns the total length of the segment's records in bytes. Set when the segment is sealed,
     /// or queued to be written to flash.
     pub(crate) fn written(&self) -> &'r AtomicU32 {
         self.half(3)
     }
 
-    /// Returns the length of all dead items in bytes in the low 31 bits, [`CLOSED`], and above that
-    /// the number of dead records that were taken.
+    /// Returns the word of three fields: the total length of the dead items in bytes in the low 31
+    /// bits, the bit [`CLOSED`], and above it the number of dead records that were taken.
     fn dead_word(&self) -> &'r AtomicU64 {
         self.region.word(self.at + 16)
     }
 
-    /// Returns the length of all dead items in bytes.
+    /// Returns the total length of the dead items in bytes.
     pub(crate) fn dead(&self) -> u32 {
         dead_bytes(self.dead_word().load(Ordering::Acquire))
     }
 
-    /// Returns the length of all dead items in bytes. A thread that changes it after this call sees
-    /// everything that this thread wrote before the call.
+    /// Returns the total length of the dead items in bytes. A thread that changes it after this
+    /// call sees all earlier writes of this thread.
     pub(crate) fn dead_before_changes(&self) -> u32 {
         dead_bytes(self.dead_word().fetch_add(0, Ordering::AcqRel))
     }
 
-    /// Adds to the length of all dead items, and returns the previous length.
+    /// Adds to the total length of the dead items, and returns the previous total.
     #[inline]
     pub(crate) fn add_dead(&self, len: u32) -> u32 {
         dead_bytes(self.dead_word().fetch_add(len.into(), Ordering::AcqRel))
     }
 
-    /// Takes a dead record of `len` bytes, so that another record can overwrite it. Subtracts it
-    /// from the length of all dead items, and returns the previous length. `sequence` is the
+    /// Takes a dead record of `len` bytes, so that another record can overwrite it. Subtracts `len`
+    /// from the total length of the dead items, and returns the previous total. `sequence` is the
     /// segment's sequence at the time when the record died. Returns `None` if the segment is being
     /// emptied or was emptied since.
     ///
@@ -181,8 +183,8 @@ impl<'r> Entry<'r> {
         let word =
             self.dead_word().fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).ok()?;
         if self.sequence().load(Ordering::Acquire) != sequence {
-            // The segment was reused since the first check. Its later use could not be retired
-            // before this addition, because too few of its bytes counted as dead.
+            // The segment was emptied and opened again since the first check. It could not be
+            // retired again before this addition, because too few of its bytes counted as dead.
             self.add_dead(len);
             return None;
         }
@@ -211,9 +213,9 @@ impl<'r> Entry<'r> {
         self.dead_word().fetch_and(!CLOSED, Ordering::AcqRel);
     }
 
-    /// No live item of the segment expires before this second; `u32::MAX` if none expires. While
-    /// maintenance searches the segment, the second covers only the items whose expiry was noted
-    /// since the search started.
+    /// Returns the second before which no live item of the segment expires; `u32::MAX` if none
+    /// expires. While maintenance searches the segment, the second covers only the items whose
+    /// expiry was noted since the search started.
     pub(crate) fn first_expiry(&self) -> &'r AtomicU32 {
         self.half(13)
     }
@@ -234,9 +236,10 @@ impl<'r> Entry<'r> {
         self.half(7)
     }
 
-    /// Returns the leases on a chain that starts here, or on values whose tail is here: their
-    /// number in the low 32 bits, the segments that are charged for them in units of
-    /// [`LEASE_CHARGE`], and [`RETIRED`].
+    /// Returns the word that counts the leases on a chain that starts here, or on values whose tail
+    /// is here. The low 32 bits contain the number of leases. Above them is the number of segments
+    /// that are charged for the leases, in units of [`LEASE_CHARGE`]. The highest bit is
+    /// [`RETIRED`].
     pub(crate) fn leases(&self) -> &'r AtomicU64 {
         self.region.word(self.at + 56)
     }
@@ -254,7 +257,7 @@ impl<'r> Entry<'r> {
         others & !(0xff << SIZE_SHIFT) == 0
     }
 
-    /// Returns a [`SegmentState`].
+    /// Returns the word with the number of a [`SegmentState`].
     fn state_word(&self) -> &'r AtomicU32 {
         self.half(10)
     }
@@ -298,8 +301,8 @@ impl<'r> Entry<'r> {
         self.state_word().store(state as u32, Ordering::Release);
     }
 
-    /// Sets the length of all dead items in bytes after a restart, and allows dead records to be
-    /// taken.
+    /// Sets the total length of the dead items in bytes after a restart, and allows dead records to
+    /// be taken.
     pub(crate) fn restore_dead(&self, dead: u32) {
         self.dead_word().store(dead.into(), Ordering::Release);
     }
@@ -324,9 +327,9 @@ impl<'r> Entry<'r> {
         self.half(12)
     }
 
-    /// Returns whether maintenance has to search the segment for items whose tags were dropped:
-    /// [`NO_TAGS`], [`UNSEARCHED`], or the number of dropped tags at the last search (see
-    /// [`drops_word`]).
+    /// Returns the word that decides whether maintenance has to search the segment for items whose
+    /// tags were dropped: [`NO_TAGS`], [`UNSEARCHED`], or the number of dropped tags at the last
+    /// search (see [`drops_word`]).
     fn tags_searched(&self) -> &'r AtomicU32 {
         self.half(8)
     }
@@ -338,7 +341,7 @@ impl<'r> Entry<'r> {
         }
     }
 
-    /// Makes the next search of the segment necessary again, after [`Entry::begin_tag_search`].
+    /// Makes another search of the segment necessary, after [`Entry::begin_tag_search`].
     pub(crate) fn redo_tag_search(&self) {
         if self.tags_searched().load(Ordering::Relaxed) != NO_TAGS {
             self.note_tags();
@@ -358,8 +361,8 @@ impl<'r> Entry<'r> {
         }
     }
 
-    /// Returns the length in bytes of the segment's items that were hit since they were written to
-    /// it.
+    /// Returns the total length in bytes of the segment's items that were hit since they were
+    /// written to it.
     #[inline]
     pub(crate) fn first_hits(&self) -> &'r AtomicU32 {
         self.region.half(self.first_hits)
@@ -424,11 +427,10 @@ impl<'r> Entry<'r> {
 
 /// No item has tags.
 const NO_TAGS: u32 = 0;
-/// Items with tags were added since the last search, or there was none.
+/// Items with tags were added since the last search, or the segment was not searched yet.
 const UNSEARCHED: u32 = 1;
 
-/// Returns the count of dropped tags in the form that an entry stores. Equal values are two billion
-/// drops apart.
+/// Returns the stored form of a number of dropped tags. It repeats after two billion drops.
 fn drops_word(drops: u64) -> u32 {
     2 + (drops & 0x7fff_ffff) as u32
 }
@@ -492,7 +494,7 @@ struct Directory {
 }
 
 impl Directory {
-    /// A directory for elements of `len` bytes. All lengths are powers of two.
+    /// Returns a directory for elements of `len` bytes, a power of two.
     fn new(layout: &Layout, len: usize, state: SegmentState) -> Self {
         let starts = (0..layout.segments).map(|_| AtomicUsize::new(0)).collect();
         let elements = layout.segment_len / len;
@@ -583,7 +585,7 @@ impl Table {
         Entry { region: &self.region, at, first_hits }
     }
 
-    /// Returns the length of all dead items of all segments in bytes.
+    /// Returns the total length of the dead items of all segments in bytes.
     pub(crate) fn dead_bytes(&self) -> u64 {
         let segments = u32::try_from(self.layout.segments).unwrap_or(u32::MAX);
         let entries = (0..segments).map(|segment| self.entry(segment));
@@ -599,11 +601,11 @@ impl Table {
         }
     }
 
-    /// Takes the memory of a segment in a file from the system, unless the segment was used before.
-    /// Does nothing if the region is not in a file, or on systems other than Linux.
+    /// Allocates the file space of a segment, unless the segment was used before. Does nothing if
+    /// the region is not in a file, or on systems other than Linux.
     ///
     /// # Errors
-    /// The region is in a file, and its file system has no room.
+    /// The region is in a file, and its file system is full.
     pub(crate) fn commit(&self, segment: u32) -> io::Result<()> {
         if !self.region.is_file() || !self.entry(segment).is(SegmentState::Fresh) {
             return Ok(());
@@ -611,8 +613,8 @@ impl Table {
         self.region.commit(self.layout.start(segment), self.layout.segment_len)
     }
 
-    /// Takes the memory of the bookkeeping of the first `segments` segments from the system, if the
-    /// region is in a file.
+    /// Allocates the file space of the bookkeeping of the first `segments` segments. Does nothing
+    /// if the region is not in a file.
     ///
     /// # Errors
     /// As for [`Table::commit`].
@@ -626,8 +628,8 @@ impl Table {
         self.region.header_page()
     }
 
-    /// Returns the number of segments that the index needs before `bucket` can be used, for the
-    /// bucket and its ghosts.
+    /// Returns the number of segments that the index needs for `bucket` and its ghosts before
+    /// `bucket` can be used.
     pub(crate) fn wants(&self, bucket: usize) -> usize {
         usize::from(self.bucket_segments.starts_part(bucket))
             + usize::from(self.ghost_segments.starts_part(bucket))
@@ -645,10 +647,9 @@ impl Table {
         }
     }
 
-    /// Adds a segment, after a restart, to the growing array that segments in `state` belong to
-    /// (buckets, pages, tags or ghosts), as the part whose number the segment's entry stores.
-    /// Returns false if an array of `buckets` buckets or pages does not need the part, or if
-    /// another segment is that part.
+    /// Adds a segment in `state` to its growing array (buckets, pages, tags or ghosts) after a
+    /// restart. The segment's entry contains the number of the part. Returns false if an array of
+    /// `buckets` buckets or pages does not need the part, or if another segment is that part.
     pub(crate) fn restore_part(&self, segment: u32, state: SegmentState, buckets: usize) -> bool {
         let directory = match state {
             SegmentState::Buckets => &self.bucket_segments,
@@ -681,8 +682,8 @@ impl Table {
         self.tag_segments.has_parts(buckets)
     }
 
-    /// Empties a bucket and its ghosts, unless the bucket is the first of a part: a part is zeroes
-    /// when it is added.
+    /// Empties a bucket and its ghosts. Does nothing for the first bucket of a part, because a new
+    /// part contains only zeroes.
     pub(crate) fn clear_bucket(&self, bucket: usize) {
         if self.wants(bucket) == 0 {
             self.bucket(bucket).iter().for_each(|word| word.store(0, Ordering::Relaxed));

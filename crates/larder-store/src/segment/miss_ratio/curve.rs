@@ -65,7 +65,7 @@ pub(crate) struct Mrc {
 }
 
 impl Mrc {
-    /// An empty curve for a memory limit in bytes.
+    /// Returns an empty curve for a memory limit in bytes.
     pub(crate) fn new(limit_bytes: usize) -> Self {
         let curve = Mutex::new(Curve::new(limit_bytes));
         Self { threshold: AtomicU64::new(THRESHOLD_MAX), curve }
@@ -251,8 +251,8 @@ impl Curve {
     #[expect(clippy::cast_possible_truncation, reason = "a count, bounded by READS_MAX")]
     fn estimate(&self) -> MissRatioCurve {
         let Counts { reads, due, hits } = &self.counts;
-        // The difference between `due` and `reads` comes from the most frequent keys, which always
-        // hit (SHARDS_adj).
+        // The most frequent keys, which always hit, cause the difference between `due` and `reads`
+        // (SHARDS_adj).
         let ratio = |hits: f64| ((hits + due - reads) / due).clamp(0.0, 1.0);
         let points = FACTORS.into_iter().zip(hits.iter().map(|&hits| ratio(hits)));
         MissRatioCurve {

@@ -29,8 +29,8 @@ pub(crate) struct Stack {
 const REMOVED: u64 = u64::MAX;
 
 impl Stack {
-    /// An empty stack with this many positions. It is compacted when all are used, so the items
-    /// should be far fewer.
+    /// Returns an empty stack with this many positions. It is compacted when all are used, so the
+    /// items should be far fewer.
     pub(crate) fn new(positions: usize) -> Self {
         Self {
             items: HashMap::default(),
@@ -46,13 +46,13 @@ impl Stack {
         self.items.len()
     }
 
-    /// Returns the length of all items in bytes.
+    /// Returns the total length of all items in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Moves an item to the top. Returns its extent, and the length in bytes of the items that were
-    /// above it. Returns `None` if there is no item, or if it has expired; then removes it.
+    /// above it. Returns `None` if there is no item, or if it has expired. Removes an expired item.
     pub(crate) fn touch(&mut self, hash: u64, now: Seconds) -> Option<(Extent, u64)> {
         let above = |position| self.bytes - self.lens.up_to(position);
         let above = self.items.get(&hash).map(|&(position, _)| above(position))?;

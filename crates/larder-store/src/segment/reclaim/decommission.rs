@@ -19,7 +19,7 @@ impl Handle {
     }
 
     /// Returns one segment above the limit to the system. If none is free, evacuates records to
-    /// free one, unless queued writes to flash must end first. Returns true if another step may
+    /// free one, unless queued writes to flash must finish first. Returns true if another step may
     /// free more. Leaves the reserve for writes.
     fn give_back(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);

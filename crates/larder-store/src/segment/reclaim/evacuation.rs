@@ -1,8 +1,8 @@
-//! Emptying a segment: cleaning a partly dead one, or evicting one that the policy chose.
+//! Emptying a segment: cleaning a partly dead segment, or evicting a segment that the policy chose.
 //!
 //! An evacuation reads one sealed segment from front to back, and moves, demotes or drops each item
-//! under the lock of its stripe. Writes that need room do this work, a few items each, so that none
-//! takes long. A write that finds no free segment continues until one is free. Maintenance
+//! under the lock of its stripe. Writes that need room do this work, a few items each, so that no
+//! write takes long. A write that finds no free segment continues until one is free. Maintenance
 //! evacuates up to 256 records in a step.
 
 use crate::eviction::{Kind, Queue, Verdict};
@@ -19,22 +19,22 @@ use crate::segment::memory::allocator::{Alloc, QueueEntry};
 use crate::segment::sync::Ordering;
 use std::sync::Arc;
 
-/// The dead level (see `allocator`) from which a segment is cleaned before anything is evicted: 17
-/// %. By measurement with three overwrites in ten sets, live items use 90 % of the segments,
-/// compared with 83 % at a level of 20 %; in return a set takes a tenth more time. A copy is
-/// `CLEAN_PERCENT` of the simulator (`simulate/s3fifo.rs` of `larder-capacity`).
+/// The dead level (see `allocator`) from which a segment is cleaned before anything is evicted,
+/// equal to 17 %. By measurement with three overwrites in ten sets, live items use 90 % of the
+/// segments, compared with 83 % at a level of 20 %, but a set takes a tenth more time. The
+/// simulator has a copy (`CLEAN_PERCENT` in `simulate/s3fifo.rs` of `larder-capacity`).
 const CLEAN_LEVEL: usize = 6;
 /// The dead level for cleaning in a cache that does not evict: 3 %, because any gain counts.
 const CLEAN_LEVEL_NO_EVICTION: usize = 1;
 /// The dead level for cleaning before the cache uses new memory: 91 %, so that few items move. With
-/// random overwrites, live items then use a third of the used memory. By measurement, a level of 75
-/// % lets them use half of it, but sets with Zipf-distributed keys take a third longer.
+/// random overwrites, live items then use a third of the used memory. By measurement, they use half
+/// of it at a level of 75 %, but sets with Zipf-distributed keys take a third longer.
 const CLEAN_LEVEL_EARLY: usize = 32;
-/// The level for early cleaning of segments that are too old for `free_lists`: 49 %. It moves an
-/// item at most once in two minutes.
+/// The dead level for early cleaning of segments that are too old for `free_lists`: 49 %. This
+/// cleaning moves an item at most once in two minutes.
 const CLEAN_LEVEL_AGED: usize = 17;
-/// The number of records that each write evacuates. Few, so that each was prefetched before it is
-/// read.
+/// The number of records that each write evacuates. It is low, so that each record is prefetched
+/// before it is read.
 const RECORDS_PER_WRITE: usize = 2;
 /// [`RECORDS_PER_WRITE`] while free segments run short.
 const RECORDS_PER_WRITE_LOW_MEMORY: usize = 8;
@@ -67,9 +67,10 @@ impl Handle {
         true
     }
 
-    /// If writes are about to use untouched segments, chooses a segment to clean, unless one is
-    /// being emptied: a segment with hardly any live items, or one that is about half dead and too
-    /// old for `free_lists`. So a small cache under a large limit stays small.
+    /// Chooses a segment to clean if writes are about to use untouched segments, unless a segment
+    /// is being emptied. Prefers a segment without live items, then a segment with few, then one
+    /// that is about half dead and too old for `free_lists`. So a small cache under a large limit
+    /// stays small.
     pub(crate) fn begin_early_cleaning(&mut self) {
         if self.evacuation().is_some() {
             return;
@@ -160,7 +161,7 @@ impl Handle {
         }
         self.pin.renew(&shared.epoch);
         shared.collect();
-        // Where most items stay, demoting the others is worth only an occasional step.
+        // If most items stay, demoting the others is worth only an occasional step.
         records > 0 && demotions * 2 >= records
     }
 
@@ -200,9 +201,9 @@ impl Handle {
         }
     }
 
-    /// Evacuates up to `records` records. Stops before a large item that would have to be dropped:
-    /// that frees many segments, which may not be needed. Large items are demoted to flash if that
-    /// is possible.
+    /// Evacuates up to `records` records. Stops before a large item that would have to be dropped,
+    /// because that would free many segments, which may not be needed. A large item is demoted to
+    /// flash if that is possible.
     fn evacuate_records(&mut self, records: usize) {
         for _ in 0..records {
             let (shared, writer) = self.writer();
@@ -268,8 +269,9 @@ impl Handle {
         }
     }
 
-    /// Retires the segment. If an item was written to it since it was read, puts it back and
-    /// returns false: a handle may have taken a dead record before the segment was closed.
+    /// Retires the segment. If an item was written to the segment since its records were read, puts
+    /// the segment back and returns false. A handle may have taken a dead record before the segment
+    /// was closed.
     fn finish(&mut self, evacuation: &Evacuation) -> bool {
         let entry = self.shared.table().entry(evacuation.segment.0);
         let is_empty = entry.dead() == entry.written().load(Ordering::Relaxed);
@@ -291,8 +293,8 @@ impl Handle {
         is_empty
     }
 
-    /// Moves, demotes or drops the next record, and returns its length in bytes; `None` if none of
-    /// these is possible now.
+    /// Moves, demotes or drops the next record, and returns its length in bytes. Returns `None` if
+    /// none of these is possible now.
     fn evacuate_one(&mut self, evacuation: &mut Evacuation) -> Option<usize> {
         let (cas, at) = (self.shared.config.cas, evacuation.at);
         let keeps_unwritten = self.keeps_unwritten;
@@ -414,8 +416,8 @@ impl Handle {
         Some(len)
     }
 
-    /// If no open segment of `kind` has room for `len` bytes, opens one, from the reserve if
-    /// necessary. Returns true if there is room.
+    /// Opens a segment of `kind`, from the reserve if necessary, unless an open one has room for
+    /// `len` bytes. Returns true if there is room.
     fn reserve_room(&mut self, kind: Kind, len: usize) -> bool {
         let (shared, mut writer) = self.writer();
         if writer.has_room(shared, kind, len) {
@@ -430,7 +432,7 @@ impl Handle {
 }
 
 impl Shared {
-    /// Returns a segment that was not emptied completely to its queue.
+    /// Puts a segment that was not emptied completely back into its queue.
     pub(crate) fn put_back(&self, evacuation: &Evacuation) {
         self.table().entry(evacuation.segment.0).reopen();
         let segment = evacuation.segment.0;

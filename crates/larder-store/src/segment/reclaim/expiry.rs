@@ -1,10 +1,9 @@
 //! Maintenance: the search for items that are no longer valid, a few at a time.
 //!
-//! Each handle visits all segments in turn. It reads the records of those in which an item may have
-//! expired or lost a tag since the last search, including its own open segments. After a flush, and
-//! if an operator requested a search, it also reads flushed segments once.
-//! The number of segments and records of one step is bounded, so that requests do not wait long for
-//! it.
+//! Each handle visits all segments, one after another. It reads the records of segments in which an
+//! item may have expired or lost a tag since the last search, including its own open segments.
+//! After a flush, and if an operator requested a search, it also reads flushed segments once. The
+//! number of segments and records of one step is bounded, so that requests do not wait long for it.
 
 use crate::engine::Liveness;
 use crate::segment::cache::shared::Shared;
@@ -69,7 +68,7 @@ impl Handle {
     }
 
     /// Starts the search of a segment: resets its earliest expiry. The segment keeps all expiries
-    /// that are noted from now on, including those of records that the search has passed.
+    /// that are noted from now on, even for records that the search has passed.
     fn begin_walk(&mut self, segment: u32) {
         let (shared, writer) = self.writer();
         writer.handle_shared.block.note_searched(shared.table(), segment);
@@ -100,8 +99,8 @@ impl Handle {
         entry.is(SegmentState::Sealed) || self.written_end(segment).is_some()
     }
 
-    /// Returns the end of a segment's records. Only sealed segments, and those open in this handle,
-    /// may be searched: `None` for any other.
+    /// Returns the end of a segment's records. Returns `None` unless the segment is sealed or open
+    /// in this handle, because no other segment may be searched.
     fn written_end(&mut self, segment: u32) -> Option<usize> {
         let (shared, writer) = self.writer();
         let own = writer.writing.open.iter().find(|open| open.segment == segment);
@@ -162,8 +161,8 @@ impl Handle {
         }
     }
 
-    /// Removes an item that is no longer valid. If the item is valid after all, returns the second
-    /// of its expiry; otherwise, or if it never expires, `None`.
+    /// Removes an item that is no longer valid, and returns `None`. If the item is valid after all,
+    /// returns the second of its expiry, or `None` if it never expires.
     fn expire(&mut self, shared: &Arc<Shared>, offset: usize, hash: u64) -> Option<u32> {
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
@@ -177,7 +176,8 @@ impl Handle {
         record.expiry().second().map(|at| at.0)
     }
 
-    /// After the last record of a segment, notes the next expiry and the time of the next search.
+    /// Stores the segment's next expiry and the time of its next search. Called after the last
+    /// record of the segment.
     fn note_walk(&self, walk: &SegmentWalk) {
         let entry = self.shared.table().entry(walk.segment);
         let age = self.now.secs.0.saturating_sub(entry.base().0);

@@ -10,17 +10,18 @@
 //! | a locked stripe, with a word in two slots or in a bucket that was split | one word stays ([`Index::repair`]) |
 //! | a new bucket before the length of the index counts it | it is emptied |
 //! | an open segment | it ends behind its last record with an index word, and a handle may append to it |
-//! | a record without a word, dead bytes that were not counted | the segments that handle blocks name, those that were open and those that were being emptied are read, and their dead bytes counted again |
-//! | a write buffer of items that are demoted to flash | those of its items that index words refer to are written to flash again |
+//! | a record without a word, dead bytes that were not counted | segments are read, and their dead bytes counted again, if a handle block names them, or if they were open or being emptied |
+//! | a write buffer of items that are demoted to flash | its items are written to flash again if an index word refers to them |
 //! | a page on flash that was being written to | its complete items stay, and it is full |
 //! | a chain that no record refers to, or none yet | it stays only if the item under the key of its owner refers to it |
 //! | segments that were taken, or retired | they are free |
 //! | no free segments for a requested flash tier | the oldest segments are dropped |
 //! | an item that was counted without its word, or the reverse | the words are right, and one size class is corrected |
 //!
-//! Only the index is read completely, and of the segments only those named above, unless handles
-//! shared a block, or the counts of items are unreliable or have other size classes. So a start
-//! takes a few milliseconds for a million items, and other items are read when requests need them.
+//! The restore reads the index completely, but only the segments named above. It reads all items
+//! only if handles shared a block, or if the counts of items are unreliable or have other size
+//! classes. So a start takes a few milliseconds for a million items, and other items are read when
+//! requests need them.
 
 use super::survey::{CorruptRegion, Survey};
 use crate::segment::cache::config::Config;
@@ -50,9 +51,9 @@ pub(crate) struct RestoredRegion {
     pub(crate) write_buffers: Vec<(u32, usize)>,
 }
 
-/// Restores a region of which the caller has exclusive use. `free` is the use of its free segments:
-/// in a copy of a region, their memory was never touched. `flash` is the format of items on flash,
-/// and `is_known` whether index words may refer to them.
+/// Restores a region of which the caller has exclusive use. `free` is the use that its free
+/// segments get: in a copy of a region, their memory was never touched. `flash` is the format of
+/// items on flash, and `is_known` is whether index words may refer to them.
 ///
 /// # Errors
 /// [`CorruptRegion`]: the region can't be used. It may have been partly changed.

@@ -87,7 +87,7 @@ impl Shared {
 /// Returns whether the input starts like an image.
 ///
 /// # Errors
-/// The reader's.
+/// An error of the reader.
 pub fn is_image(from: &mut impl Read) -> io::Result<bool> {
     match read_words(from) {
         Ok([magic]) => Ok(magic == MAGIC),
@@ -102,9 +102,9 @@ enum ImageError {
     Config(ConfigError),
 }
 
-/// Loads an image: a cache with its items, and the image's note. The cache is in `file`, whose
-/// content it replaces, or without a file in anonymous memory. If the image can't be used, empties
-/// the file and returns the reason.
+/// Loads an image. Returns a cache with its items, and the image's note. The cache is in `file`,
+/// whose content it replaces, or without a file in anonymous memory. If the image can't be used,
+/// empties the file and returns the reason.
 pub(crate) fn load(
     config: &Config,
     file: Option<&File>,
@@ -177,7 +177,7 @@ fn load_region(
         // The first word is written last, so that a half-loaded region is never mistaken for a
         // complete one.
         let skipped = if offset == 0 { 8.min(len) } else { 0 };
-        // SAFETY: no other thread knows the region yet.
+        // SAFETY: no other thread has access to the region yet.
         unsafe { region.write(offset + skipped, &bytes[skipped..]) };
     }
     let page = region.header_page();

@@ -10,8 +10,8 @@
 //! | `survey` | the states of segments, and which index words and records are valid |
 //!
 //! # Invariants
-//! - Every acknowledged change of an item that was not evicted is found again, at whatever point
-//!   the earlier process died.
+//! - Every acknowledged change of an item that was not evicted survives, at whatever point the
+//!   earlier process died.
 //! - A region whose sizes, states or sequences contradict each other is discarded. Index words that
 //!   refer to no possible item are removed. A segment whose dead bytes are counted again is freed
 //!   if one of its records is not valid.

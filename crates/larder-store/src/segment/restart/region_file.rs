@@ -1,4 +1,4 @@
-//! Opening a region in a file: a new one, or the one of an earlier process.
+//! Opening a region in a file: a new region, or the region of an earlier process.
 
 use super::attach::{RestoredRegion, attach};
 use super::survey::CorruptRegion;
@@ -38,7 +38,7 @@ pub enum ColdStartReason {
     OtherVersion,
     /// The machine has rebooted since the region was made.
     OtherBoot,
-    /// The region's items have a CAS and those of this cache have none, or the reverse.
+    /// The region's items have a CAS and this cache's items have none, or the reverse.
     OtherCas,
     /// The region's index and bookkeeping do not fit under this limit.
     LimitTooLow,
@@ -87,8 +87,8 @@ const ATTEMPTS_MAX: u64 = 3;
 /// if its region was never completed (its first word is 0), or if its region is unusable.
 ///
 /// # Errors
-/// [`ConfigError::Occupied`] if the file contains other data, which stays; or another
-/// [`ConfigError`], after which the file may be empty.
+/// [`ConfigError::Occupied`] if the file contains other data, which stay unchanged. After another
+/// [`ConfigError`] the file may be empty.
 pub(crate) fn open(
     config: Config,
     limit_bytes_max: usize,
@@ -134,8 +134,8 @@ impl From<ColdStartReason> for ReopenError {
 }
 
 /// Returns the first word of a file, or `None` if the file is shorter than a word. Reads the file
-/// and not mapped memory, because there may be a hole at this place, and the file system may be
-/// full.
+/// and not mapped memory, because the file may have a hole at this offset, and the file system may
+/// be full.
 fn first_word(file: &File) -> io::Result<Option<u64>> {
     let mut file = file;
     let mut word = [0; 8];
@@ -147,8 +147,8 @@ fn first_word(file: &File) -> io::Result<Option<u64>> {
     }
 }
 
-/// Opens the region in a file in place; `None` if the file is empty, or its region was never
-/// completed.
+/// Opens the region in a file in place. Returns `None` if the file is empty, or if its region was
+/// never completed.
 fn reopen(
     config: &Config,
     file: &File,
@@ -245,8 +245,8 @@ pub(crate) fn reuse(
     Ok((Shared::assemble(config, attached.index, attached.alloc, attached.items, flash), restart))
 }
 
-/// Returns the flash tier of a restored region: in the format `known`, with its old content, or
-/// empty. `None` if the cache has no flash.
+/// Returns the flash tier of a restored region, or `None` if the cache has no flash. The tier has
+/// its old content if the format `known` is given, and is empty otherwise.
 fn reopen_flash(
     config: &Config,
     seed: u64,
@@ -262,7 +262,7 @@ fn reopen_flash(
             Flash::new(flash, format, lists, buffers)
         }
         _ => {
-            // The id of the new content comes from this process's seed, and not from the region's.
+            // The id of the new content contains this process's seed, and not the region's.
             let config = Config { seed, ..config.clone() };
             Shared::begin_flash(flash, &config, table, &mut attached.alloc).map_err(no_room)?
         }
@@ -273,8 +273,8 @@ fn reopen_flash(
     Ok(Some(tier))
 }
 
-/// Takes the memory of the bookkeeping of all segments of a layout. Returns false if the file
-/// system is full.
+/// Allocates the file space of the bookkeeping of all segments of a layout. Returns false if the
+/// file system is full.
 fn has_room(region: &Region, layout: &Layout) -> bool {
     let mut ranges = layout.bookkeeping(layout.segments_first).into_iter();
     ranges.all(|range| region.commit(range.start, range.len()).is_ok())

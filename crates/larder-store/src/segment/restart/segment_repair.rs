@@ -10,9 +10,9 @@ use crate::segment::sync::Ordering;
 use rapidhash::v3::RapidSecrets;
 
 impl<'t> Survey<'t> {
-    /// Seals open segments, and counts the dead bytes of suspect ones. Frees those without records,
-    /// and those whose records are not valid or contradict the index words, which it clears.
-    /// Prepares write buffers for another write.
+    /// Seals open segments, and counts the dead bytes of suspect segments. Frees a suspect segment
+    /// without records. If its records are not valid or contradict the index words, frees the
+    /// segment and clears these words. Prepares write buffers for another write.
     pub(super) fn count_dead(&mut self, references: &mut [Reference<'t>]) {
         references.sort_unstable_by_key(|reference| reference.offset);
         for segment in 0..narrow(self.found.len()) {
@@ -58,9 +58,10 @@ impl<'t> Survey<'t> {
         }
     }
 
-    /// Prepares a write buffer for another write. It ends behind the last record with an index
-    /// word, and records without one are marked dead. Frees the buffer and clears the index words
-    /// into it if there are none, if its records are not valid, or if there is no flash.
+    /// Prepares a write buffer for another write. The buffer ends behind the last record with an
+    /// index word. Records without an index word are marked dead. Frees the buffer and clears the
+    /// index words into it if there are none, if its records are not valid, or if there is no
+    /// flash.
     fn restore_write_buffer(&mut self, segment: u32, references: &[Reference<'_>]) {
         let start = self.table.layout.start(segment);
         let found = self.found[segment as usize];
@@ -93,8 +94,8 @@ impl<'t> Survey<'t> {
     }
 
     /// Returns the length in bytes of the dead records in a range of records. Marks the records
-    /// without an index word dead. `None` if the range contains anything else, or if a word refers
-    /// to no record.
+    /// without an index word dead. Returns `None` if the range contains anything else, or if a word
+    /// refers to no record.
     fn dead_bytes(&self, start: usize, end: usize, references: &[Reference<'_>]) -> Option<u32> {
         let mut references = references.iter().peekable();
         let (mut at, mut dead) = (start, 0);

@@ -12,7 +12,7 @@ use crate::segment::memory::handle_block::Block;
 use crate::segment::memory::table::{Entry, SegmentState, Sequence, Table};
 use crate::segment::sync::{AtomicU64, Ordering};
 
-/// The region contradicts itself in this way.
+/// The contradiction that makes a region unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CorruptRegion(pub(crate) &'static str);
 
@@ -79,8 +79,9 @@ impl<'t> Survey<'t> {
         found.collect()
     }
 
-    /// Finds the segments of the index, ghosts, tags and pages. Returns how many there are without
-    /// those of pages. Segments that a process was about to add become free.
+    /// Finds the segments of the index, ghosts, tags and pages. Returns the number of these
+    /// segments without the segments of pages. Segments that a process was about to add become
+    /// free.
     pub(super) fn restore_index_parts(
         table: &Table,
         found: &[SegmentFindings],
@@ -161,8 +162,8 @@ impl<'t> Survey<'t> {
         Record::at(self.table, offset, self.cas, Witness::alone(self.table))
     }
 
-    /// Marks the segments that handles were changing as suspect, and those that they were searching
-    /// as due for another search.
+    /// Marks the segments that handles were changing as suspect, and the segments that they were
+    /// searching as due for another search.
     pub(super) fn suspect_blocks(&mut self) {
         for number in 0..self.table.layout.blocks {
             let block = Block::new(self.table, number);
@@ -239,8 +240,8 @@ impl<'t> Survey<'t> {
         Record::candidate_at(self.table, offset, self.cas, Witness::alone(self.table)).key()
     }
 
-    /// Counts the index words into each segment and page, removes those that refer to no possible
-    /// item or are in a wrong bucket, and returns those into suspect segments.
+    /// Counts the index words into each segment and page. Removes words that refer to no possible
+    /// item or are in a wrong bucket. Returns the words into suspect segments.
     pub(super) fn count_items(&mut self, index: &'t Index<Table>) -> Vec<Reference<'t>> {
         let mut references = Vec::new();
         index.retain_in_own_bucket(|word, slot| {

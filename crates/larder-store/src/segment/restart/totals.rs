@@ -34,8 +34,8 @@ impl Survey<'_> {
         RestoredUse::Free
     }
 
-    /// Makes an allocator. Queues the sealed segments in the order in which they were opened; those
-    /// that were open when the process ended can be adopted as open segments.
+    /// Makes an allocator. Queues the sealed segments in the order in which they were opened.
+    /// Handles can adopt the segments that were open when the process ended.
     pub(super) fn alloc(
         &self,
         config: &Config,

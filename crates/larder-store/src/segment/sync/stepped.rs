@@ -1,5 +1,5 @@
 //! Atomics that call a function before each step. Model checks under shuttle let the scheduler run
-//! another thread there; tests of restarts let the process die there.
+//! another thread there. Tests of restarts let the process die there.
 
 use super::steps::{before_load, before_store};
 use std::sync::atomic::Ordering;

@@ -1,5 +1,5 @@
 //! The hook before each step of the atomics in `stepped`. Under shuttle its scheduler chooses the
-//! next thread; a unit test may inspect the region as it would be if the process died there.
+//! next thread. A unit test may inspect the region as it would be if the process died there.
 
 #[cfg(not(shuttle))]
 pub(crate) use mortal::{at_each_store, before_load, before_store};
@@ -28,7 +28,7 @@ mod mortal {
     pub(crate) fn before_load() {}
 
     pub(crate) fn before_store() {
-        // Skips the stores of the hook itself, and those after the thread's local data was dropped.
+        // Skips the hook's own stores, and all stores after the thread's local data was dropped.
         let _ = DEATH.try_with(|death| {
             if let Ok(mut death) = death.try_borrow_mut()
                 && let Some(look) = &mut *death
@@ -38,7 +38,7 @@ mod mortal {
         });
     }
 
-    /// Calls `look` before each store of this thread from now on. With `None`, ends these calls.
+    /// Calls `look` before each store of this thread from now on. With `None`, stops these calls.
     pub(crate) fn at_each_store(look: Option<Box<dyn FnMut()>>) {
         DEATH.with(|death| *death.borrow_mut() = look);
     }

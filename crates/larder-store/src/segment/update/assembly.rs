@@ -44,8 +44,9 @@ impl Handle {
         Ok(upload)
     }
 
-    /// Takes the segments for a value that is read from flash. Evicts no item whose write to
-    /// flash only has to wait, unless the device has stopped completing writes. Waits for memory, briefly, only if `waits`.
+    /// Takes the segments for a value that is read from flash. Drops no item that can be written to
+    /// flash later, unless the device no longer completes writes. Waits briefly for memory if
+    /// `waits` is true.
     pub(crate) fn segments_for_read(&mut self, len: usize, waits: bool) -> Result<Upload, Refusal> {
         let mut upload = Upload::for_flash_read(&self.shared, len);
         self.keeps_unwritten = true;

@@ -1,6 +1,6 @@
-//! Attempts of an update. Each finds the item under the lock of its stripe, lets the caller decide,
-//! and applies the change. If an attempt lacks a resource, the update provides it without the lock
-//! and tries again.
+//! Attempts of an update. Each attempt finds the item under the lock of its stripe, calls the
+//! function that decides on the change, and applies the change. If an attempt lacks a resource, the
+//! update provides it without the lock and tries again.
 
 use super::change::{FoundItem, Shortage, Update};
 use crate::engine::Liveness;

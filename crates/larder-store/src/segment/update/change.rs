@@ -20,8 +20,8 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// The reason why an attempt made no change: a resource is missing, which the update provides
-/// without a lock before it starts over, or the update must be refused.
+/// The reason why an attempt made no change. If a resource is missing, the update provides it
+/// without a lock and starts over. Otherwise the update must be refused.
 #[derive(Debug)]
 pub(crate) enum Shortage<'v> {
     /// An open segment with room for an item of this kind and this length in bytes.

@@ -2,7 +2,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `attempt` | attempts, and providing the resources that one lacks |
+//! | `attempt` | attempts, and providing the resources that an attempt lacks |
 //! | `assembly` | assembling a large value before the update that stores it |
 //! | `value` | the value of a stored item |
 //! | `publication` | writing, publishing and counting a record |

@@ -11,7 +11,7 @@ const ITEM_HEAD: usize = 16;
 
 impl Update<'_, '_> {
     /// Writes an item, makes its index word refer to it, and marks the old item dead. Returns the
-    /// offset of the new one.
+    /// offset of the new item.
     pub(super) fn publish<'v>(
         &mut self,
         new: &NewRecord<'_>,
@@ -45,9 +45,9 @@ impl Update<'_, '_> {
                 self.stripe.replace(&found.locked_slot, offset, freq);
             }
             None if let Some(locked_slot) = &unread => {
-                // Other words match the key's pattern, too. Each belongs to another key or to no
-                // item, or is the key's own, which must not outlive this update if the process
-                // dies.
+                // Other words may match the key's pattern, too. Such a word belongs to another key,
+                // to no item, or to this key. A word of this key must not outlive the update if the
+                // process dies.
                 for other in self.stripe.on_flash().skip(1) {
                     self.stripe.report_to_walks();
                     self.writer.remove_from_flash(shared, self.stripe, &other);
@@ -79,7 +79,7 @@ impl Update<'_, '_> {
         Ok(offset)
     }
 
-    /// Counts a published item, and subtracts the one that it replaced.
+    /// Counts a published item, and subtracts the item that it replaced.
     fn account(&mut self, new: &NewRecord<'_>, keep_chain: bool) {
         let (shared, attributes) = (self.shared, &new.attributes);
         let value_len = new.chain_len() + new.inline_len();

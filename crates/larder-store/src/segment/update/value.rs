@@ -11,7 +11,7 @@ use crate::segment::sync::Ordering;
 use crate::{NUMBER_WIDTH_MAX, NewTags, NewValue, Refusal, TAGS_MAX};
 
 impl<'u> Update<'u, '_> {
-    /// [`Update::put`] for an item that may have tags.
+    /// Stores an item like [`Update::put`], with tags.
     #[cold]
     pub(super) fn put_tagged<'v>(
         &mut self,
@@ -97,8 +97,8 @@ impl<'u> Update<'u, '_> {
     }
 
     /// Appends to a large value in place: the new item takes over the chain. Bytes that do not fit
-    /// into the last segment of the chain go to the item. If they are too many for the item, they
-    /// go to further segments and the item.
+    /// into the last segment of the chain are stored in the item. If they are too many for the
+    /// item, they are stored in further segments and the item.
     fn extend_chain<'v>(
         &mut self,
         new: NewRecord<'_>,
@@ -201,8 +201,8 @@ impl<'u> Update<'u, '_> {
             built.map(|upload| ValueBuilder::filled(plan, upload, old.as_ref()));
     }
 
-    /// Publishes an item whose value is `upload`, and takes the upload, whose chain the item gets.
-    /// Does nothing if there is no upload. If publishing fails, the upload stays.
+    /// Publishes an item whose value is `upload`. Takes the upload, because the item then owns its
+    /// chain. Does nothing if there is no upload. If publishing fails, the upload stays.
     fn publish_upload<'v>(
         &mut self,
         new: NewRecord<'_>,

@@ -9,17 +9,17 @@ use crate::segment::memory::allocator::{Alloc, INDEX_SHARE_FLASH};
 use crate::segment::sync::wait_for_others;
 use std::sync::Arc;
 
-/// The share of index words in use, in percent, from which the index grows. A copy is
-/// `ITEMS_PER_BUCKET` of the simulator (`simulate/ghost_table.rs` of `larder-capacity`).
+/// The share of index words in use, in percent, from which the index grows. The simulator has a
+/// copy (`ITEMS_PER_BUCKET` in `simulate/ghost_table.rs` of `larder-capacity`).
 const INDEX_LOAD: usize = 85;
 /// The number of buckets that are added when [`INDEX_LOAD`] is exceeded.
 const GROWTH_STEP: usize = 4;
 /// The share of all segments for index, ghosts and tags, in percent, up to which the index grows in
-/// a cache without flash; a cache of the smallest items needs this much. With flash, the bound is
-/// [`INDEX_SHARE_FLASH`]. The table of tags is not bound by it, and the share may be higher after
-/// the limit is lowered.
+/// a cache without flash. A cache of the smallest items needs this much. With flash, the bound is
+/// [`INDEX_SHARE_FLASH`]. The bound does not limit the table of tags, and the share may be higher
+/// after the limit is lowered.
 const INDEX_SHARE: usize = 45;
-/// The maximum number of waits of a write whose buckets are full for another handle that grows the
+/// The maximum number of times that a write with full buckets waits for another handle to grow the
 /// index: about 100 ms in all, the same limit as for readers (`room.rs`).
 const WAITS_MAX: u32 = 1000;
 
@@ -35,11 +35,11 @@ enum Growth {
 }
 
 impl Handle {
-    /// Frees an index word for a key after its two buckets were full and no moves could free one:
-    /// adds as many buckets as there are stripes, one to each, or as many as memory allows. If none
-    /// can be added, evicts the item with the lowest frequency in the key's buckets, or fails in a
-    /// cache that does not evict. While another handle grows the index, waits briefly instead, at
-    /// most [`WAITS_MAX`] times.
+    /// Frees an index word for a key whose two buckets were full and whose insert found no moves
+    /// that free one. Adds as many buckets as there are stripes, one to each, or as many as memory
+    /// allows. If none can be added, evicts the item with the lowest frequency in the key's
+    /// buckets, or fails in a cache that does not evict. While another handle grows the index,
+    /// waits briefly instead, at most [`WAITS_MAX`] times.
     pub(crate) fn make_slot(&mut self, hash: u64, rounds: u32) -> Result<(), Refusal> {
         match self.grow(self.shared.index.stripes()) {
             Growth::Done => Ok(()),

@@ -1,5 +1,5 @@
 //! Finds memory for a write: free segments, retired segments that readers may still see, segments
-//! of idle handles, and segments that can be cleaned or evicted. All waiting is bounded; a write
+//! of idle handles, and segments that can be cleaned or evicted. All waiting is bounded. A write
 //! that finds no memory is refused.
 //!
 //! With few segments for each handle and more threads than cores (`Shared::is_tight`), threads that
@@ -17,9 +17,8 @@ use crate::segment::memory::table::SegmentState;
 use crate::segment::sync::{Ordering, wait_for_others};
 use std::sync::Arc;
 
-/// A write evicts no more while more than one segment in this many, and more segments than the
-/// reserve has, wait for readers: evictions would free nothing until those readers end their
-/// batches.
+/// A write stops evicting while more than one in this many segments, and more than the reserve,
+/// wait for readers. Evictions would free nothing until those readers end their batches.
 const RETIRED_SHARE_MAX: usize = 8;
 /// The maximum number of times that a write waits for readers to end their batches: about 100 ms in
 /// all. A preempted thread usually resumes within that time, even on a virtual machine that itself
@@ -35,14 +34,15 @@ const WAITS_MAX_TIGHT: u32 = 10_000;
 const ROUNDS_MAX: u32 = 1000;
 
 impl Handle {
-    /// Takes a free segment for a write. Frees memory and waits for readers as necessary; refuses
+    /// Takes a free segment for a write. Frees memory and waits for readers as necessary. Refuses
     /// the write if that yields no segment.
     pub(crate) fn take_segment(&mut self) -> Result<u32, Refusal> {
         let waits_max = if self.shared.is_tight() { WAITS_MAX_TIGHT } else { WAITS_MAX };
         self.take_segment_within(waits_max)
     }
 
-    /// Like [`Handle::take_segment`], but does not wait, for a write that has an alternative.
+    /// Takes a free segment like [`Handle::take_segment`], but does not wait. For a write that has
+    /// an alternative.
     pub(crate) fn try_segment(&mut self) -> Result<u32, Refusal> {
         self.take_segment_within(0)
     }
@@ -60,7 +60,8 @@ impl Handle {
             if self.evacuate_until_free() {
                 continue;
             }
-            // An evacuation that keeps an item opens segments for the items before it, and would do so in each round.
+            // An evacuation that keeps an item opens segments for the items before it, and would do
+            // so in each round.
             if !self.keeps_unwritten && self.free_idle() {
                 continue;
             }
@@ -124,7 +125,8 @@ impl Handle {
         worked
     }
 
-    /// Returns whether few segments are free, and few enough are retired that evicting more would help.
+    /// Returns whether few segments are free, and few enough are retired that evicting more would
+    /// help.
     fn wants_more(&self) -> bool {
         let alloc = self.shared.alloc();
         let retired_max =

@@ -21,8 +21,8 @@ use crate::segment::sync::{Ordering, fence, wait_for_others};
 use crate::{Eviction, Expiry, ItemChange, Now, Refusal};
 use std::sync::Arc;
 
-/// The maximum number of times that a write looks for a segment while handles alternate, before it
-/// is refused: a second or more in all.
+/// The maximum number of times that a write looks for a segment while handles alternate: a second
+/// or more in all. Then the write is refused.
 const ROUNDS_MAX: u32 = 10_000;
 
 /// The minimum number of items in a segment with chains before it is sealed. Otherwise each of the
@@ -119,9 +119,9 @@ impl Handle {
         Err(Refusal::OutOfMemory)
     }
 
-    /// Adds the index words that this handle took, less those that it cleared, to the shared count,
-    /// and grows the index if the count is high. Does nothing while they are fewer than
-    /// [`SLOTS_STEP`].
+    /// Adds the number of index words that this handle took, less the number that it cleared, to
+    /// the shared count. Grows the index if the count is high. Does nothing while the difference is
+    /// below [`SLOTS_STEP`].
     pub(crate) fn flush_slot_delta(&mut self) {
         let (shared, writer) = self.writer();
         if writer.writing.slots.abs() < SLOTS_STEP {
@@ -183,7 +183,8 @@ impl Writer<'_> {
     }
 
     /// Returns the position of the open segment for items of this kind. If the kind has no open
-    /// segment of its own, that of a similar kind; `None` if the kind should get its own.
+    /// segment, returns the position of a segment of a similar kind, or `None` if a new segment
+    /// should be opened.
     fn open_position(&self, shared: &Shared, wanted: Kind) -> Option<usize> {
         let open = &self.writing.open;
         let own = open.iter().position(|open| open.kind == wanted);
@@ -209,8 +210,8 @@ impl Writer<'_> {
     }
 
     /// Takes over an open segment of this kind from a dropped handle. If too many segments are
-    /// open, or memory is short while handles alternate, takes over one of the same queue from a
-    /// handle between two batches. Returns false if there is none.
+    /// open, or memory is short while handles alternate, takes over a segment of the same queue
+    /// from a handle between two batches. Returns false if there is none.
     fn adopt(&mut self, shared: &Shared, kind: Kind, len: usize) -> bool {
         let floor = shared.flush_floor();
         let (adopted, crowded) = {
@@ -398,8 +399,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Subtracts an item that no index word refers to any more from the counts, and marks it dead.
-    /// `keep_chain` is true if another item has taken over its chain.
+    /// Subtracts an item from the counts and marks it dead. No index word refers to the item any
+    /// more. `keep_chain` is true if another item has taken over its chain.
     #[inline]
     pub(crate) fn mark_dead(
         &mut self,
@@ -445,8 +446,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Evicts an item: removes it and adds a ghost, so that it goes to the main queue if it is
-    /// stored again soon.
+    /// Evicts an item: removes it and adds a ghost. If the item is stored again soon, the ghost
+    /// makes it enter the main queue.
     pub(crate) fn evict(
         &mut self,
         shared: &Arc<Shared>,
@@ -493,8 +494,8 @@ impl Writer<'_> {
         self.report_eviction(shared, record, None);
     }
 
-    /// Calls the observer for an item that leaves memory, for a page of this bucket of flash unless
-    /// it is `None`.
+    /// Calls the observer for an item that leaves memory. `flash_bucket` is the bucket of the flash
+    /// page to which the item moves, or `None` if it does not move to flash.
     pub(crate) fn report_eviction(
         &self,
         shared: &Shared,

@@ -18,7 +18,7 @@ for_every_engine! {
 struct Reports(Arc<Mutex<Vec<String>>>);
 
 impl Reports {
-    /// Observes a cache.
+    /// Returns the reports about a cache from now on.
     fn of(cache: &impl CacheControl) -> Self {
         let reports = Self::default();
         let list = reports.clone();

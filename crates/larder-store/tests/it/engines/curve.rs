@@ -23,8 +23,8 @@ const ERROR_MAX: f64 = 0.03;
 /// An LRU cache: a ring of keys in the order of their use.
 struct Lru {
     bytes_free: i64,
-    /// The neighbours of each key: the one used later and the one used earlier; the key itself if
-    /// it is not stored.
+    /// The neighbours of each key: the key used later and the key used earlier. A key that is not
+    /// stored is its own neighbour.
     ring: Vec<[usize; 2]>,
     lens: Vec<i64>,
     hits: u32,
@@ -64,13 +64,13 @@ impl Lru {
     }
 }
 
-/// The length of a key's value, always the same.
+/// Returns the length of a key's value, which is always the same.
 fn value_len(key: u32) -> usize {
     20 + key.wrapping_mul(0x9e37_79b9) as usize % 180
 }
 
-/// Reads the keys through a cache, stores those that miss, and compares its miss-ratio curve with
-/// simulated LRU caches.
+/// Reads the keys through a cache, stores the keys that miss, and compares the cache's miss-ratio
+/// curve with simulated LRU caches.
 fn check(name: &str, keys: impl Iterator<Item = u32>) {
     let cache = segment::Cache::new(Setup { limit_bytes: LIMIT, ..Setup::default() }.segments());
     let cache = cache.unwrap();

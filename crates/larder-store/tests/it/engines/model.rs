@@ -50,7 +50,7 @@ enum Op {
     EndBatch,
 }
 
-/// A new value: how it arrives, and its content.
+/// A new value: its way of arrival, and its content.
 #[derive(Clone, Copy, Debug)]
 enum What {
     Bytes(Text),
@@ -186,7 +186,7 @@ impl From<Cas> for NewCas {
     }
 }
 
-/// An engine and the oracle, side by side.
+/// An engine and the oracle with which it is compared.
 struct Pair<E: Engine> {
     /// The handle in use is the first.
     handles: [E; 2],
@@ -326,7 +326,7 @@ impl<E: Engine> Pair<E> {
         self.oracle.put(key, whole, attributes, (cas.into(), got), fetched);
     }
 
-    /// The bytes of a new value, and an upload of the bytes if `what` requires one.
+    /// Returns the bytes of a new value, and an upload of the bytes if `what` requires one.
     fn prepare(&mut self, what: What) -> (Vec<u8>, Option<E::Upload>) {
         match what {
             What::Bytes(text) | What::Append(text) | What::Prepend(text) => (text.bytes(), None),

@@ -4,15 +4,15 @@ use super::common::{OVERHEAD, START, Seen};
 use larder_store::{Access, Attributes, Lookup, NewCas, Now, Seconds};
 use std::collections::{HashMap, HashSet};
 
-/// The bytes of a key. Some keys have the minimum length, some the maximum, and some 255 or 256
-/// bytes.
+/// Returns the bytes of a key. Some keys have the minimum length, some the maximum, and some 255 or
+/// 256 bytes.
 pub(crate) fn name(key: u8) -> Vec<u8> {
     let len = [1, 1, 250, 255, 256, 257, 700, 1024][usize::from(key % 8)];
     vec![key; len]
 }
 
 /// A map with a clock. Expired and flushed items stay until they are replaced or removed, so that
-/// the oracle knows why there is no item.
+/// the oracle can tell the reason for a missing item.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     items: HashMap<u8, Item>,
@@ -30,7 +30,7 @@ struct Item {
 }
 
 impl Oracle {
-    /// `counting`: fresh CAS values are consecutive.
+    /// Returns an empty oracle. `counting` is true if fresh CAS values are consecutive.
     pub(crate) fn new(counting: bool) -> Self {
         Self { now: START.into(), last: counting.then_some(0), ..Self::default() }
     }
@@ -43,7 +43,7 @@ impl Oracle {
         self.items.get(&key).filter(|item| self.is_live(item)).map(|item| &item.seen)
     }
 
-    /// The number of live items and their bytes as memcached counts them.
+    /// Returns the number of live items, and their bytes as memcached counts them.
     pub(crate) fn live_len(&self) -> (usize, usize) {
         let live = self.items.iter().filter(|(_, item)| self.is_live(item));
         let footprint = |item: &Item| {

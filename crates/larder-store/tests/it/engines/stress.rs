@@ -50,7 +50,7 @@ impl Test {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Runs `work(thread, engine)` on every thread, and the clock and maintenance on another.
+    /// Runs `work(thread, engine)` on every thread, and the clock and maintenance on this thread.
     fn run<S: Subject>(&self, cache: &S, work: impl Fn(usize, &mut S::Handle) + Sync) {
         thread::scope(|scope| {
             for i in 0..self.threads {
@@ -110,7 +110,7 @@ fn number_from_env(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |value| value.parse().expect("a number"))
 }
 
-/// A value: its key, its version, filler that depends on both, and a checksum.
+/// Returns a value: its key, its version, filler that depends on both, and a checksum.
 fn value(id: u64, version: u64, len: usize) -> Vec<u8> {
     let mut bytes = [id.to_le_bytes(), version.to_le_bytes()].concat();
     bytes.extend(pattern(id ^ version.rotate_left(32), len));
@@ -124,7 +124,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// The version of a value of `id`. Checks the value.
+/// Returns the version of a value of `id`. Checks the value.
 #[track_caller]
 fn verified(id: u64, bytes: &[u8]) -> u64 {
     let (content, sum) = bytes.split_at(bytes.len().checked_sub(8).expect("a checksum"));
@@ -152,7 +152,7 @@ const HOT: u64 = 0;
 const WIDE: u64 = 1 << 32;
 /// Lists that all threads extend at both ends.
 const LISTS: u64 = 2 << 32;
-/// Keys of one thread, which knows their state.
+/// Keys that only one thread uses, so that their expected state is certain.
 const OWN: u64 = 3 << 32;
 /// Numbers that all threads raise.
 const COUNTERS: u64 = 4 << 32;
@@ -235,7 +235,7 @@ impl<'t, E: Engine> Worker<'t, E> {
         }
     }
 
-    /// The next value of a key: mostly a small one. A few values of hot keys are large.
+    /// Returns the next value of a key. It is mostly small. A few values of hot keys are large.
     fn next_value(&mut self, id: u64) -> Vec<u8> {
         self.versions += 1;
         let len = match self.random.below(400) {
@@ -383,8 +383,8 @@ impl<'t, E: Engine> Worker<'t, E> {
         }
     }
 
-    /// Checks keys that no other thread writes: a removed item stays removed, a replaced one never
-    /// returns, and none is missing unless it was evicted.
+    /// Checks keys that no other thread writes: a removed item stays removed, a replaced item never
+    /// returns, and no item is missing unless it was evicted.
     fn own_step(&mut self) {
         let index = self.random.below(OWN_COUNT);
         let id = OWN + self.thread * OWN_COUNT as u64 + index as u64;

@@ -13,7 +13,7 @@ for_every_engine! {
 
 const ITEMS: usize = 20_000;
 
-/// How often each key was shown, and the number of steps.
+/// Returns how often the walk showed each key, and the number of steps.
 fn walked<E: Engine>(
     engine: &mut E,
     mut between: impl FnMut(&mut E),
@@ -79,7 +79,7 @@ fn a_walk_takes_small_steps<S: Subject>() {
     assert!(steps >= ITEMS / 200, "{steps}");
 }
 
-/// A walk shows all items that exist the whole time, while others are stored and removed.
+/// A walk shows all items that exist during the walk, while others are stored and removed.
 fn a_walk_survives_writes<S: Subject>() {
     let mut engine = filled::<S>();
     let mut next = 0;

@@ -38,7 +38,7 @@ pub(crate) fn config(limit_bytes: usize, device: &Memory, settings: FlashSetting
     }
 }
 
-/// Settings with which all items may be demoted.
+/// Returns settings with which all items may be demoted.
 pub(crate) fn any_size() -> FlashSettings {
     FlashSettings { item_size: 0, ..FlashSettings::default() }
 }
@@ -166,7 +166,7 @@ impl Client {
         }
     }
 
-    /// An update that depends on the item.
+    /// Makes an update that depends on the item.
     pub(crate) fn update<'v, R>(
         &mut self,
         key: &[u8],
@@ -212,7 +212,7 @@ impl Client {
         });
     }
 
-    /// A step of a walk, which shows keys and values.
+    /// Makes a step of a walk, which shows keys and values.
     pub(crate) fn continue_walk(
         &mut self,
         walk: &mut Walk,
@@ -299,7 +299,7 @@ pub(crate) fn key(i: usize) -> Vec<u8> {
     format!("key-{i}").into_bytes()
 }
 
-/// A value that contains its key and a version. Its length depends on both.
+/// Returns a value that contains its key and a version. Its length depends on both.
 pub(crate) fn value(i: usize, version: u64, len_max: usize) -> Vec<u8> {
     let seed = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ version.wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -319,7 +319,7 @@ pub(crate) fn value(i: usize, version: u64, len_max: usize) -> Vec<u8> {
     bytes
 }
 
-/// The version of a value. Checks that the value is whole.
+/// Returns the version of a value. Checks that the value is complete.
 pub(crate) fn version(i: usize, bytes: &[u8], len_max: usize) -> u64 {
     let text = String::from_utf8_lossy(bytes);
     let mut parts = text.split(':');

@@ -16,8 +16,8 @@ fn attributes(i: usize) -> Attributes {
     Attributes { client_flags, expiry, ..Attributes::default() }
 }
 
-/// A cache under 16 MiB with items of up to 1 KB. Each item was demoted to flash at least once,
-/// because reads of the others have evicted it from memory.
+/// Returns a cache under 16 MiB with items of up to 1 KB. Each item was demoted to flash at least
+/// once, because reads of the others have evicted it from memory.
 fn full(flash_len: usize) -> (Cache, Client, Arc<AtomicU32>) {
     let device = Memory::new(flash_len, 7);
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();

@@ -90,7 +90,8 @@ fn failed_short_and_wrong_reads_are_misses() {
     assert!(hits > 1_000 && gauges.miss > 10 && gauges.badcrc > 0, "{hits}: {gauges:?}");
 }
 
-/// The items of a failed write are evicted. The others of its page stay, and the page is used again some time later.
+/// The items of a failed write are evicted. The other items of its page stay, and the page is used
+/// again some time later.
 #[test]
 fn a_failed_write_costs_its_own_items_alone() {
     const ITEMS: usize = 60_000;
@@ -98,7 +99,7 @@ fn a_failed_write_costs_its_own_items_alone() {
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
     let now = clock();
     let mut client = Client::new(&cache, &now);
-    // The device decides by the number of a write, whatever threads write.
+    // The number of a write decides whether it fails, whichever thread writes.
     device.set_faults(Faults { write_errors: 40, ..Faults::default() });
     for from in (0..ITEMS).step_by(1000) {
         (from..from + 1000).for_each(|i| client.set(&key(i), &value(i, 0, 1000)));
@@ -115,7 +116,7 @@ fn a_failed_write_costs_its_own_items_alone() {
         found + evicted + evicted_since >= ITEMS,
         "{found} found, {evicted} evicted: {gauges:?}"
     );
-    // Empty pages are free, those with a failed write after a rest.
+    // Empty pages are free. Pages with a failed write are free after a rest.
     let pages = gauges.pages_free + gauges.pages_used;
     (0..ITEMS).for_each(|i| _ = client.delete(&key(i)));
     let free = || cache.flash_gauges().unwrap().pages_free;
@@ -137,7 +138,7 @@ fn failed_reads_of_a_page_cost_their_own_items_alone() {
     fill(&cache, &mut client, 0..ITEMS, 0);
     settle(&cache);
     device.set_faults(Faults { read_errors: 5, ..Faults::default() });
-    // The first items are on the same page. More failures would turn flash off.
+    // The first items are on the same page. More failures would switch flash off.
     let lost: Vec<usize> = (0..800).filter(|i| client.get(&key(*i)).is_none()).collect();
     device.set_faults(Faults::default());
     let gauges = cache.flash_gauges().unwrap();

@@ -32,7 +32,7 @@ fn fill_large(cache: &Cache, client: &mut Client, items: std::ops::Range<usize>)
     }
 }
 
-/// A cache under 16 MiB with 60 MB of values.
+/// Returns a cache under 16 MiB with 60 MB of values.
 fn full() -> (Cache, Client, Arc<std::sync::atomic::AtomicU32>) {
     let device = Memory::new(256 * MIB, 7);
     let cache = Cache::new(large_config(&device, any_size())).unwrap();
@@ -42,7 +42,8 @@ fn full() -> (Cache, Client, Arc<std::sync::atomic::AtomicU32>) {
     (cache, client, now)
 }
 
-/// Reads of large values wait for memory and for the write queue: they evict hardly anything that has room on flash.
+/// Reads of large values wait for memory and for the write queue. So they evict hardly any items
+/// that have room on flash.
 #[test]
 fn hardly_anything_is_lost_by_reading_large_values() {
     const SMALL: usize = 10_000;

@@ -9,7 +9,8 @@ use larder_store::{
 };
 use std::sync::atomic::Ordering;
 
-/// A cache under 16 MiB with items of up to 1 KB. If there are many, most of them are on flash.
+/// Returns a cache under 16 MiB with items of up to 1 KB. If there are many, most of them are on
+/// flash.
 fn full(items: usize) -> (Cache, Client, std::sync::Arc<std::sync::atomic::AtomicU32>) {
     let device = Memory::new(128 * MIB, 7);
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
@@ -17,7 +18,7 @@ fn full(items: usize) -> (Cache, Client, std::sync::Arc<std::sync::atomic::Atomi
     let mut client = Client::new(&cache, &now);
     fill(&cache, &mut client, 0..items, 0);
     // On a busy machine the writing threads may be late, so that items are evicted without a write.
-    // Set those of the first 2,000 again, because the tests expect them.
+    // Set such items of the first 2,000 again, because the tests expect them.
     for i in 0..items.min(2_000) {
         if client.get(&key(i)).is_none() {
             client.set(&key(i), &value(i, 0, 1000));

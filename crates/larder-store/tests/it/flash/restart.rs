@@ -14,9 +14,9 @@ fn open(config: &Config, file: &File, seed: u64) -> (Cache, Restart) {
     Cache::in_file(config, 0, file.try_clone().unwrap(), 1).unwrap()
 }
 
-/// Fills a cache with `items` items, most of which go to flash, deletes every tenth, and closes the
-/// cache. Returns its configuration, its file, and its number of items: on a busy machine, some may
-/// have been evicted without a write.
+/// Fills a cache with `items` items, most of which move to flash, deletes every tenth, and closes
+/// the cache. Returns its configuration, its file, and its number of items. On a busy machine, some
+/// items may have been evicted without a write.
 fn ended(device: &Memory, items: usize) -> (Config, File, u64) {
     let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
     let config = config(16 * MIB, device, any_size());

@@ -127,8 +127,8 @@ fn a_lower_limit_is_reached_with_a_device_that_hangs() {
     device.set_faults(Faults::default());
 }
 
-/// The handle and the reads of a peer that has requested so many items that all buffers are in use.
-/// The peer does not read replies, so its requests do not continue.
+/// Returns the handle and the reads of a peer that has requested so many items that all buffers are
+/// in use. The peer does not read replies, so its requests do not continue.
 fn hold_all_buffers(
     cache: &Cache,
     now: Seconds,
@@ -162,7 +162,8 @@ impl Wake for Calls {
     }
 }
 
-/// A woken request tries again. If there were no buffer each time, it would keep a core busy.
+/// A woken request tries again. If no buffer were free then, repeated attempts would keep a core
+/// busy.
 #[test]
 fn a_request_that_waits_for_a_buffer_is_woken_when_one_is_free() {
     let device = Memory::new(64 * MIB, 3);
@@ -218,7 +219,8 @@ fn unused_reads_do_not_keep_others_waiting() {
     assert!(cache.flash_gauges().unwrap().get_aborted > 0);
 }
 
-/// A thread takes a write buffer for an item that then stays in memory. When the thread ends, there is nothing to write.
+/// A thread takes a write buffer for an item that then stays in memory. When the thread ends, there
+/// is nothing to write.
 #[test]
 fn a_write_buffer_without_items_is_not_written() {
     let device = Memory::new(64 * MIB, 3);

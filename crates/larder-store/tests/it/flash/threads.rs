@@ -9,7 +9,8 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Each thread has its own keys, whose state it knows, and reads those of others.
+/// Runs threads with keys of their own. Each thread checks its own keys, and reads other threads'
+/// keys.
 fn threads(device_len: usize, faults: Faults) -> Cache {
     const THREADS: usize = 4;
     const KEYS: usize = 16_000;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const LEN_MAX: usize = 1000;
 
-/// A cache under 16 MiB with `items` items of half a KB on average, most of them on flash.
+/// Returns a cache under 16 MiB with `items` items of half a KB on average, most of them on flash.
 fn full(items: usize, device: &Memory) -> (Cache, Client, Arc<AtomicU32>) {
     let cache = Cache::new(config(16 * MIB, device, any_size())).unwrap();
     let now = clock();
@@ -22,7 +22,7 @@ fn full(items: usize, device: &Memory) -> (Cache, Client, Arc<AtomicU32>) {
     (cache, client, now)
 }
 
-/// The number of a key.
+/// Returns the number of a key.
 fn number(key: &[u8]) -> usize {
     let digits = key.strip_prefix(b"key-").expect("a key of this test");
     std::str::from_utf8(digits).unwrap().parse().unwrap()
@@ -45,14 +45,14 @@ fn walk(
     }
 }
 
-/// Between two steps: waits until a waiting walk is woken.
+/// Waits until a waiting walk is woken. Called between two steps.
 fn wait(client: &mut Client, state: WalkState) {
     if state == WalkState::Waiting {
         client.wait_for_walk();
     }
 }
 
-/// The CAS of each existing item.
+/// Returns the CAS of each existing item.
 fn present(client: &mut Client, items: usize) -> HashMap<usize, u64> {
     (0..items).filter_map(|i| Some((i, client.cas_of(&key(i))?))).collect()
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const KEY: &[u8] = b"amended";
 const TIME: Duration = Duration::from_secs(1);
 
-/// The attributes that readers must see with a CAS.
+/// Returns the attributes that readers must see with a CAS.
 fn attributes(cas: u64) -> Attributes {
     let phase = u32::try_from(cas % 4).unwrap();
     Attributes {

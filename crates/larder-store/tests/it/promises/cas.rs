@@ -20,7 +20,7 @@ fn fresh(engine: &mut Handle, key: &[u8]) -> u64 {
     set(engine, key, b"fresh").expect("the cache has room")
 }
 
-/// Clients choose values above the fresh ones, and several threads skip them at the same time.
+/// Clients choose values above the fresh values, and several threads skip them at the same time.
 #[test]
 fn no_two_fresh_values_are_equal_while_clients_choose_higher_ones() {
     const THREADS: u64 = 2;
@@ -152,7 +152,7 @@ fn check_after(cache: &Cache, chosen: &[u64]) {
     }
 }
 
-/// A client chooses the CAS of an item at or a little above the last fresh value.
+/// A client chooses the CAS of an item equal to the last fresh value or a little above it.
 #[test]
 fn a_value_that_a_client_guessed_is_not_the_next_fresh_one_of_its_item() {
     let cache = cache(4 * MIB);

@@ -35,13 +35,13 @@ pub(crate) fn cache(limit_bytes: usize) -> Cache {
     Cache::new(config(limit_bytes)).unwrap()
 }
 
-/// A cache that refuses stores when it is full.
+/// Returns a cache that refuses stores when it is full.
 pub(crate) fn keeping_cache(limit_bytes: usize) -> Cache {
     Cache::new(Config { evict: false, ..config(limit_bytes) }).unwrap()
 }
 
-/// A cache for `threads` writers with `limit_bytes`, or with the engine's lowest limit if that is
-/// higher.
+/// Returns a cache for `threads` writers with `limit_bytes`, or with the engine's lowest limit if
+/// that is higher.
 pub(crate) fn small_cache(limit_bytes: usize, threads: usize) -> Cache {
     use larder_store::segment::ConfigError;
     let config = |limit_bytes| Config { threads, ..config(limit_bytes) };
@@ -116,7 +116,7 @@ pub(crate) fn get(engine: &mut Handle, key: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether a live item exists. This is not an access.
+/// Returns whether a live item exists. This is not an access.
 pub(crate) fn has(engine: &mut Handle, key: &[u8]) -> bool {
     let key = hashed(engine, key);
     matches!(engine.get(key, Access::Untracked, |_| ()), Lookup::Hit(()))
@@ -137,13 +137,14 @@ pub(crate) fn tidy(engine: &mut Handle, now: Seconds) {
     }
 }
 
-/// The processor time that this thread has used.
+/// Returns the processor time that this thread has used.
 pub(crate) fn cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("threads have clocks").into()
 }
 
 /// Measures a step of the calling thread, without the time for which the thread was ready but had
-/// no processor. So other programs on a busy machine do not count, but waiting for a lock does.
+/// no processor. So waits for other programs on a busy machine do not count, but waits for a lock
+/// do.
 pub(crate) struct Stopwatch {
     begun: Instant,
     cpu: Duration,
@@ -175,8 +176,8 @@ impl Stopwatch {
     }
 }
 
-/// The time for which this thread was ready and waited for a processor. Zero if the kernel does not
-/// count it.
+/// Returns the time for which this thread was ready and waited for a processor. Zero if the kernel
+/// does not count it.
 fn queued_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split(' ').nth(1).and_then(|nanos| nanos.parse().ok());

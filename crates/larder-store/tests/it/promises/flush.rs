@@ -18,8 +18,8 @@ struct Flushes {
     over: AtomicBool,
 }
 
-/// A thread's item that its own flush has removed must not return when another thread's flush ends,
-/// which may have started earlier.
+/// A thread's item that its own flush has removed must not return when a flush of another thread
+/// ends. The other flush may have started earlier.
 #[test]
 fn two_concurrent_flushes_bring_no_items_back() {
     let (cache, over, stored) = (cache(16 * MIB), AtomicBool::new(false), AtomicU64::new(0));
@@ -49,8 +49,8 @@ fn two_concurrent_flushes_bring_no_items_back() {
 }
 
 /// Items move while segments are cleaned and evicted, and a move that started before a flush may
-/// end after it. In each round all threads store items and wait for each other. Then some overwrite
-/// others, so that items move, while one flushes.
+/// end after it. In each round all threads store items and wait for each other. Then one thread
+/// flushes while the others overwrite items, so that items move.
 #[test]
 fn an_item_that_moves_during_a_flush_is_flushed() {
     let (cache, line, outlived) = (cache(2 * MIB), StartLine::new(3), AtomicU64::new(0));
@@ -103,8 +103,8 @@ fn store_among_others(engine: &mut Handle, random: &mut Random, thread: u64) {
     }
 }
 
-/// Overwrites one of many items. The set may be refused, because all of the small memory may be in
-/// use for a moment.
+/// Overwrites one of many items. The set may be refused, because all memory of the small cache may
+/// be in use for a moment.
 fn overwrite(engine: &mut Handle, random: &mut Random) {
     engine.begin_batch(START);
     let key = (1 << 40 | random.below(3000) as u64).to_le_bytes();

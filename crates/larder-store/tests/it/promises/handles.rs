@@ -31,7 +31,7 @@ fn dropped_handles_leave_totals_right() {
     for i in 0..HANDLES {
         let mut engine = cache.handle();
         set(&mut engine, &i.to_le_bytes(), &[7; 100]).unwrap();
-        // Each second handle removes the item of the one before.
+        // Every second handle removes the item of the handle before.
         if i % 2 == 1 {
             remove(&mut engine, &(i - 1).to_le_bytes());
         }
@@ -53,7 +53,7 @@ fn memory_does_not_grow_with_dropped_handles() {
     assert!(more <= 4 * 1024, "{more} KiB more for {HANDLES} handles and no item");
 }
 
-/// Like `memory_does_not_grow_with_dropped_handles`, with items that stay: they need 140 KiB.
+/// Like `memory_does_not_grow_with_dropped_handles`, with items that stay. They need 140 KiB.
 #[test]
 fn items_of_dropped_handles_take_little_memory() {
     let cache = cache(64 * MIB);
@@ -69,7 +69,7 @@ fn items_of_dropped_handles_take_little_memory() {
     assert!(more <= 8 * 1024, "{more} KiB for {HANDLES} items of 140 bytes");
 }
 
-/// Handles that only remove items of others. Their removals must reach the index's count.
+/// Handles that only remove items of others. The count of index words must include their removals.
 #[test]
 fn the_index_does_not_grow_with_removed_items() {
     const KEYS: u64 = 15;
@@ -86,8 +86,8 @@ fn the_index_does_not_grow_with_removed_items() {
     assert_eq!(gauges.index_bytes, before, "for at most {KEYS} items at a time");
 }
 
-/// Handles that only store. The index must grow in time, so that no item is dropped for lack of an
-/// index word.
+/// Handles that only store. The index must grow in time, so that no item is dropped because of
+/// missing index words.
 #[test]
 fn the_index_grows_with_the_items_of_dropped_handles() {
     let (cache, one_handle) = (cache(64 * MIB), cache(64 * MIB));
@@ -144,7 +144,8 @@ fn expired_items_in_many_open_segments_are_removed_by_maintenance() {
     assert_eq!(cache.gauges().items, 0, "the last items expired ten seconds ago");
 }
 
-/// The gateway makes a handle for each request. Each handle continues the journal of a dropped one.
+/// The gateway makes a handle for each request. Each handle continues the journal of a dropped
+/// handle.
 #[test]
 fn journals_do_not_grow_with_dropped_handles() {
     let journals = Journals::new(1 << 20, 2);

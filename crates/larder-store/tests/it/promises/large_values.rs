@@ -8,7 +8,7 @@ const COUNT: u64 = 650;
 /// Values of this length take one segment of 64 KiB. The engine counts whole segments.
 const LEN: usize = 60_000;
 
-/// Ends transfers until nothing is in excess, and checks that their memory was the excess.
+/// Ends transfers until nothing is in excess. Checks that their memory equals the excess.
 fn check_excess<T>(
     engine: &Handle,
     mut transfers: Vec<T>,
@@ -24,7 +24,7 @@ fn check_excess<T>(
     assert_eq!(ended, first);
 }
 
-/// The server closes as many connections as their memory says.
+/// The server closes connections until their memory covers the excess.
 #[test]
 fn the_memory_of_uploads_is_what_the_engine_counts() {
     let cache = cache(64 * MIB);

@@ -31,7 +31,7 @@ fn value(name: [u8; 16]) -> Vec<u8> {
     pattern(u64::from_le_bytes(*name.last_chunk().expect("16 bytes")), VALUE_LEN)
 }
 
-/// Stores new items one after another. After a refusal, removes an old one.
+/// Stores new items one after another. After a refusal, removes an old item.
 fn write(engine: &mut Handle, writer: u64, is_over: &AtomicBool) -> Written {
     let mut written = Written::default();
     for i in 0.. {

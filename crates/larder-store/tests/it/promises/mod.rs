@@ -10,7 +10,7 @@
 //! | `flush` | flushed items stay away, items that are stored later stay |
 //! | `full` | a cache that does not evict fills up, and refuses at little cost |
 //! | `handles` | dropped handles do not keep memory |
-//! | `large_values` | the memory of values in transfer is what the engine counts |
+//! | `large_values` | the memory of values in transfer equals the engine's count |
 //! | `limits` | the limit changes while threads write at it |
 //! | `stress/long_steps` | no operation delays others for long |
 //! | `stress/many_threads` | many handles share little memory |
@@ -18,7 +18,7 @@
 //! | `stress/overwritten` | memory of overwritten items is reused while threads read |
 //! | `stress/stress_all` | all operations at once, with values that can be checked |
 //! | `tags` | items of a dropped tag are not found, and no other items are dropped |
-//! | `walks` | a walk misses no item that exists the whole time |
+//! | `walks` | a walk misses no item that exists during the walk |
 #![allow(clippy::disallowed_methods, reason = "tests measure and wait")]
 
 mod amendments;

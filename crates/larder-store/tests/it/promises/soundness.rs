@@ -49,7 +49,7 @@ fn check_by_churning(cache: &Cache) {
     assert!(cache.gauges().used_bytes <= limit);
 }
 
-/// The result of a call that may panic: `None` if it did.
+/// Returns the result of a call that may panic, or `None` if it panicked.
 fn tried<R>(call: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(call)).ok()
 }
@@ -72,7 +72,7 @@ fn a_key_that_is_too_long_is_refused() {
     }
 }
 
-/// Keys longer than memcached's 250 bytes are refused, or stored like any other.
+/// Keys longer than memcached's 250 bytes are refused, or stored like other keys.
 #[test]
 fn a_key_of_unusual_length_does_not_damage_other_items() {
     for len in [251, 254, 255, 256, 257, 511, 512, 1023, 1024] {
@@ -146,7 +146,7 @@ fn an_upload_of_another_cache_is_not_stored() {
     }
 }
 
-/// The handle of one cache extends the upload of another one.
+/// The handle of one cache extends the upload of another cache.
 #[test]
 fn extending_an_upload_with_another_cache_harms_neither() {
     let (ours, theirs) = (cache(4 * MIB), cache(4 * MIB));
@@ -184,8 +184,8 @@ fn a_key_with_the_hash_of_another_is_not_stored() {
     check_by_churning(&cache);
 }
 
-/// Writes with wrong hashes among others, and overwrites all memory several times: no index word
-/// may be left that refers to reused memory.
+/// Writes with wrong hashes among right ones, and overwrites all memory several times. No index
+/// word that refers to reused memory may be left.
 #[test]
 fn wrong_hashes_never_lead_to_memory_of_others() {
     const LEN: usize = 100;

@@ -25,7 +25,7 @@ fn store_some(engine: &mut Handle, ids: std::ops::Range<u32>) {
     engine.end_batch();
 }
 
-/// The CAS of each existing item.
+/// Returns the CAS of each existing item.
 fn present(engine: &mut Handle, ids: std::ops::Range<u32>) -> HashMap<u32, u64> {
     engine.begin_batch(START);
     let there = ids.filter_map(|id| {
@@ -41,8 +41,8 @@ fn present(engine: &mut Handle, ids: std::ops::Range<u32>) -> HashMap<u32, u64> 
     there
 }
 
-/// Walks in steps of about `items`. Returns how often the walk showed each item that existed before
-/// the walk started and is unchanged after its end.
+/// Walks in steps of about `items`. For each item that existed before the walk started and is
+/// unchanged after its end, returns how often the walk showed it.
 fn walked(
     engine: &mut Handle,
     items: usize,

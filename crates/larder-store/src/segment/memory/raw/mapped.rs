@@ -44,8 +44,8 @@ impl Region {
         self.memory.is_file()
     }
 
-    /// Takes the memory of a range from the system if the region is in a file. Does nothing for
-    /// other regions, or on systems other than Linux.
+    /// Allocates the file space of a range if the region is in a file. Does nothing for other
+    /// regions, or on systems other than Linux.
     ///
     /// # Errors
     /// The file system is full.
@@ -58,8 +58,8 @@ impl Region {
         self.memory.populate(offset, len);
     }
 
-    /// Two counters at a multiple of 8. No thread orders other accesses by their values, so model
-    /// checks ignore them.
+    /// Returns two counters at a multiple of 8. No thread orders other accesses by their values, so
+    /// model checks ignore them.
     #[inline]
     pub(crate) fn counters(&self, offset: usize) -> &[Counter; 2] {
         strict_assert!(offset.is_multiple_of(8));
@@ -150,7 +150,7 @@ impl Region {
     /// # Safety
     /// The caller owns the bytes, and no reader can see them: they are in its open segment or
     /// upload, in a free block that it has taken, behind the published end of a chain whose stripe
-    /// it has locked, or in a region that no other thread knows (rules 2 and 3).
+    /// it has locked, or in a region that no other thread can access (rules 2 and 3).
     #[inline]
     pub(crate) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.at(offset, bytes.len());

@@ -1,9 +1,8 @@
-//! The region: memory that is addressed by offsets. All access to it goes through the functions of
-//! [`Region`]. Other files contain `unsafe` too: `item::{new_record, record}`,
-//! `large_value::{builder, lease, upload}`, `write::writer`, `update::value`,
-//! `reclaim::decommission`, `restart::{totals, image}`, `flash_read::device_read` and
-//! `flash_write::{block_writer, demotion, page_reclaim}` call the unsafe functions to read, write
-//! and discard bytes, each with the reason why it may.
+//! The region: memory that is addressed by offsets. All access to it passes through the functions
+//! of [`Region`]. Other files call its unsafe functions to read, write and discard bytes, and give
+//! the reason why each call is sound: `item::{new_record, record}`, `large_value::{builder, lease,
+//! upload}`, `write::writer`, `update::value`, `reclaim::decommission`, `restart::{totals, image}`,
+//! `flash_read::device_read` and `flash_write::{block_writer, demotion, page_reclaim}`.
 //!
 //! The safety of this code depends on three rules.
 //! 1. *Words*: headers, CAS and expiries of items, the index and the segment table are read and
@@ -14,13 +13,13 @@
 //!    its stripe. It writes them before it stores an index word with their location with `Release`,
 //!    or before it delivers a finished read. Afterwards they do not change until the segment is
 //!    recycled or they become a free block (`free_lists`).
-//! 3. *Recycling*: a segment is recycled, and a free block overwritten, only after no index word
-//!    refers to it and every lease and every epoch pin that could have seen a word has ended (or no
-//!    index word ever referred to it). A reader of bytes holds such a pin, or a lease, or the lock
-//!    of the key's stripe, without which the key's index word does not change. Or the reader owns
-//!    the sealed segment; then the segment is closed, and no free block in it is taken. In a block
-//!    that was taken earlier, the header of the dead record stays until the new record is complete,
-//!    and no thread reads the bytes of a record whose header is marked dead.
+//! 3. *Recycling*: a segment is recycled, and a free block overwritten, only after every lease and
+//!    every epoch pin that could have seen an index word into it has ended. No index word refers to
+//!    it any more, or none ever did. A reader of bytes holds such a pin, or a lease, or the lock of
+//!    the key's stripe, without which the key's index word does not change. Or the reader owns the
+//!    sealed segment. The segment is then closed, and no free block in it is taken. In a block that
+//!    was taken earlier, the header of the dead record stays until the new record is complete, and
+//!    no thread reads the bytes of a record whose header is marked dead.
 //!
 //! | file | subject |
 //! |---|---|

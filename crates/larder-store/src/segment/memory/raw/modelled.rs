@@ -2,8 +2,9 @@
 //! word is a separate atomic, made at its first access. Each byte has a cell that fails the model
 //! if a write and another access are not ordered by happens-before.
 //!
-//! A model's threads must touch all words and bytes that they share before [`Region::freeze`]: an
-//! atomic that is made later would carry its maker's knowledge to other threads.
+//! A model's threads must touch all words and bytes that they share before [`Region::freeze`]. If a
+//! thread made an atomic later, that would order the thread's earlier accesses before those of the
+//! other threads that use the atomic.
 
 use crate::segment::index::buckets::BUCKET_SLOTS;
 use crate::segment::memory::header_page::HeaderPage;
@@ -64,7 +65,7 @@ impl Region {
         })
     }
 
-    /// From now on, fails the model at an access to a word or byte that was not accessed before.
+    /// Makes each later access to a word or byte that was not accessed before fail the model.
     #[cfg(test)]
     pub(crate) fn freeze(&self) {
         self.is_frozen.store(true, Ordering::SeqCst);
@@ -102,7 +103,7 @@ impl Region {
         self.accesses.at(offset, self.is_frozen(), || cell::UnsafeCell::new(()))
     }
 
-    /// Published bytes, as in the region over mapped memory.
+    /// Returns published bytes, as in the region over mapped memory.
     ///
     /// # Safety
     /// As for the region over mapped memory.

@@ -46,8 +46,8 @@ mod mapped {
             self.file.is_some()
         }
 
-        /// Takes the memory of a range from the file system, so that no later write to it fails.
-        /// Does nothing for an anonymous mapping, or on systems other than Linux.
+        /// Allocates the file space of a range, so that no later write to it fails. Does nothing
+        /// for an anonymous mapping, or on systems other than Linux.
         pub(crate) fn commit(&self, offset: usize, len: usize) -> io::Result<()> {
             let Some(file) = &self.file else { return Ok(()) };
             #[cfg(target_os = "linux")]
@@ -94,7 +94,7 @@ mod mapped {
         }
 
         /// Makes the system map the pages of a range now, which takes less time than mapping each
-        /// at its first access. Errors are ignored, and other systems than Linux do nothing.
+        /// at its first access. Ignores errors. Does nothing on systems other than Linux.
         pub(crate) fn populate(&self, offset: usize, len: usize) {
             #[cfg(target_os = "linux")]
             let populated = self.map.advise_range(memmap2::Advice::PopulateWrite, offset, len);

@@ -1,5 +1,5 @@
 //! A batch that stays open keeps memory from reuse. Other handles are then refused at once, and
-//! continue normally after it has ended.
+//! continue normally after the batch has ended.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};
@@ -33,7 +33,7 @@ fn check_with_a_sleeper(cache: &Cache) {
             engine.begin_batch(START);
             set(&mut engine, b"sleeper", b"1").unwrap();
             report.send(()).unwrap();
-            // Ends when the test sends or drops its sender.
+            // Waits until the test sends or drops its sender.
             let _ = alarm.recv();
             engine.end_batch();
         });

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const LARGE: &[u8] = b"large";
-/// The minimum time for which others use large values while one thread sets small ones.
+/// The minimum time for which others use large values while one thread sets small values.
 const TIME: Duration = Duration::from_secs(1);
 /// The minimum number of sets that are measured.
 const SETS_MIN: u32 = 2000;
@@ -19,7 +19,7 @@ const SET_ASLEEP_MAX: Duration = Duration::from_millis(250);
 /// The maximum time for which a set may work or poll a lock.
 const SET_CPU_MAX: Duration = Duration::from_millis(10);
 
-/// Keys that probably use the same lock as [`LARGE`]: their hashes have the same low bits.
+/// Returns keys that probably use the same lock as [`LARGE`]: their hashes have the same low bits.
 fn neighbours(engine: &Handle) -> Vec<[u8; 4]> {
     const ALIKE: u64 = 1023;
     let large = engine.hash(LARGE);
@@ -60,7 +60,7 @@ struct Sets {
     count: u32,
     /// The total time of all sets.
     all: Duration,
-    /// The most CPU time and the longest sleep of a set; they may be of different sets.
+    /// The most CPU time and the longest sleep of a set, possibly of different sets.
     longest: Lap,
 }
 
@@ -118,7 +118,7 @@ fn overwriting_and_deleting_large_values_does_not_delay_other_sets() {
     });
 }
 
-/// A deletion only releases memory: it takes no longer for a large value than for a small one.
+/// A deletion only releases memory, so it takes no longer for a large value than for a small value.
 #[test]
 fn deleting_a_large_value_is_one_short_step() {
     let cache = cache(256 * MIB);

@@ -1,4 +1,4 @@
-//! Many handles on little memory: each may hold only so much memory that all handles have room.
+//! Many handles with little memory: each may hold only so much memory that all handles have room.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};
@@ -36,7 +36,7 @@ fn set_small_values(engine: &mut Handle, thread: usize, sets: u32) -> Outcome {
 }
 
 fn check(cache: &Cache, threads: usize, sets: u32) {
-    // The barriers make all threads have segments open at the same time: no thread continues before
+    // The barriers make all threads have segments open at the same time. No thread continues before
     // each has set a value, and no thread drops its handle before all have ended.
     let (begin, end) = (Barrier::new(threads), Barrier::new(threads));
     let outcomes: Vec<Outcome> = thread::scope(|scope| {
@@ -74,13 +74,13 @@ fn a_hundred_and_twenty_eight_threads_set_values_in_four_mebibytes() {
     check(&small_cache(4 * MIB, 128), 128, 2000);
 }
 
-/// More threads use the cache than its configuration says.
+/// The threads are more than in the cache's configuration.
 #[test]
 fn more_threads_than_announced_set_values() {
     check(&small_cache(4 * MIB, 4), 128, 2000);
 }
 
-/// The open segments of idle handles must be few, or the handle that writes must take them over.
+/// The open segments of idle handles must be few, or the writing handle must take them over.
 #[test]
 fn idle_handles_leave_room_for_one_that_writes() {
     check_with_idle_handles(&small_cache(4 * MIB, 129));

@@ -9,7 +9,7 @@ use std::thread;
 const KEYS: u64 = 256;
 const ROUNDS: u64 = 60_000;
 
-/// A value with one of three successive record lengths.
+/// Returns a value with one of three successive record lengths.
 fn value(key: u64, round: u64) -> Vec<u8> {
     let byte = u8::try_from((key * 31 + round) % 251).unwrap();
     vec![byte; usize::try_from(700 + 8 * (round % 3)).unwrap()]

@@ -2,9 +2,8 @@
 //!
 //! A value other than a counter contains its key, a version, its length and a checksum. Versions of
 //! a shared key only rise. After a thread has stored a version, no read that starts later may
-//! return an older one.
-//! All other operations (flushes, removals, evictions, changes of the limit) can only make items
-//! disappear.
+//! return an older version. All other operations (flushes, removals, evictions, changes of the
+//! limit) can only make items disappear.
 //!
 //! `LARDER_STRESS_SECS` sets the total time.
 
@@ -65,7 +64,7 @@ struct Shared {
     tried: AtomicU64,
     /// The highest version that was stored successfully.
     stored: AtomicU64,
-    /// The minimum version that reads return if they start now.
+    /// The minimum version that reads may return if they start now.
     floor: AtomicU64,
 }
 
@@ -161,7 +160,7 @@ impl Test {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// Flushes. Afterwards no version that was stored before may be found.
+    /// Flushes, and requires that no version stored before the flush is found afterwards.
     fn flush(&self, engine: &mut Handle) {
         let stored: Vec<u64> =
             self.shared.iter().map(|key| key.stored.load(Ordering::SeqCst)).collect();
@@ -224,7 +223,7 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// A value of key, version, length, filler and checksum.
+/// Returns a value of key, version, length, filler and checksum.
 fn value(id: u64, version: u64, filler: usize) -> Vec<u8> {
     let mut bytes = [id, version, filler as u64].map(u64::to_le_bytes).concat();
     bytes.extend(pattern(id ^ version.rotate_left(32), filler));
@@ -243,7 +242,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// The version of a value of `id`. Checks the value.
+/// Returns the version of a value of `id`. Checks the value.
 #[track_caller]
 fn verified(id: u64, bytes: &[u8]) -> u64 {
     let (content, sum) = bytes.split_at(bytes.len().checked_sub(8).expect("a checksum"));
@@ -379,7 +378,7 @@ impl<'t> Worker<'t> {
         Attributes { client_flags, expiry, ..Attributes::default() }
     }
 
-    /// Stores the next version, unless a later one was stored before.
+    /// Stores the next version, unless a later version was stored before.
     fn write(&mut self, shared: usize) {
         let id = shared as u64;
         let known = &self.test.shared[shared];
@@ -555,7 +554,7 @@ impl<'t> Worker<'t> {
     }
 }
 
-/// The version of an item. Checks the value. Never `None`.
+/// Returns the version of an item, never `None`. Checks the value.
 #[track_caller]
 fn verified_item(id: u64, item: &Item<'_, ChainLease>) -> Option<u64> {
     match &item.value {
