@@ -1,4 +1,4 @@
-//! Addresses of servers before they are resolved.
+//! Addresses of servers before name resolution.
 
 /// Returns the host of an address with or without a port: a name or an IP address, without
 /// brackets.

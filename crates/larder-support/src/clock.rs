@@ -1,8 +1,10 @@
-//! A clock of Unix time that never runs backwards. It reads the wall clock once at its start, and then adds the
-//! machine's uptime, which on Linux includes the time of a suspension. A server that restores the items of an earlier
-//! process (warm restart) continues the clock of that process, or starts a clock that is not behind it, so that items
-//! keep their lifetimes although the wall clock was set. [`Clock::ahead`] is how far such a clock is ahead of Unix
-//! time. [`Clock::follow_wall_clock`] measures it again, because the wall clock may be set while the server runs.
+//! A clock of Unix time that never runs backwards. It reads the wall clock once at its start, and
+//! then adds the machine's uptime, which on Linux includes the time of a suspension. A server that
+//! restores the items of an earlier process (warm restart) continues the clock of that process, or
+//! starts a clock that is not behind it. So items keep their lifetimes although the wall clock was
+//! set. [`Clock::ahead`] returns the seconds by which such a clock is ahead of Unix time.
+//! [`Clock::follow_wall_clock`] measures this difference again, because the wall clock may be set
+//! while the server runs.
 
 use larder_store::{Now, Seconds};
 use std::sync::Arc;
@@ -10,11 +12,11 @@ use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The difference to the wall clock, in milliseconds, from which [`Clock::ahead`] changes. Smaller ones are corrections of
-/// time services, and of rounding.
+/// The minimum difference from the wall clock, in milliseconds, that changes [`Clock::ahead`].
+/// Smaller differences are corrections of time services, and rounding errors.
 const STEP_MIN: i64 = 1500;
 
-/// The server's clock. Its clones are the same clock.
+/// The server's clock. Clones share one clock.
 #[derive(Clone, Debug)]
 pub struct Clock {
     /// The machine's uptime at the start of the clock.
@@ -34,7 +36,8 @@ impl Clock {
         Self { started, offset: unix.saturating_sub(started), ahead: Arc::default() }
     }
 
-    /// Creates a clock that continues one of an earlier process, from its [`Clock::checkpoint`].
+    /// Creates a clock that continues a clock of an earlier process, from its
+    /// [`Clock::checkpoint`].
     #[must_use]
     pub fn resumed(checkpoint: u64) -> Self {
         Self::start().with_offset(Duration::from_micros(checkpoint))
@@ -55,8 +58,9 @@ impl Clock {
         Self { offset, ahead: Arc::new(AtomicI32::new(ahead)), ..self }
     }
 
-    /// Returns the seconds by which the clock is ahead of Unix time; below 0 if it is behind. 0 for a clock from
-    /// [`Clock::start`], until the wall clock is set.
+    /// Returns the seconds by which the clock is ahead of Unix time, below 0 if it is behind. For a
+    /// clock from [`Clock::start`], returns 0 until [`Clock::follow_wall_clock`] detects that the
+    /// wall clock was set.
     #[must_use]
     pub fn ahead(&self) -> i32 {
         self.ahead.load(Relaxed)
@@ -149,7 +153,7 @@ impl Moment {
         self.time.saturating_sub(earlier.time)
     }
 
-    /// The moment that is `time` earlier, but not before 1970.
+    /// Returns the moment that is `time` earlier, but not before 1970.
     #[must_use]
     pub fn before(self, time: Duration) -> Self {
         Self { time: self.time.saturating_sub(time), ..self }
@@ -170,8 +174,9 @@ fn rounded_secs(millis: i64) -> i32 {
     i32::try_from(secs.clamp((-i32::MAX).into(), i32::MAX.into())).unwrap_or_default()
 }
 
-/// Returns the uptime of the machine in milliseconds, including time spent suspended, so that a leader detects that it
-/// was suspended. `u64::MAX` if the system does not tell the time, so that every lease counts as expired.
+/// Returns the uptime of the machine in milliseconds, including time spent suspended, so that a
+/// leader detects its own suspension. Returns `u64::MAX` if the system reports no time, so that
+/// every lease counts as expired.
 #[must_use]
 pub fn boot_millis() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from);
@@ -209,7 +214,7 @@ mod tests {
         let clock = Clock::start();
         let same = clock.clone();
         assert_eq!(clock.follow_wall_clock(), None);
-        // As if the wall clock was an hour ahead at the last comparison.
+        // Simulate a wall clock that was an hour ahead or behind at the last comparison.
         for step in [-3600, 3600] {
             clock.ahead.store(step, Relaxed);
             assert_eq!(clock.unix_time().0.abs_diff(clock.now().0), 3600);

@@ -1,5 +1,5 @@
-//! Helpers of both the server and the cluster: the clock, rate-limited warnings, addresses, and TLS configurations from
-//! certificate files.
+//! Helpers for the server and the cluster: the clock, rate-limited warnings, addresses, and TLS
+//! configurations from certificate files.
 #![forbid(unsafe_code)]
 
 pub mod address;

@@ -127,7 +127,8 @@ pub fn load_client(
     Ok(builder.with_client_cert_resolver(Arc::new(identity)))
 }
 
-/// Checks that the certificate is for the node of this name: other nodes would refuse it otherwise.
+/// Checks that the certificate is valid for the name of this node. Other nodes would refuse it
+/// otherwise.
 ///
 /// # Errors
 /// [`LoadError`]: the certificate is for another name, or its file is invalid.
@@ -170,7 +171,7 @@ fn identity(options: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, Lo
     let key = provider.key_provider.load_private_key(key).map_err(unsupported)?;
     let identity = CertifiedKey::new(chain, key);
     match identity.keys_match() {
-        // A key without its public half cannot be compared with the certificate.
+        // rustls cannot compare a key without its public half with the certificate.
         Ok(()) | Err(Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(identity),
         Err(Error::InconsistentKeys(_)) => {
             Err(bad_key("the key is not the certificate's".to_owned()))
@@ -200,7 +201,7 @@ fn private_key(path: &Path, format: KeyFormat) -> Result<PrivateKeyDer<'static>,
     }
 }
 
-/// Reads a PEM file, without the mark that editors of Windows write at its start.
+/// Reads a PEM file, without the byte-order mark that Windows editors write at its start.
 fn read_pem(path: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = read_file(path)?;
     if bytes.starts_with(b"\xef\xbb\xbf") {
@@ -209,11 +210,11 @@ fn read_pem(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Reads a regular file of at most [`FILE_LEN_MAX`] bytes. Other files are refused: a read of a pipe or device could
-/// block, and so delay handshakes and the shutdown of the server.
+/// Reads a regular file of at most [`FILE_LEN_MAX`] bytes. Refuses other files: a read of a pipe or
+/// device could block, and so delay handshakes and the shutdown of the server.
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     let text = |error: io::Error| error.to_string();
-    // Opening a pipe would block without the flag.
+    // Without the flag, opening a pipe would block.
     let file = File::options().read(true).custom_flags(NONBLOCKING).open(path).map_err(text)?;
     if !file.metadata().map_err(text)?.is_file() {
         return Err("not a regular file".to_owned());

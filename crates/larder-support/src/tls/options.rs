@@ -2,17 +2,18 @@
 
 use std::path::PathBuf;
 
-/// TLS options. Those of clients are `-o ssl_*`, and take effect with `-Z`; connections between nodes fill some fields
-/// from `--cluster-tls`.
+/// TLS options. The options for clients are `-o ssl_*`, and take effect with `-Z`. For connections
+/// between nodes, `--cluster-tls` sets some of the fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// `ssl_chain_cert`: the server's certificate and those above it, PEM.
+    /// `ssl_chain_cert`: the PEM file with the server's certificate and the certificates of its
+    /// issuers.
     pub chain_cert: Option<PathBuf>,
-    /// `ssl_key`: the private key; by default in the file of the chain.
+    /// `ssl_key`: the file of the private key. `None`: the chain file contains the key.
     pub key: Option<PathBuf>,
     /// `ssl_keyformat`: the format of the key file.
     pub key_format: KeyFormat,
-    /// `ssl_ca_cert`: the certificate authorities for clients, PEM.
+    /// `ssl_ca_cert`: the PEM file of the certificate authorities for clients.
     pub ca_cert: Option<PathBuf>,
     /// `ssl_verify_mode`: whether clients must present certificates.
     pub verify_mode: VerifyMode,
@@ -20,10 +21,11 @@ pub struct Tls {
     pub min_version: Version,
     /// `ssl_session_cache`: whether the server keeps sessions, so that clients without tickets can resume them, too.
     pub session_cache: bool,
-    /// `ssl_wbuf_size`, in bytes: only shown in statistics, because output is encrypted in place.
+    /// `ssl_wbuf_size`, in bytes: only shown in statistics, because the server has no write buffer
+    /// of this size.
     pub wbuf_size: u32,
-    /// `ssl_handshake_timeout`, an option of Larder only: the time limit of a handshake, in seconds; `None` for the
-    /// default.
+    /// `ssl_handshake_timeout`, Larder's own option: the time limit of a handshake, in seconds;
+    /// `None` for the default.
     pub handshake_timeout: Option<u32>,
 }
 
@@ -59,15 +61,16 @@ pub enum VerifyMode {
     /// 0: do not request certificates.
     #[default]
     None,
-    /// 1: request a certificate; one that is presented must be valid.
+    /// 1: request a certificate, and refuse an invalid one.
     Request,
     /// 2: refuse clients without a valid certificate.
     Require,
-    /// 3: like 2. In memcached, a renegotiation does not request the certificate again; Larder has no renegotiation.
+    /// 3: like 2. In memcached, a renegotiation does not request the certificate again. Larder has
+    /// no renegotiation.
     Once,
 }
 
-/// `ssl_min_version`. The values for TLS 1.0 and 1.1 are accepted, and mean 1.2.
+/// `ssl_min_version`. Larder accepts the values for TLS 1.0 and 1.1 as TLS 1.2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// 0, 1 or 2.
@@ -78,7 +81,7 @@ pub enum Version {
 }
 
 impl KeyFormat {
-    /// Parses a value of `ssl_keyformat`; `None` for any other text.
+    /// Parses a value of `ssl_keyformat`. Returns `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.to_ascii_uppercase().as_str() {
