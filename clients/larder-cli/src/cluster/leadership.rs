@@ -38,9 +38,9 @@ impl GroupSnapshot {
             .ok_or_else(not_alive)
     }
 
-    /// Waits until another process than `leader` leads, and prints the new leader. Returns false after
-    /// [`TRANSFER_REQUEST_SECS`] without one. `requested` is the epoch of the transfer request; in a higher epoch the
-    /// request is repeated.
+    /// Waits until another process than `leader` leads, and prints the new leader. Returns false if none leads within
+    /// [`TRANSFER_REQUEST_SECS`]. `requested` is the epoch of the transfer request. In a higher epoch this repeats the
+    /// request.
     fn wait_for_other_leader(
         &mut self,
         leader: &Process,
@@ -50,7 +50,7 @@ impl GroupSnapshot {
     ) -> Result<bool, String> {
         let start = Instant::now();
         loop {
-            // A failed read is retried until the timeout, because etcd may be busy.
+            // Retries a failed read until the timeout, because etcd may be busy.
             if let Ok(view) = self.group.read() {
                 self.view = view;
             }
@@ -76,8 +76,8 @@ impl GroupSnapshot {
 /// leader. Does nothing if `to` leads already.
 ///
 /// # Errors
-/// A message if the group has no record, its leader is not alive, no such node is in sync, or no other process leads
-/// within [`TRANSFER_REQUEST_SECS`].
+/// A message if the group has no record, its leader is not alive, no candidate is in sync, etcd fails, or no other
+/// process leads within [`TRANSFER_REQUEST_SECS`].
 pub(super) fn transfer_leadership(
     mut snapshot: GroupSnapshot,
     to: Option<String>,
@@ -112,8 +112,8 @@ pub(super) fn transfer_leadership(
 /// Makes a live node the leader of a group whose leader and in-sync nodes are all dead.
 ///
 /// # Errors
-/// A message if the group has no record, the leader or an in-sync node is alive, the node is not alive, the group is in
-/// the last epoch, or it has changed since the snapshot.
+/// A message if the group has no record, if its leader or an in-sync node is alive, or if `node` is not alive. Also if
+/// the group is in the last epoch or has changed since the snapshot, or if etcd fails.
 pub(super) fn promote(
     mut snapshot: GroupSnapshot,
     node: &str,

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;
 
-/// How many times [`Cluster::change`] tries to replace the shard map while other commands or leaders replace it.
+/// The number of attempts of [`Cluster::change`] to replace the shard map while other commands or leaders replace it.
 const SWAPS_MAX: usize = 10;
 
 /// The moves that a command plans.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MovePlan<'a> {
-    /// Moves this many slots to the group. `None`: as many as the group lacks of an even share.
+    /// Moves this number of slots to the group. `None`: the number that gives the group an even share.
     MoveTo(&'a str, Option<usize>),
     /// Moves all slots of the group to other groups.
     Drain(&'a str),
@@ -79,7 +79,7 @@ impl MovePlan<'_> {
         }
     }
 
-    /// Returns the message after the moves are done, or if none was needed.
+    /// Returns the message after the moves are done, or if no moves were necessary.
     fn outcome(&self, map: &ShardMap) -> String {
         match *self {
             Self::MoveTo(group, _) => {
@@ -89,7 +89,7 @@ impl MovePlan<'_> {
         }
     }
 
-    /// Returns the error message if the moves cannot be planned, with a remedy.
+    /// Returns the message of a planning error. Most messages contain a remedy.
     fn refusal(&self, map: &ShardMap, error: &PlanError) -> String {
         match (error, *self) {
             (PlanError::InProgress(count, group), _) => {
@@ -115,10 +115,10 @@ impl MovePlan<'_> {
     }
 }
 
-/// Checks that a group has a live leader, which is needed to import slots.
+/// Checks that a group has a live leader, because only a live leader can import slots.
 ///
 /// # Errors
-/// A message with a remedy if it has none.
+/// A message with a remedy if the group has no live leader.
 fn check_leader(group: &str, view: Option<&GroupView>) -> Result<(), String> {
     match view.and_then(|view| view.record.as_ref().map(|record| (view, record))) {
         None => Err(format!("group {group} has no leader to import slots: start its nodes first")),
@@ -142,12 +142,13 @@ impl Cluster {
         Ok(Self { map: EtcdShardMap::new(at.etcd()?, name.clone()), name })
     }
 
-    /// Changes the shard map in etcd, unless `change` leaves it as it was. Returns the new map and the result of
-    /// `change`. If another command or a leader replaces the map between the read and the write, `change` runs again on
-    /// the new map.
+    /// Changes the shard map in etcd with `change`. Writes nothing if `change` leaves the map unchanged. Returns the
+    /// new map and the result of `change`. If another command or a leader replaces the map between the read and the
+    /// write, `change` runs again on the new map.
     ///
     /// # Errors
-    /// The error of `change`, or a message: etcd failed, there is no map, or it was replaced [`SWAPS_MAX`] times.
+    /// The error of `change`, or a message: etcd failed, there is no map, or others replaced the map [`SWAPS_MAX`]
+    /// times.
     fn change<T>(
         &mut self,
         change: impl Fn(&mut ShardMap) -> Result<T, String>,
@@ -173,7 +174,7 @@ impl Cluster {
     /// Waits until the planned moves of a map are done, prints the progress, and returns the final map.
     ///
     /// # Errors
-    /// A message if the moves were cancelled, the map was unreadable for long, or there is no map any more.
+    /// A message if the moves were cancelled, all reads of the map failed for a long time, or the map no longer exists.
     fn wait_for_moves(&mut self, map: &ShardMap, out: &mut impl Write) -> Result<ShardMap, String> {
         let mut watch = MoveWatch::new(map, Instant::now());
         loop {

@@ -1,4 +1,4 @@
-//! The progress of planned moves. Without I/O and without a clock.
+//! The progress of planned moves. This module does no I/O and reads no clock.
 
 use super::options::slot_count;
 use larder_replica::{ShardMap, SlotSet};
@@ -10,32 +10,32 @@ const STALL_TIME: Duration = Duration::from_secs(10);
 /// The time without a readable map after which the wait ends with an error.
 const ETCD_FAILURE_MAX: Duration = Duration::from_secs(10);
 
-/// The progress of planned moves, from successive shard maps.
+/// The progress of planned moves, computed from successive shard maps.
 #[derive(Debug)]
 pub(super) struct MoveWatch {
     /// The planned slots, by destination group.
     planned: BTreeMap<String, SlotSet>,
-    /// The number of planned slots that had yet to move at the last successful read.
+    /// The number of planned slots that had not moved at the last successful read.
     left: usize,
-    /// The time of the last change of `left`, at first the start.
+    /// The time of the last change of `left`, or the start before the first change.
     changed: Instant,
-    /// Whether the hint about a stall was returned. It is returned once.
+    /// Whether [`MoveWatch::handle_map`] has returned the hint about a stall, which it returns once.
     has_warned: bool,
-    /// The time of the last successful read of the map, at first the start.
+    /// The time of the last successful read of the map, or the start before the first read.
     last_read: Instant,
 }
 
 /// The state of the moves after a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MoveState {
-    /// Some slots have yet to move. The command prints the text, if there is one.
+    /// Some slots have not moved. The command prints the text, if there is one.
     InProgress(Option<String>),
     /// All planned slots have moved.
     Done,
 }
 
 impl MoveWatch {
-    /// Starts with a map in which the moves have just been planned.
+    /// Creates a watch from the map that contains the new plan.
     pub(super) fn new(map: &ShardMap, now: Instant) -> Self {
         let planned: BTreeMap<String, SlotSet> =
             map.targets().map(|(group, slots)| (group.to_owned(), slots.clone())).collect();
@@ -46,7 +46,7 @@ impl MoveWatch {
     /// Compares the current map with the plan.
     ///
     /// # Errors
-    /// A message if some planned slots have neither moved nor are still planned.
+    /// A message if some slots of the plan have not moved and are no longer planned.
     pub(super) fn handle_map(&mut self, now: Instant, map: &ShardMap) -> Result<MoveState, String> {
         self.last_read = now;
         let (moved, left) = self.count(map);
@@ -85,7 +85,7 @@ impl MoveWatch {
         ))
     }
 
-    /// Counts the planned slots that have moved, and those that have yet to move.
+    /// Counts the planned slots that have moved, and the planned slots that are left to move.
     fn count(&self, map: &ShardMap) -> (usize, usize) {
         let is_to_move: BTreeMap<&str, &SlotSet> = map.targets().collect();
         let counts = self.planned.iter().map(|(group, planned)| {
@@ -109,7 +109,7 @@ fn stall_message(map: &ShardMap) -> String {
 mod tests {
     use super::*;
 
-    /// Group 2 imports slots from groups 0 and 1, which have 2048 each.
+    /// Returns a map in which group 2 imports slots from groups 0 and 1, which have 2048 slots each.
     fn planned() -> ShardMap {
         let mut map = ShardMap::single_group("0");
         map.plan_migration("1", None).unwrap();

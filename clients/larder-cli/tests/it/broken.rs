@@ -41,7 +41,7 @@ impl Bench {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
 
-    /// Returns a count of all commands together, from the JSON results.
+    /// Returns a count from the JSON results, over all commands.
     fn total(&self, figure: &str) -> u64 {
         self.json["median"]["commands"]["total"][figure].as_u64().unwrap()
     }
@@ -272,8 +272,7 @@ fn the_error_about_too_few_file_descriptors_names_the_limit() {
     assert!(!message.contains("server runs there"), "{message}");
 }
 
-/// The server answers one request at a time, each after 20 ms, so it cannot keep up with more than 50 requests per
-/// second.
+/// The server replies to one request at a time, each after 20 ms, so its capacity is at most 50 requests per second.
 #[test]
 fn the_highest_rate_is_within_the_capacity_of_the_server() {
     let delay = Duration::from_millis(20);

@@ -1,5 +1,5 @@
-//! Tests `larder cluster` with a real etcd and without servers: the tests write the records that leaders would write.
-//! If etcd is not installed, the tests pass without checking anything.
+//! Tests `larder cluster` with a real etcd and without cache servers: the tests write the records of the leaders. If
+//! etcd is not installed, the tests pass without a check.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::etcd_server::{Server, TIMEOUT, start};
@@ -19,7 +19,7 @@ fn larder(server: &Server, line: &str) -> Command {
     command
 }
 
-/// Runs a command to its end. Returns the standard output if it succeeds, otherwise the standard error.
+/// Runs a command until it exits. Returns the standard output if it succeeds, otherwise the standard error.
 fn run(server: &Server, line: &str) -> Result<String, String> {
     let output = larder(server, line).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim_end().to_owned();
@@ -57,7 +57,7 @@ impl Running {
         line.trim_end().to_owned()
     }
 
-    /// Waits until the command ends. Returns whether it succeeded, and the standard error.
+    /// Waits until the command exits. Returns whether it succeeded, and the standard error.
     fn end(mut self) -> (bool, String) {
         assert_eq!(self.line(), "");
         let mut error = String::new();
@@ -66,7 +66,7 @@ impl Running {
     }
 }
 
-/// Writes to etcd as nodes do.
+/// Writes records to etcd in place of nodes.
 trait FakeNodes {
     fn map(&self) -> EtcdShardMap;
     fn set_map(&self, map: &ShardMap);
@@ -194,7 +194,7 @@ fn impossible_moves_are_refused() {
     let under_way = "2048 slots have yet to move to group 1: wait for them, or use cancel-moves";
     check_error(&server, "move --to 0 --count 1", under_way);
     check_error(&server, "drain 1", under_way);
-    // The group to which the slots would move has no live leader.
+    // The destination group of the slots has no live leader.
     server.finish_next_move();
     server.lead("1", 2, &process("n2", 1));
     check_error(&server, "drain 0", &not_alive.replace("n1", "n2"));
