@@ -40,7 +40,7 @@ pub struct Builder<C> {
     client: PhantomData<fn() -> C>,
 }
 
-/// The shortest timeout and discovery interval. The builder raises shorter ones to this.
+/// The shortest timeout and discovery interval. The builder raises shorter ones to this limit.
 const TIME_MIN: Duration = Duration::from_millis(1);
 /// The longest timeout, lifetime and discovery interval: practically unlimited, and safe to add to an `Instant`.
 const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -75,7 +75,7 @@ pub(crate) struct Settings {
     pub(crate) idle_time_max: Duration,
     pub(crate) lifetime_max: Option<Duration>,
     pub(crate) degrades: bool,
-    /// Receives a request to refresh the list of servers after a fault. `None` if the list is not discovered.
+    /// Requests a refresh of the list of servers after a fault. `None` if the list is not discovered.
     pub(crate) refresh: Option<Arc<RefreshSignal>>,
     /// The waiter of [`blocking::Client`](crate::blocking::Client). `None`: threads block.
     pub(crate) waiter: Option<Arc<dyn Waiter>>,
@@ -134,28 +134,28 @@ impl<C> Builder<C> {
         }
     }
 
-    /// Sets the time limit of a call, including the wait for a connection; at least 1 ms. [Default: 1 s]
+    /// Sets the time limit of a call, including the wait for a connection, at least 1 ms. [Default: 1 s]
     pub fn timeout(mut self, time: Duration) -> Self {
         self.settings.timeout = time.clamp(TIME_MIN, TIME_MAX);
         self
     }
 
-    /// Sets the time limit for opening a connection, within the time limit of the call; at least 1 ms. [Default: 250
-    /// ms]
+    /// Sets the time limit for opening a connection, at least 1 ms. The time limit of the call also applies. [Default:
+    /// 250 ms]
     pub fn connect_timeout(mut self, time: Duration) -> Self {
         self.settings.connect_timeout = time.clamp(TIME_MIN, TIME_MAX);
         self
     }
 
-    /// Gives each call a connection of a pool to itself. `max` is the largest number of connections per server, at
-    /// least 1; calls wait for a free one. [Default: calls share connections]
+    /// Makes each call take a connection of its own from a pool. `max` is the largest number of connections per server,
+    /// at least 1. Calls wait if none is free. [Default: calls share connections]
     pub fn connections(mut self, max: usize) -> Self {
         self.settings.transport = Transport::Pool(max.max(1));
         self
     }
 
-    /// Lets all calls share this many connections per server, 1 to 1,024. The requests of several callers leave in one
-    /// write, and replies come in the order of the requests, so a slow reply delays the ones after it. Each connection
+    /// Lets all calls share this many connections per server, 1 to 1,024. One write can carry the requests of several
+    /// callers. Replies arrive in the order of the requests, so a slow reply delays the ones after it. Each connection
     /// carries up to 1,024 calls; further calls wait. The client opens another connection when the open ones are busy.
     /// If some replies are slow, for example reads from flash, use a pool of [`connections`](Self::connections).
     /// [Default: the number of cores, at most 4]
@@ -171,8 +171,8 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Sets the age from which the client closes a connection instead of using it for another call. The limit of each
-    /// connection is random, up to a fifth lower. [Default: no limit]
+    /// Sets the age at which the client closes a connection instead of using it for another call. For each connection
+    /// the limit is lower by a random amount, up to a fifth. [Default: no limit]
     pub fn lifetime(mut self, max: Duration) -> Self {
         self.settings.lifetime_max = Some(max.min(TIME_MAX));
         self
@@ -191,9 +191,10 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Refreshes the list of servers with `discovery`; the configured addresses are its source. Building the client
-    /// waits for the first list. Each later list replaces the whole list: servers in both lists keep their connections,
-    /// and calls under way continue. If a refresh fails, the present list stays. [Default: the configured list]
+    /// Refreshes the list of servers with `discovery`, which resolves or queries the configured addresses. Building the
+    /// client waits for the first list. Each later list replaces the previous one: servers in both lists keep their
+    /// connections, and calls under way continue. If a refresh fails, the present list stays. [Default: the configured
+    /// list]
     ///
     /// ```no_run
     /// use larder_client::{Discovery, blocking::Client};
@@ -231,8 +232,8 @@ impl<C> Builder<C> {
     /// the connection. User names have no spaces; memcached accepts no spaces in passwords either. [Default: no login]
     ///
     /// The password is sent in clear text, so use TLS or a unix socket on untrusted networks. Errors and `Debug` do not
-    /// show it. A refusal is [`ErrorKind::Login`]. A server without logins stores the request as an item `login` that
-    /// has already expired; the client then works as without a login.
+    /// show it. A refused login fails with [`ErrorKind::Login`]. A server without logins stores the request as an item
+    /// `login` that has already expired, and the client then works as without a login.
     ///
     /// ```no_run
     /// use larder_client::blocking::Client;
@@ -263,12 +264,13 @@ impl<C> Builder<C> {
         })
     }
 
-    /// Builds the servers, and starts discovery if configured. `resolve` returns the socket addresses of a server that
-    /// have to be known before its first use.
+    /// Builds the servers, and starts discovery if configured. `resolve` returns a server's socket addresses, or none
+    /// if the server resolves its address on first use.
     ///
     /// # Errors
-    /// An address or the login is invalid, `resolve` fails, no server has a weight above 0, the hashing method does not
-    /// support the weights, a TLS file is unusable, discovery finds no list, or its thread cannot be spawned.
+    /// An address or the login is invalid, `resolve` fails, a TLS file is unusable, no server has a weight above 0, or
+    /// the hashing method does not support the weights. With discovery also: it finds no list, or its thread cannot be
+    /// spawned.
     pub(crate) fn group<S: ServerHandle + Send + Sync + 'static>(
         mut self,
         resolve: impl Fn(&Address) -> io::Result<Vec<SocketAddr>> + Send + 'static,
@@ -306,8 +308,7 @@ impl<C> Builder<C> {
         Ok(ListFinder { discovery, seeds, timeout: self.settings.connect_timeout })
     }
 
-    /// Builds the servers of a list. A server that the old list has under the same address is kept, with its
-    /// connections.
+    /// Builds the servers of a list. Keeps each server of the old list with the same address, and its connections.
     fn make<S: ServerHandle>(
         &self,
         listed: &[ListedServer],

@@ -1,4 +1,5 @@
-//! The calls of both clients: `calls!([] [])` for threads, `calls!([async] [.await])` for futures.
+//! The calls of both clients. `calls!([] [])` generates the calls of the blocking client, and `calls!([async]
+//! [.await])` the calls of the asynchronous client.
 //!
 //! Each client implements these itself: `group` (its servers), `many` (lookups of several keys) and `each` (an
 //! operation on every server).
@@ -84,7 +85,7 @@ macro_rules! calls {
             self.store(StoreMode::Set, key.as_ref(), item, None)$($await)*
         }
 
-        /// Stores an item only if it does not exist; otherwise returns [`StoreOutcome::NotStored`].
+        /// Stores an item only if it does not exist. Otherwise returns [`StoreOutcome::NotStored`].
         ///
         /// # Errors
         /// See [`Client`].
@@ -97,7 +98,7 @@ macro_rules! calls {
             self.store(StoreMode::Add, key.as_ref(), new_item(value.as_ref(), ttl), None)$($await)*
         }
 
-        /// Stores an item only if it exists; otherwise returns [`StoreOutcome::NotStored`].
+        /// Stores an item only if it exists. Otherwise returns [`StoreOutcome::NotStored`].
         ///
         /// # Errors
         /// See [`Client`].
@@ -110,7 +111,7 @@ macro_rules! calls {
             self.store(StoreMode::Replace, key.as_ref(), new_item(value.as_ref(), ttl), None)$($await)*
         }
 
-        /// Appends bytes to a value, if there is one; otherwise returns [`StoreOutcome::NotStored`].
+        /// Appends bytes to a value if the item exists. Otherwise returns [`StoreOutcome::NotStored`].
         ///
         /// # Errors
         /// See [`Client`].
@@ -118,7 +119,7 @@ macro_rules! calls {
             self.store(StoreMode::Append, key.as_ref(), NewItem::of(more.as_ref()), None)$($await)*
         }
 
-        /// Prepends bytes to a value, if there is one; otherwise returns [`StoreOutcome::NotStored`].
+        /// Prepends bytes to a value if the item exists. Otherwise returns [`StoreOutcome::NotStored`].
         ///
         /// # Errors
         /// See [`Client`].
@@ -126,7 +127,7 @@ macro_rules! calls {
             self.store(StoreMode::Prepend, key.as_ref(), NewItem::of(more.as_ref()), None)$($await)*
         }
 
-        /// Stores an item only if the present item has this CAS; otherwise returns [`StoreOutcome::Exists`] or
+        /// Stores an item only if the present item has this CAS. Otherwise returns [`StoreOutcome::Exists`] or
         /// [`StoreOutcome::NotFound`].
         ///
         /// # Errors
@@ -150,8 +151,9 @@ macro_rules! calls {
         }
 
         /// Changes a value with optimistic locking: calls `change` with the present value, stores the result by CAS,
-        /// and starts over if the item was changed in between. If `change` returns `None`, the item stays as it is.
-        /// Returns the stored value, or `None` if `change` did. Without CAS support of the server the last writer wins.
+        /// and starts over if another client changed the item concurrently. If `change` returns `None`, the item stays
+        /// as it is. Returns the stored value, or `None` if `change` returned `None`. If the server does not support
+        /// CAS, the last writer wins.
         ///
         /// # Errors
         /// See [`Client`]. Each lookup and each store has its own deadline.
@@ -282,11 +284,11 @@ macro_rules! calls {
             self.each(|| Version)$($await)*
         }
 
-        /// Returns a page of statistics of each server, with its address, as names and values. An empty topic is the
-        /// general page.
+        /// Returns a page of statistics of each server as names and values, with the server's address. An empty topic
+        /// selects the general page.
         ///
         /// # Errors
-        /// See [`Client`]; or the topic is invalid.
+        /// See [`Client`]. Also: the topic is invalid.
         pub $($async)? fn stats(&self, topic: &str) -> Result<PerServer<Vec<(String, String)>>, Error> {
             let topic = if topic.is_empty() { None } else { Some(WireKey::new(topic.as_bytes())?) };
             self.each(|| Stats(topic))$($await)*

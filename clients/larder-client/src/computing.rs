@@ -1,5 +1,5 @@
-//! Computation of missing values, for both clients. A macro writes the code, as in `calls.rs`: `computing!([] [] [F:
-//! …])`, where `F` is the computation.
+//! Computation of missing values, for both clients. A macro generates the code, as in `calls.rs`: `computing!([] [] [F:
+//! …])`, where `F` is the type of the computation.
 //!
 //! Each client implements two methods itself: `pause`, which sleeps, and `wait_for_flight`, which waits for a
 //! computation of this process.
@@ -29,7 +29,7 @@ impl Computing {
 pub(crate) enum ComputeStep<T> {
     /// Return this value.
     Value(T),
-    /// Compute the value. The second field is the old value, if there is one; other callers get it until the new one is
+    /// Compute the value. The second field is the old value, if there is one. Other callers get it until the new one is
     /// stored.
     Compute(ComputePermit, Option<T>),
 }
@@ -56,13 +56,14 @@ macro_rules! computing {
         /// invalidated, removed or stored during a computation with a lease, the value is returned, but not stored.
         ///
         /// The computation has no deadline. Callers in the same process wait for it without limit. Callers in other
-        /// processes wait up to the timeout of a call; then they compute the value themselves and do not store it.
-        /// `compute` must not call this function for the same key: it would wait for itself.
+        /// processes wait up to the timeout of a call. Then they compute the value themselves and do not store it.
+        /// `compute` must not call this function for the same key, because that call would deadlock.
         ///
         /// If the cache fails, the value is computed, once for all concurrent callers of this process, and not stored.
         ///
         /// While a caller computes a value for the first time, other calls, such as `get`, find an empty item. Servers
-        /// without meta commands have no leases: there each process computes the value, and the first one stores it.
+        /// without meta commands have no leases. With such a server, each process computes the value, and the first one
+        /// stores it.
         ///
         /// # Errors
         /// `compute` failed, the key is invalid, the client is closed, or the call was interrupted: see
@@ -188,7 +189,7 @@ macro_rules! computing {
 
         /// Stores a computed value and gives it to waiting callers, even if the server fails to store it. If the
         /// computation or the encoding failed, the call was interrupted or the client is closed, lets another caller
-        /// compute.
+        /// compute the value.
         pub(crate) $($async)? fn finish<T, E>(
             &self,
             permit: ComputePermit,
@@ -239,10 +240,10 @@ macro_rules! computing {
             self.store(mode, key.bytes(), item, compare)$($await)*.map(drop)
         }
 
-        /// Gives the lease of a missing value back, so that another caller can compute it.
+        /// Releases the lease of a missing value, so that another caller can compute the value.
         $($async)? fn release(&self, permit: &ComputePermit, key: Key<'_>) {
             if let StoreCondition::Lease { cas: Some(cas), has_old: false } = permit.condition() {
-                // If the removal fails, the lease expires on its own.
+                // If the removal fails, the lease expires after its lifetime.
                 let _ = self.call(key, Delete { key, compare: Some(cas), stale: None })$($await)*;
                 permit.set_condition(StoreCondition::Retry);
             }

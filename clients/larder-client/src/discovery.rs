@@ -20,8 +20,9 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Discovery {
-    /// Every address of a name is a server. (Without discovery a name is one server, and its addresses are
-    /// alternatives.) Keys are distributed over the sorted addresses, so the order of the DNS reply does not matter.
+    /// Every address of a name is a server. Without discovery, a name is one server, and its addresses are
+    /// alternatives. The client distributes keys over the sorted addresses, so the order of the DNS reply does not
+    /// matter.
     Dns,
     /// `config get cluster`, as in memcached services with auto discovery. The client sends it to the configured
     /// servers and takes the reply with the highest version. It ignores a version lower than the present one.
@@ -30,7 +31,7 @@ pub enum Discovery {
 
 /// The shortest time between two refreshes, unless the interval is shorter.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// The length in bytes after which a reply is no longer read.
+/// The length in bytes after which the client stops reading a reply.
 const REPLY_LEN_MAX: usize = 1 << 20;
 
 /// A list of servers with its version.
@@ -79,7 +80,7 @@ impl ListFinder {
         Ok(VersionedList { version: 0, servers })
     }
 
-    /// Queries all configured servers and returns the list with the highest version.
+    /// Queries all configured servers in sequence, and returns the list with the highest version.
     fn query_all(&self) -> io::Result<VersionedList> {
         let (mut replies, mut last_error) = (Vec::new(), ErrorKind::NotFound.into());
         for (_, address, handshake) in &self.seeds {
@@ -161,7 +162,7 @@ fn parse(reply: &[u8]) -> Option<VersionedList> {
 }
 
 /// Spawns the thread that refreshes the list until the client is closed or dropped. `make` builds the servers of a
-/// list, and keeps those that the present list has, too. If it returns `None`, the present list stays.
+/// list, and keeps the servers that are also in the present list. If it returns `None`, the present list stays.
 ///
 /// # Errors
 /// The thread cannot be spawned.

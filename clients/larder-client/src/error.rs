@@ -14,8 +14,8 @@ pub struct Error {
     /// The server of the call. `None` if the call failed before a server was chosen, or in a codec.
     server: Option<Arc<str>>,
     is_ambiguous: bool,
-    /// Whether the error is no evidence of another fault: another call reports the same event, or this call had too
-    /// little time. The breaker ignores such an error; metrics count it.
+    /// Whether the error is no evidence of a further fault, because another call reports the same event or this call
+    /// had too little time. The breaker ignores such an error, but metrics count it.
     pub(crate) is_echo: bool,
 }
 
@@ -30,12 +30,12 @@ pub enum ErrorKind {
     #[error("value too long: {0} bytes is more than any server accepts")]
     ValueTooLong(usize),
     /// The server is unreachable or has too many connections, the TLS handshake failed, or the reply to the login is
-    /// missing or unexpected. While a client is built, also errors of its settings and of discovery.
+    /// missing or unexpected. During the build of a client also: a setting is invalid, or discovery failed.
     #[error("cannot connect: {0}")]
     Connect(Arc<io::Error>),
-    /// The server refused the login, or the user name is invalid. No request was sent. A refused login needs an
-    /// operator, so it is no [fault](Error::is_fault): the client does not fail over to another server or treat it as a
-    /// miss, except that `get_or_compute` computes the value. Later calls try to log in again.
+    /// The server refused the login, or the user name is invalid. No request was sent. Only an operator can correct
+    /// this, so it is no [fault](Error::is_fault): the client neither fails over to another server nor treats it as a
+    /// miss. `get_or_compute` still computes the value. Later calls try to log in again.
     #[error("login refused: {0}")]
     Login(Box<str>),
     /// The breaker of the server is open after several faults in a row, so the call failed without a request.
@@ -43,7 +43,7 @@ pub enum ErrorKind {
         "server unavailable after several failures; next attempt within {retry_in:?}; last error: {cause}"
     )]
     Unavailable {
-        /// The time until the next attempt, unless another call makes it earlier.
+        /// The longest time until the next attempt. Another call can attempt earlier.
         retry_in: Duration,
         /// The last fault of the server, such as an untrusted certificate.
         cause: Arc<Self>,
@@ -51,8 +51,8 @@ pub enum ErrorKind {
     /// All connections were in use until the deadline.
     #[error("all connections of the pool were in use until the deadline: raise `connections`")]
     PoolTimeout,
-    /// The server did not reply by the deadline, or the connection was closed because it had delivered no reply for a
-    /// second after another call gave up.
+    /// The server did not reply by the deadline. Or another call on the connection gave up, no reply arrived for a
+    /// second, and the client closed the connection.
     #[error("timeout: no reply from the server by the deadline")]
     Timeout,
     /// The connection failed with an I/O error.
@@ -158,7 +158,7 @@ impl Error {
         Self::new(kind, false)
     }
 
-    /// Marks the change as one that may have happened.
+    /// Marks the error as ambiguous: the change may have happened.
     pub(crate) fn ambiguous(self) -> Self {
         Self { is_ambiguous: true, ..self }
     }
@@ -181,7 +181,7 @@ impl Error {
         &self.kind
     }
 
-    /// Returns whether the requested change may have happened. If false, it has not and will not.
+    /// Returns whether the requested change may have happened. If false, it has not happened and will not happen.
     #[must_use]
     pub fn is_ambiguous(&self) -> bool {
         self.is_ambiguous
@@ -193,14 +193,14 @@ impl Error {
         self.server.as_deref()
     }
 
-    /// Returns whether another server can carry the call out: this one is at fault, and has not changed anything. Not
-    /// after a timeout, because the time of the call is over.
+    /// Returns whether another server can carry the call out: this server is at fault, and has changed nothing. False
+    /// after a timeout, because the call has no time left.
     pub(crate) fn may_try_another_server(&self) -> bool {
         self.is_fault() && !self.is_ambiguous && !matches!(self.kind, ErrorKind::Timeout)
     }
 
-    /// Returns whether the server or the network is at fault. Not among the faults are `Refused` and `Server` errors,
-    /// refused logins and `PoolTimeout`.
+    /// Returns whether the server or the network is at fault. False for `Refused` and `Server` errors, refused logins,
+    /// `PoolTimeout`, and errors of the caller or a codec.
     #[must_use]
     pub fn is_fault(&self) -> bool {
         match self.kind {

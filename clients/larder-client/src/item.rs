@@ -30,7 +30,7 @@ pub enum StoreOutcome {
     NotStored,
     /// The item is not stored, because it was changed after its CAS was read.
     Exists,
-    /// Nothing is stored, because there is no item whose CAS could be compared.
+    /// Nothing is stored, because the store requires a CAS and the item does not exist.
     NotFound,
 }
 
@@ -56,7 +56,7 @@ pub enum CountOutcome {
 /// A store with all options.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreRequest<'a> {
-    /// The condition of the store, and how the value is combined with the present one.
+    /// The condition of the store, and how the value combines with the present one.
     pub mode: StoreMode,
     /// The key of the item.
     pub key: &'a [u8],
@@ -76,10 +76,10 @@ impl<'a> StoreRequest<'a> {
     }
 }
 
-/// The largest exptime in seconds that servers take as relative; larger numbers are Unix times.
+/// The largest exptime, in seconds, that servers interpret as relative. Larger numbers are Unix times.
 const RELATIVE_MAX: u32 = 30 * 24 * 3600;
 
-/// How long an item lives.
+/// The lifetime of an item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ttl(Time);
 
@@ -105,15 +105,16 @@ impl Ttl {
         Self(Time::Secs(secs))
     }
 
-    /// Creates a TTL from a memcached exptime, which is sent unchanged: up to 30 days it is seconds from now on, a
-    /// higher number is a Unix time, 0 is [`FOREVER`](Self::FOREVER), and a negative number expires the item at once.
+    /// Creates a TTL from a memcached exptime, which the client sends unchanged. A number up to 30 days is a relative
+    /// time in seconds, and a higher number is a Unix time. 0 is [`FOREVER`](Self::FOREVER), and a negative number
+    /// expires the item at once.
     #[must_use]
     pub const fn from_exptime(number: i64) -> Self {
         Self(Time::Exptime(number))
     }
 
-    /// Returns a TTL that is longer by `secs`. A TTL from an exptime of 0 or below stays as it is. Not for
-    /// [`FOREVER`](Self::FOREVER).
+    /// Returns a TTL that is longer by `secs`. A TTL from an exptime of 0 or below stays as it is. Callers do not pass
+    /// [`FOREVER`](Self::FOREVER): it would become a TTL of `secs`.
     pub(crate) fn plus(self, secs: u32) -> Self {
         Self(match self.0 {
             Time::Secs(time) => Time::Secs(time.saturating_add(secs)),
@@ -130,7 +131,7 @@ impl Ttl {
             Time::Secs(secs) => secs,
             Time::Exptime(number) => return Exptime(number),
         };
-        // Times longer than 30 days are sent as Unix times, so only these need the clock.
+        // The client sends times longer than 30 days as Unix times, so only these need the clock.
         let is_short = secs <= RELATIVE_MAX;
         let since_epoch = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Exptime::after(secs, if is_short { 0 } else { since_epoch().as_secs() })

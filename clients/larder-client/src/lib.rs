@@ -1,8 +1,8 @@
 //! A client for memcached, Larder and other servers that speak memcached's text protocol.
 //!
 //! [`Client`] is for Tokio (the feature `tokio`, on by default). [`blocking::Client`] is for threads. By default the
-//! calls of both share a few connections per server, so that the requests of many callers leave in one write. With
-//! [`Builder::connections`] each call has a connection of a pool to itself, and calls wait in line for a free one.
+//! calls of both share a few connections per server, so one write can carry the requests of many callers. With
+//! [`Builder::connections`] each call takes a connection of its own from a pool, and waits in line if none is free.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio")]
@@ -25,7 +25,7 @@
 //! # Ok::<(), larder_client::Error>(())
 //! ```
 //!
-//! Several servers share the keys. The hashing method may be that of another client:
+//! Several servers share the keys. [`Hashing`](ring::Hashing) includes the methods of other clients:
 //!
 //! ```
 //! use larder_client::{Failover, blocking::Client, ring::Hashing};
@@ -50,7 +50,7 @@
 //! # }
 //! ```
 //!
-//! Values of a program's own types are in [`codec`]; the client's counters and latencies are in [`metrics`].
+//! [`codec`] converts values of a program's own types. [`metrics`] contains the client's counters and latencies.
 //!
 //! The module `pipeline` (the feature of the same name) is for programs that move the bytes themselves, such as an
 //! event loop in another language.
@@ -60,15 +60,15 @@
 //! # Guarantees
 //!
 //! - **No caller gets another caller's value.** The client closes a connection after an unexpected reply, and a pooled
-//!   connection also after an abandoned call. On a shared connection the reply to an abandoned call is dropped when it
-//!   arrives. A hit is matched by its key, or by a hash of a key that was sent in base64. Replies without a key (numbers,
-//!   `STORED`, misses) are matched by their order alone: a connection with unsolicited input is not used again, but a
-//!   second reply that is still under way can reach the next call.
+//!   connection also after an abandoned call. On a shared connection the client drops the reply to an abandoned call
+//!   when it arrives. It checks the key of a hit, or a hash of a key that it sent in base64. Replies without a key
+//!   (numbers, `STORED`, misses) have only their order: the client does not reuse a connection with unsolicited input,
+//!   but a late second reply to one request can reach the next call.
 //! - **Calls end by their deadline** ([`Builder::timeout`]), including the wait for a connection. Two exceptions:
 //!   `update` and `get_or_compute` make several requests, each with a deadline of its own, and `get_or_compute` also
 //!   waits for the computation.
 //! - **An error says whether the change may have happened** ([`Error::is_ambiguous`]). The client repeats a request
-//!   only if none of it was sent, or if it changes no value.
+//!   only if it sent none of it, or if the request changes no value.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

@@ -1,9 +1,9 @@
-//! Signals for the thread that refreshes the list of servers: after a fault, and when the client is gone.
+//! Signals to the thread that refreshes the list of servers: after a fault, and when the client is closed or dropped.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Requests a refresh of the list of servers from one thread.
+/// The state that the calls of a client share with the thread that refreshes its list of servers.
 #[derive(Debug, Default)]
 pub(crate) struct RefreshSignal {
     state: Mutex<State>,

@@ -11,10 +11,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Encryption and trusted authorities of connections, for [`Builder::tls`](crate::Builder::tls).
+/// The TLS settings of a client's connections, for [`Builder::tls`](crate::Builder::tls).
 ///
-/// The client speaks TLS 1.2 and 1.3. The server's certificate must be signed by a CA that the system trusts (with
-/// [`ca_file`](Self::ca_file): by one in that file), and must name the host of the server's address, or
+/// The client speaks TLS 1.2 and 1.3. A CA of the system or, if set, of the [`ca_file`](Self::ca_file) must have signed
+/// the server's certificate. The certificate must name the host of the server's address or, if set, the
 /// [`server_name`](Self::server_name). The client checks this before it sends any byte of a request.
 ///
 /// ```no_run
@@ -65,8 +65,8 @@ impl Tls {
     /// Reads the files, and returns a function that builds a connector for each address.
     ///
     /// # Errors
-    /// A file cannot be read or has other contents, or the system trusts no CA. The returned function fails if the
-    /// host, or [`server_name`](Self::server_name), is not a valid certificate name.
+    /// A file cannot be read or does not contain the expected PEM data, or the system trusts no CA. The returned
+    /// function fails if the host, or [`server_name`](Self::server_name), is not a valid certificate name.
     pub(crate) fn connectors(
         &self,
     ) -> io::Result<impl Fn(&Address) -> io::Result<Connector> + use<'_>> {
@@ -102,7 +102,7 @@ impl Tls {
         let mut roots = RootCertStore::empty();
         let Some(path) = &self.ca_file else {
             let found = rustls_native_certs::load_native_certs();
-            // Systems often have certificates that rustls cannot parse. They are skipped.
+            // Skips certificates that rustls cannot parse: many systems have some.
             if roots.add_parsable_certificates(found.certs).0 == 0 {
                 let error = found.errors.first().map(|error| format!(": {error}"));
                 let error = format!("the system trusts no CA{}", error.unwrap_or_default());
@@ -117,7 +117,7 @@ impl Tls {
     }
 }
 
-/// Reads the certificates of a PEM file, at least one.
+/// Reads the certificates of a PEM file. Fails if the file contains none.
 fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let certificates = read.map_err(|error| of_file(path, error))?;

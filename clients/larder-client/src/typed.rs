@@ -1,4 +1,4 @@
-//! Values of one type, for both clients. A macro writes the code for each, as in `calls.rs`.
+//! Values of one type, for both clients. A macro generates the code for each, as in `calls.rs`.
 
 #[cfg(feature = "tokio")]
 use crate::asynchronous;
@@ -14,7 +14,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 /// A view of a client whose values have the type `T`: a [codec](crate::codec) encodes them for stores and decodes them
-/// after reads. `typed` of a client creates it with a clone of the client.
+/// after reads. A client's method `typed` creates the view with a clone of the client.
 #[derive(Clone)]
 pub struct Typed<T, C, K> {
     client: K,

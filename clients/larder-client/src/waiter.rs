@@ -1,20 +1,20 @@
-//! Hooks into the waits of blocking calls. An interpreter that runs one thread at a time releases its lock in them.
+//! Hooks into the waits of blocking calls. An interpreter with a global lock releases the lock during a wait.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// Waits in place of [`blocking::Client`](crate::blocking::Client), on the thread of the call.
+/// Waits instead of [`blocking::Client`](crate::blocking::Client), on the thread of the call.
 pub trait Waiter: fmt::Debug + Send + Sync {
     /// Waits until [`WaitCondition::poll`] returns true, at most for `time`. The function may return earlier: the client
     /// calls it again if time is left.
     ///
     /// # Errors
-    /// [`Interrupted`]: the client gives the call up.
+    /// [`Interrupted`]: the client aborts the call.
     fn wait(&self, waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Interrupted>;
 }
 
-/// A [`Waiter`] has ended a wait. The call fails with [`ErrorKind::Interrupted`](crate::ErrorKind).
+/// The error of a [`Waiter`] that ends a wait early. The call fails with [`ErrorKind::Interrupted`](crate::ErrorKind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupted;
 

@@ -1,4 +1,4 @@
-//! Reports through the crates `metrics` and `tracing`: they equal the client's own metrics and contain no secrets.
+//! Tests that reports through the crates `metrics` and `tracing` equal the client's own metrics and contain no secrets.
 //!
 //! This test is a separate program, because it installs the process-wide recorder and subscriber.
 
@@ -68,7 +68,7 @@ impl Write for Log {
     }
 }
 
-/// Returns the value of a series of a server, if it exists.
+/// Returns the value of a server's series. `None` if the series does not exist.
 fn reported(name: &str, port: u16, label: &str) -> Option<u64> {
     let text = exporter().render();
     let server = format!("server=\"127.0.0.1:{port}\"");
@@ -119,7 +119,7 @@ fn compare(client: &AnyClient, port: u16) {
     assert_eq!(number("larder_client_wait_duration_seconds_count", "").unwrap_or(0), 0);
 }
 
-/// The server replies correctly at first, and then with a value of another key.
+/// The server replies correctly at first, and then with the value of another key.
 #[test]
 fn exported_metrics_equal_the_client_s_and_contain_no_secrets() {
     let log = Log::of_process();
@@ -142,7 +142,7 @@ fn exported_metrics_equal_the_client_s_and_contain_no_secrets() {
             of(&client).breaker_is_open
         });
         drop(client.get("other-secret-key"));
-        // The task of a shared connection closes it, a moment later.
+        // The task of a shared connection closes it slightly later.
         wait_until(|| of(&client).open == 0);
         wait_until(|| reported("larder_client_connections", port, "") == Some(0));
         compare(&client, port);
@@ -219,7 +219,7 @@ fn a_replaced_list_is_traced() {
     });
 }
 
-/// docs/rust.md lists all reported names and no others.
+/// Checks that docs/rust.md lists exactly the reported names.
 #[test]
 fn all_metric_names_are_documented() {
     exporter();

@@ -29,15 +29,15 @@ use std::time::{Duration, Instant};
 
 /// A client for any number of tasks of a Tokio runtime. Clones share its connections.
 ///
-/// Keys have 1 to 250 bytes. The client sends keys with spaces or control characters in base64, which needs a server
-/// with meta commands (memcached 1.6 or later) and limits them to 186 bytes.
+/// Keys have 1 to 250 bytes. The client sends keys with spaces or control characters in base64. This needs a server
+/// with meta commands (memcached 1.6 or later), and limits these keys to 186 bytes.
 ///
-/// The future of a call may be dropped at any time, for example by a timeout. The requested change may or may not have
-/// happened then.
+/// A program may drop the future of a call at any time, for example after a timeout. The requested change may or may
+/// not have happened then.
 ///
 /// A call fails if its key or value is invalid, its server is unreachable or unavailable after several faults in a row,
-/// the deadline has passed, the connection failed, the server refused the login or the request, replied unexpectedly or
-/// reported an error, or the client is closed (see [`ErrorKind`](crate::ErrorKind)).
+/// its deadline has passed, or its connection failed. It also fails if the server refused the login or the request,
+/// sent an unexpected reply or reported an error, or if the client is closed. See [`ErrorKind`](crate::ErrorKind).
 #[derive(Clone, Debug)]
 pub struct Client {
     group: Arc<ServerSet<Server>>,
@@ -50,9 +50,9 @@ impl Builder<Client> {
     /// [`discovery`](Builder::discovery).
     ///
     /// # Errors
-    /// An address or the login is invalid, a TLS file is unusable, no server has a weight above 0, the hashing method
-    /// does not support the weights, a name cannot be resolved, discovery finds no list, or its thread cannot be
-    /// spawned.
+    /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no server has a weight
+    /// above 0, or the hashing method does not support the weights. With discovery also: it finds no list, or its
+    /// thread cannot be spawned.
     pub fn build(self) -> Result<Client, Error> {
         let hashes_addresses = self.hashes_addresses();
         let resolve = move |address: &Address| match address {
@@ -89,10 +89,10 @@ impl Client {
     calls!([async] [.await]);
     computing!([async] [.await] [F: FnOnce() -> Fut, Fut: Future<Output = Result<V, E>>]);
 
-    /// Like [`get_or_compute`](Self::get_or_compute), but this caller also gets the old value if there is one, for
-    /// example after [`invalidate`](Self::invalidate) or with [`Lease::early`] and [`Lease::stale`]. Then a spawned
-    /// task computes the new value; without an old value, this call computes it. If the computation fails in the task,
-    /// the error is dropped, and the old value stays until it expires.
+    /// Like [`get_or_compute`](Self::get_or_compute), but if there is an old value, returns it at once, and a spawned
+    /// task computes the new one. There is an old value after [`invalidate`](Self::invalidate), and with
+    /// [`Lease::early`] or [`Lease::stale`]. If the computation fails in the task, the task drops the error, and the
+    /// old value stays until it expires.
     ///
     /// # Errors
     /// See [`get_or_compute`](Self::get_or_compute).
@@ -179,7 +179,7 @@ impl Client {
         }
     }
 
-    /// Closes all connections; those in use are closed after their call. Further calls fail, also on clones.
+    /// Closes all idle connections, and each other connection after its calls. Further calls fail, also on clones.
     pub fn close(&self) {
         self.group.close();
     }
@@ -190,8 +190,8 @@ impl Client {
         self.group.metrics()
     }
 
-    /// Returns the number of connections, of idle ones, and of calls waiting for one. A pool also counts connections
-    /// that are being opened; shared connections count no waiting calls.
+    /// Returns the numbers of connections, of idle connections, and of calls that wait for a connection. A pool also
+    /// counts connections that are being opened. Shared connections count no waiting calls.
     #[must_use]
     pub fn connections(&self) -> (usize, usize, usize) {
         self.group.connections()

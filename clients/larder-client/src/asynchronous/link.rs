@@ -16,7 +16,7 @@ pub(crate) type Link = link::Link<Stream>;
 
 impl Link {
     /// Sends the requests of an operation and reads the replies. If the future is dropped, the connection stays
-    /// unsettled, so that the pool closes it.
+    /// unsettled, and the pool closes it.
     ///
     /// # Errors
     /// [`FailedCall`].
@@ -49,14 +49,14 @@ impl Link {
             if self.connection.is_settled() {
                 return Ok(output);
             }
-            // Other bytes follow the reply, or a part of the request is unsent: the reply may belong to another
+            // Other bytes follow the reply, or part of the request is unsent, so the reply may belong to another
             // request.
             return Err(CallFailure::Reply(ReplyFailure::unexpected(shown(&reply))));
         }
     }
 
-    /// Returns the next reply. Sends before it reads, but does not wait for room while replies arrive: a server whose
-    /// replies are not read stops reading requests.
+    /// Returns the next reply. Sends before it reads, but does not wait for room while replies arrive, because a server
+    /// stops reading requests if its client does not read replies.
     async fn receive(&mut self, progress: &mut Progress) -> Result<Bytes, CallFailure> {
         loop {
             match self.connection.next_reply() {
@@ -72,8 +72,8 @@ impl Link {
                 Ok(len) => {
                     self.connection.received(len);
                     progress.received += len;
-                    // Yields from time to time. Otherwise a server that sends without pause would occupy the thread,
-                    // and the call would miss its deadline.
+                    // Yields regularly. Otherwise a server that sends without pause would occupy the thread, and the
+                    // call would miss its deadline.
                     tokio::task::consume_budget().await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -15,8 +15,8 @@ use tokio::time::timeout_at;
 
 /// The connection pool of a server.
 ///
-/// A call opens a connection only if it has a permit and finds no idle connection, so there are never more connections
-/// than permits.
+/// A call opens a connection only if it has a permit and finds no idle connection, so connections never outnumber
+/// permits.
 #[derive(Debug)]
 pub(crate) struct Pool {
     permits: Semaphore,
@@ -33,7 +33,7 @@ pub(crate) struct PooledConnection<'p> {
     pool: &'p Pool,
     /// `None` before the connection is opened, and after it is closed.
     link: Option<Link>,
-    /// Declared last, so it is released after the connection.
+    /// The last field, so that its drop follows the drop of the connection.
     _permit: SemaphorePermit<'p>,
 }
 
@@ -50,7 +50,7 @@ impl Pool {
     }
 
     fn idle(&self) -> MutexGuard<'_, IdleConnections<Link>> {
-        // Each change leaves the state consistent, so a panic while it is locked does no harm.
+        // Each change leaves the state consistent, so a poisoned lock is safe to use.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,14 +76,14 @@ impl Pool {
         Ok(PooledConnection { pool: self, link, _permit: permit })
     }
 
-    /// Closes idle connections now and the others when they are returned, and refuses further calls.
+    /// Closes idle connections at once and the others when they return to the pool, and refuses further calls.
     pub(crate) fn close(&self) {
         self.permits.close();
         let idle = self.idle().drain();
         drop(idle);
     }
 
-    /// Returns the number of connections (open or opening), of idle ones, and of waiting calls.
+    /// Returns the numbers of connections (open or opening), of idle connections, and of waiting calls.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let idle = self.idle().len();
         let used = self.max - self.permits.available_permits();
@@ -122,7 +122,7 @@ impl PooledConnection<'_> {
         }
     }
 
-    /// Closes an unusable connection. Returns whether there is still a connection.
+    /// Closes the connection if it is unusable. Returns whether a connection is left.
     pub(crate) fn check(&mut self) -> bool {
         if let Some(Err(reason)) = self.link.as_mut().map(Link::check_idle) {
             self.close(reason);
@@ -130,7 +130,7 @@ impl PooledConnection<'_> {
         self.link.is_some()
     }
 
-    /// Closes the connection. The permit stays, for another connection.
+    /// Closes the connection, but keeps the permit for another one.
     pub(crate) fn close(&mut self, reason: CloseReason) {
         self.link.take().into_iter().for_each(|link| link.close(reason));
     }
@@ -148,7 +148,7 @@ impl Drop for PooledConnection<'_> {
         }
         let dropped = idle.put(link, Instant::now());
         drop(idle);
-        // Closes the connection without the lock, because closing is a system call.
+        // Closes the connection outside of the lock, because closing is a system call.
         dropped.into_iter().for_each(|link| link.close(CloseReason::Idle));
     }
 }

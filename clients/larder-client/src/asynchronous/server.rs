@@ -17,7 +17,7 @@ use std::time::Instant;
 /// The connections to a server.
 #[derive(Debug)]
 enum Transport {
-    /// Each call has a connection to itself.
+    /// Each call has a connection of its own.
     Pool(Pool),
     /// Calls share connections.
     Shared(Shared),
@@ -112,8 +112,8 @@ impl Server {
                 let mut pooled = None;
                 let called = self.transact(&mut admission, &mut pooled, operation, deadline).await;
                 admission.note(called.as_ref().err());
-                // Returns the slot only after a fault is recorded: the next waiting call must see the fault before it
-                // connects.
+                // Returns the connection to the pool only after it has recorded a fault: the next waiting call must see
+                // the fault before it connects.
                 drop(pooled);
                 called
             }
@@ -129,8 +129,8 @@ impl Server {
         })
     }
 
-    /// Carries out an operation. Returns the output and the time at which the reply was read. `pooled` receives the
-    /// connection of a pool.
+    /// Carries out an operation. Returns the output and the time at which the reply was read. Afterwards `pooled`
+    /// contains the connection of a pool.
     async fn transact<'s, O: Operation>(
         &'s self,
         admission: &mut Admission<'_>,
@@ -172,8 +172,8 @@ impl Server {
             if !broken.is_usable {
                 pooled.close(CloseReason::of(broken.error.kind()));
             }
-            // Repeats the call if the server had closed the idle connection: opening another one shows whether the
-            // server still works.
+            // Repeats the call if the server had closed the idle connection. Opening another connection shows whether
+            // the server still works.
             if !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }

@@ -1,4 +1,4 @@
-//! Shared connections to one server: the requests of several callers leave in one write.
+//! Shared connections to one server. One write carries the requests of several callers.
 //!
 //! A task per connection owns the socket. Callers add their requests to its queue and wait for the replies.
 
@@ -32,8 +32,8 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 struct Slot {
     connection: Mutex<Option<SharedConnection>>,
-    /// Held while a call opens the connection. Contains the error of the last attempt that failed before its deadline;
-    /// `None` before the first.
+    /// Locked while a call opens the connection. Contains the error of the last attempt that failed before its
+    /// deadline, or `None` before the first one.
     opening: tokio::sync::Mutex<Option<Error>>,
     /// The number of attempts to open the connection that failed before their deadline.
     failures: AtomicU64,
@@ -41,15 +41,15 @@ struct Slot {
     calls: AtomicUsize,
 }
 
-/// A handle of a connection for callers. After the last handle is dropped, the connection is closed once no call is
-/// under way.
+/// A handle of a connection for callers. After the drop of the last handle, the driver closes the connection once no
+/// call is under way.
 #[derive(Clone, Debug)]
 struct SharedConnection(Arc<Sender>);
 
 #[derive(Debug)]
 struct Sender {
     state: Arc<State>,
-    /// The time from which no further calls use the connection. `None` without a limit.
+    /// The time after which no further calls use the connection. `None` without a limit.
     expires: Option<Instant>,
 }
 
@@ -59,7 +59,7 @@ struct State {
     queue: Mutex<QueueState>,
     /// Notified when there are requests to send, or when the last handle is dropped.
     changed: Notify,
-    /// Whether the connection has delivered a reply.
+    /// Whether a reply has arrived on the connection.
     has_answered: AtomicBool,
 }
 
@@ -71,7 +71,7 @@ struct QueueState {
     close_reason: Option<CloseReason>,
 }
 
-/// Delivers to a caller the replies and the time at which they were read.
+/// The sender of the replies to a caller, with the time at which they were read.
 type Ticket = oneshot::Sender<(CallReplies, Instant)>;
 
 /// A socket, the time at which it expires, and its entry in the metrics.
@@ -113,8 +113,8 @@ impl Shared {
         loop {
             let connection = slot.connection(deadline, open()).await?;
             if self.permits.is_closed() {
-                // The client was closed while the connection was opened. The connection ends when the last caller drops
-                // it.
+                // The client was closed while the connection was being opened. The connection ends when the last caller
+                // drops it.
                 slot.close(&connection, CloseReason::ClientClosed);
             }
             let was_used = connection.0.state.has_answered.load(Ordering::Relaxed);
@@ -125,8 +125,8 @@ impl Shared {
             if !broken.is_usable {
                 slot.close(&connection, CloseReason::of(broken.error.kind()));
             }
-            // Repeats the call once if a connection that worked before was lost without a reply: opening another one
-            // shows whether the server still works.
+            // Repeats the call once if a connection that worked before was lost without a reply. Opening another
+            // connection shows whether the server still works.
             if is_repeated || !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }
@@ -135,7 +135,7 @@ impl Shared {
     }
 
     /// Returns the slot with the fewest calls. A slot with neither calls nor a connection counts as one with
-    /// [`CALLS_BUSY`] calls, so it is used only while no other has fewer.
+    /// [`CALLS_BUSY`] calls, so a call uses it only if no other slot has fewer.
     fn slot(&self) -> &Slot {
         let load = |slot: &&Slot| {
             let calls = slot.calls.load(Ordering::Relaxed);
@@ -151,7 +151,7 @@ impl Shared {
         self.slots.iter().for_each(|slot| drop(slot.lock().take()));
     }
 
-    /// Returns the number of open connections, of those without calls, and 0 for waiting calls.
+    /// Returns the number of open connections, the number of open connections without calls, and 0 for waiting calls.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let is_open = |slot: &&Slot| {
             slot.lock().as_ref().is_some_and(|connection| connection.0.state.lock().is_open)
@@ -178,8 +178,8 @@ impl Slot {
         connection.clone()
     }
 
-    /// Returns the connection, after opening it if necessary. One of the concurrent calls opens it. If that fails
-    /// before the deadline of that call, the calls that waited for it get the same error.
+    /// Returns the connection, after opening it if necessary. One of the concurrent calls opens it. If the attempt
+    /// fails before the deadline of that call, the calls that waited for it get the same error.
     async fn connection(
         &self,
         deadline: Instant,
@@ -190,7 +190,7 @@ impl Slot {
         }
         let failures = self.failures.load(Ordering::Acquire);
         let opening = timeout_at(deadline.into(), self.opening.lock()).await;
-        // A timeout here says nothing about the server: the opening call reports the fault.
+        // A timeout here shows no further fault of the server: the call that opens the connection reports any fault.
         let mut last_error = opening.map_err(|_| Error::definite(ErrorKind::Timeout).echo())?;
         if let Some(connection) = self.open_connection() {
             return Ok(connection);
@@ -198,11 +198,12 @@ impl Slot {
         if self.failures.load(Ordering::Acquire) != failures
             && let Some(error) = last_error.as_ref()
         {
-            // A second attempt would fail like the one this call waited for.
+            // A further attempt would probably fail like the attempt for which this call waited.
             return Err(error.clone().echo());
         }
         let opened = open.await.inspect_err(|error| {
-            // A call past its deadline may have tried for less time than the others have, so its error does not count.
+            // A call past its deadline may have tried for less time than other calls have left, so its error does not
+            // apply to them.
             if Instant::now() < deadline {
                 *last_error = Some(error.clone());
                 self.failures.fetch_add(1, Ordering::Release);
@@ -244,11 +245,11 @@ impl Drop for Sender {
 
 impl State {
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        // Each change leaves the state consistent, so a panic while it is locked does no harm.
+        // Each change leaves the state consistent, so a poisoned lock is safe to use.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the reason why the connection will be closed. The first reason counts, unless the connection fails.
+    /// Records the reason for closing the connection. Keeps the first reason. An error of the driver overrides it.
     fn closes(&self, reason: CloseReason) {
         self.lock().close_reason.get_or_insert(reason);
     }
@@ -275,7 +276,7 @@ impl State {
             Err(_) => {
                 let is_sent = !self.lock().queue.withdraw(number);
                 let broken = LostCall::new(ErrorKind::Timeout, is_sent).broken(reads);
-                // The connection stays usable: the reply is dropped when it arrives.
+                // The connection stays usable, because the driver drops the late reply.
                 return Err(FailedCall { is_usable: true, ..broken });
             }
         };
@@ -311,7 +312,7 @@ impl Driver {
         for (ticket, mut event) in lost {
             let is_sent = event.is_sent;
             event.is_echo = is_echo;
-            // A caller that has given up gets no error and reports no event.
+            // A caller that has given up gets no error, so the next caller's failure is still the first report.
             match ticket.send((Err(event), now)) {
                 Ok(()) => is_echo = true,
                 Err(_) if is_sent => self.open.abandoned(),
@@ -324,7 +325,7 @@ impl Driver {
     async fn drive(&mut self) -> Result<(), ErrorKind> {
         let lost = |error: io::Error| ErrorKind::Io(Arc::new(error));
         let state = Arc::clone(&self.state);
-        // The time of the last reply or idle moment, and of the last check for silence.
+        // The time of the last reply or the last idle iteration, and the time of the last check for silence.
         let (mut answered, mut checked) = (Instant::now(), Instant::now());
         loop {
             let mut may_take = true;
@@ -338,7 +339,8 @@ impl Driver {
             let is_behind = !self.exchange.output().is_empty();
             let is_open = {
                 let mut open = state.lock();
-                // A request that was queued after the check waits for the next one: `changed` has its notification.
+                // A request queued after the check waits for the next iteration, because `changed` has its
+                // notification.
                 if may_take {
                     self.exchange.take(&mut open.queue, |ticket| !ticket.is_closed());
                 }
@@ -356,7 +358,7 @@ impl Driver {
                 }
             }
             if is_behind && self.exchange.output().is_empty() {
-                // The output is sent, so there is room for queued requests.
+                // The output is sent, so the next iteration takes queued requests.
                 continue;
             }
             let has_read = match self.stream.try_read(self.exchange.room()) {
@@ -381,7 +383,7 @@ impl Driver {
                 }
             }
             if has_read {
-                // Callers that got replies may send again, together with others.
+                // Yields, so that callers with replies can queue further requests for the same write.
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -397,7 +399,7 @@ impl Driver {
         }
     }
 
-    /// Fails if the server has closed the idle connection or sent unsolicited bytes.
+    /// Checks an idle connection. Fails if the server has closed it or sent unsolicited bytes.
     fn check_idle(&self) -> Result<(), ErrorKind> {
         match self.stream.is_quiet() {
             Ok(true) => Ok(()),
@@ -406,7 +408,7 @@ impl Driver {
         }
     }
 
-    /// Delivers replies that were read at `now`. Returns whether there was one.
+    /// Delivers replies that were read at `now`. Returns whether it delivered any.
     fn deliver_replies(&mut self, now: Instant) -> Result<bool, ErrorKind> {
         let mut has_answered = false;
         loop {

@@ -1,4 +1,4 @@
-//! A socket, and how it is opened.
+//! A socket with or without TLS, and the opening of connections.
 
 use crate::core::endpoint::address::Address;
 use crate::core::endpoint::resolution::{Endpoint, share};
@@ -39,8 +39,8 @@ impl Stream {
     /// Connects to an endpoint and completes the handshake.
     ///
     /// # Errors
-    /// `Connect`: there is no connection by the deadline, or the handshake failed. If no address of a name accepts, a
-    /// task resolves the name again. `Login`: the server refused the login.
+    /// `Connect`: no connection was open by the deadline, or the handshake failed. If no address of a name accepts the
+    /// connection, a task resolves the name again. `Login`: the server refused the login.
     pub(crate) async fn connect(
         endpoint: &Arc<Endpoint>,
         deadline: Instant,
@@ -76,7 +76,7 @@ impl Stream {
     /// Reads available data.
     ///
     /// # Errors
-    /// `WouldBlock`. Others: the connection failed.
+    /// `WouldBlock`. Other errors: the connection failed.
     pub(crate) fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
         match self.session() {
             Some(mut tls) => tls.read(&mut &self.socket, into),
@@ -84,10 +84,11 @@ impl Stream {
         }
     }
 
-    /// Sends as much as fits. After `WouldBlock` the next call must start with the same bytes.
+    /// Sends as many bytes as the socket accepts, and returns their number. After `WouldBlock` the next call must start
+    /// with the same bytes.
     ///
     /// # Errors
-    /// `WouldBlock`. Others: the connection failed.
+    /// `WouldBlock`. Other errors: the connection failed.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self.session() {
             Some(mut tls) => tls.write(&mut &self.socket, bytes),
@@ -107,8 +108,8 @@ impl Stream {
         self.socket.ready(interest).await
     }
 
-    /// Returns whether there is nothing to read, not even the end of the connection, and the socket's runtime still
-    /// works. Queries the system, because the runtime's readiness may be outdated.
+    /// Returns whether the socket has no input, the server has not closed the connection, and the socket's runtime
+    /// still works. Queries the system, because the runtime's readiness may be outdated.
     ///
     /// # Errors
     /// The connection failed.
@@ -157,7 +158,7 @@ impl Socket {
         }
     }
 
-    /// Returns whether the runtime has shut down and would never report readiness.
+    /// Returns whether the runtime has shut down, after which it no longer reports readiness.
     fn has_lost_runtime(&self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         let ready = match self {
@@ -235,7 +236,8 @@ fn resolve_again(endpoint: &Arc<Endpoint>, host: &str, port: u16) {
     });
 }
 
-/// Connects to a unix socket. While the server's backlog is full, the system refuses at once, so the function retries.
+/// Connects to a unix socket. While the server's backlog is full, the system refuses at once, so the function retries
+/// until the deadline.
 async fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     loop {
         match UnixStream::connect(path).await {

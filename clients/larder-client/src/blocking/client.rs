@@ -33,12 +33,13 @@ use std::time::{Duration, Instant};
 
 /// A client for any number of threads. Clones share its connections.
 ///
-/// Keys have 1 to 250 bytes. The client sends keys with spaces or control characters in base64, which needs a server
-/// with meta commands (memcached 1.6 or later) and limits them to 186 bytes.
+/// Keys have 1 to 250 bytes. The client sends keys with spaces or control characters in base64. This needs a server
+/// with meta commands (memcached 1.6 or later), and limits these keys to 186 bytes.
 ///
 /// A call fails if its key or value is invalid, its server is unreachable or unavailable after several faults in a row,
-/// the deadline has passed, the connection failed, the server refused the login or the request, replied unexpectedly or
-/// reported an error, a waiter interrupted the call, or the client is closed (see [`ErrorKind`](crate::ErrorKind)).
+/// its deadline has passed, or its connection failed. It also fails if the server refused the login or the request,
+/// sent an unexpected reply or reported an error, if a waiter interrupted the call, or if the client is closed. See
+/// [`ErrorKind`](crate::ErrorKind).
 #[derive(Clone, Debug)]
 pub struct Client {
     group: Arc<ServerSet<Server>>,
@@ -58,8 +59,8 @@ impl Builder<Client> {
     ///
     /// # Errors
     /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no server has a weight
-    /// above 0, the hashing method does not support the weights, discovery finds no list, or its thread cannot be
-    /// spawned.
+    /// above 0, or the hashing method does not support the weights. With discovery also: it finds no list, or its
+    /// thread cannot be spawned.
     pub fn build(self) -> Result<Client, Error> {
         Ok(Client {
             computing: Computing::new(self.time_max()),
@@ -149,7 +150,7 @@ impl Client {
         }
     }
 
-    /// Stores items, with one batch of requests to each server. Returns the outcomes in order.
+    /// Stores items with one batch of requests to each server. Returns the outcomes in the order of the requests.
     ///
     /// # Errors
     /// See [`Client`]. Some of the items may have been stored.
@@ -160,7 +161,7 @@ impl Client {
         }))
     }
 
-    /// Removes items, with one batch of requests to each server. Returns for each key whether the item existed.
+    /// Removes items with one batch of requests to each server. Returns for each key whether the item existed.
     ///
     /// # Errors
     /// See [`Client`]. Some of the items may have been removed.
@@ -171,7 +172,7 @@ impl Client {
         }))
     }
 
-    /// Carries out operations on keys, as one batch per server. Returns the outputs in order.
+    /// Carries out operations on keys, with one batch per server. Returns the outputs in order.
     fn batch<'k, O: Operation + Clone>(
         &self,
         operations: impl Iterator<Item = Result<(Key<'k>, O), Error>>,
@@ -199,7 +200,7 @@ impl Client {
         }
     }
 
-    /// Closes all connections; those in use are closed after their call. Further calls fail, also on clones.
+    /// Closes all idle connections, and each other connection after its calls. Further calls fail, also on clones.
     pub fn close(&self) {
         self.group.close();
     }
@@ -210,8 +211,8 @@ impl Client {
         self.group.metrics()
     }
 
-    /// Returns the number of connections, of idle ones, and of threads waiting for one. A pool also counts connections
-    /// that are being opened; shared connections count no waiting calls.
+    /// Returns the numbers of connections, of idle connections, and of threads that wait for a connection. A pool also
+    /// counts connections that are being opened. Shared connections count no waiting calls.
     #[must_use]
     pub fn connections(&self) -> (usize, usize, usize) {
         self.group.connections()
@@ -228,8 +229,8 @@ impl Wake for Unpark {
 }
 
 /// Carries out an operation on each server, within the time limit of a call. Starts all of them before it waits for the
-/// first reply: opens connections if necessary, and sends as much as fits. Takes connections in the order of the server
-/// list, so that calls cannot deadlock on each other's connections.
+/// first reply: opens connections if necessary, and sends as much as the sockets accept. Takes connections in the order
+/// of the server list, so that calls cannot deadlock on each other's connections.
 fn call_servers<'s, O: Operation>(
     operations: impl Iterator<Item = (&'s Server, O)>,
     now: Instant,

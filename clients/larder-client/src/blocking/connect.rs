@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 /// The pause before another attempt to connect to a unix socket whose backlog is full.
 const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 
-/// Connects to the first address of an endpoint that accepts.
+/// Connects to the first address of an endpoint that accepts the connection.
 ///
 /// # Errors
-/// `Connect`: no address accepted by the deadline. Unless the endpoint is a unix socket, a thread then resolves the
-/// name again, at most once a second. `Interrupted`.
+/// `Connect`: no address accepted the connection by the deadline. Unless the endpoint is a unix socket, a thread then
+/// resolves the name again, at most once a second. `Interrupted`.
 pub(crate) fn connect(
     endpoint: &Arc<Endpoint>,
     deadline: Instant,
@@ -101,7 +101,7 @@ fn connect_unix(path: &Path, deadline: Instant, wait: &Wait) -> Result<Socket, E
     }
 }
 
-/// Resolves the name again in a thread, because this may take longer than the deadline.
+/// Resolves the name again in a new thread, because this may take longer than the deadline.
 fn resolve_again(endpoint: &Arc<Endpoint>) {
     if !endpoint.starts_lookup(Instant::now()) {
         return;
@@ -116,7 +116,7 @@ fn resolve_again(endpoint: &Arc<Endpoint>) {
     drop(std::thread::Builder::new().name("larder-resolve".to_owned()).spawn(lookup));
 }
 
-/// Returns the socket addresses of a server; none for a unix socket.
+/// Returns the socket addresses of a server, or none for a unix socket.
 ///
 /// # Errors
 /// The name cannot be resolved.
@@ -143,7 +143,7 @@ mod tests {
             let socket = Socket::new(address.domain(), Type::STREAM, None)?;
             socket.set_nonblocking(true)?;
             match socket.connect(address) {
-                // A TCP connection takes time; a unix connection succeeds or fails at once.
+                // A TCP connection takes time. A unix connection succeeds or fails at once.
                 Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => {
                     let mut polled = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
                     match poll(&mut polled, 100_u16) {

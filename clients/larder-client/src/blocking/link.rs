@@ -10,18 +10,19 @@ use bytes::Bytes;
 use nix::poll::PollFlags;
 use std::time::{Duration, Instant};
 
-/// How long a call may still read available data if it starts to read near or after its deadline, for example because
-/// it has waited for another server. Without this limit, a server that sends without pause could keep the call.
+/// The minimum time in which a call may read available data, even if it starts to read near or after its deadline. A
+/// call that waits for another server can start late. Without a limit, a server that sends without pause could delay
+/// the end of the call indefinitely.
 pub(super) const LATE_MAX: Duration = Duration::from_millis(10);
 
 pub(crate) type Link = link::Link<Stream>;
 
 impl Link {
-    /// Adds the requests of an operation, and sends as much as fits without waiting.
+    /// Adds the requests of an operation, and sends as much as the socket accepts without waiting.
     pub(crate) fn start<O: Operation>(&mut self, operation: &mut O) -> Progress {
         operation.encode(&mut self.connection);
         let mut progress = Progress::default();
-        // A failed connection shows its error again when the operation is finished.
+        // A failed connection returns its error again in `finish`.
         drop(self.send_some(&mut progress));
         progress
     }
@@ -56,13 +57,14 @@ impl Link {
             if self.connection.is_settled() {
                 return Ok(output);
             }
-            // Other bytes follow the reply, or a part of the request is unsent: the reply may belong to another
+            // Other bytes follow the reply, or part of the request is unsent, so the reply may belong to another
             // request.
             return Err(CallFailure::Reply(ReplyFailure::unexpected(shown(&reply))));
         }
     }
 
-    /// Sends the output. Stops early when replies arrive: a server whose replies are not read stops reading requests.
+    /// Sends the output. Stops early when replies arrive, because a server stops reading requests if its client does
+    /// not read replies.
     fn send(&mut self, deadline: Instant, progress: &mut Progress) -> Result<(), CallFailure> {
         while !self.send_some(progress)? {
             if self.stream.wait(deadline)?.contains(PollFlags::POLLIN) {

@@ -38,7 +38,7 @@ struct State {
 #[derive(Debug)]
 struct WaitingThread {
     thread: Thread,
-    /// The slot that the thread was given. `None` until then.
+    /// The slot for the thread. `None` until another thread delivers one.
     slot: Mutex<Option<PoolSlot>>,
 }
 
@@ -74,7 +74,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each change leaves the state consistent, so a panic while it is locked does no harm.
+        // Each change leaves the state consistent, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -110,7 +110,7 @@ impl Pool {
     ) -> Result<PooledConnection<'_>, Error> {
         let _time = self.recorder.wait();
         let end = loop {
-            // Checks the deadline first: a connection is useless after it.
+            // Checks the deadline first, because a connection is useless after it.
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break ErrorKind::PoolTimeout;
@@ -123,7 +123,7 @@ impl Pool {
             }
         };
         self.lock().waiting.retain(|other| !Arc::ptr_eq(other, waiting_thread));
-        // Dropping a slot that arrived at the last moment passes it to the next thread.
+        // If a slot arrived just before the removal, dropping it passes it to the next thread.
         drop(waiting_thread.take().map(|slot| self.pooled(slot)));
         Err(Error::definite(end))
     }
@@ -149,7 +149,7 @@ impl Pool {
                 }
             };
             drop(state);
-            // Closes the connection without the lock, because closing is a system call.
+            // Closes the connection outside of the lock, because closing is a system call.
             dropped.into_iter().for_each(|link| link.close(CloseReason::Idle));
             return;
         };
@@ -157,13 +157,13 @@ impl Pool {
             Some(link) => PoolSlot::Link(Box::new(link)),
             None => PoolSlot::Empty,
         };
-        // Delivers under the lock, so a thread that stops waiting finds the slot.
+        // Delivers under the lock, so a thread that stops waiting at the same time finds the slot.
         waiting_thread.give(slot);
         drop(state);
         waiting_thread.thread.unpark();
     }
 
-    /// Closes idle connections now and the others when they are returned, and refuses further calls.
+    /// Closes idle connections at once and the others when they return to the pool, and refuses further calls.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -176,7 +176,7 @@ impl Pool {
         waiting.iter().for_each(|waiting_thread| waiting_thread.thread.unpark());
     }
 
-    /// Returns the number of connections, of idle ones, and of waiting threads.
+    /// Returns the numbers of connections (open or opening), of idle connections, and of waiting threads.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let state = self.lock();
         (state.open, state.idle.len(), state.waiting.len())
@@ -212,7 +212,7 @@ impl PooledConnection<'_> {
         }
     }
 
-    /// Closes an unusable connection. Returns whether there is still a connection.
+    /// Closes the connection if it is unusable. Returns whether a connection is left.
     pub(crate) fn check(&mut self) -> bool {
         if let Some(Err(reason)) = self.link.as_mut().map(Link::check_idle) {
             self.close(reason);
@@ -220,7 +220,7 @@ impl PooledConnection<'_> {
         self.link.is_some()
     }
 
-    /// Closes the connection. The slot stays, for another connection.
+    /// Closes the connection, but keeps the slot for another one.
     pub(crate) fn close(&mut self, reason: CloseReason) {
         self.link.take().into_iter().for_each(|link| link.close(reason));
     }

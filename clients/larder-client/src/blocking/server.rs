@@ -19,7 +19,7 @@ use std::time::Instant;
 /// The connections to a server.
 #[derive(Debug)]
 enum Transport {
-    /// Each call has a connection to itself.
+    /// Each call has a connection of its own.
     Pool(Pool),
     /// Calls share connections.
     Shared(Shared),
@@ -136,8 +136,8 @@ impl Server {
         self.finish(started, operation)
     }
 
-    /// Starts an operation of a call that started at `now`: sends as much as fits without waiting, or leaves the
-    /// requests in the queue of a shared connection. [`Server::finish`] does the rest.
+    /// Starts an operation of a call that started at `now`. Sends as much as the socket accepts without waiting, or
+    /// leaves the requests in the queue of a shared connection. [`Server::finish`] completes the operation.
     ///
     /// # Errors
     /// [`Error`], by the deadline at the latest.
@@ -162,8 +162,8 @@ impl Server {
                 Ok(attempt) => Ok(StartedCall { at: now, admission, attempt, deadline }),
                 Err(error) => {
                     admission.note(Some(&error));
-                    // Returns the slot only after a fault is recorded: the next waiting call must see the fault before
-                    // it connects.
+                    // Returns the slot to the pool only after it has recorded a fault: the next waiting call must see
+                    // the fault before it connects.
                     drop(failed);
                     Err(error)
                 }
@@ -174,7 +174,7 @@ impl Server {
         })
     }
 
-    /// Starts an attempt. `failed` receives the pooled connection if there is an error after it was taken.
+    /// Starts an attempt. After an error, `failed` contains the pooled connection if the attempt had taken one.
     fn start_attempt<'s, O: Operation>(
         &'s self,
         admission: &mut Admission<'_>,
@@ -226,8 +226,8 @@ impl Server {
                 }
             };
             admission.note(called.as_ref().err());
-            // Returns the slot only after a fault is recorded: the next waiting call must see the fault before it
-            // connects.
+            // Returns the slot to the pool only after it has recorded a fault: the next waiting call must see the fault
+            // before it connects.
             drop(pooled);
             self.recorder.called(operation.command(), at.elapsed(), called.as_ref().err());
             called
@@ -257,8 +257,8 @@ impl Server {
             if !broken.is_usable {
                 pooled.close(CloseReason::of(broken.error.kind()));
             }
-            // Repeats the call if the server had closed the idle connection: opening another one shows whether the
-            // server still works.
+            // Repeats the call if the server had closed the idle connection. Opening another connection shows whether
+            // the server still works.
             if !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }

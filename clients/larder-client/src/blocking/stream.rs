@@ -19,14 +19,14 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The timeout of a socket is set again only if it differs by more than this. This saves a system call for most
-/// requests.
+/// The largest difference between the timeout of a socket and the wanted one. Only a larger difference makes the client
+/// set the timeout again, which saves a system call for most requests.
 const TIMEOUT_SLACK: Duration = Duration::from_millis(2);
 
 /// The shortest timeout of a socket. The system could round a shorter one to zero, which means no timeout.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
-/// Flags for sending without blocking. A closed connection is an error instead of SIGPIPE.
+/// Flags for sending without blocking. With `MSG_NOSIGNAL`, a closed connection is an error instead of SIGPIPE.
 #[cfg(not(target_vendor = "apple"))]
 const AT_ONCE: MsgFlags = MsgFlags::MSG_DONTWAIT.union(MsgFlags::MSG_NOSIGNAL);
 #[cfg(target_vendor = "apple")]
@@ -44,7 +44,7 @@ pub(crate) struct Stream {
     wait: Wait,
 }
 
-/// The read timeout that a socket has at present. `None` before the first blocking read.
+/// The present read timeout of a socket. `None` before the first blocking read.
 #[derive(Debug, Default)]
 pub(crate) struct ReadTimeout(Option<Duration>);
 
@@ -59,8 +59,8 @@ impl Read for NonBlockingStream<'_> {
 
 impl Write for NonBlockingStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // A blocking write with a timeout (`SO_SNDTIMEO`) is no alternative: on a unix socket the system applies the
-        // timeout to each part of a large write.
+        // A blocking write with a timeout (`SO_SNDTIMEO`) is no alternative, because on a unix socket the system
+        // applies the timeout to each part of a large write.
         self.0.send_with_flags(bytes, AT_ONCE.bits())
     }
 
@@ -73,7 +73,7 @@ impl Stream {
     /// Connects to an endpoint and completes the handshake.
     ///
     /// # Errors
-    /// `Connect`: there is no connection by the deadline, or the handshake failed. `Login`: the server refused the
+    /// `Connect`: no connection was open by the deadline, or the handshake failed. `Login`: the server refused the
     /// login. `Interrupted`.
     pub(crate) fn connect(
         endpoint: &Arc<Endpoint>,
@@ -92,7 +92,7 @@ impl Stream {
         Ok(Self { socket: Arc::new(socket), tls, timeout, wait: wait.clone() })
     }
 
-    /// Returns the socket, for threads that wait for it while others use the stream.
+    /// Returns the socket, for threads that wait for its readiness while others use the stream.
     pub(crate) fn socket(&self) -> &Arc<Socket> {
         &self.socket
     }
@@ -102,7 +102,7 @@ impl Stream {
         self.tls.is_none()
     }
 
-    /// Returns whether there is nothing to read, not even the end of the connection.
+    /// Returns whether the socket has no input and the server has not closed the connection.
     ///
     /// # Errors
     /// The connection failed.
@@ -118,10 +118,11 @@ impl Stream {
         }
     }
 
-    /// Sends as much as fits. After `WouldBlock` the next call must start with the same bytes.
+    /// Sends as many bytes as the socket accepts, and returns their number. After `WouldBlock` the next call must start
+    /// with the same bytes.
     ///
     /// # Errors
-    /// `WouldBlock`. Others: the connection failed.
+    /// `WouldBlock`. Other errors: the connection failed.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut socket = NonBlockingStream(&self.socket);
         match &mut self.tls {
@@ -141,7 +142,7 @@ impl Stream {
     /// Reads available data.
     ///
     /// # Errors
-    /// `WouldBlock`. Others: the connection failed.
+    /// `WouldBlock`. Other errors: the connection failed.
     pub(crate) fn read_at_once(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut socket = NonBlockingStream(&self.socket);
         match &mut self.tls {
@@ -151,7 +152,7 @@ impl Stream {
     }
 
     /// Reads available data, or waits for data if `may_wait` and time is left. Returns `Some(0)` at the end of the
-    /// connection, and `None` if nothing was read: the caller tries again.
+    /// connection, and `None` if it read no data. The caller tries again after `None`.
     ///
     /// # Errors
     /// The connection failed, no time is left, or a waiter interrupted the call.
@@ -197,7 +198,7 @@ impl ReadTimeout {
     /// Waits for data and reads it.
     ///
     /// # Errors
-    /// `TimedOut`, up to [`TIMEOUT_SLACK`] early or late. Others: the connection failed.
+    /// `TimedOut`, up to [`TIMEOUT_SLACK`] early or late. Other errors: the connection failed.
     pub(crate) fn receive(
         &mut self,
         socket: &Socket,
@@ -211,8 +212,8 @@ impl ReadTimeout {
         })
     }
 
-    /// Sets the socket's timeout, unless the present one is close enough. Consecutive calls mostly have the same time
-    /// left, so this saves a system call for most of them.
+    /// Sets the socket's timeout, unless the present one is close enough. Most consecutive calls have nearly the same
+    /// time left, so this saves a system call for most of them.
     fn set(&mut self, socket: &Socket, left: Duration) -> io::Result<()> {
         if self.0.is_some_and(|timeout| timeout.abs_diff(left) <= TIMEOUT_SLACK) {
             return Ok(());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How threads wait: with a [`Waiter`], or, if `None`, by blocking.
+/// The method of waiting: a [`Waiter`], or `None` for blocking the thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Wait(pub(crate) Option<Arc<dyn Waiter>>);
 
@@ -64,7 +64,7 @@ impl Wait {
                     let [polled] = polled;
                     Ok(polled.revents().unwrap_or(PollFlags::empty()))
                 }
-                // A signal has interrupted the poll: the caller waits again.
+                // A signal has interrupted the poll, so the caller waits again.
                 Err(Errno::EINTR) => Ok(PollFlags::empty()),
                 Err(error) => Err(ErrorKind::Io(Arc::new(error.into()))),
             };
@@ -89,8 +89,8 @@ impl Wait {
         ready
     }
 
-    /// Waits until this thread is unparked, at most for `time`. May return earlier. With a [`Waiter`] also returns when
-    /// `is_over` returns true.
+    /// Waits until this thread is unparked, or until `time` is over. May return earlier. With a [`Waiter`] also returns
+    /// when `is_over` returns true.
     ///
     /// # Errors
     /// `Interrupted`.
@@ -103,8 +103,8 @@ impl Wait {
             None => thread::park_timeout(time),
             Some(waiter) => {
                 let mut poll_condition = |time| {
-                    // A nested call of the waiter may have consumed the unpark token, so the condition is checked
-                    // first.
+                    // Checks the condition first, because a nested call of the waiter may have consumed the unpark
+                    // token.
                     if !is_over() {
                         thread::park_timeout(time);
                     }

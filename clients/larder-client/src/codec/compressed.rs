@@ -4,7 +4,7 @@ use super::{Codec, CodecError, DECOMPRESSED_LEN_MAX, InvalidValue};
 use bytes::Bytes;
 use lz4_flex::block::{compress_prepend_size, decompress_into, uncompressed_size};
 
-/// Compresses the bytes of another codec with LZ4 if there are at least 2 KiB, no more than the [`limit`](Self::limit),
+/// Compresses the output of another codec with LZ4, if it has at least 2 KiB and at most the [`limit`](Self::limit),
 /// and compression saves at least a tenth.
 ///
 /// Bit 31 of the flags marks compressed values. Their bytes are the length in four bytes, little-endian, and an LZ4
@@ -28,9 +28,10 @@ pub struct Compressed<C> {
 }
 
 const FLAG: u32 = 1 << 31;
-/// The shortest values that are compressed. Compression of shorter ones saves too little.
+/// The length in bytes of the shortest values to compress. Compression of shorter ones saves too little.
 const LEN_MIN: usize = 2 << 10;
-/// The largest compression ratio of LZ4. A claim of more is invalid, and is refused before memory is allocated.
+/// The largest compression ratio of LZ4. `decompress` rejects a value that declares a higher ratio, before it allocates
+/// memory.
 const RATIO_MAX: usize = 255;
 
 impl<C> Compressed<C> {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 /// Bytes, text and numbers ([`Scalar`]) in the format of another client with its default settings (pymemcache: with
 /// `serde=pickle_serde`).
 ///
-/// The feature `compression` adds reading of values that the other client has compressed; this codec never compresses.
+/// With the feature `compression`, this codec reads values that the other client has compressed. It never compresses.
 /// Python and Ruby objects are [`InvalidValue::OtherType`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -132,7 +132,7 @@ mod tests {
         decoded.map_err(|error| *error.downcast().unwrap())
     }
 
-    /// Checks that a value is encoded to the same bytes as by the other client, and decoded from them.
+    /// Checks that the codec encodes a value to the same bytes as the other client, and decodes them.
     fn check(convention: Convention, value: &Value, expected: &[u8], flags: u32) {
         assert_eq!(encode(convention, value), (expected.to_vec(), flags), "{value:?}");
         assert_eq!(decode(convention, expected, flags), Ok(value.clone()));

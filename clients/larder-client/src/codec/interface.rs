@@ -35,7 +35,7 @@ pub trait Codec<T> {
     /// The value cannot be encoded.
     fn encode(&self, value: &T, bytes: &mut Vec<u8>) -> Result<u32, CodecError>;
 
-    /// Decodes a value. The bytes and flags may have been written by any program.
+    /// Decodes a value. Any program may have written the bytes and flags.
     ///
     /// # Errors
     /// The bytes and flags do not form a value.
@@ -64,6 +64,6 @@ pub enum InvalidValue {
     Compressed,
 }
 
-/// The limit for the length of values after decompression: 32 MiB. `Compressed` has it as its default; `Convention`
-/// always uses it.
+/// The limit for the length of values after decompression: 32 MiB. It is the default of `Compressed`, and the fixed
+/// limit of `Convention`.
 pub const DECOMPRESSED_LEN_MAX: usize = 32 << 20;

@@ -5,9 +5,9 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// JSON, for types that serde serializes to JSON and deserializes. Values outlive the program version that wrote them:
-/// JSON is self-describing, so types can get new fields with a default, and programs in other languages can read the
-/// values.
+/// JSON, for types that serde serializes to JSON and deserializes. JSON is self-describing. A later version of the
+/// program can read the values even if a type has new fields with a default, and programs in other languages can read
+/// them.
 ///
 /// ```no_run
 /// use larder_client::blocking::Client;
@@ -36,7 +36,7 @@ impl<T: Serialize + DeserializeOwned> Codec<T> for Json {
         Ok(FLAGS)
     }
 
-    /// Also accepts flags of 0, with which other clients write JSON as text.
+    /// Decodes JSON. Also accepts flags of 0, with which other clients write JSON as text.
     fn decode(&self, bytes: &Bytes, flags: u32) -> Result<T, CodecError> {
         if flags != FLAGS && flags != 0 {
             return Err(InvalidValue::Flags(flags).into());

@@ -6,8 +6,8 @@
 //!   04 08  'i' number                                  -2^30 ≤ number < 2^30
 //!   04 08  'l' '+' or '-' len(words) bytes             larger numbers: 16-bit words, little-endian
 //! ```
-//! A length is written as a number: 0; one byte for -123 to 122; or the count of the bytes that follow (negative for
-//! negative numbers) and these bytes, little-endian.
+//! A length is a number. A number from -123 to 122 is one byte, and 0 is a zero byte. Any other number is a count of
+//! bytes (negative for negative numbers) and these bytes, little-endian.
 
 use super::{InvalidValue, Value};
 use bytes::Bytes;

@@ -9,7 +9,7 @@ pub enum Value {
     Bytes(Bytes),
     /// Text in UTF-8.
     Text(String),
-    /// A number. Numbers outside 64 bits, which Python and Ruby have, cannot be read.
+    /// A number. The codec cannot read the larger numbers of Python and Ruby.
     Integer(i64),
 }
 

@@ -6,7 +6,7 @@
 //!
 //!   Usable ── a malformed or unexpected reply ──▶ Failed (for good)
 //! ```
-//! The server replies in the order of the requests, so a reply belongs to the oldest request without one.
+//! The server replies in the order of the requests, so a reply belongs to the oldest request without a complete reply.
 
 use bytes::{Buf, Bytes};
 use larder_protocol::answer::{Answer, AnswerFields, Flag, read_text};
@@ -16,29 +16,30 @@ use std::ops::Range;
 
 /// The least room for input, in bytes.
 const ROOM_MIN: usize = 4 << 10;
-/// The most room in bytes reserved for an announced value before it arrives. A server can announce any length.
+/// The most room in bytes for an announced value before it arrives. A server can announce any length.
 const ROOM_MAX: usize = 4 << 20;
 /// The length in bytes to which buffers are shrunk after a large request or reply.
 const KEPT_LEN_MAX: usize = 256 << 10;
-/// The length in bytes from which the caller gets a reply without a copy, if no other bytes follow it.
+/// The minimum length in bytes of a reply that the caller gets without a copy. Other bytes after the reply force a
+/// copy.
 const LARGE_LEN_MIN: usize = 32 << 10;
 
 /// The end of the reply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// The reply has one answer.
+    /// The reply has one [`Answer`].
     One,
-    /// The reply ends with the first answer that is neither a hit nor a statistic.
+    /// The reply ends with the first [`Answer`] that is neither a hit nor a statistic.
     Last,
 }
 
-/// The replies that a request can have. A shared connection checks each reply, so that after a wrong reply no later
-/// caller gets a reply of another call.
+/// The valid replies to a request. A shared connection checks each reply, so that after a wrong reply no later caller
+/// gets the reply to another call.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplyCheck {
     /// Hashes of the requested keys. Hits of other keys fail the check. Empty: no check of keys.
     keys: Box<[u64]>,
-    /// Returns whether the command can have this answer.
+    /// Returns whether the command can have this [`Answer`].
     fits: fn(&Answer<'_>) -> bool,
 }
 
@@ -64,7 +65,7 @@ pub(crate) struct Connection {
     input: Vec<u8>,
     /// The number of received bytes in `input`.
     received: usize,
-    /// The number of bytes of `input` that belong to parsed answers of the first reply.
+    /// The number of parsed bytes at the start of `input`, which belong to the oldest request.
     read: usize,
     /// The input length from which parsing can continue.
     wanted: usize,
@@ -92,8 +93,8 @@ impl ReplyCheck {
 }
 
 impl Connection {
-    /// Adds a request that `write` appends to the output. `check` builds the check of its reply, which only a shared
-    /// connection makes.
+    /// Adds a request that `write` appends to the output. A shared connection checks the reply with the result of
+    /// `check`.
     pub(crate) fn push_request(
         &mut self,
         frame: Frame,
@@ -143,8 +144,8 @@ impl Connection {
             && self.output().is_empty()
     }
 
-    /// Returns the reply to the oldest request, if it is complete. On a shared connection a reply that fails its check
-    /// is returned, but the connection has failed afterwards: see [`Connection::has_failed`].
+    /// Returns the reply to the oldest request, if it is complete. On a shared connection, this also returns a reply
+    /// that fails its check, and then marks the connection as failed: see [`Connection::has_failed`].
     ///
     /// # Errors
     /// [`InvalidReply`].
@@ -185,7 +186,7 @@ impl Connection {
         if read >= LARGE_LEN_MIN && read == received {
             let mut input = std::mem::take(&mut self.input);
             input.truncate(read);
-            // The caller may keep the reply for long, so a large unused part of the memory is freed.
+            // The caller may keep the reply for a long time, so frees a large unused part of its memory.
             if input.capacity() / 2 > read {
                 input.shrink_to_fit();
             }
@@ -219,8 +220,8 @@ impl Connection {
         (self.output().len(), self.pending.len())
     }
 
-    /// Moves the first `requests` of another connection, which have `bytes` bytes and of which nothing was sent, to
-    /// this one. The output of this connection must be empty.
+    /// Moves the first `requests` requests of another connection, with their `bytes` bytes, to this one. None of these
+    /// bytes may have been sent, and the output of this connection must be empty.
     pub(crate) fn take_over(&mut self, other: &mut Self, bytes: usize, requests: usize) {
         if bytes == other.output.len() {
             std::mem::swap(&mut self.output, &mut other.output);
@@ -230,7 +231,7 @@ impl Connection {
         self.pending.extend(other.pending.drain(..requests));
     }
 
-    /// Removes requests of which nothing was sent: these bytes of the output and the requests with these indexes.
+    /// Removes unsent requests: these bytes of the output, and the requests with these indexes.
     pub(crate) fn withdraw(&mut self, bytes: Range<usize>, requests: Range<usize>) {
         self.output.drain(bytes);
         self.pending.drain(requests);
@@ -247,12 +248,12 @@ impl Connection {
     }
 }
 
-/// Returns the hash of the key of a hit: of the key in a classic reply, or the opaque of a meta reply. `None` if it has
-/// neither.
+/// Returns the hash of the key of a hit: computed from the key in a classic reply, or the opaque of a meta reply.
+/// `None` if the reply has neither.
 fn key_hash(returned: &AnswerFields<'_>) -> Option<u64> {
     match returned {
         AnswerFields::Classic { key, .. } => Some(hash(key)),
-        // The server repeats the hash that was sent as opaque.
+        // The server repeats the opaque of the request, which is the hash.
         AnswerFields::Meta(_) => returned.flags().find_map(|flag| match flag {
             Flag::Opaque(digits) => std::str::from_utf8(digits).ok()?.parse().ok(),
             _ => None,
@@ -267,8 +268,8 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
     key.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Returns whether the connection is unusable after this answer, which is not a result. A server that refuses a request
-/// may parse the value that follows as commands.
+/// Returns whether the connection is unusable after this `error`, or after any other [`Answer`] that is not a result. A
+/// server that refuses a store may parse its value as commands.
 pub(crate) fn is_fatal(error: &Answer<'_>) -> bool {
     match error {
         Answer::Error { client, line } => *client || line.starts_with(b"ERROR"),
@@ -281,7 +282,7 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
     bytes.get(..80).unwrap_or(bytes).escape_ascii().to_string()
 }
 
-/// Iterates over the answers of a reply.
+/// An iterator over the [`Answer`]s of a reply.
 pub(crate) struct Answers<'r>(pub(crate) &'r [u8]);
 
 impl<'r> Iterator for Answers<'r> {
@@ -371,7 +372,7 @@ mod tests {
         let mut connection = Connection::default();
         connection.push_request(Frame::Last, any, |out| out.resize(10 << 20, b'x'));
         connection.sent(10 << 20);
-        // The reply is copied, because another reply follows it.
+        // The connection copies the reply, because another reply follows it.
         connection.push_request(Frame::One, any, |_| ());
         let mut replies = b"VALUE a 0 5000000\r\n".to_vec();
         replies.resize(replies.len() + 5_000_000, b'x');

@@ -33,7 +33,8 @@ struct Flight {
     waiting: VecDeque<Arc<ResultSlot>>,
 }
 
-/// The slot of a waiting caller: its result, and the waker to wake then. Lock order: first the table, then the slot.
+/// The slot of a waiting caller: its result, and the waker to wake when the result arrives. Lock order: first the
+/// table, then the slot.
 #[derive(Debug, Default)]
 struct ResultSlot(Mutex<(Option<FlightResult>, Option<Waker>)>);
 
@@ -51,7 +52,7 @@ pub(crate) enum JoinRole {
 pub(crate) enum FlightResult {
     /// The computed item.
     Item(Item),
-    /// The computation ended without a value: this caller continues.
+    /// The computation ended without a value, and this caller gets the permit.
     Permit(ComputePermit),
 }
 
@@ -63,7 +64,7 @@ pub(crate) struct ComputePermit {
     id: u64,
 }
 
-/// A future of the result of another caller's computation. It may be dropped.
+/// A future of the result of another caller's computation. Dropping it cancels the wait.
 #[derive(Debug)]
 pub(crate) struct FlightWaiter {
     flights: Arc<Flights>,
@@ -91,12 +92,12 @@ impl Table {
 
 impl Flights {
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // Each change leaves the table consistent, so a panic while it is locked does no harm.
+        // Each change leaves the table consistent, so a poisoned lock is safe to use.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a computation, even if another is under way: the other may have started before a change of its inputs, so
-    /// its value must not be stored with a new lease.
+    /// Starts a computation, even if another is under way. The inputs of the other may have changed since its start, so
+    /// the client must not store its value with a new lease.
     pub(crate) fn start(self: &Arc<Self>, key: &[u8], condition: StoreCondition) -> ComputePermit {
         let id = self.lock().start(key, condition);
         ComputePermit { flights: Arc::clone(self), id }
@@ -118,7 +119,7 @@ impl Flights {
 }
 
 impl ComputePermit {
-    /// Returns the condition of storing the value; `Never` if the flight has ended.
+    /// Returns the condition of storing the value, or `Never` if the flight has ended.
     pub(crate) fn condition(&self) -> StoreCondition {
         self.flights
             .lock()
@@ -150,7 +151,7 @@ impl Drop for ComputePermit {
             table.end(self.id);
             return;
         };
-        // Delivers under the table's lock, so a caller that stops waiting finds the permit in its slot.
+        // Delivers under the table's lock, so a waiter that is dropped at the same time finds the permit in its slot.
         let waker = slot
             .put(FlightResult::Permit(Self { flights: Arc::clone(&self.flights), id: self.id }));
         drop(table);
@@ -204,7 +205,7 @@ impl Drop for FlightWaiter {
         }
         let result = self.slot.lock().0.take();
         drop(table);
-        // Dropping a permit that arrived at the last moment passes it to the next caller.
+        // If a permit arrived just before the drop, dropping it passes it to the next caller.
         drop(result);
     }
 }
@@ -261,7 +262,7 @@ mod tests {
         let first = permit(flights.join(b"k", StoreCondition::Add));
         let mut others =
             VecDeque::from([(); 4].map(|()| waiting(flights.join(b"k", StoreCondition::Add))));
-        // The first waiting caller has stopped waiting, and the second stops with the permit in its slot.
+        // The first waiting caller stops before the permit passes on, and the second stops with the permit in its slot.
         others.pop_front();
         first.set_condition(StoreCondition::Retry);
         drop(first);

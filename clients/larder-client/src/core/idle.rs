@@ -1,5 +1,5 @@
-//! Idle connections. The most recently used one is reused first, so surplus connections of a burst stay idle and are
-//! closed.
+//! Idle connections. The pool reuses the most recently used one first, so surplus connections after a burst stay idle
+//! until the pool closes them.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Keys as sent: plain if every server accepts them, otherwise base64 with meta commands.
+//! Keys in requests: plain if every server accepts them, otherwise base64 with meta commands.
 
 use larder_protocol::encode::{InvalidKey, MetaKey, WireKey};
 

@@ -19,7 +19,7 @@ use larder_protocol::answer::{Answer, AnswerFields, Flag};
 use larder_protocol::encode::meta;
 use std::time::Duration;
 
-/// The lifetime of a computed value, and when one caller recomputes it.
+/// The lifetime of a computed value, and the time at which one caller recomputes it.
 ///
 /// ```
 /// use larder_client::Lease;
@@ -39,29 +39,29 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Creates a lease of values that are fresh for `ttl`. With [`FOREVER`](Ttl::FOREVER) a value is recomputed only
-    /// after it was invalidated, removed or evicted.
+    /// Creates a lease of values that are fresh for `ttl`. With [`FOREVER`](Ttl::FOREVER), callers recompute a value
+    /// only after it was invalidated, removed or evicted.
     pub fn ttl(ttl: impl Into<Ttl>) -> Self {
         Self { ttl: ttl.into(), early: 0, stale: 0, lock: 10 }
     }
 
-    /// Sets how many seconds before the end of the `ttl` one caller recomputes the value. Until the new value is
-    /// stored, the others get the present one. [Default: 0]
+    /// Sets the number of seconds before the end of the `ttl` in which one caller recomputes the value. Until that
+    /// caller has stored the new value, the others get the present one. [Default: 0]
     pub fn early(mut self, secs: u32) -> Self {
         self.early = secs;
         self
     }
 
-    /// Sets how many seconds after the end of the `ttl` others still get the old value while one caller recomputes it.
-    /// [Default: 0]
+    /// Sets the number of seconds after the end of the `ttl` in which the other callers still get the old value while
+    /// one caller recomputes it. [Default: 0]
     pub fn stale(mut self, secs: u32) -> Self {
         self.stale = secs;
         self
     }
 
-    /// Sets the number of seconds, at least 1, after which another caller may compute a missing value if the first one
-    /// has neither stored it nor reported an error, for example because its process was killed. If the computation of a
-    /// missing value takes longer, the value is returned, but not stored. [Default: 10]
+    /// Sets the lifetime of a lease of a missing value in seconds, at least 1. After that time another caller may
+    /// compute the value, because the process of the first one may have been killed. If a computation takes longer, the
+    /// client returns the value without storing it. [Default: 10]
     pub fn lock(mut self, secs: u32) -> Self {
         self.lock = secs.max(1);
         self
@@ -75,15 +75,15 @@ impl Lease {
         }
     }
 
-    /// Returns the remaining life below which the server lets one caller recompute the value. `None`: no early
-    /// recomputation. More than 30 days become a Unix time, as for expiries.
+    /// Returns the remaining lifetime below which the server lets one caller recompute the value. `None`: no early
+    /// recomputation. As in expiries, a time of more than 30 days is a Unix time.
     fn recache(self) -> Option<Exptime> {
         let secs = self.early.saturating_add(self.stale);
         (secs > 0).then(|| Ttl::secs(secs).exptime())
     }
 }
 
-/// The server's answer to a request with a lease.
+/// The server's reply to a request with a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseAnswer {
     Value(Item),
@@ -96,7 +96,7 @@ pub(crate) enum LeaseAnswer {
         /// The old value, which other callers get until the new one is stored. `None` if there is none.
         old: Option<Item>,
     },
-    /// There is no value; another caller has the lease.
+    /// There is no value, and another caller has the lease.
     Taken,
     /// There is no value and no lease.
     Missing,
@@ -111,8 +111,8 @@ pub(crate) struct LeaseGet<'k> {
 impl Operation for LeaseGet<'_> {
     type Output = LeaseAnswer;
 
-    /// The lookup may create an item. If it is repeated after a lost reply, the caller may find its own lease taken and
-    /// wait for its end.
+    /// Returns true, although the lookup may create an item. If the client repeats it after a lost reply, the caller
+    /// may wait until its own lease expires.
     fn reads(&self) -> bool {
         true
     }
@@ -158,7 +158,7 @@ impl Operation for LeaseGet<'_> {
     }
 }
 
-/// Returns whether a hit belongs to this key. For base64 keys only the opaque is checked, because some versions of
+/// Returns whether a hit belongs to this key. For base64 keys it checks only the opaque, because some versions of
 /// memcached repeat such keys as raw bytes.
 fn is_of(key: Key<'_>, returned: &AnswerFields<'_>) -> bool {
     let expected = opaque(key);
@@ -172,8 +172,8 @@ fn is_of(key: Key<'_>, returned: &AnswerFields<'_>) -> bool {
     has_opaque && has_key
 }
 
-/// Interprets a hit. An item created for the lease is empty. An empty value looks the same, and is computed again while
-/// there is a lease.
+/// Interprets a hit. An item created for the lease is empty. A stored empty value with flags of 0 looks the same, so
+/// with a lease the caller computes it again.
 fn found(item: Item, returned: &AnswerFields<'_>) -> LeaseAnswer {
     let has = |wanted| returned.flags().any(|flag| flag == wanted);
     let (is_won, is_taken) = (has(Flag::Won), has(Flag::WinTaken));
@@ -200,32 +200,32 @@ pub(crate) enum StoreCondition {
     Add,
     /// The value on the server is unreadable and has no CAS: replace it unconditionally.
     Replace,
-    /// Another caller has the lease, or the lease was given back: request it again. A value computed without a lease is
-    /// not stored.
+    /// Another caller has the lease, or the owner released it: request it again. The client does not store a value
+    /// computed without a lease.
     Retry,
-    /// The server failed, or the flight has ended: do not store the value.
+    /// The server failed, or the [flight](super::flight) has ended: do not store the value.
     Never,
 }
 
 /// The outcome of a request with a lease, for a caller that decodes values.
 #[derive(Debug)]
 pub(crate) enum LeaseStep<T> {
-    /// The decoded value, and the item that has it.
+    /// The decoded value, and its item.
     Value(T, Item),
     /// This caller computes the value. The second field is the old value, if it could be decoded.
     Won(StoreCondition, Option<T>),
     /// There is no value that this caller can get now.
     Missing(StoreCondition),
-    /// The value with this CAS is unreadable and has to be removed.
+    /// The value with this CAS is unreadable, and the client has to remove it.
     Unreadable(u64),
 }
 
 impl<T> LeaseStep<T> {
-    /// Interprets an answer for a caller that decodes items with `read`.
+    /// Interprets a reply for a caller that decodes items with `read`.
     ///
     /// # Errors
-    /// The call was interrupted, the client is closed, or the key is invalid. Other errors are ignored: the value is
-    /// computed instead.
+    /// The call was interrupted, the client is closed, or the key is invalid. After any other error the caller computes
+    /// the value.
     pub(crate) fn of(
         found: Result<LeaseAnswer, Error>,
         read: impl Fn(&Item) -> Option<T>,
@@ -249,12 +249,13 @@ impl<T> LeaseStep<T> {
     }
 }
 
-/// Returns whether an error ends a call that computes. After other errors the value is computed and not stored.
+/// Returns whether an error ends a call that computes. After other errors the caller computes the value, and the client
+/// does not store it.
 pub(crate) fn ends_call(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Key(_) | ErrorKind::Interrupted | ErrorKind::ClientClosed)
 }
 
-/// Returns the pause after `pauses` earlier ones: 5, 10, 20 … 100 ms, at most `left`. `None` if no time is left.
+/// Returns the pause after `pauses` earlier ones: 5, 10, 20 … 100 ms, but at most `left`. `None` if no time is left.
 pub(crate) fn pause(pauses: u32, left: Duration) -> Option<Duration> {
     const FIRST: Duration = Duration::from_millis(5);
     const LAST: Duration = Duration::from_millis(100);

@@ -9,13 +9,13 @@ use std::time::Instant;
 
 /// Nonblocking operations of a socket.
 pub(crate) trait Transfer {
-    /// Returns whether the socket has neither input nor the end of the connection.
+    /// Returns whether the socket has no input and the server has not closed the connection.
     ///
     /// # Errors
     /// The system's error.
     fn is_quiet(&mut self) -> io::Result<bool>;
 
-    /// Sends as much as fits.
+    /// Sends as many bytes as the socket accepts, and returns their number.
     ///
     /// # Errors
     /// The system's error. After `WouldBlock` the next call must start with the same bytes.
@@ -27,7 +27,7 @@ pub(crate) trait Transfer {
 pub(crate) struct Link<S> {
     pub(crate) stream: S,
     pub(crate) connection: Connection,
-    /// The time from which no further calls use the connection. `None` without a limit.
+    /// The time after which no further calls use the connection. `None` without a limit.
     expires: Option<Instant>,
     open: OpenConnection,
 }
@@ -47,7 +47,7 @@ impl<S: Transfer> Link<S> {
     ///
     /// # Errors
     /// The reason to close the connection: it is too old, it has failed, or the server has closed it or sent
-    /// unsolicited bytes. Such bytes could pass for the reply to the next request.
+    /// unsolicited bytes. Unsolicited bytes could look like the reply to the next request.
     pub(crate) fn check_idle(&mut self) -> Result<(), CloseReason> {
         if self.is_over() {
             return Err(CloseReason::Lifetime);
@@ -72,7 +72,7 @@ impl<S: Transfer> Link<S> {
         self.expires.is_some_and(|at| at <= Instant::now())
     }
 
-    /// Sends as much as fits. Returns whether nothing is left.
+    /// Sends as many bytes as the socket accepts. Returns whether no bytes are left.
     ///
     /// # Errors
     /// The connection failed.

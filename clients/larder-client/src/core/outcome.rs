@@ -36,8 +36,9 @@ pub(crate) struct FailedCall {
     pub(crate) error: Error,
     /// Whether later calls may use the connection, once all pending replies have arrived.
     pub(crate) is_usable: bool,
-    /// Whether the connection was lost before any reply, and the call can be repeated on another connection: it changes
-    /// nothing, or none of it was sent. An idle connection that the server had closed fails in this way.
+    /// Whether the connection was lost before any reply, and the client may repeat the call on another connection: the
+    /// call changes nothing, or the client sent none of it. An idle connection that the server had closed fails in this
+    /// way.
     pub(crate) was_stale: bool,
 }
 

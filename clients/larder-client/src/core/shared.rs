@@ -22,11 +22,11 @@ use std::time::Duration;
 /// The largest number of calls under way per connection, including calls whose callers have given up.
 pub(crate) const CALLS_MAX: usize = 1024;
 
-/// A slot without calls and without a connection counts as one with this many calls. So a call opens another connection
+/// The assumed number of calls of a slot that has neither calls nor a connection. So a call opens another connection
 /// only if no open one has fewer calls.
 pub(crate) const CALLS_BUSY: usize = 32;
 
-/// After a caller has given up, a connection is closed if it delivers no reply for this time.
+/// After a caller has given up, the client closes the connection if no reply arrives on it for this time.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// The replies to a call, or the reason why there are none.
@@ -42,7 +42,7 @@ pub(crate) struct LostCall {
     pub(crate) is_echo: bool,
 }
 
-/// Calls to be sent.
+/// Unsent calls.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     requests: Connection,
@@ -58,12 +58,12 @@ struct QueuedCall<T> {
     requests: usize,
 }
 
-/// Calls that are sent or being sent.
+/// Calls under way: their requests are sent or in the output.
 #[derive(Debug)]
 pub(crate) struct Exchange<T> {
     connection: Connection,
     calls: VecDeque<SentCall<T>>,
-    /// The total number of sent bytes.
+    /// The total number of bytes sent over the connection.
     sent: u64,
     /// The total number of bytes of all calls taken from the queue.
     queued_bytes: u64,
@@ -74,7 +74,7 @@ pub(crate) struct Exchange<T> {
 #[derive(Debug)]
 struct SentCall<T> {
     ticket: T,
-    /// The total number of bytes of earlier calls over the connection.
+    /// The total number of bytes of the earlier calls on the connection.
     start: u64,
     pending_replies: usize,
     replies: Vec<Bytes>,
@@ -117,7 +117,7 @@ impl Drop for CallGuard<'_> {
     }
 }
 
-/// The shortest recent response time of a server. At first a second, so that a server counts as slow.
+/// The shortest recent response time of a server. It starts at one second, so a new server counts as slow.
 #[derive(Debug)]
 pub(crate) struct MinLatency(Duration);
 
@@ -128,12 +128,12 @@ impl Default for MinLatency {
 }
 
 impl MinLatency {
-    /// The largest response time of a quick server. Requests to a quick server may wait for the next reply, so that
-    /// several leave in one write.
+    /// The largest response time of a quick server. Requests to a quick server may wait for the next reply, so that one
+    /// write carries several of them.
     const QUICK_MAX: Duration = Duration::from_micros(150);
 
-    /// Records a response time. The minimum grows by 1 ÷ 64 with each longer time, so an old one is forgotten after
-    /// some hundreds.
+    /// Records a response time. Each longer time raises the minimum by 1 ÷ 64, so an old minimum loses its effect after
+    /// some hundreds of times.
     pub(crate) fn note(&mut self, time: Duration) {
         self.0 = time.min(self.0 + self.0 / 64);
     }
@@ -168,8 +168,8 @@ pub(crate) fn output<O: Operation>(
     Err(LostCall::new(ErrorKind::Closed, true).broken(reads))
 }
 
-/// Fails all calls of a connection that has ended with `kind`. Returns each ticket with its failure. Queued calls, of
-/// which nothing was sent, fail with `Io` or `Closed`.
+/// Fails all calls of a connection that has ended with `kind`. Returns each ticket with its failure. Queued calls fail
+/// with `Io` or `Closed`, because no byte of them was sent.
 pub(crate) fn fail_all<T>(
     exchange: &mut Exchange<T>,
     queue: &mut Queue<T>,
@@ -251,8 +251,8 @@ impl<T> Exchange<T> {
     }
 
     /// Moves calls from the queue to the output, up to [`CALLS_MAX`] calls under way, once all earlier output is sent.
-    /// In any case drops queued calls that are no longer wanted. Calls that are still queued can be withdrawn, and a
-    /// slow server does not accumulate unwanted requests in memory.
+    /// First drops queued calls that `is_wanted` rejects. Because later calls stay in the queue, callers can still
+    /// withdraw them, and unwanted requests to a slow server do not accumulate in memory.
     pub(crate) fn take(&mut self, queue: &mut Queue<T>, is_wanted: impl Fn(&T) -> bool) {
         for index in (0..queue.calls.len()).rev() {
             if queue.calls.get(index).is_some_and(|call| !is_wanted(&call.ticket)) {
@@ -295,7 +295,7 @@ impl<T> Exchange<T> {
         self.connection.received(len);
     }
 
-    /// Returns the oldest call with its replies, if all of them have arrived or the last one does not match its
+    /// Returns the oldest call with its replies, if all of them have arrived or the latest one does not match its
     /// request.
     ///
     /// # Errors
@@ -308,13 +308,13 @@ impl<T> Exchange<T> {
             let Some(reply) = self.connection.next_reply()? else { return Ok(None) };
             let Some(call) = self.calls.front_mut() else { return Ok(None) };
             if call.start >= self.sent {
-                // A reply before any byte of its request was sent belongs to another request.
+                // A reply that arrives before any byte of the request was sent belongs to another request.
                 return Err(InvalidReply(shown(&reply).into()));
             }
             call.replies.push(reply);
             call.pending_replies = call.pending_replies.saturating_sub(1);
             if self.connection.has_no_requests() {
-                // With unsolicited bytes after the last reply, the order of the replies before them is doubtful.
+                // Unsolicited bytes after the last reply make the order of the earlier replies doubtful.
                 self.connection.next_reply()?;
             }
             // The caller of a wrong reply reports it. Later callers get no replies.

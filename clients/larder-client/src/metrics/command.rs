@@ -4,17 +4,17 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Command {
-    /// Lookups of one key: `get`, `get_with_flags`, `gets`, and those of `update`.
+    /// Lookups of one key: `get`, `get_with_flags`, `gets`, and the lookups of `update`.
     Get,
     /// Lookups of several keys. Counts once per server.
     GetMany,
     /// Changes of an expiry: `touch`, `gat`.
     Touch,
-    /// Stores of one item, including those of `update` and `get_or_compute`.
+    /// Stores of one item, including the stores of `update` and `get_or_compute`.
     Store,
     /// Stores of several items. Counts once per server.
     StoreMany,
-    /// Deletes of one key: `delete`, `delete_if`, `invalidate`, and those of `get_or_compute`.
+    /// Deletes of one key: `delete`, `delete_if`, `invalidate`, and the deletes of `get_or_compute`.
     Delete,
     /// Deletes of several keys. Counts once per server.
     DeleteMany,

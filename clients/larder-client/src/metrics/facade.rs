@@ -22,7 +22,7 @@ fn owned(labels: Labels<'_>) -> Vec<Label> {
     labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())).collect()
 }
 
-/// Describes metrics: pairs of a name and a help text. The end of the name tells the kind.
+/// Describes metrics: pairs of a name and a help text. The suffix of the name determines the kind.
 pub(super) fn describe(names: &[(&'static str, &'static str)]) {
     for (name, help) in names {
         match *name {

@@ -1,5 +1,5 @@
-//! Histograms of times. From 1 µs to 17 s there are eight buckets per power of two, whose bounds are at most an eighth
-//! above their times. One bucket contains all shorter times, and one all longer times.
+//! Histograms of times. Between 1 µs and 17 s, each power of two has eight buckets, so the upper bound of a bucket is
+//! at most an eighth above its times. One bucket contains all shorter times, and one all longer times.
 
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ const BUCKETS: usize = BOUNDS + 1;
 /// The number of shards. Threads record in different shards, so that they rarely contend for cache lines.
 const SHARDS: usize = 4;
 
-/// Returns the index of the bucket of a time. The bucket's bound, if it has one, is above the time.
+/// Returns the index of the bucket of a time. The bucket's upper bound, if it has one, is greater than the time.
 fn bucket_of(nanos: u64) -> usize {
     if nanos < 1 << OCTAVE_MIN {
         return 0;
@@ -69,7 +69,7 @@ impl AtomicHistogram {
     #[inline]
     pub(crate) fn record(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        // A thread that is ending no longer has a shard number: it records in the first shard.
+        // A thread that is exiting no longer has a shard number, and records in the first shard.
         let shard = SHARD.try_with(|shard| *shard).unwrap_or(0);
         let Some(shard) = self.0.get(shard) else { return };
         if let Some(bucket) = shard.buckets.get(bucket_of(nanos)) {

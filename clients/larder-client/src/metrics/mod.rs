@@ -16,15 +16,15 @@
 //! All numbers are totals since the client was built, except the present values `open`, `idle`, `waiting` and
 //! `breaker_is_open`. Clones of a client share the numbers.
 //!
-//! With the feature `metrics`, the client reports these numbers, except `idle` and `waiting`, through the crate
-//! `metrics` to the program's exporter, which has to be installed before the client is built. With the feature
+//! With the feature `metrics`, the client reports these numbers, except `idle` and `waiting`, to the program's exporter
+//! through the crate `metrics`. The program installs the exporter before it builds the client. With the feature
 //! `tracing`, the client emits events about connections, breakers and server lists. Neither contains keys, values or
 //! passwords.
 //!
 //! | file | contains |
 //! |---|---|
 //! | `recorder.rs` | recording for servers and for the client, and events |
-//! | `number.rs` | a number that is recorded and reported |
+//! | `number.rs` | a counter or timer that is recorded and reported |
 //! | `facade.rs` | the crate `metrics`, or without the feature an empty replacement (`no_facade.rs`) |
 //! | `histogram.rs` | histograms of times |
 //! | `command.rs`, `reason.rs` | groups of commands, and reasons for closing connections |

@@ -1,11 +1,11 @@
-//! Numbers that the client keeps and also reports through the facade.
+//! Counters and timers that the client keeps and also reports through the facade.
 
 use super::facade::{self, Labels};
 use super::histogram::{AtomicHistogram, Histogram};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A number that only grows.
+/// A monotonic counter.
 #[derive(Debug)]
 pub(super) struct Counter {
     value: AtomicU64,

@@ -1,4 +1,4 @@
-//! Recording for servers and for the client: events are counted, reported (feature `metrics`) and traced (feature
+//! Recorders of servers and of the client. They count events, report them (feature `metrics`) and trace them (feature
 //! `tracing`).
 
 use super::command::Command;
@@ -140,7 +140,7 @@ impl ServerRecorder {
         if is_open {
             self.breaker_opened.increment();
             self.open_breakers.increment(1_u32);
-            // The complete error would show the server's reply, which may contain a part of a value.
+            // The complete error would show the server's reply, which may contain part of a value.
             #[cfg(feature = "tracing")]
             tracing::warn!(
                 target: TARGET,
@@ -220,7 +220,7 @@ impl OpenConnection {
         self.reason = reason;
     }
 
-    /// Counts a sent request whose caller has given up: its reply is dropped or will never arrive.
+    /// Counts a sent request whose caller has given up. The connection drops the reply, if it arrives.
     pub(crate) fn abandoned(&self) {
         self.recorder.abandoned.increment();
     }
@@ -272,7 +272,7 @@ impl Default for ClientRecorder {
 }
 
 impl ClientRecorder {
-    /// Records the answer to a request with a lease.
+    /// Records the reply to a request with a lease.
     pub(crate) fn looked(&self, found: &LeaseAnswer) {
         match found {
             LeaseAnswer::Won { .. } => self.won.increment(),

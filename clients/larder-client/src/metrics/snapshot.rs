@@ -31,8 +31,8 @@ pub struct ServerMetrics {
     pub waiting: usize,
     /// Opened connections. Failures to open one count as errors, mostly `connect` or `login`.
     pub opened: u64,
-    /// The waits of calls while all connections were in use, including unsuccessful waits. Waits for a connection to
-    /// open do not count.
+    /// The waits of calls while all connections were in use, including unsuccessful waits but not waits for a
+    /// connection to open.
     pub waits: Histogram,
     /// Sent requests on shared connections whose callers gave up: their deadline passed, a waiter interrupted them, or
     /// their future was dropped. The reply was dropped, or never arrived. (In a pool this closes the connection.)
@@ -55,9 +55,9 @@ pub struct ServerMetrics {
 pub struct ComputingMetrics {
     /// Lookups that won the lease, so that their callers compute the value.
     pub won: u64,
-    /// Callers that requested the lease again until it was free, there was a value or the timeout of a call had passed:
-    /// another process had it and there was no old value, the value was unreadable, or the computation of another
-    /// caller failed.
+    /// Callers that polled for the lease until they got it, a value existed or the timeout of a call had passed. They
+    /// polled because another process had the lease and no old value existed, the value was unreadable, or the
+    /// computation of another caller failed.
     pub waited: u64,
     /// Lookups that found an old value while another caller had the lease.
     pub stale: u64,
@@ -82,7 +82,7 @@ impl Metrics {
 
 impl ServerMetrics {
     /// Returns the durations of calls, from the start, including the wait for a connection, until the reply was read or
-    /// the call failed. Calls that the breaker refused count as errors only; calls whose futures were dropped do not
+    /// the call failed. Calls that the breaker refused count as errors only. Calls whose futures were dropped do not
     /// count.
     #[must_use]
     pub fn latency(&self, command: Command) -> Histogram {

@@ -1,5 +1,5 @@
-//! Calls to one server that share a connection, without a socket, a thread or a clock: for programs that move the bytes
-//! themselves.
+//! Calls to one server that share a connection, for programs that move the bytes themselves. This module uses no
+//! socket, no thread and no clock.
 //!
 //! ```text
 //!   push() ─▶ queue ── poll_output() ─▶ bytes ─▶ server
@@ -17,10 +17,10 @@
 //!     │◀──── handle_failed() ───────┘                            │
 //!     └◀──── handle_lost(), or an unexpected reply ──────────────┘
 //! ```
-//! Calls that are not sent when a connection is lost are sent over the next one.
+//! If a connection is lost, the pipeline sends unsent calls over the next one.
 //!
-//! A ticket of the program identifies a call. Each ticket is returned once: by [`Pipeline::push`] with an error, by
-//! [`Pipeline::poll_answer`], or by [`Pipeline::cancel`].
+//! The program identifies a call by a ticket of its own. The pipeline returns each ticket once: by [`Pipeline::push`]
+//! with an error, by [`Pipeline::poll_answer`], or by [`Pipeline::cancel`].
 //!
 //! ```
 //! use larder_client::pipeline::{Output, Pipeline, Request};
@@ -57,8 +57,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// After a caller has given up, the connection is closed if it delivers no reply for this time. While calls are under
-/// way, the program is woken at least this often.
+/// After a caller has given up, the pipeline closes the connection if no reply arrives for this time. While calls are
+/// under way, [`Pipeline::poll_time`] returns a time at most this far ahead.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// The number of a call.
@@ -66,7 +66,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 pub struct CallId(u64);
 
 impl CallId {
-    /// The common identifier of all calls that have a result at once. Cancelling it has no effect.
+    /// The common identifier of all calls that are complete without a request. Cancelling it has no effect.
     const COMPLETED: Self = Self(u64::MAX);
 }
 
@@ -81,7 +81,7 @@ pub struct Pipeline<T> {
     link: LinkState,
     queue: Queue<Call<T>>,
     exchange: Exchange<Call<T>>,
-    /// The time of the last reply, or of the first call after an idle time.
+    /// The time of the last reply, or of the first output after an idle time.
     answered: Instant,
     next_id: u64,
     answers: VecDeque<(T, Result<Output, Error>)>,
@@ -123,11 +123,12 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Adds a call, which is sent with the next output. A request without keys or items is not sent and has its result
-    /// at once.
+    /// Adds a call to the queue, from which [`poll_output`](Self::poll_output) takes it. A request without keys or
+    /// items is not sent: its result is available at once.
     ///
     /// # Errors
-    /// The ticket, and the reason why the request is not sent: the key or value is invalid, or the breaker is open.
+    /// The ticket, and the reason why the pipeline does not send the request: a key or value is invalid, or the breaker
+    /// is open.
     pub fn push(
         &mut self,
         ticket: T,
@@ -152,7 +153,7 @@ impl<T> Pipeline<T> {
             self.answers.push_back((ticket, Ok(output)));
             return Ok(CallId::COMPLETED);
         }
-        // The queue numbers its calls in the same way, so a call has the same number in both.
+        // The queue also numbers its calls from 0, so a call has the same number in both.
         self.next_id += 1;
         let call = Call {
             id,
@@ -166,8 +167,8 @@ impl<T> Pipeline<T> {
         Ok(id)
     }
 
-    /// Cancels a call: the request is not sent, or its reply is dropped when it arrives. Returns the ticket, or `None`
-    /// if the call has a result or was cancelled before.
+    /// Cancels a call: does not send the request, or drops its reply when it arrives. Returns the ticket, or `None` if
+    /// the call already has a result or was already cancelled.
     pub fn cancel(&mut self, id: CallId, now: Instant) -> Option<T> {
         if let Some(call) = self.queue.remove(id.0) {
             self.breaker.pass(call.admitted, now);
@@ -176,7 +177,7 @@ impl<T> Pipeline<T> {
         self.exchange.tickets_mut().find(|call| call.id == id)?.ticket.take()
     }
 
-    /// Iterates over the calls that are not sent, in order.
+    /// Iterates over the unsent calls, in order.
     pub fn queued(&self) -> impl Iterator<Item = (CallId, &T)> {
         self.queue.tickets().filter_map(Call::waiting)
     }
@@ -186,7 +187,7 @@ impl<T> Pipeline<T> {
         self.exchange.tickets().filter_map(Call::waiting)
     }
 
-    /// Returns the number of calls that are not sent.
+    /// Returns the number of unsent calls.
     #[must_use]
     pub fn queue_len(&self) -> usize {
         self.queue.len()
@@ -204,9 +205,9 @@ impl<T> Pipeline<T> {
         self.link == LinkState::Open
     }
 
-    /// Starts opening a connection if there are calls to send and no connection is open or opening.
-    /// Returns true if so: the caller opens the connection, and then calls
-    /// [`handle_opened`](Self::handle_opened) or [`handle_failed`](Self::handle_failed).
+    /// Starts opening a connection if there are calls to send and no connection is open or opening. If this returns
+    /// true, the program opens the connection, and then calls [`handle_opened`](Self::handle_opened) or
+    /// [`handle_failed`](Self::handle_failed).
     pub fn start_opening(&mut self) -> bool {
         let begins = self.link == LinkState::Closed && !self.queue.is_empty();
         if begins {
@@ -229,7 +230,7 @@ impl<T> Pipeline<T> {
         self.fail_queue(&error, now);
     }
 
-    /// Handles the end of the connection, by an error or, if `None`, by the server. All sent calls without a reply
+    /// Handles the loss of the connection. `error` is `None` if the server closed it. All sent calls without a reply
     /// fail.
     pub fn handle_lost(&mut self, error: Option<io::Error>, now: Instant) {
         let io = |error| ErrorKind::Io(Arc::new(error));
@@ -257,8 +258,8 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Fails calls past their deadline. Ends the connection if a sent call was cancelled or has timed out, and no reply
-    /// has arrived for a second.
+    /// Fails calls past their deadline. Closes the connection if a sent call was cancelled or has timed out, and no
+    /// reply has arrived for a second.
     pub fn handle_time(&mut self, now: Instant) {
         let mut late = Vec::new();
         for call in self.exchange.tickets_mut().take_while(|call| call.deadline <= now) {
@@ -284,7 +285,8 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Returns the time to call [`handle_time`](Self::handle_time) next. `None` without calls.
+    /// Returns the time of the next call of [`handle_time`](Self::handle_time). `None` if no call is queued or under
+    /// way.
     #[must_use]
     pub fn poll_time(&self, now: Instant) -> Option<Instant> {
         let mut waiting = self.exchange.tickets().filter(|call| call.ticket.is_some());
@@ -294,10 +296,10 @@ impl<T> Pipeline<T> {
         deadline.into_iter().chain(look).min()
     }
 
-    /// Returns the bytes to send, as converted by `take`, and counts them as sent. `None` if there are none or no
+    /// Returns the bytes to send, converted by `take`, and counts them as sent. `None` if there are none or no
     /// connection is open.
     ///
-    /// If the socket has no room, the program calls this later: queued calls can be cancelled until then.
+    /// While the socket has no room, the program does not call this, so it can still cancel queued calls.
     pub fn poll_output<B>(&mut self, now: Instant, take: impl FnOnce(&[u8]) -> B) -> Option<B> {
         if self.link != LinkState::Open || self.queue.is_empty() {
             return None;
@@ -313,7 +315,7 @@ impl<T> Pipeline<T> {
         taken
     }
 
-    /// Returns the ticket and the result of a finished call, the first one first. `None` if there is none.
+    /// Returns the ticket and the result of the oldest finished call. `None` if there is none.
     pub fn poll_answer(&mut self) -> Option<(T, Result<Output, Error>)> {
         self.answers.pop_front()
     }
@@ -345,12 +347,12 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Ends the connection and fails all calls under way.
+    /// Closes the connection and fails all calls under way.
     fn end(&mut self, kind: &ErrorKind, now: Instant) {
         self.link = LinkState::Closed;
         let calls = self.exchange.drain();
         self.exchange = Exchange::new();
-        // Only the first reported failure counts for the breaker.
+        // The breaker counts only the first reported failure.
         let mut is_echo = false;
         for (call, is_sent) in calls {
             let error = Error::new(kind.clone(), is_sent && !call.reads);

@@ -55,7 +55,7 @@ pub enum Request<'a> {
     Flush(Ttl),
     /// Requests the server's version. Result: [`Output::Version`].
     Version,
-    /// Requests a page of statistics; without a topic the general page. Result: [`Output::Stats`].
+    /// Requests a page of statistics, without a topic the general page. Result: [`Output::Stats`].
     Stats(Option<&'a str>),
 }
 
@@ -95,7 +95,7 @@ pub(super) enum CheckedRequest<'a> {
     Stats(Stats<'a>),
 }
 
-/// The part of a request that is needed to interpret its replies.
+/// The part of a request that is necessary to interpret its replies.
 #[derive(Debug)]
 pub(super) enum PendingReply {
     Item(Box<[u8]>),
@@ -130,7 +130,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns the part that is needed to interpret the replies.
+    /// Returns the part that is necessary to interpret the replies.
     pub(super) fn pending_reply(&self) -> PendingReply {
         match self {
             Self::Get { key, .. } => PendingReply::Item((*key).into()),
@@ -219,7 +219,7 @@ impl PendingReply {
     /// Interprets the replies to the request.
     ///
     /// # Errors
-    /// [`ReplyFailure`]: the replies are no result of the request.
+    /// [`ReplyFailure`]: the server reported an error, or the replies do not match the request.
     pub(super) fn output(&self, replies: &[Bytes]) -> Result<Output, ReplyFailure> {
         let key = |key| Key::new(key).map_err(|_| ReplyFailure::unexpected("unexpected"));
         match self {
@@ -242,7 +242,7 @@ impl PendingReply {
     }
 }
 
-/// Returns the output that an operation has after its last reply.
+/// Returns the output of an operation after its last reply.
 fn last<O: Operation>(mut operation: O, replies: &[Bytes]) -> Result<O::Output, ReplyFailure> {
     for reply in replies {
         if let Some(output) = operation.take(reply)? {
@@ -252,8 +252,8 @@ fn last<O: Operation>(mut operation: O, replies: &[Bytes]) -> Result<O::Output, 
     Err(ReplyFailure::unexpected(""))
 }
 
-/// Interprets replies with one answer each. A failure in a batch is not definite, because other requests of the batch
-/// may have been carried out.
+/// Interprets replies that consist of one message each. A failure in a batch is not definite, because the server may
+/// have carried out other requests of the batch.
 fn each<T>(
     replies: &[Bytes],
     known: impl Fn(&Answer<'_>) -> Option<T>,

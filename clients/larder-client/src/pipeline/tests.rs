@@ -60,7 +60,7 @@ impl Harness {
         self.calls.handle_time(self.now);
     }
 
-    /// Tickets with results: `=` with an output, `!` with a definite error, `?` with an ambiguous one.
+    /// Returns the tickets with results: `=` marks an output, `!` a definite error, `?` an ambiguous one.
     fn answers(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.calls.poll_answer())
             .map(|(ticket, answer)| match answer {
@@ -218,7 +218,8 @@ fn calls_fail_at_their_deadline_and_then_a_silent_connection_ends() {
     harness.input("STO");
     harness.set('c');
     harness.pass(SECOND / 2);
-    // Call a times out. After a second without a reply the connection ends, so call b fails before its deadline.
+    // Call a times out. After a second without a reply the pipeline closes the connection, so call b fails before its
+    // deadline.
     assert_eq!(harness.answers(), ["a?Timeout", "b!Timeout"]);
     assert!(!harness.calls.is_open());
     harness.pass(SECOND);
@@ -298,7 +299,7 @@ fn the_breaker_opens_after_several_failures() {
     let request = Request::Version;
     let (ticket, error) = harness.calls.push('a', &request, harness.now).unwrap_err();
     assert!(matches!((ticket, error.kind()), ('a', ErrorKind::Unavailable { .. })));
-    // One call probes; if it is cancelled, the next one does.
+    // One call probes. If it is cancelled, the next call probes.
     harness.now += SECOND;
     let probe = harness.push('a', &request);
     assert!(harness.calls.push('b', &request, harness.now).is_err());

@@ -1,5 +1,5 @@
-//! Ketama: servers as points on a circle of 2³² hashes. A key belongs to the point that follows its hash; with dalli,
-//! to the one that precedes it.
+//! Ketama: servers as points on a circle of 2³² hashes. A key belongs to the point at or after its hash, and with dalli
+//! to the point at or before its hash.
 
 use super::key_hash::KeyHash;
 use super::node::{Member, Node};
@@ -48,15 +48,16 @@ impl Continuum {
         Self { points, client: Client::Libmemcached(hash) }
     }
 
-    /// Computes the points like libmemcached's `update_continuum` with weights. Of equal points the first server's
-    /// counts.
+    /// Computes the points like libmemcached's `update_continuum` with weights. Of equal points, the point of the first
+    /// server has priority.
     pub(super) fn libmemcached_weighted(nodes: &[Member<'_>], hash: KeyHash) -> Self {
         let mut points = md5_points(nodes, Node::libmemcached_name, &float_shares(nodes));
         points.sort_by_key(|point| (point.value, point.node));
         Self { points, client: Client::Libmemcached(hash) }
     }
 
-    /// Computes the points like spymemcached's `setKetamaNodes`. Of equal points the last server's counts.
+    /// Computes the points like spymemcached's `setKetamaNodes`. Of equal points, the point of the last server has
+    /// priority.
     pub(super) fn spymemcached(nodes: &[Member<'_>]) -> Self {
         let is_weighted = nodes.iter().any(|(_, node)| node.share() != 1);
         let digests = match is_weighted {
@@ -86,8 +87,8 @@ impl Continuum {
         Self { points, client: Client::Dalli }
     }
 
-    /// Returns the server of a key, or the first usable one of the servers that the client tries next. After those,
-    /// tries the following points, so that every server is tried. `None` if no server is usable.
+    /// Returns the server of a key, or the first usable one of the servers that the client tries next. Then tries the
+    /// servers of all following points. `None` if no server is usable.
     pub(super) fn pick_where(
         &self,
         key: &[u8],
@@ -140,7 +141,7 @@ impl Client {
         }
     }
 
-    /// Returns the next hash of a key: the hash of the attempt's number and the key. spymemcached adds that to the
+    /// Returns the next hash of a key: the hash of the attempt's number and the key. spymemcached adds it to the
     /// previous hash.
     fn rehash(self, hash: u32, attempt: u8, key: &[u8]) -> u32 {
         let mut number = Buffer::new();

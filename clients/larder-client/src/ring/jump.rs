@@ -3,13 +3,13 @@
 use super::rendezvous::mix;
 use rapidhash::v3::rapidhash_v3;
 
-/// The number of hashes of a key that are tried, including the first, before the servers are taken in the order of the
-/// list.
+/// The number of hashes of a key to try, including the first. After them `pick_where` tries the servers in the order of
+/// the list.
 const REHASHES: u32 = 8;
 
-/// Returns the index of a usable server for a key, below `count`. The key's hash is rapidhash. If its server is not
-/// usable, rehashes of the hash choose others, so that the keys of that server are spread over all others. `None` if no
-/// server is usable.
+/// Returns the index of a usable server for a key, below `count`. The key's hash is rapidhash. If the server of that
+/// hash is not usable, further hashes of the hash choose others, which spreads the keys of the server over all others.
+/// `None` if no server is usable.
 pub(super) fn pick_where(
     key: &[u8],
     count: usize,
@@ -28,8 +28,8 @@ pub(super) fn pick_where(
     (first..count).chain(0..first).find(|bucket| is_usable(*bucket))
 }
 
-/// Returns a bucket from 0 to `count` − 1: the function of the paper. If `count` grows by one, 1 ÷ (`count` + 1) of the
-/// keys of each bucket move to the new one, and no other key moves.
+/// Returns a bucket from 0 to `count` − 1 with the function of the paper. If `count` grows by one, 1 ÷ (`count` + 1) of
+/// the keys of each bucket move to the new one, and no other key moves.
 #[expect(clippy::cast_possible_truncation, reason = "the paper truncates, too")]
 fn jump(mut hash: u64, count: usize) -> usize {
     let mut bucket = 0;
@@ -46,8 +46,9 @@ fn jump(mut hash: u64, count: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Compares with `jump.Hash` of github.com/dgryski/go-jump, v0.0.0-20170409065014-e1f439676b57, for multiples of a
-    /// number: the first twenty, and the 64-bit FNV-1a of 100,000 of them in decimal, each followed by a comma.
+    /// Compares buckets with `jump.Hash` of github.com/dgryski/go-jump, v0.0.0-20170409065014-e1f439676b57, for
+    /// multiples of a number. `first` has the first twenty buckets. `digest` is the 64-bit FNV-1a of 100,000 buckets in
+    /// decimal, each followed by a comma.
     #[test]
     #[rustfmt::skip]
     fn buckets_equal_those_of_go_jump() {

@@ -5,8 +5,8 @@ use md5::{Digest, Md5};
 
 /// A 32-bit hash function of keys.
 ///
-/// The functions of libmemcached are those of `MEMCACHED_BEHAVIOR_HASH`, which pylibmc calls `hash`, except `jenkins`
-/// and `hsieh`. The functions of spymemcached are those of `DefaultHashAlgorithm`, for ASCII keys.
+/// It includes libmemcached's functions for `MEMCACHED_BEHAVIOR_HASH`, which pylibmc calls `hash`, except `jenkins` and
+/// `hsieh`. It also includes the functions of spymemcached's `DefaultHashAlgorithm`, for ASCII keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyHash {

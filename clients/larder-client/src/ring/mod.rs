@@ -1,7 +1,7 @@
 //! Hashing: the choice of a server by key.
 //!
 //! A [`Ring`] is built from a list of [`Node`]s and a method, a [`Hashing`]. Several methods equal those of other
-//! clients, so a program that replaces one of them finds its keys on the same servers.
+//! clients, so a program that switches from such a client finds its keys on the same servers.
 //!
 //! ```
 //! use larder_client::ring::{Hashing, Node, Ring};
@@ -53,25 +53,25 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hashing {
-    /// Larder's own method, the best choice for most programs: even shares, and a change of one server moves only its
-    /// own keys.
+    /// Larder's own method, the best choice for most programs: it has even shares, and a new or removed server moves
+    /// only its own keys.
     ///
-    /// Rendezvous hashing with rapidhash and SplitMix64's finaliser; with weights, with logarithms.
+    /// Rendezvous hashing with rapidhash and SplitMix64's finaliser. With weights it also uses logarithms.
     #[default]
     Rendezvous,
-    /// Jump consistent hashing with rapidhash: even shares, and no memory for points. It identifies servers by their
-    /// index in the list alone: a server that replaces another at an index gets its keys.
+    /// Jump consistent hashing with rapidhash: even shares, and no memory for points. It identifies servers only by
+    /// their index in the list: a server that replaces another at an index gets its keys.
     ///
-    /// If a server is not usable, further hashes choose others.
+    /// If a server is not usable, further hashes choose other servers.
     Jump,
     /// The hash modulo the number of servers.
     ///
-    /// - libmemcached and pylibmc: their default, with [`KeyHash::OneAtATime`]; `distribution: modula` with the given
-    ///   `hash`. They ignore weights.
+    /// - libmemcached and pylibmc: their default, with [`KeyHash::OneAtATime`], and `distribution: modula` with the
+    ///   given `hash`. They ignore weights.
     /// - spymemcached: `ArrayModNodeLocator`, its default, with [`KeyHash::Java`].
     ///
-    /// If a server is not usable, the next one in the list is used, as in spymemcached with `FailureMode.Redistribute`.
-    /// libmemcached uses no other server.
+    /// If a server is not usable, the ring uses the next one in the list, as spymemcached does with
+    /// `FailureMode.Redistribute`. libmemcached uses no other server.
     Modula(KeyHash),
     /// libmemcached's `consistent` and `ketama` distributions: `MEMCACHED_BEHAVIOR_KETAMA`, pylibmc's `ketama` or
     /// `distribution: consistent`. They use one hash function for keys and for points (100 per server): in pylibmc
@@ -80,33 +80,34 @@ pub enum Hashing {
     /// With a weight above 1 this is [`KetamaWeighted`](Self::KetamaWeighted) with the same hash function. libmemcached
     /// does the same if the distribution was set before the servers were added, as pylibmc does.
     ///
-    /// If a server is not usable, the next one on the circle is used. libmemcached does the same with
-    /// `AUTO_EJECT_HOSTS` without weights; with weights it recomputes the points, like a ring with a node that is not
+    /// If a server is not usable, the ring uses the next one on the circle. libmemcached does the same with
+    /// `AUTO_EJECT_HOSTS` without weights. With weights it recomputes the points, like a ring with a node that is not
     /// [`alive`](Node::alive).
     Ketama(KeyHash),
     /// libmemcached's weighted ketama, with points from MD5, 160 per server of average weight:
-    /// `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`, pylibmc's `ketama_weighted`, PHP's `OPT_LIBKETAMA_COMPATIBLE`. Keys are
-    /// hashed with [`KeyHash::Md5`], unless another hash is set after it. libmemcached takes a weight of 0 as 1.
+    /// `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`, pylibmc's `ketama_weighted`, PHP's `OPT_LIBKETAMA_COMPATIBLE`.
+    /// libmemcached hashes keys with [`KeyHash::Md5`], unless the program sets another hash afterwards. It treats a
+    /// weight of 0 as 1.
     ///
     /// If a server is not usable: see [`Ketama`](Self::Ketama).
     KetamaWeighted(KeyHash),
     /// spymemcached's `KetamaNodeLocator` with `KETAMA_HASH` and its own name format: `KetamaConnectionFactory`, or a
     /// `ConnectionFactoryBuilder` with `Locator.CONSISTENT` and `KETAMA_HASH`. It hashes `host/ip:port`: servers
-    /// configured by host name need [`Node::ip`] (IPv4), servers configured by IP address do not.
+    /// configured by host name need [`Node::ip`] (IPv4), but servers configured by IP address do not.
     ///
     /// If a server is not usable, up to six further hashes choose others, as in spymemcached with
-    /// `FailureMode.Redistribute`; after them, unlike spymemcached, the next ones on the circle are used.
+    /// `FailureMode.Redistribute`. After them the ring, unlike spymemcached, uses the next ones on the circle.
     Spymemcached,
-    /// dalli's ring, with points from SHA-1, 160 per server of average weight, and CRC-32 for keys. The key is hashed
-    /// with its namespace.
+    /// dalli's ring, with points from SHA-1, 160 per server of average weight, and CRC-32 for keys. dalli hashes the
+    /// key with its namespace.
     ///
-    /// If a server is not usable, up to 19 further hashes choose others, as with dalli's `failover`; after them, unlike
-    /// dalli, the next ones on the circle are used.
+    /// If a server is not usable, up to 19 further hashes choose others, as with dalli's `failover`. After them the
+    /// ring, unlike dalli, uses the next ones on the circle.
     Dalli,
     /// pymemcache's `HashClient` with its default hasher, for ASCII keys of type `str`. (It hashes keys of type `bytes`
-    /// in their printed form, `b'user:1'`, including the quotes.) The key is hashed without `key_prefix`.
+    /// in their printed form, `b'user:1'`, including the quotes.) It hashes the key without `key_prefix`.
     ///
-    /// If a server is not usable, the one with the next highest score is used, as in pymemcache.
+    /// If a server is not usable, the ring uses the server with the next highest score, as pymemcache does.
     Pymemcache,
     /// gomemcache's `ServerList`: [`Modula`](Self::Modula) with [`KeyHash::Crc32`]. A server listed several times gets
     /// more keys. gomemcache uses no other server.
@@ -192,8 +193,8 @@ impl Ring {
     /// key, or `None` if no server is usable.
     ///
     /// Keys of usable servers keep their server. The other keys are spread over the usable servers, except with
-    /// [`Modula`](Hashing::Modula) and [`Gomemcache`](Hashing::Gomemcache), where all keys of one server go to one
-    /// other. `is_usable` may be called several times for a server.
+    /// [`Modula`](Hashing::Modula) and [`Gomemcache`](Hashing::Gomemcache), which move all keys of one server to a
+    /// single other server. `is_usable` may be called several times for a server.
     #[must_use]
     pub fn pick_where(
         &self,

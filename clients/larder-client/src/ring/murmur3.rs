@@ -10,11 +10,11 @@ pub fn murmur3(bytes: &[u8], seed: u32) -> u32 {
     Murmur3::new(seed).update(bytes).finish()
 }
 
-/// An unfinished hash, so that a common prefix of many inputs is hashed once.
+/// An unfinished hash. A caller hashes the common prefix of many inputs once, and continues from a copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Murmur3 {
     state: u32,
-    /// The last bytes, fewer than four, which are mixed in together with the next ones.
+    /// The last bytes, fewer than four, which `update` mixes in together with the next ones.
     pending: u32,
     pending_bits: u32,
     len: u32,

@@ -25,8 +25,8 @@ impl Node {
         Self { host, port, ip: None, weight: 1, is_alive: true }
     }
 
-    /// Creates a server at a host and port, of weight 1. The host is hashed as written: write it as in the
-    /// configuration of the other clients, IPv6 addresses without brackets.
+    /// Creates a server at a host and port, of weight 1. The ring hashes the host as written: write it as in the
+    /// configuration of the other clients, and IPv6 addresses without brackets.
     #[must_use]
     pub fn new(host: impl Into<Box<str>>, port: u16) -> Self {
         Self::with_address(host.into(), Some(port))
@@ -38,23 +38,24 @@ impl Node {
         Self::with_address(path.into(), None)
     }
 
-    /// Sets the server's share of the keys relative to the others; with 0 it has none. With methods that use points, a
-    /// weight below about 1 ÷ 40 (ketama) or 1 ÷ 160 (dalli) of the average gives no point and no keys.
+    /// Sets the server's share of the keys relative to the others. With 0 it gets no keys. With methods that use
+    /// points, a weight below about 1 ÷ 40 (ketama) or 1 ÷ 160 (dalli) of the average gives no point and no keys.
     #[must_use]
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;
         self
     }
 
-    /// Sets the IPv4 address of a server that is named by its host, which
-    /// [`Hashing::Spymemcached`](super::Hashing::Spymemcached) also hashes.
+    /// Sets the IPv4 address of a server with a host name. [`Hashing::Spymemcached`](super::Hashing::Spymemcached)
+    /// hashes it together with the name.
     #[must_use]
     pub fn ip(mut self, ip: IpAddr) -> Self {
         self.ip = Some(ip);
         self
     }
 
-    /// Sets whether the server is alive. A ring leaves other servers out, but keeps the indexes of the list.
+    /// Sets whether the server is alive. A ring leaves out servers that are not alive, but keeps the indexes of the
+    /// list.
     #[must_use]
     pub fn alive(mut self, is_alive: bool) -> Self {
         self.is_alive = is_alive;

@@ -29,7 +29,7 @@ impl Rendezvous {
             index: *index,
         };
         let mut servers: Box<[Server]> = nodes.iter().map(server).collect();
-        // Heaviest first: they win most often, and the servers after the winner cost least.
+        // Heaviest first: heavy servers win most often, and a light server after the winner rarely needs a logarithm.
         servers.sort_by(|a, b| a.inverse.total_cmp(&b.inverse));
         let inverse = |server: Option<&Server>| server.map(|server| server.inverse);
         let is_weighted = inverse(servers.first()) != inverse(servers.last());
@@ -62,7 +62,7 @@ impl Rendezvous {
 
     /// Returns the usable server with the highest score. The score is ln(hash ÷ 2⁶⁴) ÷ weight, which gives servers
     /// shares proportional to their weights (Schindelhauer and Schomaker, 2005). It is at most (hash ÷ 2⁶⁴ − 1) ÷
-    /// weight; this bound avoids most logarithms.
+    /// weight. This bound avoids most logarithms.
     fn highest_weighted(
         &self,
         key_hash: u64,
@@ -93,14 +93,15 @@ pub(super) fn mix(mut hash: u64) -> u64 {
     hash ^ hash >> 31
 }
 
-/// Converts the upper 52 bits to a number between 0 and 1, both excluded. With 53 bits the largest would round up to 1.
+/// Converts the upper 52 bits to a number between 0 and 1, both excluded. With 53 bits the largest number would round
+/// up to 1.
 fn unit_interval(hash: u64) -> f64 {
     ((hash >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
 }
 
 /// Computes the natural logarithm of a positive, normal number. The last bits of the standard library's result differ
-/// between machines, so keys could have different servers there. This function uses only operations whose rounding IEEE
-/// 754 defines: ln m = 2 artanh((m − 1) ÷ (m + 1)) for m near 1, as a series.
+/// between machines, so machines could choose different servers for a key. This function uses only operations whose
+/// rounding IEEE 754 defines: ln m = 2 artanh((m − 1) ÷ (m + 1)) for m near 1, as a series.
 fn ln(x: f64) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;
     let mut exponent = (x.to_bits() >> 52) as f64 - 1023.0;

@@ -1,5 +1,5 @@
-//! Drops futures of calls at any point: no caller gets another caller's value, and no connection leaks. `DROPS` sets
-//! the number of dropped futures.
+//! Tests that after drops of call futures at any point, no caller gets another caller's value, and no connection leaks.
+//! `DROPS` sets the number of dropped futures.
 
 use crate::common::{Action, FakeServer};
 use larder_client::{Builder, Client};
@@ -77,7 +77,7 @@ async fn drop_futures(transport: impl Fn(Builder<Client>) -> Builder<Client>) {
                 let is_done = call(&client, &format!("key-{task}-{n}"), random).await;
                 let count = if is_done { &done } else { &dropped };
                 count.fetch_add(1, Ordering::Relaxed);
-                // A future that is dropped after few polls never yields to other tasks.
+                // Yields, because a future that is dropped after few polls does not yield to other tasks.
                 tokio::task::yield_now().await;
             }
         })

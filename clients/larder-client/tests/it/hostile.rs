@@ -1,5 +1,5 @@
-//! Hostile servers that send without end or never reply, next to healthy ones; clients that are closed, or whose
-//! runtime shuts down, during a call.
+//! Tests hostile servers that send without end or never reply, together with healthy ones. Also tests clients that are
+//! closed, or whose runtime shuts down, during a call.
 
 use crate::common::any_client::{self, AnyClient, AnyClientBuilder, each_client, each_pool};
 use crate::common::{Action, FakeServer};
@@ -20,14 +20,14 @@ fn at(port: u16) -> String {
     format!("127.0.0.1:{port}")
 }
 
-/// Starts a server that sends hits without end. The receiver gets a message when a connection was closed.
+/// Starts a server that sends hits without end. The receiver gets a message after each closed connection.
 fn endless() -> (String, mpsc::Receiver<()>) {
-    // The client takes longer to parse such short hits than the server to send them, so it always has input.
+    // The client parses such short hits more slowly than the server sends them, so it always has input.
     sending("", "VALUE a 0 0\r\n\r\n")
 }
 
-/// Starts a server that replies with `first`, and then repeats `then` without end. The receiver gets a message when a
-/// connection was closed.
+/// Starts a server that replies with `first`, and then repeats `then` without end. The receiver gets a message after
+/// each closed connection.
 fn sending(first: &'static str, then: &'static str) -> (String, mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -55,7 +55,7 @@ fn within<T: Send + 'static>(time: Duration, run: impl FnOnce() -> T + Send + 's
     dones.recv_timeout(time).expect("finished in time")
 }
 
-/// A waiter that only waits. With a waiter, the client itself never blocks.
+/// A waiter that only waits. With a waiter, the client does not block threads.
 #[derive(Debug)]
 struct Plain;
 
@@ -128,7 +128,7 @@ impl Waiter for Handler {
 #[test]
 fn a_waiting_thread_may_make_a_nested_call() {
     for shared in [false, true] {
-        // The first wait of a call is for the connection, the second for the reply.
+        // A call waits first for the connection, and then for the reply.
         for waits_before in 0..2 {
             let server = FakeServer::start(|_| Action::ReplyAfter(MILLIS(50)));
             let builder = blocking::Client::builder(at(server.port)).timeout(MILLIS(5000));
@@ -212,7 +212,7 @@ fn closing_a_client_during_a_connect_leaves_no_connection() {
         receives.recv().unwrap();
         client.close();
         (0..2).for_each(|_| proceed.send(()).unwrap());
-        // The call was admitted before the client was closed.
+        // The call started before the close, so it gets its reply.
         assert_eq!(call.join().unwrap().unwrap(), None);
         within(MILLIS(20_000), move || server.join().unwrap());
         assert!(matches!(client.get("key").unwrap_err().kind(), ErrorKind::ClientClosed));
@@ -240,7 +240,7 @@ fn replying(reply: &'static str, time: Option<Duration>) -> String {
     address
 }
 
-/// Returns the duration of a call, whatever its result.
+/// Returns the duration of a call and drops its result.
 fn duration<T>(call: impl FnOnce() -> T) -> Duration {
     let start = Instant::now();
     call();
@@ -253,7 +253,7 @@ fn a_call_to_several_servers_ends_by_its_deadline() {
         let list = || (0..5).map(|_| replying("OK\r\n", Some(MILLIS(450)))).collect::<Vec<_>>();
         let client = client(list().join(",")).timeout(MILLIS(600)).build().unwrap();
         let took = duration(|| client.flush());
-        // One after the other, the replies would take longer.
+        // Sequential requests would take longer.
         assert!(took < MILLIS(1200), "flush: {took:?}");
     });
     each_client(|client| {
@@ -308,14 +308,14 @@ fn a_connection_closed_by_the_server_is_not_counted() {
     });
 }
 
-/// Accepts a connection on which data has arrived, and leaves the data unread.
+/// Accepts a connection and waits until data has arrived on it. Leaves the data unread.
 fn arrived(listener: &TcpListener) -> TcpStream {
     let (stream, _) = listener.accept().unwrap();
     assert_eq!(stream.peek(&mut [0]).unwrap(), 1);
     stream
 }
 
-/// The server reads nothing. Requests behind a blocked one are not sent, so they can be withdrawn.
+/// The server reads nothing. The client does not send requests behind a blocked one, so it can withdraw them.
 #[test]
 fn a_request_behind_a_blocked_one_is_not_ambiguous() {
     any_client::shared(|client| {
@@ -332,11 +332,11 @@ fn a_request_behind_a_blocked_one_is_not_ambiguous() {
     });
 }
 
-/// Room in the socket wakes the sending thread. Otherwise the thread would check only after a second.
+/// Room in the socket's buffer wakes the sending thread. Otherwise the thread would check only after a second.
 #[test]
 fn a_request_behind_a_large_one_is_sent_once_there_is_room() {
     any_client::shared(|client| {
-        // Moving so many bytes may take long on a busy machine, but not five times in a row.
+        // The transfer of so many bytes may take long on a busy machine, but not five times in a row.
         let fastest =
             (0..5).map(|_| time_behind_a_large_request(client)).find(|time| *time < MILLIS(800));
         assert!(fastest.is_some());
@@ -379,7 +379,7 @@ fn time_behind_a_large_request(client: &dyn Fn(String) -> AnyClientBuilder) -> D
     took
 }
 
-/// The first call was dropped, so it reports no fault.
+/// The first call's future was dropped, so the call reports no fault.
 #[test]
 fn a_lost_connection_counts_as_a_fault_even_if_its_first_call_was_dropped() {
     any_client::shared_by_tasks(|client| {
@@ -409,7 +409,7 @@ fn a_lost_connection_counts_as_a_fault_even_if_its_first_call_was_dropped() {
     });
 }
 
-/// Starts a server whose backlog is full. It does not react to attempts to connect while the returned streams live.
+/// Starts a server with a full backlog. It does not react to attempts to connect while the returned streams exist.
 fn black_hole() -> (String, TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     socket2::SockRef::from(&listener).listen(1).unwrap();
@@ -431,15 +431,15 @@ fn black_hole() -> (String, TcpListener, Vec<TcpStream>) {
 
 #[test]
 fn calls_that_wait_for_the_same_connect_fail_with_it() {
-    // Fewer calls than would open a second connection.
+    // Too few calls to open a second connection.
     const CALLS: usize = 30;
-    // Long enough for all threads to start, on a busy machine, too.
+    // Long enough for all threads to start, even on a busy machine.
     const CONNECT_TIMEOUT: Duration = Duration::from_millis(2000);
     any_client::shared(|client| {
         let (address, _listener, _queue) = black_hole();
         let client = client(address).timeout(MILLIS(60_000)).connect_timeout(CONNECT_TIMEOUT);
         let client = client.build().unwrap();
-        // The calls start together, so that none starts after the attempt has failed.
+        // The barrier starts all calls together, so that none starts after the attempt has failed.
         let call_all = || -> Vec<_> {
             let start = Barrier::new(CALLS);
             let call = || {

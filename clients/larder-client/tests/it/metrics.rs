@@ -1,4 +1,4 @@
-//! Metrics of a client, with scripted servers.
+//! Tests the metrics of a client with scripted servers.
 
 use crate::common::any_client::{self, AnyClient, AnyClientBuilder, each_client, each_pool};
 use crate::common::{Action, FakeServer, Request, wait_until};
@@ -30,12 +30,12 @@ fn errors(client: &AnyClient) -> Vec<(&'static str, u64)> {
     of(client).errors().filter(|(_, count)| *count > 0).collect()
 }
 
-/// Returns the numbers of closed connections by reason, once they and the open ones add up to the
-/// opened ones.
+/// Returns the numbers of closed connections by reason. First waits until the numbers of open and closed connections
+/// add up to the number of opened connections.
 fn closed(client: &AnyClient) -> Vec<(CloseReason, u64)> {
     let all = || CloseReason::ALL.map(|reason| (reason, of(client).closed(reason)));
     let sum = || all().iter().map(|(_, count)| count).sum::<u64>();
-    // The task of a shared connection closes it, a moment later.
+    // The task of a shared connection closes it slightly later.
     wait_until(|| of(client).opened == of(client).open as u64 + sum());
     all().into_iter().filter(|(_, count)| *count > 0).collect()
 }
@@ -146,7 +146,7 @@ fn failed_calls_are_counted_by_kind_with_their_duration() {
     });
 }
 
-/// Looks a key up, and checks that one connection is closed, for this reason.
+/// Looks up a key, and checks that one connection is closed for this reason.
 #[track_caller]
 fn check_closed(
     each: impl Fn(&dyn Fn(NewClient<'_>)),
@@ -158,7 +158,7 @@ fn check_closed(
         let client = client(at(&server)).timeout(MILLIS(500)).build().unwrap();
         drop(client.get("key"));
         wait_until(|| server.requests() == 1);
-        // The next call finds a connection that the server closed while it was idle.
+        // The server may close the connection while it is idle. Then the next call detects this.
         wait_until(|| {
             is_closed(&client, reason) || (server.closed() > 0 && client.get("key").is_ok())
         });
@@ -273,7 +273,7 @@ fn connections_past_their_idle_time_are_counted() {
     });
 }
 
-/// The call has two requests. It fails with the first reply while the second is pending.
+/// The call has two requests. It fails with the first reply while the second reply is pending.
 #[test]
 fn connections_of_abandoned_calls_are_counted() {
     each_pool(|client| {
@@ -387,7 +387,7 @@ fn openings_and_closings_of_the_breaker_are_counted() {
     });
 }
 
-/// Returns the answer to a lookup with a lease.
+/// Returns the reply to a lookup with a lease.
 fn leased(request: &Request, value: &str, flags: &str) -> Action {
     let words: Vec<&str> = request.line.split_whitespace().collect();
     let opaque = words.iter().find(|word| word.starts_with('O')).unwrap();
@@ -440,7 +440,7 @@ fn shared_computations_are_counted() {
         for round in 1.. {
             let before = client.metrics().latency(Command::Lease).count();
             let compute = || {
-                // Waits until all lookups have ended. Most callers wait by then.
+                // Waits until all lookups have ended. By then most callers wait.
                 wait_until(|| client.metrics().latency(Command::Lease).count() >= before + 4);
                 Ok::<_, Infallible>("v")
             };

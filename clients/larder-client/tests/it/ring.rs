@@ -1,8 +1,8 @@
-//! Hashing methods of other clients choose the same servers as these clients, key by key; shares are proportional to
-//! weights, and few keys move when the list changes.
+//! Tests that each hashing method of another client chooses the same server as that client for each key. Also tests
+//! that shares are proportional to weights, and that few keys move when the list changes.
 //!
-//! Small programs recorded the choices of the other clients: for each of 100,000 keys the index of the server in
-//! decimal. The tests contain the first 64 of these digits and the 64-bit FNV-1a of all of them.
+//! Small programs recorded the choices of the other clients: for each of 100,000 keys, the index of the server in
+//! decimal. The tests contain the first 64 of these digits, and the 64-bit FNV-1a of all digits.
 
 use larder_client::ring::{Hashing, KeyHash, Node, Ring, RingError, slot};
 use proptest::prelude::*;
@@ -46,7 +46,7 @@ fn ring(hashing: Hashing, nodes: &[Node]) -> Ring {
     Ring::new(hashing, nodes).unwrap()
 }
 
-/// Checks the choices of a method for 100,000 keys: the first 64, and the hash `digest` of all.
+/// Checks the choices of a method for 100,000 keys: the first 64 choices, and `digest`, the hash of all choices.
 fn check(hashing: Hashing, nodes: [Node; 5], first: &str, digest: u64) {
     let ring = ring(hashing, &nodes);
     check_picks(|number| ring.pick(&key(number)).to_string(), first, digest);
@@ -111,8 +111,8 @@ fn ketama_of_host_names_equals_libmemcached() {
     check(nodes, "1444244414444442440441020024403443334424244404240444044434442444", 0xd2e3_6c68_00eb_125a);
 }
 
-/// Recorded with the same C program over libmemcached 1.1.4, with `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`; the last case
-/// with `MEMCACHED_BEHAVIOR_HASH` after that.
+/// Recorded with the same C program over libmemcached 1.1.4, with `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`. The last case
+/// then also sets `MEMCACHED_BEHAVIOR_HASH`.
 #[test]
 #[rustfmt::skip]
 fn weighted_ketama_equals_libmemcached() {
@@ -129,17 +129,17 @@ fn weighted_ketama_equals_libmemcached() {
 #[test]
 #[rustfmt::skip]
 fn modula_and_ketama_equal_pylibmc() {
-    // Without behaviors; with `hash: md5`.
+    // The first case has no behaviors, the second `hash: md5`.
     let modula = |hash, first, digest| check(Hashing::Modula(hash), by_ip(), first, digest);
     modula(KeyHash::OneAtATime, "3423001101211100004400231044102142434300113413124123014003411220", 0xeb0b_7f1a_adcb_7de8);
     modula(KeyHash::Md5, "3031243130233331022402331401322414002032211310113422112132422144", 0x23c4_01c0_2657_432c);
-    // `ketama`; `ketama` and `hash: md5`; `distribution: consistent` with weights.
+    // The three cases have `ketama`, `ketama` with `hash: md5`, and `distribution: consistent` with weights.
     let ketama = |hash, nodes, first, digest| check(Hashing::Ketama(hash), nodes, first, digest);
     ketama(KeyHash::OneAtATime, by_ip(), "2412134114413001030213121323330343203144222203210400044410141401", 0xc488_4d12_7420_3808);
     ketama(KeyHash::Md5, by_ip(), "4321412401420120314003233343113330243211243433243024102121032330", 0x7d6f_95e1_1c09_682c);
     let nodes = weighted(by_ip(), WEIGHTS);
     ketama(KeyHash::OneAtATime, nodes, "4432334411142444434432444242323101442444323431423441134443434442", 0x1c1f_6052_8e72_a181);
-    // `ketama_weighted`, without weights and with them.
+    // Both cases have `ketama_weighted`, without and with weights.
     let ketama = |nodes, first, digest| check(Hashing::KetamaWeighted(KeyHash::Md5), nodes, first, digest);
     ketama(by_ip(), "4222421412341010112234133310441330322331133233140002232201134114", 0xa062_a5f9_c056_21c7);
     let nodes = weighted(by_ip(), WEIGHTS);
@@ -193,7 +193,7 @@ fn failover_equals_spymemcached() {
     check_picks(pick, "4222424440042220302234433002442330042324033233343422432020334334", 0x05db_47e8_f1e2_fe98);
 }
 
-/// Recorded with `Dalli::Ring#server_for_key` of dalli 3.0.6 (Debian 12); in the last case the second and the fourth
+/// Recorded with `Dalli::Ring#server_for_key` of dalli 3.0.6 (Debian 12). In the last case, the second and the fourth
 /// server are not `alive?`.
 #[test]
 #[rustfmt::skip]
@@ -207,7 +207,7 @@ fn ring_equals_dalli() {
     check_without(Hashing::Dalli, &[1, 3], "4202204242242400420424220222000400222044040204202220202004040042", 0x449d_a0be_114f_398d);
 }
 
-/// Recorded with `HashClient._get_client` of pymemcache 4.0.0 from PyPI; in the last case after `remove_node` of the
+/// Recorded with `HashClient._get_client` of pymemcache 4.0.0 from PyPI. In the last case, after `remove_node` of the
 /// second and the fourth server.
 #[test]
 #[rustfmt::skip]
@@ -218,8 +218,8 @@ fn rendezvous_equals_pymemcache() {
     check_without(Hashing::Pymemcache, &[1, 3], "0244202040200022004202200240442224222000402040244400222202404442", 0xc664_69d4_8387_c511);
 }
 
-/// Recorded with `ServerList.PickServer` of gomemcache v0.0.0-20260422231931-4d751bb6e37c. Of equal servers the digit
-/// is that of the first.
+/// Recorded with `ServerList.PickServer` of gomemcache v0.0.0-20260422231931-4d751bb6e37c. Equal servers have the digit
+/// of the first one.
 #[test]
 #[rustfmt::skip]
 fn modula_equals_gomemcache() {
@@ -242,7 +242,7 @@ fn larder_s_methods_equal_their_description() {
     check(Hashing::Jump, by_ip(), "4102201120301023342441011312131111330230424431110143243241123322", 0xa881_1541_785a_a017);
 }
 
-/// Recorded with the same program; each number is followed by a comma.
+/// Recorded with the same program. A comma follows each number.
 #[test]
 #[rustfmt::skip]
 fn slots_are_rapidhash_modulo_4096() {
@@ -251,7 +251,7 @@ fn slots_are_rapidhash_modulo_4096() {
     assert_eq!(slot(b"a{key:0}b"), slot(b"key:0"));
 }
 
-/// All methods, with the default hash function if there is a choice.
+/// All methods, with the default hash function if a method has several.
 const METHODS: [Hashing; 9] = [
     Hashing::Rendezvous,
     Hashing::Jump,
@@ -380,7 +380,7 @@ fn nodes(weights: &[u32]) -> Vec<Node> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Consistent methods only. The keys of a removed server move to the server that they use while it is not usable.
+    /// Tests consistent methods. The keys of a removed server move to the servers that they use while it is not usable.
     #[test]
     fn removing_a_server_moves_only_its_keys((weights, removed) in servers()) {
         let equal = vec![1; weights.len()];
@@ -411,7 +411,7 @@ proptest! {
         }
     }
 
-    /// All methods: keys keep their server if it is usable, and there is a choice while any server is usable.
+    /// Tests all methods: keys keep a usable server, and the ring chooses a server while any server is usable.
     #[test]
     fn a_usable_server_is_found((weights, _) in servers(), usable in any::<u16>()) {
         let nodes = nodes(&vec![1; weights.len()]);
@@ -431,7 +431,7 @@ proptest! {
         }
     }
 
-    /// Methods that ignore the order of servers.
+    /// Tests the methods that ignore the order of servers.
     #[test]
     fn the_order_of_servers_does_not_matter((weights, turned) in servers()) {
         let mut nodes = nodes(&weights);

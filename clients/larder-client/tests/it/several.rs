@@ -1,4 +1,4 @@
-//! Several servers: the server of each key, and calls while some servers are unreachable.
+//! Tests several servers: the server of each key, and calls while some servers are unreachable.
 
 use crate::common::any_client::each_client;
 use crate::common::{Action, FakeServer};
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 
-/// The keys that a server was asked for, in order.
+/// The requested keys of a server, in order.
 type RequestedKeys = Arc<Mutex<Vec<String>>>;
 
-/// Starts servers that record the requested keys. Returns them and the keys of each.
+/// Starts servers that record the requested keys. Returns the servers and the keys of each.
 fn servers(count: usize) -> (Vec<FakeServer>, Vec<RequestedKeys>) {
     let requested: Vec<RequestedKeys> = (0..count).map(|_| Arc::default()).collect();
     let start = |requested: &RequestedKeys| {
@@ -174,7 +174,7 @@ fn keys_use_the_next_server_while_theirs_is_unreachable() {
         let client = client(addresses).failover(Failover::Next).build().unwrap();
         let keys = keys(300);
         let get = |key: &String| client.get(key).map(|value| assert_eq!(value.unwrap(), *key));
-        // Neither the first faults nor the probes fail a call.
+        // Neither the first faults nor the probes make a call fail.
         keys.iter().for_each(|key| get(key).unwrap());
         let values = client.get_many(&keys).unwrap();
         assert_eq!(values.iter().flatten().count(), keys.len());
@@ -210,7 +210,7 @@ fn several_keys_use_other_servers_than_an_unreachable_one() {
         })
         .collect();
     for shared in [false, true] {
-        // Each call is the first one of a client, so that no breaker is open.
+        // Creates a client for each call, so that no breaker is open.
         let client = || {
             let builder = blocking::Client::builder(&*addresses).failover(Failover::Next);
             let builder = if shared { builder.shared(1) } else { builder };

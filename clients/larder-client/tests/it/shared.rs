@@ -1,5 +1,5 @@
-//! Threads that share connections: reading, waking, and the effects on other calls when a call gives up, makes a nested
-//! call, or loses the connection.
+//! Tests threads that share connections: reading, waking, and the effects on other calls when a call gives up, makes a
+//! nested call, or loses the connection.
 
 use crate::common::{Action, FakeServer, any_client};
 use larder_client::{Error, ErrorKind, Interrupted, WaitCondition, Waiter, blocking};
@@ -17,11 +17,11 @@ const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 type Handler = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// The nested call that this thread makes in its next wait for another thread.
+    /// The nested call of this thread, for its next wait for another thread.
     static HANDLER: RefCell<Option<Handler>> = const { RefCell::new(None) };
 }
 
-/// Runs the thread's handler once, as an interpreter runs a signal handler, and waits until the wait is over.
+/// A waiter that runs the thread's handler once, as an interpreter runs a signal handler, and then waits as usual.
 #[derive(Debug)]
 struct Handling;
 
@@ -38,8 +38,8 @@ impl Waiter for Handling {
     }
 }
 
-/// Starts a server for one connection. For each list of keys from the channel, it reads until all these keys were
-/// requested, and then sends their values in one write.
+/// Starts a server for one connection. For each list of keys from the channel, it reads until it has requests for all
+/// of these keys, and then sends their values in one write.
 fn obedient() -> (String, mpsc::Sender<&'static [&'static str]>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -48,7 +48,7 @@ fn obedient() -> (String, mpsc::Sender<&'static [&'static str]>) {
         let (stream, _) = listener.accept().unwrap();
         let (mut requests, mut answers) = (BufReader::new(&stream), &stream);
         let mut requested = HashSet::new();
-        // The loop ends with the test.
+        // The loop ends when the test drops the sender.
         for keys in says {
             while !keys.iter().all(|key| requested.contains(*key)) {
                 let mut line = String::new();
@@ -73,8 +73,8 @@ fn get(client: &blocking::Client, key: &str) {
     assert_eq!(client.get(key).unwrap().unwrap(), key);
 }
 
-/// The thread of call "x" makes the nested call "n" while it waits for the reader. `before` and `after` run around the
-/// nested call; the server replies in the order of `answers`.
+/// Makes the nested call "n" in the thread of call "x", while that thread waits for the reader. `before` and `after`
+/// run before and after the nested call. The server replies in the order of `answers`.
 fn call_while_waiting(before: fn(&Said), after: fn(), answers: &'static [&'static [&'static str]]) {
     let (address, say) = obedient();
     let builder = blocking::Client::builder(address).timeout(MILLIS(4000)).shared(1);
@@ -114,7 +114,7 @@ fn call_while_waiting(before: fn(&Said), after: fn(), answers: &'static [&'stati
     assert!(begun.elapsed() - took < MILLIS(2000), "{:?}", begun.elapsed() - took);
 }
 
-/// Control of the server, and whether the reader is done.
+/// The control of the server, and whether the reader is done.
 #[derive(Clone)]
 struct Said {
     say: mpsc::Sender<&'static [&'static str]>,
@@ -139,7 +139,7 @@ fn a_thread_in_a_nested_call_may_get_the_read_permit() {
 
 #[test]
 fn a_reply_that_arrives_during_a_nested_call_is_not_waited_for() {
-    // The nested call consumes the unpark token, which is meant for both calls.
+    // The nested call consumes the unpark token, which stands for the replies to both calls.
     let forget = || thread::park_timeout(Duration::ZERO);
     call_while_waiting(|_| (), forget, &[&["y", "x", "n"]]);
 }
@@ -166,7 +166,7 @@ fn a_reply_together_with_the_end_of_the_connection_counts() {
     server.join().unwrap();
 }
 
-/// Calls behind a wrong reply are lost by the same event.
+/// The client loses the calls behind a wrong reply by the same event.
 #[test]
 fn a_wrong_reply_is_one_fault_for_all_calls_behind_it() {
     any_client::shared(|client| {
@@ -191,7 +191,7 @@ fn a_wrong_reply_is_one_fault_for_all_calls_behind_it() {
     });
 }
 
-/// The first call's time is spent on the first server, which leaves too little for the login at the second one.
+/// The first call spends its time on the first server, so too little is left for the login to the second server.
 #[test]
 fn a_connect_that_ran_out_of_time_is_retried_by_the_next_call() {
     const LOGIN: &[u8; 31] = b"set login 0 -1 10\r\nann secret\r\n";
@@ -241,7 +241,7 @@ thread_local! {
     static NESTED: RefCell<Option<blocking::Client>> = const { RefCell::new(None) };
 }
 
-/// Interrupts calls, makes nested calls, and returns early, at random.
+/// A waiter that at random interrupts calls, makes nested calls, and returns early.
 #[derive(Debug, Default)]
 struct Restless {
     waits: AtomicU64,
@@ -300,7 +300,7 @@ fn call(client: &blocking::Client, random: u64) {
 
 #[test]
 fn interrupted_and_nested_calls_do_not_block_other_threads() {
-    // With two servers, threads with nested calls could wait for each other.
+    // Nested calls use only one server, because with two servers, threads with nested calls could wait for each other.
     (0..5).for_each(|_| call_at_random(1, true));
     (0..20).for_each(|_| call_at_random(2, false));
 }
@@ -358,7 +358,7 @@ fn median_latency(client: &blocking::Client) -> Duration {
     latencies[latencies.len() / 2]
 }
 
-/// Deadlines expire at about the time of the replies.
+/// Deadlines expire at about the time when the replies arrive.
 #[test]
 fn threads_that_give_up_do_not_block_others() {
     let server = FakeServer::start(|request| match request.random % 20 {
@@ -369,7 +369,7 @@ fn threads_that_give_up_do_not_block_others() {
         let builder = blocking::Client::builder(format!("127.0.0.1:{}", server.port)).shared(1);
         builder.timeout(timeout).build().unwrap()
     };
-    // About half of the calls end by this timeout, however busy the machine is.
+    // On a machine of any load, about half of the calls end by this timeout.
     let timeout = median_latency(&shared(MILLIS(60_000))).max(MILLIS(4));
     let client = shared(timeout);
     let (right, late) = (AtomicU64::new(0), AtomicU64::new(0));

@@ -1,4 +1,4 @@
-//! An attempt to connect that several callers wait for.
+//! An attempt to connect, for which several callers wait.
 
 use crate::blocking::wait::Wait;
 use crate::error::{Error, ErrorKind};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread, ThreadId};
 use std::time::Instant;
 
-/// An attempt of one thread to connect, for all callers that wait for it.
+/// An attempt of one thread to connect. Other callers wait for its outcome.
 #[derive(Debug)]
 pub(super) struct ConnectAttempt {
     pub(super) opener: ThreadId,
@@ -24,12 +24,12 @@ impl ConnectAttempt {
 
     pub(super) fn end(&self, outcome: Result<(), Error>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        // Only the opener ends the attempt, so the outcome is not set yet.
+        // Only the opener ends the attempt, so `set` succeeds.
         drop(self.outcome.set(outcome));
         waiting.drain(..).for_each(|thread| thread.unpark());
     }
 
-    /// Waits for the outcome. Returns when there is a connection, or when the caller has to try itself.
+    /// Waits for the outcome. Returns when a connection is open, or when the caller has to check the slot again.
     ///
     /// # Errors
     /// The attempt failed, the deadline of this call has passed, or this call was interrupted.
@@ -42,7 +42,7 @@ impl ConnectAttempt {
         }
         loop {
             match self.outcome.get() {
-                // An interruption or a timeout concerns the opener alone, so other callers try again.
+                // An interruption or a timeout affects only the opener, so other callers try again.
                 Some(Err(error)) if matches!(error.kind(), ErrorKind::Interrupted) => return Ok(()),
                 Some(Err(_)) if self.deadline <= Instant::now() => return Ok(()),
                 Some(Err(error)) => return Err(error.clone().echo()),

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The number of calls under way from which a request to a quick server may wait for the next reply, to leave in one
-/// write with others.
+/// The minimum number of calls under way for holding back a request to a quick server. Such a request waits for the
+/// next reply, so that one write carries it together with others.
 const HELD_CALLS_MIN: usize = 2;
 
 /// The length in bytes of a reader's buffer. The reader fills it without the lock, so other threads can send.
@@ -34,9 +34,9 @@ pub(super) struct SharedConnection {
     may_block: bool,
     state: Mutex<State>,
     is_open: AtomicBool,
-    /// Whether the connection has delivered a reply.
+    /// Whether a reply has arrived on the connection.
     pub(super) has_answered: AtomicBool,
-    /// The time from which no further calls use the connection. `None` without a limit.
+    /// The time after which no further calls use the connection. `None` without a limit.
     expires: Option<Instant>,
     wait: Wait,
 }
@@ -78,7 +78,7 @@ impl SharedConnection {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // Each change leaves the state consistent, so a panic while it is locked does no harm.
+        // Each change leaves the state consistent, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -90,7 +90,7 @@ impl SharedConnection {
         self.is_open.load(Ordering::Relaxed)
     }
 
-    /// Records the reason why the connection will be closed, unless it has already ended.
+    /// Records the reason for closing the connection. Does nothing if the connection has already ended.
     pub(super) fn closes(&self, reason: CloseReason) {
         let mut state = self.lock();
         if self.is_open() {
@@ -113,7 +113,7 @@ impl SharedConnection {
             }
             if state.exchange.is_idle() && state.queue.is_empty() {
                 if !state.stream.is_quiet().unwrap_or(false) {
-                    // The server has closed the connection, or sent unsolicited bytes, which could pass for the reply.
+                    // The server has closed the connection, or sent unsolicited bytes, which could look like the reply.
                     self.end(&mut state, &ErrorKind::Closed, &mut wake_list);
                     return Err(LostCall::new(ErrorKind::Closed, false));
                 }
@@ -121,7 +121,7 @@ impl SharedConnection {
             }
             let call = Arc::clone(&ticket);
             let number = state.queue.push(call, |requests| operation.encode(requests));
-            // The reader gets its reply soon and then sends the queue, so this request leaves in one write with later
+            // The reader gets its reply soon and then sends the queue, so one write carries this request and later
             // ones.
             let waits_for_reply = state.reader.is_none()
                 && state.exchange.len() >= HELD_CALLS_MIN
@@ -176,18 +176,18 @@ impl SharedConnection {
             Ok(answered) => return output(operation, Ok(answered)),
             Err(lost) => lost.broken(operation.reads()),
         };
-        // An open connection stays usable: it drops the reply when that arrives.
+        // An open connection stays usable, because it drops the late reply.
         Err(FailedCall { is_usable: self.is_open(), ..failed })
     }
 
-    /// Returns whether the caller need not wait for another thread: there is a delivery for it, or the thread that
-    /// reads is this thread, which makes a nested call in its waiter.
+    /// Returns whether the caller need not wait for another thread. Either its ticket has a delivery, or this thread
+    /// has the read permit and makes a nested call in its waiter.
     fn need_not_wait(&self, ticket: &Ticket) -> bool {
         ticket.has_delivery() || self.lock().reading == Some(ticket.thread.id())
     }
 
-    /// Takes the read permit if it is free, or if it belongs to this thread, which makes this call nested in the wait
-    /// of another. Otherwise marks the ticket as waiting and returns `None`.
+    /// Takes the read permit if it is free, or if this thread has it and makes a nested call in its waiter. Otherwise
+    /// marks the ticket as waiting and returns `None`.
     fn read_or_wait(&self, ticket: &Ticket) -> Option<ReadPermit> {
         let mut state = self.lock();
         let reader = match state.reader.take() {
@@ -209,11 +209,11 @@ impl SharedConnection {
         reader
     }
 
-    /// One read: sends the output, waits for input, and delivers the replies.
+    /// Reads once: sends the output, waits for input, and delivers the replies.
     ///
     /// # Errors
-    /// `Interrupted`, or an error of the system during the wait. A failure of the connection is delivered to each call
-    /// instead.
+    /// `Interrupted`, or an error of the system during the wait. If the connection fails, each call gets the failure as
+    /// its delivery instead.
     fn read(
         &self,
         reader: &mut ReadPermit,
@@ -225,7 +225,7 @@ impl SharedConnection {
         let readiness = {
             let mut state = self.lock();
             self.send(&mut state, &mut wake_list);
-            // Input that TLS has already decrypted does not make the socket ready.
+            // Reads before it waits, because input that TLS has already decrypted does not make the socket ready.
             has_read = !self.may_block && self.read_available(&mut state, &mut wake_list);
             if state.exchange.output().is_empty() { Readiness::Read } else { Readiness::Both }
         };
@@ -258,7 +258,7 @@ impl SharedConnection {
                     state.append(reader.bytes.get(..len).unwrap_or_default());
                     self.deliver_replies(&mut state, &mut wake_list);
                     if len == reader.bytes.len() {
-                        // The buffer is full, so there may be more.
+                        // The buffer is full, so the socket may have more data.
                         self.read_available(&mut state, &mut wake_list);
                     }
                 }
@@ -295,7 +295,7 @@ impl SharedConnection {
         wake_list.unpark();
     }
 
-    /// Gives a call up for the reason `kind`, unless its replies have arrived. Passes the read permit on.
+    /// Gives up a call for the reason `kind`, unless its replies have arrived. Passes the read permit on.
     ///
     /// # Errors
     /// There is no reply yet, or the connection has failed.
@@ -338,7 +338,7 @@ impl SharedConnection {
         given
     }
 
-    /// Sends as much as fits without waiting. Ends the connection if that fails.
+    /// Sends as much as the socket accepts without waiting. Ends the connection after an error.
     fn send(&self, state: &mut State, wake_list: &mut WakeList) {
         if !self.is_open() {
             return;

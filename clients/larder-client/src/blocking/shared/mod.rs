@@ -1,6 +1,6 @@
-//! Connections to one server that threads share: the requests of several callers leave in one write.
+//! Connections to one server that threads share. One write carries the requests of several callers.
 //!
-//! No thread belongs to a connection. One of the waiting callers at a time has the read permit: it reads, and delivers
+//! Connections have no threads of their own. One waiting caller at a time has the read permit: it reads, and delivers
 //! the replies of all callers. Once it has its own reply, it passes the permit on:
 //!
 //! ```text
@@ -47,7 +47,7 @@ pub(crate) struct Call<'s> {
 struct Attempt {
     connection: Arc<SharedConnection>,
     pending: Result<PendingCall, LostCall>,
-    /// Whether the connection had delivered replies before.
+    /// Whether replies had arrived on the connection before the attempt.
     was_used: bool,
 }
 
@@ -57,8 +57,8 @@ impl Shared {
         Self { slots, is_closed: AtomicBool::new(false), wait }
     }
 
-    /// Starts an operation over one of the connections, which `open` opens if necessary. Sends as much as fits without
-    /// waiting, or leaves the request in the queue, to be sent together with later ones.
+    /// Starts an operation over one of the connections, which `open` opens if necessary. Sends as much as the socket
+    /// accepts without waiting, or leaves the request in the queue, so that it is sent together with later ones.
     ///
     /// # Errors
     /// [`Error`], by the deadline at the latest.
@@ -96,8 +96,8 @@ impl Shared {
             if !broken.is_usable {
                 slot.close(&connection, CloseReason::of(broken.error.kind()));
             }
-            // Repeats the call once if a connection that worked before was lost without a reply: opening another one
-            // shows whether the server still works.
+            // Repeats the call once if a connection that worked before was lost without a reply. Opening another
+            // connection shows whether the server still works.
             if is_repeated || !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }
@@ -118,7 +118,8 @@ impl Shared {
             let connection = self.connection(slot, deadline, &open)?;
             let was_used = connection.has_answered.load(Ordering::Relaxed);
             match connection.start(operation) {
-                // Another call has ended the connection in between, perhaps because no caller needed it any more.
+                // Another call has ended the connection since its selection, perhaps because no caller needed it any
+                // more.
                 Err(lost) if lost.is_echo && Instant::now() < deadline => (),
                 pending => return Ok(Attempt { connection, pending, was_used }),
             }
@@ -136,14 +137,15 @@ impl Shared {
         }
         let connection = slot.connection(deadline, open, &self.wait)?;
         if self.is_closed.load(Ordering::Relaxed) {
-            // The client was closed while the connection was opened. The connection ends when the last caller drops it.
+            // The client was closed while the connection was being opened. The connection ends when the last caller
+            // drops it.
             slot.close(&connection, CloseReason::ClientClosed);
         }
         Ok(connection)
     }
 
     /// Returns the slot with the fewest calls. A slot with neither calls nor a connection counts as one with
-    /// [`CALLS_BUSY`] calls, so it is used only while no other has fewer.
+    /// [`CALLS_BUSY`] calls, so a call uses it only if no other slot has fewer.
     fn slot(&self) -> &Slot {
         let load = |slot: &&Slot| {
             let calls = slot.calls.load(Ordering::Relaxed);
@@ -162,7 +164,7 @@ impl Shared {
         self.slots.iter().for_each(|slot| drop(slot.lock().connection.take()));
     }
 
-    /// Returns the number of open connections, of those without calls, and 0 for waiting calls.
+    /// Returns the number of open connections, the number of open connections without calls, and 0 for waiting calls.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let is_open = |slot: &&Slot| {
             slot.lock().connection.as_ref().is_some_and(|connection| connection.is_open())

@@ -1,4 +1,4 @@
-//! A slot for one shared connection. A call opens the connection when it needs it.
+//! A slot for one shared connection. A call that finds no open connection opens one.
 
 use super::attempt::ConnectAttempt;
 use super::connection::SharedConnection;
@@ -55,8 +55,7 @@ impl Slot {
                     return self.open(&attempt, open, wait);
                 };
                 if attempt.opener == thread::current().id() {
-                    // This is a nested call: the waiter of the connecting call makes it. It gets a connection of its
-                    // own.
+                    // The waiter of the connecting call makes this nested call, which gets a connection of its own.
                     drop(state);
                     return open().map(|opened| Arc::new(SharedConnection::new(opened, wait)));
                 }

@@ -14,13 +14,13 @@ pub(super) struct State {
     pub(super) exchange: Exchange<Arc<Ticket>>,
     pub(super) stream: Stream,
     pub(super) open: OpenConnection,
-    /// `None` while a thread has the permit, or has yet to take it.
+    /// `None` while a thread has the permit, or the permit is in its ticket.
     pub(super) reader: Option<ReadPermit>,
-    /// The thread that has the permit, or has yet to take it. `None` if the permit is free.
+    /// The thread that has the permit, or has it in its ticket. `None` if the permit is free.
     pub(super) reading: Option<ThreadId>,
-    /// The time of the last reply, or of the first call after an idle time.
+    /// The time of the last reply, or of the first call after an idle period.
     pub(super) answered_at: Instant,
-    /// The time at which the first request after an idle time was sent. `None` once a reply has arrived.
+    /// The time of the first send after an idle period. `None` once a reply has arrived.
     pub(super) sent_at: Option<Instant>,
     pub(super) min_latency: MinLatency,
 }
@@ -38,8 +38,8 @@ impl State {
         }
     }
 
-    /// Takes back the read permit that was delivered to another call of this thread. `None` if none was. If the permit
-    /// stayed there, the reply to that call would overwrite it.
+    /// Takes the read permit out of the ticket of another call of this thread. `None` if no ticket has it. If the
+    /// permit stayed in the ticket, the reply to that call would overwrite it.
     pub(super) fn take_from(&self, thread: ThreadId) -> Option<ReadPermit> {
         let mut tickets = self.exchange.tickets().chain(self.queue.tickets());
         tickets
@@ -53,7 +53,7 @@ impl State {
             && self.exchange.tickets().all(|ticket| ticket.is_given_up())
     }
 
-    /// Returns whether a caller has given up, and no reply was delivered for [`SILENCE_MAX`].
+    /// Returns whether a caller has given up, and no reply has arrived for [`SILENCE_MAX`].
     pub(super) fn is_silent(&self) -> bool {
         !self.exchange.is_idle()
             && self.answered_at.elapsed() >= SILENCE_MAX

@@ -1,4 +1,4 @@
-//! A call that waits: deliveries to its thread, and the threads to wake.
+//! Tickets of waiting calls: deliveries to their threads, and the list of threads to wake.
 
 use crate::blocking::stream::ReadTimeout;
 use crate::core::shared::CallReplies;
@@ -20,17 +20,17 @@ pub(super) struct ReadPermit {
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) thread: Thread,
-    /// Changed under the lock of the connection's state, except that the caller takes a delivery.
+    /// Changes under the lock of the connection's state, except when the caller takes a delivery.
     state: Mutex<TicketState>,
 }
 
 #[derive(Debug)]
 pub(super) enum TicketState {
-    /// The caller reads or does something else.
+    /// The caller does not wait, for example because it reads.
     Awake,
     /// The caller waits.
     Waiting,
-    /// There is a delivery that the caller has yet to take.
+    /// The caller has yet to take this delivery.
     Delivered(Delivery),
     /// The caller has given up.
     GivenUp,
@@ -44,7 +44,7 @@ pub(super) enum Delivery {
     ReadPermit(ReadPermit),
 }
 
-/// The calls whose threads are to be unparked, once the lock of the connection's state is released.
+/// The calls whose threads to unpark after the release of the lock of the connection's state.
 #[derive(Debug, Default)]
 pub(super) struct WakeList(Vec<Arc<Ticket>>);
 
@@ -69,7 +69,7 @@ impl Ticket {
         }
     }
 
-    /// Takes the read permit back, if it was delivered and the caller has yet to take it. The caller keeps waiting.
+    /// Takes the read permit back, if the caller has yet to take it. The caller keeps waiting.
     pub(super) fn give_back(&self) -> Option<ReadPermit> {
         let mut state = self.lock();
         match mem::replace(&mut *state, TicketState::Waiting) {
@@ -95,7 +95,7 @@ impl Ticket {
 }
 
 impl WakeList {
-    /// Delivers to a caller, unless it has given up.
+    /// Delivers to a caller. Does nothing if the caller has given up.
     pub(super) fn give(&mut self, ticket: Arc<Ticket>, delivery: Delivery) {
         let before = {
             let mut state = ticket.lock();

@@ -16,7 +16,7 @@ pub(crate) enum Address {
     Unix(PathBuf),
 }
 
-/// The text is not an address.
+/// The error of a text that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidAddress(String);
 

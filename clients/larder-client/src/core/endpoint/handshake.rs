@@ -7,7 +7,8 @@ use crate::error::ErrorKind;
 use crate::waiter::Readiness;
 use std::io::{self, Read, Write};
 
-/// The longest accepted reply to a login, in bytes. An endless reply would otherwise be read past every deadline.
+/// The longest accepted reply to a login, in bytes. Otherwise an endless reply could keep the handshake past its
+/// deadline.
 const REPLY_LEN_MAX: usize = 1024;
 
 /// Settings of the handshake with a server.
@@ -42,8 +43,8 @@ impl HandshakeConfig {
 }
 
 impl Handshake {
-    /// Continues as far as the socket, which must be nonblocking, allows. Returns the readiness to wait for, or `None`
-    /// when the handshake is complete.
+    /// Continues until the nonblocking socket would block. Returns the readiness to wait for, or `None` when the
+    /// handshake is complete.
     ///
     /// # Errors
     /// `Connect`, `Login`.

@@ -25,7 +25,7 @@ impl Login {
         Self { user, password }
     }
 
-    /// Checks that the user name can be sent. A space would end the name.
+    /// Checks that the protocol can carry the user name. A space would end the name.
     ///
     /// # Errors
     /// `Login`: the name is empty or contains a space.
@@ -42,7 +42,7 @@ impl Login {
         let len = user.len() + 1 + password.len();
         let check = || ReplyCheck::new(std::iter::empty(), |_| true);
         connection.push_request(Frame::One, check, |out| {
-            // A server without logins stores the item. The negative expiry keeps it unreadable there.
+            // A server without logins stores the item. The negative expiry makes it unreadable there.
             let written = write!(out, "set login 0 -1 {len}\r\n{user} {password}\r\n");
             written.expect("a vector takes everything");
         });

@@ -3,11 +3,11 @@
 use crate::waiter::Readiness;
 use std::io::{self, Read, Write};
 
-/// Has no values.
+/// A type without values.
 #[derive(Clone, Debug)]
 pub(crate) enum Connector {}
 
-/// Has no values.
+/// A type without values.
 #[derive(Debug)]
 pub(crate) enum Session {}
 

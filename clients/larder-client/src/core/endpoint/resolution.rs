@@ -20,13 +20,13 @@ pub(crate) struct Endpoint {
 #[derive(Debug)]
 struct Resolved {
     addresses: Vec<SocketAddr>,
-    /// The time of the lookup with which the endpoint was created, or of the last one after a failed connection. `None`
-    /// before both.
+    /// The time of the lookup after the last failed connection, or of the lookup before the creation of the endpoint.
+    /// `None` before the first lookup.
     at: Option<Instant>,
 }
 
 impl Endpoint {
-    /// Creates an endpoint. Without socket addresses it counts as not resolved.
+    /// Creates an endpoint. Without socket addresses it counts as unresolved.
     pub(crate) fn new(address: Address, addresses: Vec<SocketAddr>) -> Self {
         let at = (!addresses.is_empty()).then(Instant::now);
         let resolved = Mutex::new(Resolved { addresses, at });
@@ -38,7 +38,7 @@ impl Endpoint {
     }
 
     fn resolved(&self) -> MutexGuard<'_, Resolved> {
-        // Each change leaves the state consistent, so a panic while it is locked does no harm.
+        // Each change leaves the state consistent, so a poisoned lock is safe to use.
         self.resolved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -47,7 +47,7 @@ impl Endpoint {
         self.resolved().addresses.clone()
     }
 
-    /// Moves a socket address to the front.
+    /// Moves a socket address to the front, so that the next connection attempt tries it first.
     pub(crate) fn prefer(&self, address: SocketAddr) {
         self.resolved().addresses.sort_by_key(|other| *other != address);
     }

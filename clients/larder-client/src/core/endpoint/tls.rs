@@ -6,8 +6,8 @@
 //!       ▼
 //!   write(), read(), is_quiet() ── an error except `WouldBlock`: the connection is unusable
 //! ```
-//! A session behaves like a socket: [`Session::write`] reports bytes only once their whole record is in the system's
-//! buffer. The server cannot decrypt a part of a record, so unreported bytes have not reached it.
+//! A session behaves like a socket. [`Session::write`] reports bytes only once their complete record is in the system's
+//! buffer. The server cannot decrypt part of a record, so it has no plaintext of unreported bytes.
 
 use crate::waiter::Readiness;
 use rustls::pki_types::ServerName;
@@ -23,7 +23,7 @@ const RECORD_LEN_MAX: usize = 16 << 10;
 /// TLS messages could keep a read past its deadline.
 const RECEIVED_MAX: usize = 64;
 
-/// Creates sessions with one server.
+/// A factory of sessions with one server.
 #[derive(Clone)]
 pub(crate) struct Connector {
     config: Arc<ClientConfig>,
@@ -46,7 +46,7 @@ struct RecordTracker {
     header: [u8; 5],
     /// The number of received bytes of the current header.
     header_len: usize,
-    /// The number of bytes that the body of the current record still lacks.
+    /// The number of missing bytes of the current record's body.
     missing: usize,
 }
 
@@ -82,7 +82,7 @@ impl Connector {
 }
 
 impl Session {
-    /// Continues the handshake as far as the socket allows. Returns the readiness to wait for, or `None` when the
+    /// Continues the handshake until the socket would block. Returns the readiness to wait for, or `None` when the
     /// handshake is complete.
     ///
     /// # Errors
@@ -112,12 +112,12 @@ impl Session {
         }
     }
 
-    /// Like [`Read::read`] on the socket. A connection may end without `close_notify`, because replies carry their
-    /// length.
+    /// Like [`Read::read`] on the socket. The server may close the connection without `close_notify`, because each
+    /// reply shows its own end.
     ///
     /// # Errors
-    /// `WouldBlock`: the socket has no more data, or [`RECEIVED_MAX`] receives brought no plaintext. Others: the
-    /// connection failed.
+    /// `WouldBlock`: the socket has no more data, or [`RECEIVED_MAX`] receives in a row had no plaintext. Other errors:
+    /// the connection failed.
     pub(crate) fn read(
         &mut self,
         socket: &mut (impl Read + Write),
@@ -136,18 +136,18 @@ impl Session {
         Err(ErrorKind::WouldBlock.into())
     }
 
-    /// Like [`Write::write`] on the socket, except that after `WouldBlock` the next call must start with the same
-    /// bytes: their record may be partly sent.
+    /// Like [`Write::write`] on the socket. After `WouldBlock` the next call must start with the same bytes, because
+    /// their record may be partly sent.
     ///
     /// # Errors
-    /// `WouldBlock`. Others: the connection failed.
+    /// `WouldBlock`: the record is not completely sent. Other errors: the connection failed.
     pub(crate) fn write(
         &mut self,
         socket: &mut (impl Read + Write),
         bytes: &[u8],
     ) -> io::Result<usize> {
         if self.buffered_len == 0 {
-            // At most one record, because the server can use no part of a record before its end.
+            // Writes at most one record, because the server cannot use a record before its end.
             let record = bytes.get(..RECORD_LEN_MAX).unwrap_or(bytes);
             self.buffered_len = self.tls.writer().write(record)?;
         }
@@ -158,9 +158,9 @@ impl Session {
         }
     }
 
-    /// Returns whether the server has neither closed the connection nor sent any plaintext, not even a part of a
-    /// record. Processes messages of TLS itself, such as session tickets. Consumes a byte of available plaintext, so
-    /// after `false` the session is unusable.
+    /// Returns whether the server has neither closed the connection nor sent any plaintext or part of a record.
+    /// Processes TLS messages, such as session tickets. Consumes a byte of available plaintext, so after `false` the
+    /// session is unusable.
     ///
     /// # Errors
     /// The session has failed.
@@ -172,18 +172,18 @@ impl Session {
         }
     }
 
-    /// Returns whether plaintext is available without the socket.
+    /// Returns whether plaintext is available without a read from the socket.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_input(&mut self) -> bool {
         self.tls.process_new_packets().is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
     }
 
-    /// Sends `close_notify`, unless a part of a record is unsent: completing that record would complete a request that
-    /// its caller believes incomplete.
+    /// Sends `close_notify`, unless a record is partly sent. Completing that record would complete a request that
+    /// counts as unsent.
     pub(crate) fn close(&mut self, socket: &mut (impl Read + Write)) {
         if self.buffered_len == 0 {
             self.tls.send_close_notify();
-            // A failure is ignored: the peer may already be gone.
+            // Ignores a failure, because the server may already have closed the connection.
             drop(self.flush(socket));
         }
     }
@@ -197,15 +197,15 @@ impl Session {
             received => received?,
         };
         let processed = self.tls.process_new_packets().map_err(describe);
-        // Sends replies and alerts of TLS itself. Not while a record is partly sent: that would complete a request that
-        // its caller believes incomplete.
+        // Sends the session's own TLS messages, such as alerts, unless a record is partly sent. Completing that record
+        // would complete a request that counts as unsent.
         let flushed = if self.buffered_len == 0 { self.flush(socket) } else { Ok(false) };
         processed?;
         flushed?;
         Ok(true)
     }
 
-    /// Sends as much as fits. Returns whether nothing is left.
+    /// Sends as many bytes as the socket accepts. Returns whether no bytes are left.
     fn flush(&mut self, socket: &mut (impl Read + Write)) -> io::Result<bool> {
         while self.tls.wants_write() {
             match self.tls.write_tls(socket) {
@@ -262,7 +262,7 @@ impl<S: Read> Read for RecordReader<'_, S> {
     }
 }
 
-/// Converts an error to a message that names the problem for an operator.
+/// Converts an error to an I/O error whose message names the problem for an operator.
 fn describe(error: rustls::Error) -> io::Error {
     use CertificateError::{
         BadSignature, Expired, ExpiredContext, NotValidForNameContext, UnknownIssuer,
@@ -294,7 +294,7 @@ mod tests {
     use rustls::pki_types::PrivateKeyDer;
     use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
-    /// A server whose receive buffer has `room` bytes left.
+    /// A server with `room` bytes left in its receive buffer.
     struct Peer {
         tls: ServerConnection,
         room: usize,

@@ -40,7 +40,7 @@ impl<O: Operation> Operation for Batch<O> {
     }
 
     fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, ReplyFailure> {
-        // Operations before the failed one were carried out, and later ones may be.
+        // The server carried out the operations before the failed one, and may carry out later ones.
         let is_alone = self.operations.len() == 1;
         let unsure = |failure: ReplyFailure| ReplyFailure {
             is_definite: failure.is_definite && is_alone,

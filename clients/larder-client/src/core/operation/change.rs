@@ -124,7 +124,7 @@ pub(crate) struct Count<'k> {
     pub(crate) key: Key<'k>,
     pub(crate) down: bool,
     pub(crate) delta: u64,
-    /// The number and the expiry with which a missing item is created. `None`: it is not created.
+    /// The number and the expiry of a new item, if the item is missing. `None`: does not create an item.
     pub(crate) create: Option<(u64, Exptime)>,
 }
 

@@ -30,7 +30,7 @@ pub(crate) trait Operation {
     /// Adds the requests to a connection.
     fn encode(&mut self, connection: &mut Connection);
 
-    /// Returns whether the operation's commands can have this answer. Errors need not be included.
+    /// Returns whether the operation's commands can have this [`Answer`]. The result for an error is optional.
     fn fits(answer: &Answer<'_>) -> bool;
 
     /// Takes the next reply. Returns the output after the last reply, and `None` before.
@@ -40,7 +40,7 @@ pub(crate) trait Operation {
     fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, ReplyFailure>;
 }
 
-/// A reply that is no result of the operation: an error, or an unexpected reply.
+/// The failure of an operation whose reply is no result: an error, or an unexpected reply.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplyFailure {
     pub(crate) kind: ErrorKind,
@@ -51,16 +51,16 @@ pub(crate) struct ReplyFailure {
 }
 
 impl ReplyFailure {
-    /// Creates the failure of an unexpected reply, after which later replies cannot be trusted.
+    /// Creates the failure of an unexpected reply. Later replies on the connection cannot be trusted.
     pub(crate) fn unexpected(shown: impl Into<Box<str>>) -> Self {
         Self { kind: ErrorKind::Unexpected(shown.into()), is_fatal: true, is_definite: false }
     }
 
-    /// Creates the failure of an answer that is no result of the operation. `None`: the reply ends too early.
+    /// Creates the failure of an [`Answer`] that is no result of the operation. `None`: the reply ends too early.
     pub(crate) fn of(answer: Option<&Answer<'_>>, reply: &[u8]) -> Self {
         let is_fatal = answer.is_none_or(is_fatal);
         match answer {
-            // The server does not know the command.
+            // The server does not support the command.
             Some(Answer::Error { line: b"ERROR", .. }) => Self::unexpected(shown(reply)),
             Some(Answer::Error { line, .. }) if line.starts_with(TOO_MANY) => {
                 let error = io::Error::new(io::ErrorKind::ConnectionRefused, shown(line));
@@ -72,8 +72,8 @@ impl ReplyFailure {
                 Self { kind, is_fatal, is_definite: true }
             }
             Some(Answer::Error { client: false, line }) => {
-                // Other errors do not exclude a store: for example, a proxy's error that the server behind it has timed
-                // out, or Larder's error that one of the groups of a flush has no leader.
+                // Other errors do not exclude a change. Examples are a proxy's error after a timeout of its backend,
+                // and Larder's error that one of the groups of a flush has no leader.
                 let is_definite = matches!(
                     RefusalReason::of(line),
                     RefusalReason::TooLarge | RefusalReason::OutOfMemory | RefusalReason::NoRoom
@@ -89,7 +89,7 @@ impl ReplyFailure {
 /// The reply of a server at its connection limit, before it closes the connection.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections";
 
-/// Interprets a reply with one answer. Never returns `Ok(None)`.
+/// Interprets a reply that consists of one [`Answer`]. Does not return `Ok(None)`.
 pub(crate) fn one<T>(
     reply: &Bytes,
     known: impl FnOnce(&Answer<'_>) -> Option<T>,

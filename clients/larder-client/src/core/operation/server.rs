@@ -70,7 +70,7 @@ impl Operation for Version {
     }
 }
 
-/// A probe for meta commands. The output is whether the server knows them.
+/// A probe for meta commands. The output is whether the server supports them.
 pub(crate) struct MetaProbe;
 
 impl Operation for MetaProbe {

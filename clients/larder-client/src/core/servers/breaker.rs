@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 const FAULTS_MAX: u32 = 5;
 /// The first pause. Each further one is twice as long, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The longest pause. A recovered server is found within two seconds, even if an attempt to connect was under way when
-/// it recovered and fails 250 ms later.
+/// The longest pause. With it, the client detects a recovered server within two seconds, even if an attempt to connect
+/// started before the recovery and fails 250 ms later.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The random change of each pause: up to a quarter longer or shorter, so that clients do not retry together.
 const JITTER: f64 = 0.25;
@@ -29,8 +29,8 @@ pub(crate) struct Breaker {
     faults: u32,
     /// The number of pauses since the last reply.
     pauses: u32,
-    /// The end of the pause, or of the time for the probe. No call is admitted before it. `None` while the breaker is
-    /// closed.
+    /// The end of the pause, or of the time for the probe. The breaker admits no call before it. `None` while the
+    /// breaker is closed.
     open_until: Option<Instant>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Breaker {
 pub(crate) enum AdmissionKind {
     /// A regular call.
     Call,
-    /// A call that finds out whether the server works again.
+    /// A call that tests whether the server works again.
     Probe,
 }
 
@@ -47,7 +47,7 @@ impl Breaker {
     /// Admits a call, or refuses it.
     ///
     /// # Errors
-    /// The remaining time until a call is admitted.
+    /// The remaining time until the breaker admits a call.
     pub(crate) fn admit(&mut self, now: Instant) -> Result<AdmissionKind, Duration> {
         match self.open_until {
             None => Ok(AdmissionKind::Call),
@@ -60,7 +60,7 @@ impl Breaker {
         }
     }
 
-    /// Returns whether a call would be admitted.
+    /// Returns whether the breaker would admit a call.
     pub(crate) fn is_available(&self, now: Instant) -> bool {
         self.open_until.is_none_or(|until| until <= now)
     }
@@ -83,7 +83,7 @@ impl Breaker {
         self.open_until = Some(now + pause.mul_f64(1.0 - JITTER + 2.0 * JITTER * random));
     }
 
-    /// Records that a call ended without information about the server. After such a probe the next call may probe at
+    /// Records that a call ended without information about the server. If it was the probe, the next call may probe at
     /// once.
     pub(crate) fn pass(&mut self, call: AdmissionKind, now: Instant) {
         // Another call may have closed the breaker during the probe.
@@ -97,7 +97,7 @@ impl Breaker {
         self.open_until.is_some()
     }
 
-    /// Returns whether there was no fault since the last reply. Replies need not be recorded then.
+    /// Returns whether no fault occurred since the last reply. Then the caller need not record replies.
     pub(crate) fn is_healthy(&self) -> bool {
         self.faults == 0
     }

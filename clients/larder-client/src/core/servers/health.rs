@@ -15,7 +15,7 @@ pub(crate) struct Health {
     state: Mutex<State>,
     /// Whether the breaker has to record replies. Lets calls to a healthy server skip the lock.
     has_faults: AtomicBool,
-    /// Receives a request to refresh the list after a fault. `None` if the list is not discovered.
+    /// Requests a refresh of the list of servers after a fault. `None` if the list is not discovered.
     refresh: Option<Arc<RefreshSignal>>,
     recorder: Arc<ServerRecorder>,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Health {
 #[derive(Debug, Default)]
 struct State {
     breaker: Breaker,
-    /// The last fault since a reply. `None` implies that the breaker is closed.
+    /// The last fault since the last reply. `None` implies that the breaker is closed.
     last_fault: Option<Arc<ErrorKind>>,
 }
 
@@ -40,7 +40,7 @@ impl Health {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each change leaves the state consistent, so a panic while it is locked does no harm.
+        // Each change leaves the state consistent, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -58,7 +58,7 @@ impl Health {
         Ok(Admission { health: self, call })
     }
 
-    /// Returns whether calls are admitted at present.
+    /// Returns whether the breaker would admit a call.
     pub(crate) fn is_available(&self, now: Instant) -> bool {
         !self.has_faults.load(Ordering::Relaxed) || self.state().breaker.is_available(now)
     }
@@ -72,11 +72,11 @@ impl State {
 }
 
 impl Admission<'_> {
-    /// Confirms the admission before a connection is opened, because the call may have waited. If the breaker has
-    /// opened in between and its pause is over, this call becomes the probe.
+    /// Confirms the admission before the client opens a connection, because the call may have waited. If the breaker
+    /// has opened since the admission and its pause is over, this call becomes the probe.
     ///
     /// # Errors
-    /// Other calls have opened the breaker in between.
+    /// Other calls have opened the breaker since the admission.
     pub(crate) fn confirm(&mut self, now: Instant) -> Result<(), Error> {
         if self.call == AdmissionKind::Probe || !self.health.has_faults.load(Ordering::Relaxed) {
             return Ok(());

@@ -16,12 +16,13 @@ use std::time::Instant;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failover {
-    /// Calls for these keys fail at once, except for probes, until the server is back. Each key is on one server only.
+    /// Calls for these keys fail at once, except for probes, until the server works again. Each key is on one server
+    /// only.
     #[default]
     Fail,
-    /// Calls for these keys use the next server in the order of the hashing method. So does a call that fails before its
-    /// server can have changed anything, for example because the server refuses the connection; a call that times out
-    /// does not. When their own server is back without a restart, it still has the values from before.
+    /// Calls for these keys use the next server in the order of the hashing method. A call that fails without a
+    /// possible change also uses the next server, for example after a refused connection, but a call that times out
+    /// does not. If their own server returns without a restart, it still has its old values.
     Next,
 }
 
@@ -29,7 +30,7 @@ pub enum Failover {
 #[derive(Debug)]
 pub(crate) struct Servers<S> {
     pub(crate) list: Box<[Arc<S>]>,
-    /// Whether each server knows meta commands, once probed.
+    /// Whether each server supports meta commands. Empty before the first probe of the server.
     know_meta: Box<[OnceLock<bool>]>,
     ring: Ring,
     failover: Failover,
@@ -51,7 +52,7 @@ pub(crate) trait ServerHandle {
     /// Returns the server's metrics.
     fn recorder(&self) -> &ServerRecorder;
 
-    /// Returns whether calls are admitted at present.
+    /// Returns whether the server's breaker would admit a call.
     fn is_available(&self, now: Instant) -> bool;
 
     /// Admits a call.
@@ -60,11 +61,11 @@ pub(crate) trait ServerHandle {
     /// `Unavailable`: the breaker is open.
     fn admit(&self, now: Instant) -> Result<Admission<'_>, Error>;
 
-    /// Closes all connections; further calls fail.
+    /// Closes all connections. Further calls fail.
     fn close(&self);
 
-    /// Returns the number of connections, of idle ones, and of calls waiting for one. A pool also counts connections
-    /// that are being opened; shared connections count no waiting calls.
+    /// Returns the numbers of connections, of idle connections, and of calls that wait for a connection. A pool also
+    /// counts connections that are being opened. Shared connections count no waiting calls.
     fn connections(&self) -> (usize, usize, usize);
 }
 
@@ -76,7 +77,8 @@ impl<S> Servers<S> {
 }
 
 impl<S: ServerHandle> Servers<S> {
-    /// Returns the index of a key's server. With failover, it is not one of those that have `failed` in this call.
+    /// Returns the index of a key's server. With failover, this skips the servers that have `failed` in this call, if
+    /// another one is usable.
     fn index(&self, key: &[u8], now: Instant, failed: &[&S]) -> usize {
         let is_usable = |index: usize| {
             self.list.get(index).is_some_and(|server| is_usable(&**server, now, failed))
@@ -94,8 +96,8 @@ impl<S: ServerHandle> Servers<S> {
         self.list.get(self.index(key, now, failed)).expect("the ring was built from the list")
     }
 
-    /// Returns the server of a key, and the admission of a call to it. With failover, the server is not one of those
-    /// that have `failed` in this call.
+    /// Returns the server of a key, and the admission of a call to it. With failover, this skips the servers that have
+    /// `failed` in this call, if another one is usable.
     ///
     /// Another call may start to probe the server between the choice and the admission. With `Failover::Next` this call
     /// then uses the next server.
@@ -117,15 +119,15 @@ impl<S: ServerHandle> Servers<S> {
         (server, admitted)
     }
 
-    /// Returns whether a call that got this error can use another server than those that have `failed` in it, the last
-    /// one included: the server has not changed anything, and time is left.
+    /// Returns whether a call with this error can use a further server: failover is on, the error permits it, and a
+    /// usable server is left. `failed` contains all servers that have failed in the call.
     pub(crate) fn can_move(&self, error: &Error, failed: &[&S]) -> bool {
         let moves = self.failover == Failover::Next && error.may_try_another_server();
         let is_other = |server: &Arc<S>| is_usable(&**server, Instant::now(), failed);
         moves && failed.len() < self.list.len() && self.list.iter().any(is_other)
     }
 
-    /// Returns the server of a key, and whether it knows meta commands, once probed.
+    /// Returns the server of a key, and whether it supports meta commands. The cell is empty before the first probe.
     pub(crate) fn with_meta(&self, key: &[u8], now: Instant) -> (&S, &OnceLock<bool>) {
         let index = self.index(key, now, &[]);
         let server = self.list.get(index).map(Arc::as_ref);
@@ -133,7 +135,7 @@ impl<S: ServerHandle> Servers<S> {
     }
 }
 
-/// The keys of a call that no server has answered yet. Each round sends them to servers that have not failed before.
+/// The keys of a call without a result so far. Each round sends them to servers that have not failed in the call.
 pub(crate) struct Rounds<'s, 'k, S> {
     servers: &'s Servers<S>,
     /// The keys, with their indexes among all keys.
@@ -154,7 +156,7 @@ impl<'s, 'k, S: ServerHandle> Rounds<'s, 'k, S> {
         Self { servers, left, failed: Vec::new(), now }
     }
 
-    /// Groups the keys by server, in the order of the list. Returns no group if all keys are answered.
+    /// Groups the keys by server, in the order of the list. Returns no group if all keys have results.
     pub(crate) fn parts(&mut self) -> Vec<ServerKeys<'s, 'k, S>> {
         let part = |server| ServerKeys { server, keys: Vec::new(), positions: Vec::new() };
         let mut parts: Vec<_> = self.servers.list.iter().map(Arc::as_ref).map(part).collect();
@@ -170,8 +172,8 @@ impl<'s, 'k, S: ServerHandle> Rounds<'s, 'k, S> {
         parts
     }
 
-    /// Passes the results of servers to `take`. The keys of servers that have failed are left for the next round if
-    /// other servers can answer; otherwise, returns the errors.
+    /// Passes the results of servers to `take`. Keeps the keys of failed servers for the next round if other servers
+    /// are usable. Otherwise returns the errors.
     pub(crate) fn settle<T>(
         &mut self,
         parts: &[ServerKeys<'s, 'k, S>],
@@ -196,7 +198,7 @@ impl<'s, 'k, S: ServerHandle> Rounds<'s, 'k, S> {
     }
 }
 
-/// Checks keys.
+/// Checks keys. Fails with the error of the first invalid one.
 pub(crate) fn checked<K: AsRef<[u8]>>(keys: &[K]) -> Result<Vec<Key<'_>>, Error> {
     keys.iter().map(|key| Ok(Key::new(key.as_ref())?)).collect()
 }
@@ -205,8 +207,8 @@ fn is_usable<S: ServerHandle>(server: &S, now: Instant, failed: &[&S]) -> bool {
     !failed.iter().any(|other| std::ptr::eq(*other, server)) && server.is_available(now)
 }
 
-/// Combines the outputs of all servers, or returns the first error. A change is ambiguous if any server has or may have
-/// made it.
+/// Combines the outputs of all servers, or returns the first error. The error of a change is ambiguous if any server
+/// has made the change or may have made it.
 pub(crate) fn all<T>(called: Vec<Result<T, Error>>, reads: bool) -> Result<Vec<T>, Error> {
     let has_changed =
         !reads && called.iter().any(|called| called.as_ref().err().is_none_or(Error::is_ambiguous));
@@ -262,7 +264,7 @@ mod tests {
 
         fn is_available(&self, now: Instant) -> bool {
             let is_available = self.health.is_available(now);
-            // Another call is admitted. If it is the probe, it never ends, because its admission is forgotten.
+            // Admits another call. If it is the probe, it never ends, because `forget` skips the drop of its admission.
             std::mem::forget(self.health.admit(now));
             is_available
         }

@@ -26,7 +26,7 @@ impl<S: ServerHandle> ServerSet<S> {
         self.current.load_full()
     }
 
-    /// Replaces the list, unless the client is closed.
+    /// Replaces the list. Does nothing if the client is closed.
     pub(crate) fn replace(&self, servers: Servers<S>) {
         let is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
         if !*is_closed {

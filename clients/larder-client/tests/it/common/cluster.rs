@@ -1,4 +1,4 @@
-//! A server inside the test that answers `config get cluster`.
+//! A server inside the test that replies to `config get cluster`.
 
 use super::wait_until;
 use std::io::{BufRead, BufReader, Write};

@@ -47,8 +47,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns the correct reply to a classic lookup, in which each value is its key. For all other
-    /// requests returns `STORED`.
+    /// Returns the correct reply to a classic lookup, in which each value is its key. Returns `STORED` for all other
+    /// requests.
     pub fn right(&self) -> Vec<u8> {
         if self.keys.is_empty() {
             return b"STORED\r\n".to_vec();
@@ -58,7 +58,7 @@ impl Request {
     }
 }
 
-/// A scripted server, which runs until the test process ends.
+/// A scripted server, which runs until the test process exits.
 pub struct FakeServer {
     pub port: u16,
     accepted: Arc<AtomicU64>,
@@ -116,7 +116,7 @@ impl FakeServer {
     }
 }
 
-/// Waits until a condition holds, for a minute at most.
+/// Waits until a condition is true. Panics after a minute.
 pub fn wait_until(condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {

@@ -1,4 +1,4 @@
-//! The breaker opens after faults, and closes when the server works again.
+//! Tests that the breaker opens after faults, and closes when the server works again.
 
 use super::{MILLIS, at, each_client, kind};
 use crate::common::{Action, FakeServer};
@@ -58,7 +58,7 @@ fn the_error_of_an_open_breaker_contains_the_last_fault() {
         assert!(error.is_fault() && !error.is_ambiguous());
         let text = error.to_string();
         assert!(text.starts_with(&at(server.port)) && text.contains("what?"), "{text}");
-        // The next probe finds that the server closes connections.
+        // The next probe fails because the server closes connections.
         let probe = || loop {
             let error = client.get("a").unwrap_err();
             match cause(&error) {

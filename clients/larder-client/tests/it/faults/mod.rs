@@ -1,4 +1,5 @@
-//! Misbehaving servers: errors are typed, calls end by their deadlines, and no caller gets another caller's value.
+//! Tests misbehaving servers: errors have the right kind, calls end by their deadlines, and no caller gets another
+//! caller's value.
 
 mod breaker;
 
@@ -209,7 +210,7 @@ fn server_errors_keep_the_connection() {
     });
 }
 
-/// A server whose replies are not read blocks, and reads no further requests.
+/// A server blocks and reads no further requests if the client does not read its replies.
 #[test]
 fn replies_are_read_while_requests_are_sent() {
     each_client(|client| {
@@ -230,8 +231,8 @@ fn replies_are_read_while_requests_are_sent() {
     });
 }
 
-/// The client checks the deadline itself: on a unix socket, the timeout of the socket applies to each part of a large
-/// write, not to the whole.
+/// The client checks the deadline itself, because on a unix socket the socket's timeout applies to each part of a large
+/// write.
 #[test]
 fn a_slowly_reading_server_delays_no_call_past_its_deadline() {
     each_client(|client| {
@@ -313,7 +314,8 @@ fn a_call_waits_for_a_connection_until_its_deadline() {
             }
             let second = scope.spawn(|| kind(client.set("b", "1", 0)));
             assert!(matches!(first.join().unwrap(), ErrorKind::Timeout));
-            // The second call gets the connection slot of the first with little time left, or not before its deadline.
+            // The second call gets the connection slot of the first call with little time left, or not before its
+            // deadline.
             let second = second.join().unwrap();
             assert!(matches!(second, ErrorKind::Timeout | ErrorKind::PoolTimeout), "{second}");
         });
@@ -323,7 +325,8 @@ fn a_call_waits_for_a_connection_until_its_deadline() {
     });
 }
 
-/// Polls without blocking at first, like a binding that keeps its interpreter's lock, and can be interrupted.
+/// A waiter that first polls without blocking, like a binding that keeps its interpreter's lock. A test can interrupt
+/// it.
 #[derive(Debug, Default)]
 struct Spinner {
     is_interrupted: AtomicBool,
@@ -383,7 +386,7 @@ fn a_waiter_interrupts_calls_and_keeps_deadlines() {
     let error = client.set("a", "1", 0).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Interrupted) && error.is_ambiguous(), "{error}");
     assert!(!error.is_fault());
-    // The interrupted call leaves no connection.
+    // The interrupted call leaves no open connection.
     assert_eq!(client.connections(), (0, 0, 0));
 }
 
@@ -452,13 +455,13 @@ fn no_misbehaviour_of_a_server_mixes_up_values() {
     any_client::each_pool(|client| {
         call_random_server(&|address| client(address).connections(8), 1500)
     });
-    // A fault of a shared connection fails all of its calls, so this part makes fewer.
+    // A fault of a shared connection fails all of its calls, so this part makes fewer calls.
     any_client::shared(|client| call_random_server(&|address| client(address), 300));
 }
 
-/// Calls a server that misbehaves at random, in 16 threads, until `wanted` calls have succeeded and a fifteenth of that
-/// number has failed: on a busy machine, most calls may time out. Each value contains its key, so a value of another
-/// key is noticed.
+/// Calls a randomly misbehaving server in 16 threads, until `wanted` calls have succeeded and a fifteenth of that
+/// number has failed. On a busy machine, most calls may time out. Each value contains its key, so the test detects the
+/// value of another key.
 fn call_random_server(client: &dyn Fn(String) -> AnyClientBuilder, wanted: u32) {
     let server = FakeServer::start(|request| match request.random % 40 {
         0 => Action::Silence,
