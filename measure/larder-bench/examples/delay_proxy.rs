@@ -1,8 +1,8 @@
-//! Simulates a distant server: forwards connections to a server and delays its answers.
+//! Simulates a distant server: forwards connections to a server and delays its replies.
 //!
 //! `delay_proxy SERVER MILLIS` listens on a free port of the loopback interface and prints the
-//! port. It delivers answers after the delay, in order and without limiting their rate: delayed
-//! bytes wait in a queue. Requests and the opening of connections have no delay. The proxy ends
+//! port. It delivers replies after the delay, in order and without limiting their rate. Delayed
+//! bytes wait in a queue. Requests and the opening of connections have no delay. The proxy stops
 //! when its standard input is closed.
 
 use std::io::{self, Read, Write};
@@ -38,7 +38,8 @@ fn connect(client: TcpStream, server: &str, delay: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies bytes from one side to the other after the delay, until either side closes.
+/// Copies bytes from one side to the other after the delay, until either side closes its
+/// connection.
 fn pass_on(mut from: TcpStream, mut to: TcpStream, delay: Duration) -> io::Result<()> {
     if delay.is_zero() {
         let copied = io::copy(&mut from, &mut to);

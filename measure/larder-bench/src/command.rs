@@ -47,8 +47,8 @@ pub enum BenchError {
         /// The cause.
         reason: String,
     },
-    /// A run of `--find-rate` ended early. The results of the earlier runs were written; nothing if
-    /// there are none.
+    /// A run of `--find-rate` ended early. The results of the earlier runs were written, or nothing
+    /// if there are none.
     #[error("{reason}; {}", covered(*complete_runs))]
     SearchEndedEarly {
         /// The cause.
@@ -81,8 +81,8 @@ fn covered(complete_runs: usize) -> &'static str {
 }
 
 /// Performs the runs that `arguments` describe. Writes the table to `out` or to the file of
-/// `--out-file`, and the other result files. The first SIGINT or SIGTERM ends the current run early
-/// and prevents further runs. A signal more than half a second later ends the process.
+/// `--out-file`, and the other result files. The first SIGINT or SIGTERM stops the current run
+/// early and prevents further runs. A signal more than half a second later stops the process.
 ///
 /// # Errors
 /// Without results: an option's value cannot be used, an output file cannot be opened, or the first
@@ -237,10 +237,11 @@ fn write_search(
     written.and(saved.map_err(|error| BenchError::Write(path.display().to_string(), error)))
 }
 
-/// Sets `interrupted` on the first SIGINT or SIGTERM. Ends the process on one that arrives more
-/// than [`SAME_SIGNAL`] after the first, because a run that is connecting can take minutes to end.
+/// Sets `interrupted` on the first SIGINT or SIGTERM. Stops the process on a signal that arrives
+/// more than [`SAME_SIGNAL`] after the first, because a run that is connecting can take minutes to
+/// stop.
 fn watch_signals(interrupted: Arc<AtomicBool>) {
-    // Without a handler, a signal ends the process at once.
+    // Without a handler, a signal stops the process at once.
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else { return };
     std::thread::spawn(move || {
         let mut first: Option<Instant> = None;
@@ -257,7 +258,7 @@ fn watch_signals(interrupted: Arc<AtomicBool>) {
     });
 }
 
-/// Within this time, further signals count as copies of the first: the command `timeout` signals
+/// Time within which further signals count as copies of the first: the command `timeout` signals
 /// both a process and its group.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
@@ -348,7 +349,7 @@ fn render(arguments: &Arguments, outcome: &Outcome, runs: &[Measured]) -> String
 fn all_latencies(runs: &[Measured]) -> Histogram<u64> {
     let mut all = histogram();
     for total in runs.iter().filter_map(|run| run.histograms.get("total")) {
-        // Adding fails only if bounds differ; all histograms have the same ones.
+        // Adding fails only if bounds differ, and all histograms have the same bounds.
         let _ = all.add(total);
     }
     all

@@ -32,7 +32,7 @@ impl FromStr for Bound {
 pub struct Step {
     /// The scheduled requests per second.
     pub asked_per_second: u64,
-    /// Requests per second with an answer other than an error.
+    /// Requests per second with a reply other than an error.
     pub got_per_second: f64,
     /// The percentile of the latency, in microseconds.
     pub latency_micros: f64,
@@ -58,12 +58,12 @@ pub struct Search {
 /// The first rate to try, in requests per second, unless the maximum is lower.
 const FIRST: u64 = 1000;
 
-/// The search ends when the ratio of a failing rate to a passing one is at most this.
+/// Maximum ratio of a failing rate to a passing one at which the search ends.
 const PRECISION: f64 = 1.05;
 
 impl Search {
     /// Searches for the highest rate that passes, up to `most`. Doubles the rate until it fails or
-    /// reaches `most` (or, if the first rate fails, halves it until it passes), then bisects the
+    /// reaches `most`. If the first rate fails, halves the rate until it passes. Then bisects the
     /// interval. A rate fails only if two runs at it fail, because a disturbance of the machine can
     /// make one run fail.
     ///
@@ -120,8 +120,8 @@ fn between(low: u64, high: u64) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Returns the search for the rate of a server that passes up to `capacity` requests per
-    /// second.
+    /// Returns the search for the highest rate of a server that passes up to `capacity` requests
+    /// per second.
     fn search_of(capacity: u64, most: u64) -> Search {
         let run = |rate: u64| {
             let passed = rate <= capacity;

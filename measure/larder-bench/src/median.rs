@@ -3,7 +3,7 @@
 use crate::outcome::{Command, FlashUse, Latency, Offered, Outcome, ServerCost, ServerOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the median: for an even count, the mean of the two middle numbers; 0 without numbers.
+/// Returns the median: for an even count, the mean of the two middle numbers. 0 without numbers.
 #[must_use]
 pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     let mut numbers: Vec<f64> = numbers.into_iter().collect();
@@ -17,8 +17,8 @@ pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
 
 impl Outcome {
     /// Takes the median of each figure separately, and sums faults, connections and lost
-    /// connections. The reason of an early end and the interruption are those of the first run that
-    /// has one.
+    /// connections. The reason of an early end and the interruption are each from the first run
+    /// that has one.
     #[must_use]
     pub fn median_of(runs: &[Self]) -> Self {
         let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.commands.keys()).collect();
@@ -40,7 +40,8 @@ impl Outcome {
             lost_connections: runs.iter().map(|run| run.lost_connections).sum(),
             commands: names.into_iter().map(command).collect(),
             server: (!servers.is_empty()).then(|| median_server(&servers)),
-            // The times of different interruptions have no common median, so this is the first one.
+            // The times of different interruptions have no common median, so this takes the first
+            // interruption.
             interruption: runs.iter().find_map(|run| run.interruption),
             flash: median_flash(runs.iter().filter_map(|run| run.flash).collect()),
             servers: median_servers(runs),

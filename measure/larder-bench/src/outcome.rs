@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outcome {
-    /// Seconds from the start of the run to the last answer. If a time limit, a signal or an early
+    /// Seconds from the start of the run to the last reply. If a time limit, a signal or an early
     /// end stopped the run, at least the time until then.
     pub seconds: f64,
     /// Whether latency counts from a request's scheduled time (open loop) instead of from sending
@@ -17,14 +17,14 @@ pub struct Outcome {
     /// Open loop: the scheduled load, and the delays of the load generator. `None` in a closed
     /// loop.
     pub offered: Option<Offered>,
-    /// The reason of an early end: a signal, a server that answers nothing, the loss of all
+    /// The reason of an early end: a signal, a server that sends no replies, the loss of all
     /// connections, or a line of a trace that cannot be read or sent. `None` for a complete run.
     pub ended_early: Option<String>,
     /// Number of connections.
     pub connections: u64,
     /// Number of lost connections; 0 with `--reconnect-on-error`.
     pub lost_connections: u64,
-    /// With `--reconnect-on-error`: the outage, and the answers after it. `None` if no connection
+    /// With `--reconnect-on-error`: the outage, and the replies after it. `None` if no connection
     /// was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interruption: Option<Interruption>,
@@ -33,17 +33,18 @@ pub struct Outcome {
     pub commands: BTreeMap<String, Command>,
     /// CPU time and memory of the server, if there is only one and it runs on this machine.
     pub server: Option<ServerCost>,
-    /// The activity of the server's flash tier, if there is only one server and it has a flash tier.
+    /// The activity of the server's flash tier, if there is only one server and it has a flash
+    /// tier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flash: Option<FlashUse>,
-    /// The answers of each server, if there are several.
+    /// The replies of each server, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<ServerOutcome>,
     /// User and system CPU seconds of the load generator itself.
     pub load_cpu_seconds: f64,
     /// Number of faults by kind: error replies, wrong values, lost connections, and requests that
     /// were never sent or never answered. With `--reconnect-on-error`, lost connections and their
-    /// unanswered requests are no faults. Faults of `--fill` have the prefix `fill: `.
+    /// unanswered requests are not faults. Faults of `--fill` have the prefix `fill: `.
     pub faults: BTreeMap<String, u64>,
 }
 
@@ -54,7 +55,7 @@ impl Outcome {
         self.commands.get("total").cloned().unwrap_or_default()
     }
 
-    /// Number of faults of all kinds.
+    /// Returns the number of faults of all kinds.
     #[must_use]
     pub fn fault_count(&self) -> u64 {
         self.faults.values().sum()
@@ -75,7 +76,7 @@ impl Outcome {
 /// Prefix of the faults of `--fill`.
 pub(crate) const FILL: &str = "fill: ";
 
-/// The lost connections of a run, and the answers on reconnected ones. Times are in seconds since
+/// The lost connections of a run, and the replies on reconnected ones. Times are in seconds since
 /// the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interruption {
@@ -83,11 +84,11 @@ pub struct Interruption {
     pub lost_connections: u64,
     /// Number of requests that were outstanding on the lost connections, and were never answered.
     pub lost_requests: u64,
-    /// When a connection was lost for the first time.
+    /// The time of the first loss of a connection.
     pub begun_secs: f64,
-    /// When the first answer arrived on a reconnected connection; `None` if none arrived.
+    /// The time of the first reply on a reconnected connection; `None` if none arrived.
     pub answered_secs: Option<f64>,
-    /// When the first hit arrived on a reconnected connection; `None` if none arrived.
+    /// The time of the first hit on a reconnected connection; `None` if none arrived.
     pub hit_secs: Option<f64>,
     /// Number of hits on reconnected connections.
     pub hits_after: u64,
@@ -103,8 +104,8 @@ pub struct Offered {
     pub per_second: f64,
     /// Number of requests that were due.
     pub due: u64,
-    /// Delays of the load generator: the time from when a request was due and a connection was free
-    /// until it was sent. A pipeline or a burst counts once.
+    /// Delays of the load generator: the time from the moment at which a request was due and a
+    /// connection was free until it was sent. A pipeline or a burst counts once.
     pub lateness: Latency,
 }
 
@@ -114,7 +115,7 @@ pub struct Offered {
 pub struct Command {
     /// Number of requests that were answered without an error.
     pub requests: u64,
-    /// Requests per second that were answered without an error.
+    /// Rate of the requests that were answered without an error, per second.
     pub per_second: f64,
     /// Number of keys that were found.
     pub hits: u64,
@@ -134,7 +135,7 @@ pub struct Command {
     pub sent_bytes: u64,
     /// Bytes received.
     pub received_bytes: u64,
-    /// Latency of all requests that were due. Requests without an answer count with their waiting
+    /// Latency of all requests that were due. Requests without a reply count with their waiting
     /// time until the end of the run or, with `--reconnect-on-error`, until the loss of their
     /// connection.
     pub latency: Latency,
@@ -162,7 +163,7 @@ pub struct Latency {
     pub deviation: f64,
 }
 
-/// The answers of one of several servers.
+/// The replies of one of several servers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerOutcome {

@@ -18,7 +18,8 @@ pub struct Settings {
     pub distribution: Distribution,
     /// The protocol of all requests.
     pub protocol: Protocol,
-    /// The login of each connection; `None` if connections do not log in. Result files do not contain it.
+    /// The login of each connection; `None` if connections do not log in. Result files do not
+    /// contain it.
     #[serde(skip)]
     pub login: Option<Login>,
     /// TLS; `None` for plaintext connections.
@@ -38,7 +39,7 @@ pub struct Settings {
     pub clients: usize,
     /// Maximum number of requests that a client has outstanding.
     pub pipeline: usize,
-    /// Whether a client sends one request for each answer, instead of a full pipeline when all
+    /// Whether a client sends one request for each reply, instead of a full pipeline when all
     /// requests are answered. `larder bench` sets this for `--sliding`, for bursts and for a trace
     /// with a speed.
     pub sliding: bool,
@@ -48,8 +49,9 @@ pub struct Settings {
     pub multi_get: usize,
     /// Custom commands, which replace sets and gets.
     pub commands: Vec<CustomCommand>,
-    /// Key spaces. Each request chooses one at random, by shares. Each has its own ratio, keys, value
-    /// sizes and expiry, which replace those of the settings. Empty for a run without key spaces.
+    /// Key spaces. Each request chooses one at random, by shares. Each has its own ratio, keys,
+    /// value sizes and expiry, which replace those of the settings. Empty for a run without key
+    /// spaces.
     #[serde(default)]
     pub key_spaces: Vec<KeySpace>,
     /// Replay of a trace; `None` for generated requests.
@@ -65,17 +67,17 @@ pub struct Settings {
     pub expiry: Option<(u32, u32)>,
     /// The end of the run.
     pub stop: Stop,
-    /// Open loop: requests per second of all clients together. `None` for a closed loop, in which a
-    /// client sends when its requests are answered, and for a trace.
+    /// Open loop: requests per second of all clients together. `None` for a trace, and for a closed
+    /// loop, in which a client sends when its requests are answered.
     pub rate: Option<u64>,
     /// Distribution of the requests of an open loop over time.
     pub arrivals: Arrivals,
     /// Whether to set every key at least once before the measurement.
     pub fill: bool,
-    /// Whether to compare returned values with those that derive from their keys.
+    /// Whether to derive values from their keys, and to compare returned values with these.
     pub verify: bool,
-    /// Time without any answer after which the run ends, and maximum time to wait for outstanding
-    /// answers at the end of a timed run. Also the time limit of each login and, for connections
+    /// Time without any reply after which the run ends, and maximum time to wait for outstanding
+    /// replies at the end of a timed run. Also the time limit of each login and, for connections
     /// that are opened during the run, of each TLS handshake.
     pub timeout: Duration,
     /// Maximum time to establish a connection. `None` for the system's limit before the run and for
@@ -88,7 +90,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Number of clients of all threads.
+    /// Returns the number of clients of all threads.
     #[must_use]
     pub fn all_clients(&self) -> usize {
         self.threads * self.clients
@@ -100,7 +102,7 @@ impl Settings {
         self.rate.is_some() || self.trace.as_ref().is_some_and(|trace| trace.speed.is_some())
     }
 
-    /// Number of connections of all clients.
+    /// Returns the number of connections of all clients.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.all_clients() * self.servers.len()
@@ -112,8 +114,9 @@ impl Settings {
         self.servers.len() > 1
     }
 
-    /// Returns the names of the rows of results, without those of sums: `set`, `get`, and the custom commands; the sets
-    /// and the gets of each key space; or the operations of a trace.
+    /// Returns the names of the rows of results, without rows of sums. These are `set`, `get` and
+    /// the custom commands, or the sets and the gets of each key space, or the operations of a
+    /// trace.
     #[must_use]
     pub fn command_names(&self) -> Vec<String> {
         if !self.key_spaces.is_empty() {
@@ -145,7 +148,7 @@ pub struct NamedServer {
 }
 
 impl NamedServer {
-    /// A server whose name is its address.
+    /// Returns a server whose name is its address.
     #[must_use]
     pub fn at(address: ServerAddress) -> Self {
         let host = match &address {
@@ -156,7 +159,7 @@ impl NamedServer {
     }
 }
 
-/// Distribution of keys over several servers. All algorithms are those of libmemcached; the number of a
+/// Distribution of keys over several servers. All algorithms are from libmemcached. The number of a
 /// server is its index in the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -164,7 +167,8 @@ pub enum Distribution {
     /// The one-at-a-time hash of the key modulo the number of servers, libmemcached's default
     #[default]
     Modula,
-    /// A ring of 100 points of each server, with the one-at-a-time hash (`MEMCACHED_BEHAVIOR_KETAMA`)
+    /// A ring of 100 points of each server, with the one-at-a-time hash
+    /// (`MEMCACHED_BEHAVIOR_KETAMA`)
     Ketama,
     /// A ring of 160 points of each server (156 for some numbers of servers), with MD5, as in
     /// libketama (`MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED` with equal weights)
@@ -262,8 +266,8 @@ impl fmt::Debug for Login {
 /// The TLS settings of all connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tls {
-    /// File with the CA certificates that verify the server's certificate. Without it, any certificate is
-    /// accepted.
+    /// File with the CA certificates that verify the server's certificate. Without it, any
+    /// certificate is accepted.
     pub authority: Option<PathBuf>,
     /// Files with the client certificate and its private key; `None` for no client certificate.
     pub client: Option<(PathBuf, PathBuf)>,
@@ -313,7 +317,8 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Returns whether the request at a position of the cycle is a set. Advances to the next position.
+    /// Returns whether the request at a position of the cycle is a set. Advances to the next
+    /// position.
     #[inline]
     pub(crate) fn take_turn(self, turn: &mut u32) -> bool {
         let is_set = *turn < self.sets;
@@ -338,7 +343,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Number of keys in the range. A range has fewer than 2^64 keys.
+    /// Returns the number of keys in the range. A range has fewer than 2^64 keys.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.maximum - self.minimum + 1
@@ -351,9 +356,9 @@ impl Keys {
 pub enum Pattern {
     /// Uniformly at random.
     Uniform,
-    /// In order; each connection goes through the whole range.
+    /// In order; each connection repeats the full range.
     Sequential,
-    /// In order; each connection goes through its own part of the range.
+    /// In order; each connection repeats its own part of the range.
     Partitioned,
     /// Normally distributed, limited to the range.
     Gaussian {

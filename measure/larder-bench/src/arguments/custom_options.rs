@@ -1,5 +1,5 @@
-//! The options `--command`, `--command-ratio` and `--command-key-pattern`. The latter two apply to the
-//! command before them.
+//! The options `--command`, `--command-ratio` and `--command-key-pattern`. The latter two apply to
+//! the last `--command` before them.
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
@@ -84,7 +84,7 @@ impl FromArgMatches for CommandList {
     }
 }
 
-/// Returns the last command before a position in the command line; an error if there is none.
+/// Returns the last command before a position in the command line, or an error without one.
 fn before(
     list: &mut [(usize, CommandOptions)],
     place: usize,

@@ -3,8 +3,8 @@
 /// An option whose value cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ArgumentError {
-    /// The server's name does not resolve, or not to an address of the family of `--ipv4` or
-    /// `--ipv6`.
+    /// The server's name does not resolve, or has no address of the family that `--ipv4` or
+    /// `--ipv6` selects.
     #[error("the server name `{0}` does not resolve; give --server an IP address or another name")]
     NoAddress(String),
     /// A value that is out of range or malformed, or that other options exclude.

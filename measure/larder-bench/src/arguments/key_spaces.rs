@@ -1,4 +1,4 @@
-//! The file of `--key-spaces`. Its fields other than `name`, `share` and `keys` have the names and
+//! The file of `--key-spaces`. All fields except `name`, `share` and `keys` have the names and
 //! values of command-line options.
 
 use super::Arguments;
@@ -12,7 +12,7 @@ use std::path::Path;
 /// Maximum number of key spaces: each has a pool of values, and histograms in each thread.
 const KEY_SPACES_MAX: usize = 100;
 
-/// Names of rows of the results that no key space may have.
+/// Names that no key space may have, because rows of the results have them.
 const RESERVED: [&str; 3] = ["set", "get", "total"];
 
 #[derive(Deserialize)]
@@ -44,9 +44,9 @@ struct Fields {
     expiry_range: Option<String>,
 }
 
-/// Reads the key spaces of a file. `defaults` gives the ratio, key pattern, Zipf exponent and value
-/// size of a key space that lacks them. The default key prefix is the name with a hyphen, the
-/// default smallest key number 0, and values do not expire by default.
+/// Reads the key spaces from a file. A key space that lacks a ratio, key pattern, Zipf exponent or
+/// value size takes it from `defaults`. The default key prefix is the name with a hyphen, the
+/// default smallest key number is 0, and values do not expire by default.
 ///
 /// # Errors
 /// The file cannot be read or is invalid, the shares add up to 0 or to 2^32 or more, or two key

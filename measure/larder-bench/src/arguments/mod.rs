@@ -1,5 +1,5 @@
-//! The command line of `larder bench`. Options of memtier_benchmark have the same names here, so that
-//! published command lines run unchanged.
+//! The command line of `larder bench`. Options that memtier_benchmark also has keep its names, so
+//! that published command lines run unchanged.
 
 pub(crate) mod custom_options;
 pub(crate) mod error;
@@ -29,11 +29,12 @@ pub struct Arguments {
     #[arg(long, action = clap::ArgAction::HelpLong)]
     pub help: Option<bool>,
 
-    /// Host name or IP address of the server, or a list of several servers that share the keys. Each
-    /// may have its own port: a,b:11212,[::1]:11213
+    /// Host name or IP address of the server, or a list of several servers that share the keys.
+    /// Each may have its own port: a,b:11212,[::1]:11213
     #[arg(short = 's', long = "server", value_name = "HOST[:PORT],...", short_alias = 'h', alias = "host", default_value = "localhost", help_heading = CONNECTION)]
     pub server: String,
-    /// TCP port of servers without a port in --server [default: 11211, or 6379 with --protocol resp]
+    /// TCP port of servers without a port in --server [default: 11211, or 6379 with --protocol
+    /// resp]
     #[arg(short, long, help_heading = CONNECTION)]
     pub port: Option<u16>,
     /// How keys are distributed over several servers, as libmemcached does [default: modula]
@@ -52,8 +53,8 @@ pub struct Arguments {
     /// (memcache_text, memcache_binary, redis)
     #[arg(short = 'P', long, default_value = "text", value_parser = protocol, help_heading = CONNECTION)]
     pub protocol: Protocol,
-    /// Log in with these credentials on each connection: USER:PASSWORD, or for RESP also PASSWORD alone
-    /// (:PASSWORD if it contains a colon)
+    /// Log in with these credentials on each connection: USER:PASSWORD, or for RESP also PASSWORD
+    /// alone (:PASSWORD if it contains a colon)
     #[arg(short = 'a', long, value_name = "CREDENTIALS", help_heading = CONNECTION)]
     pub authenticate: Option<String>,
     /// Reconnect each connection after this number of requests
@@ -86,20 +87,21 @@ pub struct Arguments {
     /// --timeout during the run
     #[arg(long, value_name = "SECS", default_value = "0", value_parser = seconds_or_none, help_heading = CONNECTION)]
     pub connection_timeout: Timeout,
-    /// End the run after this many seconds without an answer. A timed run also waits this long for
-    /// outstanding answers at its end
+    /// End the run after this many seconds without a reply. A timed run also waits this long for
+    /// outstanding replies at its end
     #[arg(long, value_name = "SECS", default_value = "10", value_parser = seconds, help_heading = CONNECTION)]
     pub timeout: Duration,
 
-    /// Number of requests of each connection, or `allkeys` for as many as there are keys
-    /// [default: 10000]. With --trace, number of requests of all connections together [default: the
-    /// whole trace]
+    /// Number of requests of each connection, or `allkeys` for the number of keys [default: 10000].
+    /// With --trace, number of requests of all connections together [default: all requests of the
+    /// trace]
     #[arg(short = 'n', long, conflicts_with = "test_time", help_heading = LOAD)]
     pub requests: Option<Requests>,
     /// Duration of the run in seconds, instead of a number of requests
     #[arg(long, visible_alias = "duration", value_parser = seconds, help_heading = LOAD)]
     pub test_time: Option<Duration>,
-    /// Number of connections per thread; with several servers, number of clients with a connection to each
+    /// Number of connections per thread; with several servers, number of clients with a connection
+    /// to each
     #[arg(short, long, default_value_t = 50, value_parser = at_least_one, help_heading = LOAD)]
     pub clients: usize,
     /// Start with this number of connections per thread, and add --clients-step after each
@@ -115,11 +117,11 @@ pub struct Arguments {
     /// Number of load threads
     #[arg(short, long, default_value_t = 4, value_parser = at_least_one, help_heading = LOAD)]
     pub threads: usize,
-    /// Number of requests that a connection sends at once. It sends the next ones when all of them
-    /// are answered
+    /// Number of requests that a connection sends at once. It sends the next requests when all of
+    /// these are answered
     #[arg(long, default_value_t = 1, value_parser = at_least_one, help_heading = LOAD)]
     pub pipeline: usize,
-    /// Keep the pipeline full, as memtier does: send one request for each answer that arrives
+    /// Keep the pipeline full, as memtier does: send one request for each reply that arrives
     #[arg(long, conflicts_with = "rate", help_heading = LOAD)]
     pub sliding: bool,
     /// Ratio of sets to gets
@@ -132,11 +134,12 @@ pub struct Arguments {
     /// from the scheduled time of a request
     #[arg(long, conflicts_with = "rate_limiting", help_heading = LOAD)]
     pub rate: Option<u64>,
-    /// Open loop: requests per second of each connection, in bursts like memtier's and with a sliding
-    /// pipeline
+    /// Open loop: requests per second of each connection, in bursts like memtier's and with a
+    /// sliding pipeline
     #[arg(long, help_heading = LOAD)]
     pub rate_limiting: Option<u64>,
-    /// Open loop: distribution of requests over time [default: fixed with --rate, bursts with --rate-limiting]
+    /// Open loop: distribution of requests over time [default: fixed with --rate, bursts with
+    /// --rate-limiting]
     #[arg(long, value_enum, help_heading = LOAD)]
     pub arrivals: Option<Arrivals>,
     /// Find the highest rate at which this percentile of the latency is at most this bound, in runs
@@ -195,8 +198,8 @@ pub struct Arguments {
     /// Value sizes in bytes, uniformly distributed between MIN and MAX
     #[arg(long, value_name = "MIN-MAX", value_parser = range::<usize>, conflicts_with = "data_size", help_heading = OBJECTS)]
     pub data_size_range: Option<(usize, usize)>,
-    /// How --data-size-range is used: R random sizes, S sizes that grow evenly with the number of the
-    /// key, from MIN at --key-minimum to MAX at --key-maximum
+    /// How --data-size-range is used: R random sizes, S sizes that grow evenly with the number of
+    /// the key, from MIN at --key-minimum to MAX at --key-maximum
     #[arg(long, value_name = "R|S", requires = "data_size_range", value_parser = ["R", "S"], help_heading = OBJECTS)]
     pub data_size_pattern: Option<String>,
     /// Value sizes in bytes, each with the weight by which it is chosen
@@ -233,8 +236,8 @@ pub struct Arguments {
     /// fast as the server answers]
     #[arg(long, value_name = "FACTOR", requires = "trace", conflicts_with = "sliding", value_parser = speed, help_heading = TRACE)]
     pub speed: Option<f64>,
-    /// Request to send after a miss: a set with the recorded size and TTL, or nothing [default: set for
-    /// a trace in Larder's form, nothing for one in Twitter's]
+    /// Request to send after a miss: a set with the recorded size and TTL, or nothing [default: set
+    /// for a trace in Larder's form, nothing for one in Twitter's]
     #[arg(long, value_enum, requires = "trace", help_heading = TRACE)]
     pub on_miss: Option<OnMiss>,
 
@@ -257,8 +260,8 @@ pub struct Arguments {
     /// Write the machine, the settings and all results to this file as JSON
     #[arg(long, help_heading = OUTPUT)]
     pub json_out_file: Option<PathBuf>,
-    /// Write latency histograms to files with this prefix: one .hgrm per command, and one .hlog with
-    /// a histogram per second
+    /// Write latency histograms to files with this prefix: one .hgrm per command, and one .hlog
+    /// with a histogram per second
     #[arg(long, help_heading = OUTPUT)]
     pub hdr_file_prefix: Option<String>,
     /// Write the statistics of each connection and second to CSV files with this prefix:

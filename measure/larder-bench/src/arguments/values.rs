@@ -15,8 +15,8 @@ pub struct Timeout(pub Option<Duration>);
 pub enum Requests {
     /// A number.
     Count(u64),
-    /// As many requests as there are keys or, if sets have partitioned keys, as many as there are
-    /// keys in the largest part of a connection.
+    /// The number of keys or, if sets have partitioned keys, the number of keys in the largest part
+    /// of a connection.
     AllKeys,
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 /// Maximum number of connections of a pool.
 pub const POOL: usize = 64;
 
-/// Measure Larder's client library: thread times, rate, CPU time, latency, and recovery from an outage
+/// Measure Larder's client library: thread times, rate, CPU time, latency, and recovery from an
+/// outage
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     /// Address of the server, HOST:PORT
@@ -65,7 +66,7 @@ pub enum Connections {
 }
 
 impl Connections {
-    /// Size of the pool of a client without shared connections.
+    /// Returns the size of the pool of a client without shared connections.
     #[must_use]
     pub fn max(self) -> usize {
         match self {
@@ -76,7 +77,8 @@ impl Connections {
 }
 
 impl Mode {
-    /// Returns the connections of the client that all threads share, or `None` if the mode has no such client.
+    /// Returns the connections of the client that all threads share, or `None` if the mode has no
+    /// such client.
     #[must_use]
     pub fn of_all(self) -> Option<Connections> {
         match self {

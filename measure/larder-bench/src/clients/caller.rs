@@ -49,7 +49,7 @@ impl<'d, L: Library> Caller<'d, L> {
         self.with(|client| L::set(client, &self.item.key, self.item.value(number)))
     }
 
-    /// Gets the key, and checks that the value is the one of this number.
+    /// Gets the key, and checks that it has the value of this number.
     pub(crate) fn get(&self, number: usize) -> Result<(), Failure> {
         let found = self.with(|client| L::get(client, &self.item.key))?;
         self.item.judge(number, found.as_ref().map(AsRef::as_ref))

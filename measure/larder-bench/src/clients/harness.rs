@@ -9,8 +9,8 @@ pub const RECOVERY_MAX: Duration = Duration::from_secs(60);
 /// Pause between operations of a test of recovery.
 pub const RECOVERY_PAUSE: Duration = Duration::from_millis(1);
 
-/// In a test of recovery, an operation that takes this long counts as part of the outage, because
-/// some clients wait for the server instead of failing.
+/// Minimum time of an operation that a test of recovery counts as part of the outage, because some
+/// clients wait for the server instead of failing.
 pub const OUTAGE_MIN: Duration = Duration::from_millis(250);
 
 /// Runs the callers of a client, as [`Threads`](super::Threads) or as the tasks of a runtime.
@@ -24,21 +24,22 @@ pub trait Harness {
     /// The client cannot be created, or a get failed.
     fn check(&self) -> Result<(), Failure>;
 
-    /// Starts all callers together; each does a set, a get, a set and a get. `rounds` rounds follow
-    /// a first one, which opens connections: its times are not reported, but its errors are.
+    /// Measures the times of callers that start together. In each round, each caller does a set, a
+    /// get, a set and a get. `rounds` rounds follow a first one, which opens connections: its times
+    /// are not reported, but its errors are.
     ///
     /// # Errors
     /// The client cannot be created, or a value was wrong.
     fn times(&self, threads: usize, rounds: u16) -> Result<Times, Failure>;
 
-    /// Returns all callers set and get without a pause for `time`. A first set opens connections:
-    /// its latency is not reported, but its error is.
+    /// Measures the load of all callers, which set and get without a pause for `time`. A first set
+    /// opens connections: its latency is not reported, but its error is.
     ///
     /// # Errors
     /// The client cannot be created, or a value was wrong.
     fn load(&self, threads: usize, time: Duration) -> Result<Load, Failure>;
 
-    /// Mean CPU time in µs of a get of `keys` keys, over `calls` gets.
+    /// Returns the mean CPU time in µs of a get of `keys` keys, over `calls` gets.
     ///
     /// # Errors
     /// The client cannot be created, a call failed, or a value was wrong.

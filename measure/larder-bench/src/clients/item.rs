@@ -8,12 +8,13 @@ use super::results::Failure;
 pub struct ThreadItem {
     /// The key.
     pub key: String,
-    /// Sets alternate between these values, so that a get that returns the previous value is detected.
+    /// Sets alternate between these values, so that a get that returns the previous value is
+    /// detected.
     values: [Vec<u8>; 2],
 }
 
 impl ThreadItem {
-    /// The item of a thread.
+    /// Returns the item of a thread.
     #[must_use]
     pub fn new(arguments: &Arguments, thread: usize) -> Self {
         let key = format!("bench-{}-{thread}", arguments.seed);

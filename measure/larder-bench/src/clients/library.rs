@@ -19,26 +19,26 @@ pub trait Library {
     /// Creates a client of the server at `HOST:PORT`. Its calls time out after a second.
     ///
     /// # Errors
-    /// Those of the library.
+    /// The errors of the library.
     fn connect(server: &str, connections: Connections) -> Result<Self::Client, Self::Error>;
 
     /// Stores a value that does not expire.
     ///
     /// # Errors
-    /// Those of the library.
+    /// The errors of the library.
     fn set(client: &Self::Client, key: &str, value: &[u8]) -> Result<(), Self::Error>;
 
     /// Returns the value of a key, or `None` if the server does not have the key.
     ///
     /// # Errors
-    /// Those of the library.
+    /// The errors of the library.
     fn get(client: &Self::Client, key: &str) -> Result<Option<Self::Value>, Self::Error>;
 
     /// Calls `visit` with the index of each key in `keys` and its value; `None` if the server does
     /// not have the key.
     ///
     /// # Errors
-    /// Those of the library.
+    /// The errors of the library.
     fn get_many(
         client: &Self::Client,
         keys: &[&str],

@@ -1,6 +1,6 @@
 //! `larder bench clients`: measures Larder's client library, as the drivers in
-//! `measure/bench/clients` measure others. docs/client-benchmarks.md defines the measurements, the
-//! arguments and the output lines of all drivers.
+//! `measure/bench/clients` measure other libraries. docs/client-benchmarks.md defines the
+//! measurements, the arguments and the output lines of all drivers.
 
 mod arguments;
 mod caller;
@@ -30,8 +30,8 @@ pub const MANY: [usize; 2] = [6, 100];
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A failure that is not counted: of the first get, of the creation of a client before a
-    /// measurement, or of an operation of [`Measure::Many`].
+    /// A failure that ends the measurement instead of being counted: of the first get, of the
+    /// creation of a client before a measurement, or of an operation of [`Measure::Many`].
     #[error("{0}")]
     Client(String),
     /// A get did not return the stored value.

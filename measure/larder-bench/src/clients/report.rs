@@ -49,7 +49,8 @@ impl<'r> Report<'r> {
     fn csv(&mut self, threads: usize, name: &str, value: f64) -> io::Result<()> {
         let (client, mode) = (self.client, self.mode());
         writeln!(self.out, "{client},{mode},{threads},{name},{value:.3}")?;
-        // Flushes each line, because scripts/bench-clients takes the time at which it receives one.
+        // Flushes each line, because scripts/bench-clients records the time at which it receives
+        // the line.
         self.out.flush()
     }
 
@@ -130,7 +131,7 @@ impl<'r> Report<'r> {
     }
 }
 
-/// Returns the mean and the standard deviation of the population, not of a sample.
+/// Returns the mean and the standard deviation, which is that of a population, not of a sample.
 fn mean_and_deviation(times: &[f64]) -> (f64, f64) {
     let count = times.len().max(1) as f64;
     let mean = times.iter().sum::<f64>() / count;

@@ -7,9 +7,9 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub enum Failure {
     /// The client returned an error. `times` and `load` count the error of an operation and
-    /// continue; `recovery` continues, too.
+    /// continue. `recovery` also continues.
     Client(String),
-    /// A get returned another value than the stored one, or none. This ends the run.
+    /// A get returned no value, or not the stored one. This ends the run.
     WrongValue {
         /// The key.
         key: String,
@@ -21,7 +21,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// An error of the client.
+    /// Returns an error of the client.
     pub fn client(error: impl Display) -> Self {
         Self::Client(error.to_string())
     }
@@ -37,7 +37,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Counts a client's error. Returns whether the operation succeeded.
+    /// Counts the error of a failed operation. Returns whether the operation succeeded.
     ///
     /// # Errors
     /// A value was wrong.
@@ -72,11 +72,11 @@ pub struct Times {
 /// The results of a load without pauses.
 #[derive(Debug)]
 pub struct Load {
-    /// Operations per second that succeeded.
+    /// Successful operations per second.
     pub per_second: f64,
-    /// CPU time of this process in µs per operation that succeeded.
+    /// CPU time of this process in µs per successful operation.
     pub cpu_micros: f64,
-    /// Latencies of the operations that succeeded, in ascending order.
+    /// Latencies of the successful operations, in ascending order.
     latencies: Vec<Duration>,
     /// Operations that failed.
     pub errors: Errors,

@@ -19,7 +19,7 @@ pub struct Threads<'a, L> {
 }
 
 impl<'a, L: Library> Threads<'a, L> {
-    /// Threads that use a library.
+    /// Returns a harness whose threads use the library `L`.
     #[must_use]
     pub fn new(arguments: &'a Arguments) -> Self {
         Self { arguments, library: PhantomData }

@@ -1,9 +1,9 @@
 //! A client: draws requests, and sends each to the server of its key.
 //!
 //! A client has one connection to each server, like a client library. The pipeline depth applies to
-//! the client: it sends this many requests over all of its connections and, unless the pipeline is
-//! sliding, the next ones when all of them are answered. So a slow server delays the requests to
-//! the others.
+//! the client: it sends this many requests over all of its connections. Unless the pipeline is
+//! sliding, it sends the next ones when all of them are answered. So a slow server delays the
+//! requests to the others.
 
 use crate::load::connection::Connection;
 use crate::load::connection::answers::PendingRequest;
@@ -22,7 +22,7 @@ use std::io;
 #[derive(Debug)]
 pub(crate) struct Client {
     generator: Generator,
-    /// The connections by server; `None` for one that is lost and will not be reconnected.
+    /// The connections by server; `None` for a lost connection that will not be reconnected.
     connections: Vec<Option<Connection>>,
     routing: Routing,
 }
@@ -37,7 +37,8 @@ struct Routing {
 }
 
 impl Client {
-    /// Opens the connections of client `index` of the run, or prepares them if a later step opens them.
+    /// Opens the connections of client `index` of the run, or prepares them if a later step opens
+    /// them.
     ///
     /// # Errors
     /// A connection cannot be opened, or the distribution of keys or the shares of the key spaces
@@ -73,7 +74,7 @@ impl Client {
         self.connections.get_mut(server)?.take()
     }
 
-    /// Returns the requests whose answers are outstanding.
+    /// Returns the requests without a reply so far.
     pub(crate) fn into_pending(self) -> impl Iterator<Item = PendingRequest> {
         self.connections.into_iter().flatten().flat_map(Connection::into_pending)
     }
@@ -92,7 +93,8 @@ impl Client {
         }
     }
 
-    /// Number of requests left to draw; `None` in a timed run and in a replay of a trace.
+    /// Returns the number of requests left to draw; `None` in a timed run and in a replay of a
+    /// trace.
     pub(crate) fn left(&self) -> Option<u64> {
         self.generator.left()
     }
@@ -107,13 +109,14 @@ impl Client {
         self.connections().any(Connection::is_dormant)
     }
 
-    /// Returns whether no answer is outstanding, and no connection is being opened or waits for its reconnect.
+    /// Returns whether no reply is outstanding, and no connection is being opened or waits for its
+    /// reconnect.
     pub(crate) fn is_idle(&self) -> bool {
         self.connections().all(Connection::is_idle)
     }
 
-    /// Returns whether a request is left and may be sent now: all connections are open, and all answers have arrived or
-    /// the pipeline is sliding.
+    /// Returns whether a request is left and may be sent now: all connections are open, and all
+    /// replies have arrived or the pipeline is sliding.
     #[inline]
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
         self.generator.has_next()
@@ -123,13 +126,14 @@ impl Client {
             }
     }
 
-    /// Returns whether all requests have been sent and answered. A timed run is done only at the end of a trace.
+    /// Returns whether all requests have been sent and answered. A timed run is done only at the
+    /// end of a trace.
     #[inline]
     pub(crate) fn is_done(&self) -> bool {
         self.generator.is_exhausted() && self.unanswered() == 0
     }
 
-    /// Number of requests whose answers are outstanding.
+    /// Returns the number of requests without a reply so far.
     #[inline]
     pub(crate) fn unanswered(&self) -> usize {
         self.connections().map(Connection::unanswered).sum()
@@ -137,8 +141,8 @@ impl Client {
 
     /// Writes requests into the output buffers of their connections until the pipeline is full, no
     /// request is left, or a connection has no room. Counts a request in `unsent` if its connection
-    /// is lost. Latency counts from `at` or, in the replay of an open loop, from when the request
-    /// was due.
+    /// is lost. Latency counts from `at` or, in the replay of an open loop, from the time at which
+    /// the request was due.
     #[inline]
     pub(crate) fn fill(
         &mut self,
@@ -158,7 +162,7 @@ impl Client {
         self.fill_several(load, at, writer, stats, unsent);
     }
 
-    /// Sends the output buffers, as far as the sockets accept them. Returns the servers of lost
+    /// Sends as much of the output buffers as the sockets accept. Returns the servers of lost
     /// connections, with the errors.
     #[inline]
     pub(crate) fn send(
@@ -178,7 +182,8 @@ impl Client {
         lost
     }
 
-    /// [`fill`](Self::fill) for several servers. Not inlined, to keep the code for one server short.
+    /// Does the work of [`fill`](Self::fill) for several servers. Not inlined, to keep the code for
+    /// one server short.
     #[inline(never)]
     fn fill_several(
         &mut self,
@@ -203,8 +208,8 @@ impl Client {
             && self.connections().all(|connection| connection.has_room(load))
     }
 
-    /// Writes one request into the output buffers of its connections, or counts it in `unsent` if
-    /// they are lost. Its latency counts from `at`.
+    /// Writes one request into the output buffers of its connections. Counts the request in
+    /// `unsent` if a connection is lost. Its latency counts from `at`.
     pub(crate) fn enqueue(
         &mut self,
         load: &Load,
@@ -228,8 +233,8 @@ impl Client {
 }
 
 impl Routing {
-    /// Calls `send` with a request and the number of its server. Splits a get of several keys into one
-    /// get per server.
+    /// Calls `send` with a request and the number of its server. Splits a get of several keys into
+    /// one get per server.
     fn distribute(
         &mut self,
         load: &Load,
@@ -257,10 +262,10 @@ impl Routing {
                 let server = keys.first().map_or(0, |key| server_of(load, writer.key(space, *key)));
                 send(server, request, writer);
             }
-            // The validation of options refuses a trace with several servers.
+            // The validation of options rejects a trace with several servers.
             Request::Recorded(_) => send(0, request, writer),
             Request::Command { number, keys, .. } => {
-                // With several servers, the validation of options refuses a command that does not
+                // With several servers, the validation of options rejects a command that does not
                 // have exactly one key.
                 self.key.clear();
                 let key = keys.first().map(|key| writer.key(0, *key));

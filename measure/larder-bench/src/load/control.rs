@@ -3,16 +3,16 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Flags and counters that workers share with the thread that started them. Workers check the flags at
-/// least every [`CHECK_EVERY`](crate::load::worker::CHECK_EVERY).
+/// Flags and counters that workers share with the thread that starts them. Workers check the flags
+/// at least every [`CHECK_EVERY`](crate::load::worker::CHECK_EVERY).
 #[derive(Debug)]
 pub(crate) struct Control {
-    /// No further requests become due. Workers send the requests of an open loop that were due
-    /// before, and wait briefly for outstanding answers.
+    /// Whether the run was interrupted, so that no further requests become due. Workers send the
+    /// requests of an open loop that were due before, and wait briefly for outstanding replies.
     interrupted: AtomicBool,
-    /// Workers end at once.
+    /// Whether workers must stop at once.
     stopped: AtomicBool,
-    /// The last time at which an answer arrived or nothing was outstanding, in milliseconds since the
+    /// The last time at which a reply arrived or nothing was outstanding, in milliseconds since the
     /// start.
     progress: AtomicU64,
     /// Number of connections, without lost ones.
@@ -45,7 +45,7 @@ impl Control {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Records that an answer arrived, or nothing was outstanding, at `millis` since the start.
+    /// Records that a reply arrived, or nothing was outstanding, at `millis` since the start.
     pub(crate) fn progressed(&self, millis: u64) {
         self.progress.fetch_max(millis, Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
 //! Distribution of keys over several servers, with the algorithms of libmemcached.
 //!
 //! `modula` and `ketama` use Jenkins's one-at-a-time hash, `ketama-weighted` MD5. The points of a
-//! server on the ring are the hashes of its name with numbers. The server of a key is that of the first
-//! point that is not below the hash of the key.
+//! server on the ring are the hashes of its name with numbers. A key belongs to the server of the
+//! first point that is not below the hash of the key.
 
 use crate::settings::{Distribution, NamedServer};
 use larder_target::ServerAddress;
@@ -17,7 +17,7 @@ pub(crate) enum KeyRouter {
     Ring { points: Vec<(u32, usize)>, hash: fn(&[u8]) -> u32 },
 }
 
-/// The names of points omit this port.
+/// The port that the names of points omit.
 const DEFAULT_PORT: u16 = 11211;
 
 /// Number of points of a server in `ketama`.
@@ -83,8 +83,8 @@ fn point(server: &NamedServer, number: u32) -> Vec<u8> {
     }
 }
 
-/// libmemcached computes the number of digests from a server's share of all weights, with single
-/// precision: for some numbers of servers it is 39 instead of 40.
+/// Returns the number of MD5 digests of each server. libmemcached computes it from a server's share
+/// of all weights with single precision, so for some numbers of servers it is 39 instead of 40.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -97,7 +97,7 @@ fn digests_per_server(servers: usize) -> u32 {
     (share * WEIGHTED_POINTS / POINTS_PER_DIGEST as f32 * servers + 1e-10).floor() as u32
 }
 
-/// Jenkins's one-at-a-time hash. Bytes are signed, as C's `char` is on x86-64.
+/// Computes Jenkins's one-at-a-time hash. Bytes are signed, as C's `char` is on x86-64.
 #[inline]
 fn one_at_a_time(bytes: &[u8]) -> u32 {
     let mixed = bytes.iter().fold(0u32, |hash, byte| {
@@ -163,8 +163,8 @@ mod tests {
         assert_eq!(modula.server_of("memtier-é".as_bytes()), 3);
     }
 
-    /// Checksums of libmemcached's servers for `memtier-0` to `memtier-1999`, by number of servers. For
-    /// some of the numbers, `ketama-weighted` has fewer points.
+    /// Checksums of libmemcached's servers for `memtier-0` to `memtier-1999`, by number of servers.
+    /// For some of the numbers, `ketama-weighted` has fewer points.
     #[test]
     fn any_number_of_servers_is_as_with_libmemcached() {
         for (count, modula, ketama, weighted) in [

@@ -1,4 +1,4 @@
-//! The load: generates requests and reads their answers, in one event loop per thread.
+//! The load: generates requests and reads their replies, in one event loop per thread.
 
 pub(crate) mod client;
 pub(crate) mod connection;

@@ -30,9 +30,11 @@ pub(crate) struct Load {
 }
 
 impl Load {
+    /// Creates the generators of a run from its settings.
+    ///
     /// # Errors
-    /// The prefix is not valid in a key, the distribution of value sizes has invalid parameters, or the
-    /// TLS settings are invalid.
+    /// The prefix is not valid in a key, the distribution of value sizes has invalid parameters, or
+    /// the TLS settings are invalid.
     pub(crate) fn new(settings: &Settings) -> Result<Self, RunError> {
         let commands = CustomCommands::new(settings);
         let cycle = match commands.is_empty() {

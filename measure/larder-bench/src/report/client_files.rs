@@ -5,8 +5,8 @@ use hdrhistogram::Histogram;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
-/// Writes `PREFIX-RUN-THREAD-CONNECTION.csv` for each connection that sent requests. Runs count from 1,
-/// threads and their connections from 0.
+/// Writes `PREFIX-RUN-THREAD-CONNECTION.csv` for each connection that sent requests. Runs count
+/// from 1, threads and their connections from 0.
 pub(crate) fn write_clients(
     prefix: &str,
     run: usize,
@@ -25,8 +25,8 @@ pub(crate) fn write_clients(
 }
 
 /// Writes the statistics of a connection. The mean latency of each second is in seconds, and the
-/// latencies of the whole run are in milliseconds. The columns of WAIT, a command of replicated
-/// Redis, are always 0.
+/// latencies of the run are in milliseconds. The columns of WAIT, a command of replicated Redis,
+/// are always 0.
 fn write_client(client: &ClientStats, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "Per-Second Benchmark Data")?;
     writeln!(

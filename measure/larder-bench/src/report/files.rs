@@ -150,7 +150,7 @@ impl Units {
     };
 }
 
-/// Returns a command line with `***` instead of the credentials of `--authenticate`.
+/// Returns the words of a command line, with `***` instead of the credentials of `--authenticate`.
 pub(crate) fn without_credentials(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut follows = false;
     let shown = |word: String| {
@@ -210,8 +210,8 @@ fn write_json(contents: &impl Serialize, path: &Path) -> io::Result<()> {
     file.flush()
 }
 
-/// Writes a run's histograms: `PREFIX_run_N_COMMAND.hgrm` for each command, and `PREFIX_run_N.hlog` with
-/// the total of each second.
+/// Writes a run's histograms: `PREFIX_run_N_COMMAND.hgrm` for each command, and `PREFIX_run_N.hlog`
+/// with the total of each second.
 pub(crate) fn write_histograms(
     prefix: &str,
     run: usize,

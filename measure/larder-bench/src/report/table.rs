@@ -9,7 +9,8 @@ use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Two lines with a summary of the settings, and a line with the version of each of several servers.
+/// Returns two lines with a summary of the settings, and a line with the version of each of several
+/// servers.
 pub(crate) fn heading(
     settings: &Settings,
     versions: &[Option<String>],
@@ -122,8 +123,8 @@ pub(crate) fn search(bound: Bound, search: &Search) -> String {
     text
 }
 
-/// Returns the reason of an early end, the numbers of lost connections and failed requests, and the interruption. Empty
-/// for a run without them.
+/// Returns the reason of an early end, the numbers of lost connections and failed requests, and the
+/// interruption. Empty for a run without them.
 pub(crate) fn warnings(outcome: &Outcome) -> String {
     let mut text = String::new();
     if let Some(reason) = &outcome.ended_early {
@@ -153,8 +154,8 @@ pub(crate) fn warnings(outcome: &Outcome) -> String {
     text
 }
 
-/// Returns the requested and the achieved rate of an open loop, the numbers of requests that were never sent or never
-/// answered, and the delays of the load generator. Empty for a closed loop.
+/// Returns the requested and the achieved rate of an open loop, the numbers of requests that were
+/// never sent or never answered, and the delays of the load generator. Empty for a closed loop.
 pub(crate) fn offered(outcome: &Outcome) -> String {
     let Some(Offered { per_second, lateness, .. }) = &outcome.offered else { return String::new() };
     let total = outcome.total();
@@ -170,7 +171,8 @@ pub(crate) fn offered(outcome: &Outcome) -> String {
     )
 }
 
-/// Returns a row for each command: the figures of `outcome`, and the medians of the runs' percentiles.
+/// Returns a row for each command: the figures of `outcome`, and the medians of the runs'
+/// percentiles.
 pub(crate) fn figures(outcome: &Outcome, runs: &[Measured], percentiles: &[f64]) -> String {
     let longest = outcome.commands.keys().map(|name| name.chars().count()).max();
     let width = longest.unwrap_or(0).max(6);
@@ -228,8 +230,8 @@ pub(crate) fn servers(outcome: &Outcome) -> String {
     text
 }
 
-/// CPU time and memory of the server, the activity of its flash tier, CPU time of the load, and
-/// faults.
+/// Returns the CPU time and memory of the server, the activity of its flash tier, the CPU time of
+/// the load, and the faults.
 pub(crate) fn costs(outcome: &Outcome) -> String {
     let mut text = String::new();
     match (&outcome.server, outcome.servers.as_slice()) {
@@ -321,8 +323,8 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Returns the latency distribution by percentile. Each row counts the requests with a latency above that of the
-/// previous row, up to its own. Rows that would count none are omitted.
+/// Returns the latency distribution by percentile. Each row counts the requests with a latency
+/// above that of the previous row, up to its own. Omits rows without requests.
 pub(crate) fn histogram(total: &Histogram<u64>) -> String {
     let mut text = format!("{:>12}{:>14}{:>14}\n", "percentile", "latency", "requests");
     for value in total.iter_quantiles(2) {
@@ -336,8 +338,8 @@ pub(crate) fn histogram(total: &Histogram<u64>) -> String {
     text
 }
 
-/// Returns a time in microseconds, milliseconds or seconds: with three significant digits from 1 us to 1,000 s, with
-/// two decimals below, and in whole seconds above.
+/// Returns a time in microseconds, milliseconds or seconds: with three significant digits from 1 us
+/// to 1,000 s, with two decimals below, and without decimals above.
 pub(crate) fn time(micros: f64) -> String {
     match micros {
         _ if micros < 999.5 => digits(micros) + " us",

@@ -39,8 +39,7 @@ impl Collected {
         }
     }
 
-    /// Adds a worker's report. Calls `progress` each time that as many reports as there are workers
-    /// have arrived.
+    /// Adds a worker's report. Calls `progress` each time that one report per worker has arrived.
     pub(super) fn add(&mut self, stats: LoadStats, progress: &mut dyn FnMut(Progress)) {
         self.recent.add(&stats);
         while self.by_second.len() <= stats.second {
@@ -66,7 +65,7 @@ impl Collected {
         }
     }
 
-    /// Returns the answers of each of several servers, their CPU time and memory, and the activity
+    /// Returns the replies of each of several servers, their CPU time and memory, and the activity
     /// of their flash tiers.
     pub(super) fn servers(
         &self,

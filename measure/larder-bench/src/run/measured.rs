@@ -41,7 +41,7 @@ impl Second {
 
     pub(super) fn add(&mut self, stats: &LoadStats) {
         for command in &stats.commands {
-            // Adding fails only if bounds differ; all histograms have the same ones.
+            // Adding fails only if bounds differ, and all histograms have the same bounds.
             let _ = self.latency.add(&command.latency);
             self.requests += command.requests();
             self.errors += command.errors + command.never_answered + command.never_sent;
@@ -56,8 +56,8 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Number of requests that were answered without an error so far.
     pub requests: u64,
-    /// Requests per second since the last call of `progress`, without those that were answered with
-    /// an error.
+    /// Rate of the requests that were answered without an error, per second, since the last call of
+    /// `progress`.
     pub per_second: f64,
     /// 99th percentile of the latency since the last call of `progress`, in microseconds.
     pub p99_micros: u64,

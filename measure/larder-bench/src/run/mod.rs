@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 ///
 /// # Errors
 /// A server cannot be reached or refuses the login, the settings are invalid, the trace cannot be
-/// read, or the system refuses further open files or an event queue.
+/// read, or the system cannot open further files or create an event queue.
 pub fn run(
     settings: &Settings,
     pid: Option<i32>,
@@ -40,10 +40,10 @@ pub fn run(
     run_interruptible(settings, pid, &AtomicBool::new(false), progress)
 }
 
-/// Loads a server like [`run()`], and ends the run soon after `interrupted` becomes true.
+/// Loads servers like [`run()`], and stops the run soon after `interrupted` becomes true.
 ///
 /// # Errors
-/// Those of [`run()`], and an interruption before the first request.
+/// An error of [`run()`], or an interruption before the first request.
 pub fn run_interruptible(
     settings: &Settings,
     pid: Option<i32>,
@@ -208,7 +208,7 @@ fn load(
 
 /// Returns whether the servers have answered nothing for the timeout, although requests were
 /// outstanding or connections were being opened. False after a signal and after the end of a timed
-/// run, when the workers wait for outstanding answers with their own timeout.
+/// run, when the workers wait for outstanding replies with their own timeout.
 fn is_stalled(settings: &Settings, control: &Control, elapsed: Duration) -> bool {
     let timed_out = elapsed.saturating_sub(control.last_progress()) > settings.timeout;
     let waits_at_end = matches!(settings.stop, Stop::After(time) if elapsed >= time);

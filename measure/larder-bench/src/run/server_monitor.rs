@@ -5,8 +5,8 @@ use crate::settings::{NamedServer, Settings};
 use larder_target::process::{self, Events, Usage};
 use larder_target::{FlashStats, Protocol, ServerAddress};
 
-/// Measures the CPU time and memory of the server's process during a run, and the activity of its flash
-/// tier.
+/// Measures the CPU time and memory of the server's process during a run, and the activity of its
+/// flash tier.
 #[derive(Debug)]
 pub(super) struct ServerMonitor {
     address: ServerAddress,

@@ -1,5 +1,5 @@
 //! The settings of published command lines of memtier_benchmark and of other options, and the
-//! refusal of values and combinations that cannot be used.
+//! rejection of values and combinations that cannot be used.
 
 use crate::common::{self, arguments};
 use larder_bench::{Arrivals, DataSize, Pattern, Ratio, Settings, Steps, Stop};

@@ -23,14 +23,14 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<(), clients::Error>
     clients::measure(&Threads::<Larder>::new(arguments), arguments, out)
 }
 
-/// The output, and the error if the run failed.
+/// Returns the output, and the error if the run failed.
 fn measure(port: u16, line: &str) -> (String, Result<(), clients::Error>) {
     let mut out = Vec::new();
     let ended = run(&arguments(port, line), &mut out);
     (String::from_utf8(out).unwrap(), ended)
 }
 
-/// The figures of CSV lines by name.
+/// Returns the figures of CSV lines by name.
 fn figures(csv: &str) -> BTreeMap<String, f64> {
     let lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let figures = lines.filter(|fields| fields.len() == 5);

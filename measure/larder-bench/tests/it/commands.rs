@@ -9,7 +9,7 @@ fn load(server: &Server, words: &[&str]) -> Measured {
     run(&parse_words(&words).unwrap().settings().unwrap(), None, &mut |_| ()).unwrap()
 }
 
-/// Requests, hits and misses of each command.
+/// Returns the requests, hits and misses of each command.
 fn counts(measured: &Measured) -> Vec<(&str, u64, u64, u64)> {
     assert!(measured.outcome.faults.is_empty(), "{:?}", measured.outcome.faults);
     let commands = measured.outcome.commands.iter().filter(|(name, _)| *name != "total");

@@ -28,7 +28,7 @@ impl File {
         format!("--key-spaces {}", self.path().display())
     }
 
-    /// The error of loading the file.
+    /// Returns the error message for the file, which is invalid.
     fn objection(&self) -> String {
         let arguments = arguments(&format!("-s 127.0.0.1 {}", self.option()));
         let error = arguments.settings().unwrap_err().to_string();
@@ -41,7 +41,8 @@ fn command(measured: &Measured, name: &str) -> Command {
     measured.outcome.commands.get(name).cloned().unwrap_or_default()
 }
 
-/// memcached's answer to a line, up to the line `END`. Empty while memcached's crawler is busy.
+/// Returns memcached's reply to a line, up to the line `END`. Empty while memcached's crawler is
+/// busy.
 fn ask(server: &Server, line: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -54,7 +55,8 @@ fn ask(server: &Server, line: &str) -> String {
         .collect()
 }
 
-/// The keys of a memcached, with the Unix times in seconds at which they expire; -1 is never.
+/// Returns the keys of a memcached, with the Unix times in seconds at which they expire; -1 is
+/// never.
 ///
 /// A dump lacks items that memcached's maintenance thread moves at the same time, so this function
 /// repeats the dump until it has all items.
@@ -80,7 +82,7 @@ fn keys_and_expiries(server: &Server) -> Vec<(String, i64)> {
     items.map(item).collect()
 }
 
-/// The example in the documentation.
+/// Returns the example in the documentation.
 fn documented() -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bench.md");
     let text = std::fs::read_to_string(path).unwrap();
@@ -170,7 +172,7 @@ fn values_of_another_key_space_are_seen() {
     assert_ne!(value.lines().nth(1), other.lines().nth(1));
 }
 
-/// The whole key, with the prefix of its key space, determines its server.
+/// The complete key, with the prefix of its key space, determines its server.
 #[test]
 fn keys_are_distributed_over_several_servers() {
     let servers = [Server::memcached(), Server::memcached()];

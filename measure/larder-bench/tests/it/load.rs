@@ -13,7 +13,7 @@ fn command(measured: &Measured, name: &str) -> Command {
     measured.outcome.commands.get(name).cloned().unwrap_or_default()
 }
 
-/// Each of 2 x 3 connections sends 1,100 requests: 110 sets and 990 gets.
+/// Each of 2 × 3 connections sends 1,100 requests: 110 sets and 990 gets.
 #[test]
 fn every_request_is_counted_once() {
     let (memcached, redis) = (Server::memcached(), Server::redis());
@@ -117,7 +117,7 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
         })
     };
     // While the server was stopped for half a second, 1,000 of the 6,000 requests were due, evenly.
-    // A load that waits for a processor at its end does not send the last requests; the test then
+    // A load that waits for a processor at its end does not send the last requests. The test then
     // repeats it.
     let begun = Instant::now();
     let mut total = stalled();
@@ -130,8 +130,8 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
     assert!(total.latency.p90 >= 100e3, "{:?}", total.latency);
 }
 
-/// While the server was stopped for half a second, 25 bursts were due on each connection. They are sent
-/// later, and the first request of each counts with its delay.
+/// While the server was stopped for half a second, 25 bursts were due on each connection. They are
+/// sent later, and the first request of each counts with its delay.
 #[test]
 fn bursts_that_were_due_during_a_stall_are_sent_later() {
     let server = Server::memcached();
@@ -149,8 +149,8 @@ fn bursts_that_were_due_during_a_stall_are_sent_later() {
         let late = measured.histograms["total"].count_between(100_000_000, u64::MAX);
         let total = measured.outcome.total();
         assert!(total.requests <= 6000 && total.latency.max >= 400e3, "{total:?}");
-        // 20 bursts of each connection waited for more than 100 ms. The test repeats a load that had to
-        // wait for a processor.
+        // 20 bursts of each connection waited for more than 100 ms. The test repeats a load that
+        // had to wait for a processor.
         if total.requests == 6000 && (60..=1000).contains(&late) {
             break;
         }
@@ -179,7 +179,7 @@ fn the_closed_loop_sends_fewer_requests_during_a_stall() {
 fn the_open_loop_keeps_its_rate() {
     let server = Server::memcached();
     for depth in ["--pipeline 1", "--pipeline 10"] {
-        // A load that waits for a processor at its end does not send the last requests; the test
+        // A load that waits for a processor at its end does not send the last requests. The test
         // then repeats it. It never sends more requests than the rate allows.
         let begun = Instant::now();
         loop {
@@ -231,7 +231,7 @@ fn a_server_that_does_not_listen_is_an_error() {
     assert!(error.to_string().contains("cannot connect to"), "{error}");
 }
 
-/// The number of connections that a memcached has accepted.
+/// Returns the number of connections that a memcached has accepted.
 fn connections_accepted(server: &Server) -> u64 {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     stream.write_all(b"stats\r\nquit\r\n").unwrap();
@@ -249,8 +249,8 @@ fn connections_are_opened_again_after_an_interval() {
         let before = connections_accepted(&memcached);
         let total = memcached.load(&format!("{line} {depth}")).outcome.total();
         assert_eq!((total.requests, total.errors, total.never_answered), (600, 0, 0), "{depth}");
-        // Two further connections are that of `connections_accepted` and that of the load's query of
-        // statistics.
+        // Two further connections are that of `connections_accepted` and that of the load's query
+        // of statistics.
         assert_eq!(connections_accepted(&memcached) - before, 6 * 10 + 2, "{depth}");
         let measured = redis.load(&format!("-P resp -a word {line} {depth}"));
         assert_eq!(measured.outcome.total().requests, 600, "{depth}");

@@ -1,5 +1,5 @@
-//! `larder bench` accepts published command lines of memtier_benchmark unchanged, and the loads of the
-//! suites. It refuses options of memtier_benchmark that it does not have.
+//! `larder bench` accepts published command lines of memtier_benchmark unchanged, and the loads of
+//! the suites. It rejects options of memtier_benchmark that it does not have.
 
 use crate::common::parse_words;
 use larder_bench::Settings;

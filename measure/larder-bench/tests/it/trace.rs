@@ -234,7 +234,7 @@ fn a_get_that_misses_is_followed_by_a_set_if_the_form_says_so() {
     check(&look_aside, "--on-miss nothing", &["get a", "get b", "get a"]);
     check(&twitter, "", &["get a"]);
     check(&twitter, "--on-miss set", &["get a", "set a 0 0 10"]);
-    // A hit is not followed by a set.
+    // No set follows a hit.
     let server = Server::memcached();
     let measured = server.load(&format!("-t 1 -c 1 {}", look_aside.option()));
     let (get, set) = (command(&measured, "get"), command(&measured, "set"));
@@ -284,7 +284,7 @@ fn the_open_loop_keeps_the_times_of_the_trace() {
         let punctual = late.iter().filter(|late| **late - earliest < 0.01).count();
         (earliest > -0.02 && punctual >= 28).then_some(()).ok_or(late)
     };
-    // A busy machine delays some requests; the test then repeats the load.
+    // A busy machine delays some requests. The test then repeats the load.
     let begun = Instant::now();
     while let Err(late) = check() {
         assert!(begun.elapsed() < Duration::from_secs(60), "{late:?}");
@@ -364,7 +364,7 @@ fn requests_for_lost_clients_are_counted() {
     }
 }
 
-/// A server that accepts connections and answers nothing.
+/// A server that accepts connections and sends no replies.
 #[test]
 fn due_requests_that_are_not_sent_are_counted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

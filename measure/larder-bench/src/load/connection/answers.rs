@@ -1,7 +1,7 @@
-//! Interpretation of answers: counts responses, and detects the last response to a request.
+//! Interpretation of replies: counts responses, and detects the last response to a request.
 //!
-//! This module has no socket. A [`Source`] decodes the responses to its requests, and counts them for
-//! the first outstanding request, a [`PendingRequest`].
+//! This module has no socket. A [`Source`] decodes the responses to its requests, and counts each
+//! for the first outstanding request, a [`PendingRequest`].
 
 use crate::load::items::spaces::Space;
 use crate::load::stats::{Kind, LoadStats};
@@ -14,12 +14,12 @@ use larder_protocol::response::Read;
 use larder_target::Protocol;
 use std::collections::VecDeque;
 
-/// A request whose answer is outstanding.
+/// A request without a reply so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingRequest {
     pub(super) kind: Kind,
-    /// The time from which its latency counts, in nanoseconds since the start of the run: when the
-    /// request was due (open loop) or sent (closed loop).
+    /// The time from which its latency counts, in nanoseconds since the start of the run: the time
+    /// at which the request was due (open loop) or sent (closed loop).
     pub(super) at: u64,
     keys: u32,
     last_reply: LastReply,
@@ -51,7 +51,7 @@ pub(super) enum LastReply {
     First,
     /// An end marker or an error.
     MarkOrError,
-    /// An end marker. An error is the response for one key and does not end the answer.
+    /// An end marker. An error is the response for one key and does not end the reply.
     Mark,
     /// The last element of an array.
     Array,
@@ -62,8 +62,8 @@ pub(super) trait Source {
     /// A response to a request.
     type Response<'b>;
 
-    /// Decodes the response at the start of `bytes`. `asked` is the kind of its request; `None` if no
-    /// request is outstanding.
+    /// Decodes the response at the start of `bytes`. `asked` is the kind of its request; `None` if
+    /// no request is outstanding.
     fn read<'b>(load: &Load, asked: Option<Kind>, bytes: &'b [u8]) -> Read<Self::Response<'b>>;
 
     /// Counts a response to a request.
@@ -296,9 +296,9 @@ impl PendingRequest {
     }
 }
 
-/// Returns whether a value is the right one for a requested key. Removes that key from `keys`, whose first `asked`
-/// elements belong to the request. Without a `name`, the key is the first one. A value with a `name` that was not
-/// requested is wrong, and the first key is removed.
+/// Returns whether a value is that of a requested key. Removes that key from `keys`, whose first
+/// `asked` elements belong to the request. Without a `name`, the key is the first one. A value with
+/// a `name` that was not requested is wrong, and the first key is removed.
 fn is_right(
     name: Option<&[u8]>,
     value: &[u8],

@@ -12,8 +12,8 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// A buffer of 4 to 64 KiB for the answers to a full pipeline. Its size counts values above 4
-    /// KiB as 4 KiB. The buffer grows if an answer does not fit.
+    /// Returns a buffer of 4 to 64 KiB for the replies to a full pipeline. The computation of the
+    /// size counts values above 4 KiB as 4 KiB. The buffer grows if a reply does not fit.
     pub(super) fn for_replies(settings: &Settings) -> Self {
         let sizes = settings.key_spaces.iter().map(|space| &space.data_size);
         let value_len = sizes.map(typical_len).max().unwrap_or(typical_len(&settings.data_size));
@@ -26,7 +26,7 @@ impl Input {
         &self.buffer[self.start..self.end]
     }
 
-    /// Free space for the next read, at least one byte. Enlarges a full buffer.
+    /// Returns the free space for the next read, at least one byte. Enlarges a full buffer.
     pub(super) fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

@@ -1,4 +1,4 @@
-//! A client connection: writes requests, sends them and matches answers to them.
+//! A client connection: writes requests, sends them and matches replies to them.
 
 pub(crate) mod answers;
 mod input;
@@ -35,22 +35,22 @@ pub(crate) struct Connection {
     until_reconnect: Option<u64>,
     unsent: Vec<u8>,
     sent_len: usize,
-    /// Number of unsent bytes from which on no further request is written.
+    /// Number of unsent bytes at which the connection writes no further request.
     unsent_max: usize,
     input: Input,
     pending: VecDeque<PendingRequest>,
     /// The keys of the pending gets, if values are verified.
     keys: VecDeque<u64>,
-    /// The pending gets of a trace that are followed by a set if they miss.
+    /// The pending gets of a trace whose miss causes a set.
     settable: VecDeque<Recorded>,
     /// The sets that follow misses of a trace.
     sets: Vec<Recorded>,
-    /// The last time at which the full connection had room for a request again, in nanoseconds since
+    /// The last time at which a full connection had room for a request again, in nanoseconds since
     /// the start of the run.
     free_at: u64,
     /// Statistics of this connection, if they are recorded.
     client: Option<Box<ClientStats>>,
-    /// The server's message if its last answer was an error; `None` otherwise.
+    /// The server's message if its last reply was an error; `None` otherwise.
     last_error: Option<String>,
     /// Whether the connection was lost before.
     was_lost: bool,
@@ -58,9 +58,10 @@ pub(crate) struct Connection {
 
 /// The state of a connection.
 ///
-/// A connection starts as `Open` or, if a later step opens it, as `Dormant`. Opening it during the run:
-/// `Connecting` → `Handshaking` → `LoggingIn` (with a login) → `Open`. `--reconnect-interval` leads from
-/// `Open` to `Connecting`, `--reconnect-on-error` from any stage to `Lost` and then to `Connecting`.
+/// A connection starts as `Open` or, if a later step opens it, as `Dormant`. Opening it during the
+/// run: `Connecting` → `Handshaking` → `LoggingIn` (with a login) → `Open`. `--reconnect-interval`
+/// leads from `Open` to `Connecting`, `--reconnect-on-error` from any stage to `Lost` and then to
+/// `Connecting`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// A later step of the run opens the connection.
@@ -97,8 +98,8 @@ impl Arrived {
 }
 
 impl Connection {
-    /// Opens the connection of client `index` of the run to a server, or prepares it if a later step
-    /// opens it.
+    /// Opens the connection of client `index` of the run to a server, or prepares it if a later
+    /// step opens it.
     ///
     /// # Errors
     /// The connection cannot be opened, or the server does not accept the login.
@@ -136,12 +137,13 @@ impl Connection {
         self.stage == Stage::Dormant
     }
 
-    /// Returns whether no answer, no step of the opening and no reconnect is outstanding.
+    /// Returns whether no reply, no step of the opening and no reconnect is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
         self.pending.is_empty() && matches!(self.stage, Stage::Dormant | Stage::Open)
     }
 
-    /// Returns whether the connection has sent all requests until its reconnect and received their answers.
+    /// Returns whether the connection has sent all requests until its reconnect, and has received
+    /// their replies.
     pub(crate) fn is_used_up(&self) -> bool {
         self.until_reconnect == Some(0) && self.pending.is_empty()
     }
@@ -149,7 +151,7 @@ impl Connection {
     /// Closes the connection and starts to reconnect, like [`begin_opening`](Self::begin_opening).
     ///
     /// # Errors
-    /// The system refuses a socket, or the connection attempt fails.
+    /// The system cannot create a socket, or the connection attempt fails.
     pub(crate) fn reopen(&mut self, load: &Load) -> io::Result<()> {
         self.socket = Socket::unconnected(load.address(self.server), load.tls(self.server))?;
         self.unsent.clear();
@@ -251,13 +253,13 @@ impl Connection {
         self.client.take()
     }
 
-    /// Returns the requests whose answers are outstanding.
+    /// Returns the requests without a reply so far.
     pub(crate) fn into_pending(self) -> VecDeque<PendingRequest> {
         self.pending
     }
 
-    /// Describes the loss of the connection: with the server's last answer if that was an error,
-    /// otherwise with the cause.
+    /// Describes the loss of the connection: with the server's last reply if that was an error, or
+    /// else with the cause.
     pub(crate) fn describe_loss(&self, load: &Load, error: &io::Error) -> String {
         let lost = match load.settings.has_several_servers() {
             true => format!("connection lost to {}", load.address(self.server)),
@@ -272,14 +274,14 @@ impl Connection {
         }
     }
 
-    /// Returns whether the connection is open and requests may be sent now: after all answers, or at any time with a
-    /// sliding pipeline.
+    /// Returns whether the connection is open and may send requests now: after all replies, or at
+    /// any time with a sliding pipeline.
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
         self.stage == Stage::Open && (self.pending.is_empty() || load.settings.sliding)
     }
 
-    /// Returns whether another request fits into the pipeline and the output buffer, and may be sent before the next
-    /// reconnect.
+    /// Returns whether another request fits into the pipeline and the output buffer, and may be
+    /// sent before the next reconnect.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
         self.until_reconnect != Some(0)
             && self.pending.len() < load.settings.pipeline
@@ -291,14 +293,14 @@ impl Connection {
         self.unsent.len() - self.sent_len < self.unsent_max
     }
 
-    /// Number of requests whose answers are outstanding.
+    /// Returns the number of requests without a reply so far.
     #[inline]
     pub(crate) fn unanswered(&self) -> usize {
         self.pending.len()
     }
 
     /// Writes a request into the output buffer, for [`send`](Self::send). Its latency counts from
-    /// `at` or, for a recorded request of an open loop, from when it was due.
+    /// `at` or, for a recorded request of an open loop, from the time at which it was due.
     #[expect(clippy::inline_always, reason = "a request is then kept in registers")]
     #[inline(always)]
     pub(crate) fn enqueue(
@@ -356,7 +358,7 @@ impl Connection {
         }
     }
 
-    /// Sends the output buffer, as far as the socket accepts it.
+    /// Sends as much of the output buffer as the socket accepts.
     ///
     /// # Errors
     /// The connection is lost.
@@ -377,8 +379,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Calls [`send`](Self::send). If that fails, reads the remaining answers, because one of them can
-    /// be an error message with the cause.
+    /// Calls [`send`](Self::send). If that fails, reads the remaining replies, because one of them
+    /// can be an error message with the cause.
     ///
     /// # Errors
     /// The connection is lost.
@@ -399,10 +401,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads and counts answers until the socket has no more data.
+    /// Reads and counts replies until the socket has no more data.
     ///
     /// # Errors
-    /// The connection is lost, the server refuses the login, or an answer is malformed.
+    /// The connection is lost, the server refuses the login, or a reply is malformed.
     pub(crate) fn receive(
         &mut self,
         load: &Load,
@@ -433,8 +435,8 @@ impl Connection {
         }
     }
 
-    /// Counts the answers in the input buffer: for their server if there are several, and as answers
-    /// after an outage if the connection was lost before.
+    /// Counts the replies in the input buffer. Also counts them for their server if there are
+    /// several, and as replies after an outage if the connection was lost before.
     #[inline]
     fn take_answers(&mut self, load: &Load, now: u64, stats: &mut LoadStats) -> io::Result<()> {
         if load.settings.servers.len() == 1 && !self.was_lost {
@@ -460,7 +462,7 @@ impl Connection {
         }
     }
 
-    /// Counts the answers in the input buffer to the requests of a source.
+    /// Counts the replies in the input buffer to the requests of a source.
     #[inline]
     fn take_answers_to<S: Source>(
         &mut self,
@@ -469,7 +471,7 @@ impl Connection {
         stats: &mut LoadStats,
     ) -> io::Result<()> {
         let Self { input, pending, keys, last_error, client, settable, sets, free_at, .. } = self;
-        // Number of pending requests after the last error, or at the start.
+        // Number of pending requests after the last error, or at the start of this call.
         let mut pending_then = pending.len();
         let was_full = pending.len() >= load.settings.pipeline;
         loop {
@@ -517,7 +519,7 @@ impl Connection {
             }
             input.start += len;
         }
-        // The answers after the last error were successful.
+        // The replies after the last error were successful.
         if last_error.is_some() && pending_then != pending.len() {
             *last_error = None;
         }
@@ -534,9 +536,9 @@ impl Connection {
     }
 }
 
-/// Limit of the unsent bytes of a connection that replays a trace. Values of a trace have up to 1 GiB,
-/// so without a limit a deep pipeline could take all memory. Requests are not split, so a connection
-/// exceeds the limit by up to one value.
+/// Returns the limit of the unsent bytes of a connection that replays a trace. Values of a trace
+/// have up to 1 GiB, so without a limit a deep pipeline could take all memory. Requests are not
+/// split, so a connection exceeds the limit by up to one value.
 fn unsent_max(settings: &Settings) -> usize {
     (UNSENT_MAX / settings.connections()).max(UNSENT_MIN)
 }
@@ -601,7 +603,8 @@ mod tests {
         assert_eq!(written(1 << 20, 1000), (504, 4));
     }
 
-    /// The answer and the end of the connection arrive together, and only the next write detects the end.
+    /// The reply and the end of the connection arrive together, and only the next write detects the
+    /// end.
     #[test]
     fn answers_that_a_failing_write_finds_count_for_the_server() {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
@@ -617,8 +620,8 @@ mod tests {
         let (mut server, _) = listeners[1].accept().unwrap();
         server.read_exact(&mut [0]).unwrap();
         server.write_all(b"END\r\n").unwrap();
-        // Because the server has not read all input, its close sends a reset, after which the
-        // client's writes fail.
+        // The server has not read all input, so its close sends a reset, after which the client's
+        // writes fail.
         drop(server);
 
         connection.enqueue(&load, get(), 0, &mut load.writer(), &mut stats);

@@ -16,7 +16,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Returns the key spaces of a run; one for a run without `--key-spaces`.
+    /// Returns the key spaces of a run: a single one without `--key-spaces`.
     ///
     /// # Errors
     /// A prefix is not valid in a key, or a distribution of value sizes has invalid parameters.
@@ -42,8 +42,9 @@ const ROUNDS: u32 = 100;
 /// Mean number of requests in a round.
 const ROUND_LEN: u32 = 100;
 
-/// The sets and gets of a run, with the number of times that each is sent in a row. With
-/// `--key-spaces`, clients choose key spaces at random, and the cycle has only the proportions.
+/// Returns the sets and gets of a run, each with the number of times that clients send it in a row.
+/// With `--key-spaces`, clients choose key spaces at random, and the cycle has only the
+/// proportions.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -63,7 +64,7 @@ pub(crate) fn cycle(settings: &Settings) -> Vec<(Kind, u64)> {
         [(Kind::Set(number), part(sets)), (Kind::Get(number), part(gets))]
     };
     let parts: Vec<_> = spaces.flat_map(of_space).collect();
-    // With short rounds, each part of the cycle has about the proportions of the whole.
+    // With short rounds, each part of the cycle has about the proportions of the entire cycle.
     let round = |round: u32| {
         parts.iter().map(move |(kind, part)| {
             let until = |rounds: u32| (part * f64::from(rounds * ROUND_LEN)).floor();

@@ -2,10 +2,10 @@
 //!
 //! A verified value derives entirely from its key: its length, its first eight bytes (which differ
 //! for all keys of a key space), and the offset of the rest in the pool. So verification detects a
-//! value that was cut, emptied or swapped for that of another key. It does not detect an old value
-//! of the same key, because all values of a key are equal. It also misses a swapped value of fewer
-//! than eight bytes that happens to be equal (one in 256 keys at one byte; never two of 100
-//! adjacent keys).
+//! value that was truncated, emptied or swapped with that of another key. It does not detect an old
+//! value of the same key, because all values of a key are equal. It also misses a swapped value of
+//! fewer than eight bytes that happens to be equal. At a length of one byte, one in 256 keys has an
+//! equal value, but never two of 100 adjacent keys.
 
 use crate::settings::{DataSize, KeySpace, Settings};
 use rand::distr::weighted::WeightedIndex;
@@ -24,7 +24,8 @@ pub(crate) struct Values {
     sizes: Sizes,
     /// Whether values derive entirely from their keys.
     verified: bool,
-    /// Salt of [`mix`](Self::mix), so that equal key numbers of two key spaces have different values.
+    /// Salt of [`mix`](Self::mix), so that equal key numbers of two key spaces have different
+    /// values.
     salt: u64,
 }
 
@@ -41,7 +42,7 @@ pub(crate) struct Value<'v> {
 const HEAD_LEN: usize = 8;
 
 impl Value<'_> {
-    /// Returns the bytes; joined in `memory` if the value has two parts.
+    /// Returns the bytes. Joins them in `memory` if the value has two parts.
     #[inline]
     pub(crate) fn bytes<'b>(&'b self, memory: &'b mut Vec<u8>) -> &'b [u8] {
         if self.head_len == 0 {
@@ -69,12 +70,14 @@ enum Sizes {
 }
 
 impl Values {
-    /// `None` if the distribution of sizes has invalid parameters.
+    /// Returns the values of a run without key spaces, or `None` if the distribution of sizes has
+    /// invalid parameters.
     pub(crate) fn new(settings: &Settings) -> Option<Self> {
         Self::of_sizes(settings, &settings.data_size, 0)
     }
 
-    /// Returns the values of a key space, or `None` if the distribution of sizes has invalid parameters.
+    /// Returns the values of a key space, or `None` if the distribution of sizes has invalid
+    /// parameters.
     pub(crate) fn of_space(settings: &Settings, space: &KeySpace) -> Option<Self> {
         // FNV-1a of the prefix.
         let salt = space.keys.prefix.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -92,14 +95,16 @@ impl Values {
         if settings.random_data {
             rng.fill_bytes(&mut pool);
         } else if settings.verify {
-            // Sixteen letters: values compress to half their size, and parts of different values differ.
+            // Sixteen letters: values compress to half their size, and parts of different values
+            // differ.
             rng.fill_bytes(&mut pool);
             pool.iter_mut().for_each(|byte| *byte = b'a' + *byte % 16);
         }
         Some(Self { pool, sizes, verified: settings.verify, salt })
     }
 
-    /// Returns a value for `key`. Its size is drawn with `rng` or, if values are verified, derives from the key.
+    /// Returns a value for `key`. Its size is drawn with `rng` or, if values are verified, derives
+    /// from the key.
     #[inline]
     pub(crate) fn draw(&self, key: u64, rng: &mut SmallRng) -> Value<'_> {
         if self.verified {
@@ -127,7 +132,8 @@ impl Values {
         Value { head: mixed.to_be_bytes(), head_len, rest: self.part(mixed, len - head_len) }
     }
 
-    /// Fibonacci hashing (Knuth 6.4): a bijection under which adjacent keys have distant first bytes.
+    /// Mixes a key with Fibonacci hashing (Knuth 6.4): a bijection under which adjacent keys have
+    /// distant first bytes.
     fn mix(&self, key: u64) -> u64 {
         key.wrapping_add(self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
@@ -189,8 +195,8 @@ impl Sizes {
     }
 }
 
-/// Returns the maximum value size in bytes, but at most 4096, for the size of buffers. 0 if the distribution has
-/// invalid parameters.
+/// Returns the maximum value size in bytes, but at most 4096, for the size of buffers. Returns 0 if
+/// the distribution has invalid parameters.
 pub(crate) fn typical_len(size: &DataSize) -> usize {
     Sizes::new(size).map_or(0, |sizes| sizes.largest()).min(4096)
 }

@@ -1,5 +1,5 @@
-//! The schedule of `--rate-limiting`, which is that of memtier_benchmark: all connections start a
-//! burst of requests at the same time, at most 50 times per second.
+//! The schedule of `--rate-limiting`, which is the schedule of memtier_benchmark: all connections
+//! start a burst of requests at the same time, at most 50 times per second.
 
 use crate::load::pace::schedule::between;
 use crate::load::stats::LoadStats;
@@ -40,7 +40,7 @@ pub(crate) enum Next {
 }
 
 impl Bursts {
-    /// `rate` is the number of requests per second of each connection.
+    /// Returns the schedule of `connections` connections, each with `rate` requests per second.
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     pub(crate) fn new(rate: u64, connections: usize) -> Self {
         let rate = rate.max(1);
@@ -49,7 +49,8 @@ impl Bursts {
         Self { len, interval, ticks: 0, turns: vec![Turn::default(); connections] }
     }
 
-    /// When the next burst of all connections is due, since the start of the run.
+    /// Returns the time at which the next burst of all connections is due, since the start of the
+    /// run.
     pub(crate) fn due(&self) -> Duration {
         self.due_of(self.ticks)
     }
@@ -98,8 +99,8 @@ impl Bursts {
         self.turns.iter().any(|turn| turn.left > 0 || turn.begun < self.ticks)
     }
 
-    /// Counts the due and unsent requests, at most `left`, with their waiting time from when their
-    /// burst was due to `now`.
+    /// Counts the due and unsent requests, at most `left`, with their waiting time from the due
+    /// time of their burst to `now`.
     pub(crate) fn count_never_sent(
         &self,
         now: Duration,

@@ -8,10 +8,10 @@ use rand::rngs::SmallRng;
 use rand_distr::{Distribution, Exp1};
 use std::time::Duration;
 
-/// The schedule of a thread of the open loop. Each time is that of a full pipeline.
+/// The schedule of a thread of the open loop. Each scheduled time applies to a full pipeline.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    /// When the next pipeline is due, in nanoseconds since the start.
+    /// The time at which the next pipeline is due, in nanoseconds since the start.
     next: f64,
     /// Mean interval between the pipelines of the thread, in nanoseconds.
     step: f64,
@@ -22,11 +22,12 @@ pub(crate) struct Schedule {
     pub(crate) client: usize,
     /// Whether no client was free when a pipeline was due.
     pub(crate) blocked: bool,
-    /// When a client became free after `blocked`, in nanoseconds since the start.
+    /// The time at which a client became free after `blocked`, in nanoseconds since the start.
     pub(crate) free_at: u64,
 }
 
-/// Requests that were never sent have fewer than twice this number of different waiting times.
+/// Limit of the groups into which the schedule divides unsent requests: they have fewer than twice
+/// this number of different waiting times.
 const NEVER_SENT_STEPS: u64 = 1 << 20;
 
 impl Schedule {
@@ -44,8 +45,8 @@ impl Schedule {
             free_at: 0,
         };
         if load.settings.arrivals == Arrivals::Poisson {
-            // The threads' Poisson processes add up to a Poisson process of the whole rate. The
-            // seeds differ from those of clients.
+            // The threads' Poisson processes add up to a Poisson process with the full rate. The
+            // seeds differ from the seeds of clients.
             let seed = load.settings.seed.wrapping_add(thread as u64).rotate_left(32);
             schedule.random = Some(SmallRng::seed_from_u64(!seed));
             schedule.next = 0.0;
@@ -54,7 +55,7 @@ impl Schedule {
         schedule
     }
 
-    /// When the next pipeline is due, since the start of the run.
+    /// Returns the time at which the next pipeline is due, since the start of the run.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -84,7 +85,7 @@ impl Schedule {
         stats: &mut LoadStats,
     ) {
         let pipeline = load.settings.pipeline as u64;
-        // Groups of this many pipelines count with the time of their first pipeline.
+        // Number of pipelines in a group, which counts with the time of its first pipeline.
         let group = (self.due_before(until) / NEVER_SENT_STEPS).max(1);
         let mut counted = 0;
         while left > 0 && self.due() < until {
@@ -107,7 +108,7 @@ impl Schedule {
         }
     }
 
-    /// Estimate of the number of pipelines that are due before `until`.
+    /// Estimates the number of pipelines that are due before `until`.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
@@ -119,7 +120,8 @@ impl Schedule {
     }
 }
 
-/// Number of requests of each kind among the requests `from..to` of a client that repeats `cycle`.
+/// Returns the number of requests of each kind among the requests `from..to` of a client that
+/// repeats `cycle`.
 pub(super) fn between(
     cycle: &[(Kind, u64)],
     from: u64,
@@ -157,8 +159,8 @@ mod tests {
         assert!(intervals(None).iter().all(|interval| (interval - 1000.0).abs() < 1e-6));
     }
 
-    /// The intervals of a Poisson process are exponentially distributed: their standard deviation is
-    /// their mean, and e^-1 of them are longer than it.
+    /// The intervals of a Poisson process are exponentially distributed: their standard deviation
+    /// is their mean, and e^-1 of them are longer than it.
     #[test]
     fn random_intervals_are_those_of_a_poisson_process() {
         let intervals = intervals(Some(SmallRng::seed_from_u64(1)));

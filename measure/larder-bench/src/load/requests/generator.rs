@@ -17,7 +17,7 @@ pub(crate) struct Generator {
     rng: SmallRng,
     /// Number of remaining requests; `None` in a timed run and in a replay of a trace.
     left: Option<u64>,
-    /// The keys of the last request. The vector is kept to reuse its memory.
+    /// The keys of the last request, in a vector whose memory each request reuses.
     keys: Vec<u64>,
 }
 
@@ -75,7 +75,7 @@ impl Generator {
         })
     }
 
-    /// Number of remaining requests; `None` in a timed run and in a replay of a trace.
+    /// Returns the number of remaining requests; `None` in a timed run and in a replay of a trace.
     #[inline]
     pub(crate) fn left(&self) -> Option<u64> {
         self.left
@@ -136,8 +136,8 @@ impl Generator {
     }
 }
 
-/// Returns a custom command. Its value derives from the last key before it, or from key 0 if none
-/// precedes it.
+/// Returns a custom command. Its value derives from the last key before the value, or from key 0 if
+/// none precedes it.
 fn command<'r>(
     load: &'r Load,
     number: usize,

@@ -1,7 +1,7 @@
 //! A request before its encoding.
 //!
-//! This module writes no bytes and has no socket. A [`Request`] is a plain value, so that the choice
-//! of its server can depend on its keys before the encoding.
+//! This module writes no bytes and has no socket. A [`Request`] is a plain value, so that the
+//! client can choose its server by its keys before the encoding.
 
 use crate::load::items::keys::KeyStream;
 use crate::load::items::spaces::Space;

@@ -24,7 +24,7 @@ impl TraceQueue {
         self.sets.push_back(set);
     }
 
-    /// Number of waiting recorded requests, without the sets that follow misses.
+    /// Returns the number of waiting recorded requests, without the sets that follow misses.
     pub(crate) fn len(&self) -> usize {
         self.recorded.len()
     }

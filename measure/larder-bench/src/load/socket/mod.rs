@@ -45,8 +45,8 @@ pub(crate) struct TlsClient {
 }
 
 impl Socket {
-    /// Connects. Blocks until the socket is connected, at most for `timeout`; `None` is the
-    /// system's limit. The TLS handshake follows with the first reads and writes.
+    /// Connects, and blocks until the socket is connected, at most for `timeout`; `None` applies
+    /// the system's limit. The TLS handshake follows with the first reads and writes.
     pub(crate) fn connect(
         address: &ServerAddress,
         tls: Option<&TlsClient>,
@@ -94,9 +94,9 @@ impl Socket {
         Self::of(transport, tls)
     }
 
-    /// Starts to connect. Over TCP, this does not block, and [`is_connected`](Self::is_connected) returns
-    /// the result. A unix socket is connected on return; this blocks while the server's backlog is
-    /// full, at most for [`UNIX_CONNECT_TIMEOUT`].
+    /// Starts to connect. Over TCP, this does not block, and [`is_connected`](Self::is_connected)
+    /// returns the result. A unix socket is connected on return. The call blocks while the server's
+    /// backlog is full, at most for [`UNIX_CONNECT_TIMEOUT`].
     pub(crate) fn begin_connect(&mut self, address: &ServerAddress) -> io::Result<()> {
         match address {
             ServerAddress::Tcp(address) => match self.transport.connect(&(*address).into()) {
@@ -127,7 +127,7 @@ impl Socket {
         }
     }
 
-    /// Makes reads and writes block for at most `timeout` each; without a timeout, makes the socket
+    /// Makes reads and writes block for at most `timeout` each. Without a timeout, makes the socket
     /// non-blocking.
     pub(crate) fn set_blocking(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.transport.set_nonblocking(timeout.is_none())?;
@@ -140,7 +140,7 @@ impl Socket {
         SourceFd(&self.transport.as_raw_fd()).register(registry, token, interest)
     }
 
-    /// As [`Read::read`]: `Ok(0)` is the end of the stream.
+    /// Reads like [`Read::read`]: `Ok(0)` is the end of the stream.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let Self { transport, tls: Some(tls) } = self else { return self.transport.read(into) };
         loop {
@@ -156,7 +156,7 @@ impl Socket {
         }
     }
 
-    /// As [`Write::write`].
+    /// Writes like [`Write::write`].
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Self { transport, tls: Some(tls) } = self else { return self.transport.write(bytes) };
         // Sends earlier data first, which bounds the TLS buffer.
@@ -169,8 +169,8 @@ impl Socket {
         Ok(taken)
     }
 
-    /// Returns whether a read that does not fill the buffer has emptied the socket. False with TLS, which returns one
-    /// record at a time.
+    /// Returns whether a read that does not fill the buffer has emptied the socket. This is false
+    /// with TLS, which returns one record at a time.
     pub(crate) fn short_read_is_the_last(&self) -> bool {
         self.tls.is_none()
     }
@@ -205,8 +205,7 @@ fn connect_unix(path: &Path, timeout: Duration) -> io::Result<socket2::Socket> {
     }
 }
 
-/// Converts an error of TLS. Explains an invalid record, which usually comes from a server without
-/// TLS.
+/// Converts an error of TLS. Explains an invalid record, which usually means a server without TLS.
 fn tls_error(error: rustls::Error) -> io::Error {
     match error {
         rustls::Error::InvalidMessage(_) => io::Error::new(
@@ -230,9 +229,11 @@ fn flush(tls: &mut ClientConnection, transport: &mut socket2::Socket) -> io::Res
 }
 
 impl TlsClient {
+    /// Creates the TLS configuration of connections to a server from its files.
+    ///
     /// # Errors
-    /// A file cannot be read or is malformed, the client's certificate or key is missing in its
-    /// file or they do not match, or the server name is invalid.
+    /// A file cannot be read or is malformed, a file lacks the client's certificate or key, these
+    /// two do not match, or the server name is invalid.
     pub(crate) fn new(tls: &Tls, address: &ServerAddress) -> Result<Self, RunError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())

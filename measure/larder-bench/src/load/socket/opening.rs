@@ -1,5 +1,5 @@
 //! Opens connections, and sends the requests that are not part of the load: the login, and the
-//! query of the server's version on a connection of its own.
+//! version query on a separate connection.
 
 use crate::load::socket::{Socket, TlsClient};
 use crate::run_error::RunError;
@@ -11,8 +11,8 @@ use larder_target::{Protocol, ServerAddress};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-/// Limit of the version query for connecting and for each read and write, so that a server that has
-/// stopped answering delays the results only briefly.
+/// Timeout of the version query for connecting and for each read and write. It limits the delay of
+/// the results by a server that has stopped answering.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Connects and, if the settings have a login, logs in. Blocks.
@@ -60,7 +60,8 @@ pub(crate) fn server_versions(settings: &Settings) -> Vec<Option<String>> {
     settings.servers.iter().map(|server| server_version(settings, &server.address)).collect()
 }
 
-/// Returns the version that a server reports, or `None` if the connection, the login or the query fails.
+/// Returns the version that a server reports, or `None` if the connection, the login or the query
+/// fails.
 fn server_version(settings: &Settings, address: &ServerAddress) -> Option<String> {
     let settings = &Settings {
         connection_timeout: Some(VERSION_TIMEOUT),
@@ -99,10 +100,10 @@ pub(crate) fn login_request(protocol: Protocol, login: &Login) -> Vec<u8> {
     out
 }
 
-/// Returns the length of the answer to a login, or `None` if the answer is incomplete.
+/// Returns the length of the reply to a login, or `None` if the reply is incomplete.
 ///
 /// # Errors
-/// The server refused the login, or the answer is malformed.
+/// The server refused the login, or the reply is malformed.
 pub(crate) fn login_answer(protocol: Protocol, bytes: &[u8]) -> io::Result<Option<((), usize)>> {
     let answer = match protocol {
         Protocol::Text | Protocol::Meta => whole(read_text(bytes), |answer| match answer {
@@ -151,8 +152,9 @@ fn version_answer(protocol: Protocol, bytes: &[u8]) -> io::Result<Option<(String
     }
 }
 
-/// Returns the product and version in the answer to `INFO`. Other products than Redis report their own version and that
-/// of the Redis that they are compatible with. `None` if the answer has the version of no known product.
+/// Returns the product and version in the reply to `INFO`. Products other than Redis report their
+/// own version and the version of Redis with which they are compatible. `None` if the reply has the
+/// version of no known product.
 fn version_in_info(info: &str) -> Option<String> {
     let mut versions: Vec<(&str, &str)> = info
         .lines()
@@ -176,8 +178,8 @@ fn whole<R, T>(read: Read<R>, convert: impl FnOnce(R) -> T) -> io::Result<Option
     }
 }
 
-/// Sends a request and waits for its answer. A write or read that takes longer than `timeout` fails with
-/// [`ErrorKind::WouldBlock`].
+/// Sends a request and waits for its reply. A write or read that takes longer than `timeout` fails
+/// with [`ErrorKind::WouldBlock`].
 fn exchange<T>(
     socket: &mut Socket,
     timeout: Duration,

@@ -20,7 +20,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The command at an index of the names of all commands.
+    /// Returns the command at an index of the names of all commands.
     pub(crate) fn of_number(number: usize) -> Self {
         match number {
             0 => Self::Set(0),
@@ -50,25 +50,25 @@ impl Kind {
 pub(crate) struct LoadStats {
     /// The statistics of each command, by its number.
     pub(crate) commands: Vec<CommandStats>,
-    /// Open loop: delays of sending, in nanoseconds: from when a request was due and a connection was
-    /// free until it was sent. `None` in a closed loop.
+    /// Open loop: delays of sending, in nanoseconds: from the time at which a request was due and a
+    /// connection was free until it was sent. `None` in a closed loop.
     pub(crate) lateness: Option<Histogram<u64>>,
     pub(crate) faults: BTreeMap<String, u64>,
-    /// With `--reconnect-on-error`, lost connections and the answers on reconnected ones; `None`
+    /// With `--reconnect-on-error`, lost connections and the replies on reconnected ones; `None`
     /// without either.
     pub(crate) outage: Option<Outage>,
-    /// The answers of each server; empty with one server.
+    /// The replies of each server; empty with one server.
     pub(crate) servers: Vec<ServerStats>,
     /// The second of the run, from 0, in which the report's period started.
     pub(crate) second: usize,
 }
 
-/// The answers of one of several servers.
+/// The replies of one of several servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerStats {
-    /// Number of answered requests, including those with an error.
+    /// Number of answered requests, including requests with an error reply.
     pub(crate) answered: u64,
-    /// Number of requests with an error as answer.
+    /// Number of requests with an error reply.
     pub(crate) errors: u64,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -78,7 +78,7 @@ pub(crate) struct ServerStats {
 /// The statistics of one command.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandStats {
-    /// Latencies in nanoseconds of all requests that were due. Requests without an answer count
+    /// Latencies in nanoseconds of all requests that were due. Requests without a reply count
     /// with their waiting time until the end of the run or, with `--reconnect-on-error`, until the
     /// loss of their connection.
     pub(crate) latency: Histogram<u64>,
@@ -106,7 +106,7 @@ impl LoadStats {
         Self { commands, lateness: None, faults, outage: None, servers, second: 0 }
     }
 
-    /// Returns the sums over the answers of all servers since the last report.
+    /// Returns the sums over the replies of all servers since the last report.
     pub(crate) fn of_all_servers(&self) -> ServerStats {
         let mut all = ServerStats::default();
         for command in &self.commands {
@@ -125,7 +125,7 @@ impl LoadStats {
         &mut self.servers[server]
     }
 
-    /// Counts for a server the answers that arrived since the sums were `before`.
+    /// Counts for a server the replies that arrived since the sums were `before`.
     pub(crate) fn count_for(&mut self, server: usize, before: ServerStats) {
         let after = self.of_all_servers();
         let stats = self.of_server(server);
@@ -144,17 +144,18 @@ impl LoadStats {
         &mut self.commands[number]
     }
 
-    /// Number of requests of all commands with an answer other than an error.
+    /// Returns the number of requests of all commands that were answered without an error.
     pub(crate) fn requests(&self) -> u64 {
         self.commands.iter().map(CommandStats::requests).sum()
     }
 
-    /// Number of requests of all commands that were due.
+    /// Returns the number of requests of all commands that were due.
     pub(crate) fn due(&self) -> u64 {
         self.commands.iter().map(|command| command.latency.len()).sum()
     }
 
-    /// Number of answered requests of all commands, including those with an error.
+    /// Returns the number of answered requests of all commands, including requests with an error
+    /// reply.
     pub(crate) fn answered(&self) -> u64 {
         self.commands.iter().map(|command| command.requests() + command.errors).sum()
     }
@@ -184,8 +185,8 @@ impl LoadStats {
         self.fault("never answered", 1);
     }
 
-    /// Counts a lost connection that will be reconnected, with the waiting times in nanoseconds of its
-    /// outstanding requests. These are not faults.
+    /// Counts a lost connection that will be reconnected, with the waiting times in nanoseconds of
+    /// its outstanding requests. These are not faults.
     #[cold]
     pub(crate) fn lost_connection(
         &mut self,
@@ -202,7 +203,7 @@ impl LoadStats {
         outage.lost_requests += requests;
     }
 
-    /// Counts answers on a reconnected connection that arrived since the sums were `before`.
+    /// Counts replies on a reconnected connection that arrived since the sums were `before`.
     #[cold]
     pub(crate) fn answered_again(&mut self, now: u64, before: ServerStats) {
         let after = self.of_all_servers();
@@ -215,8 +216,8 @@ impl LoadStats {
         );
     }
 
-    /// Counts an outstanding request of a lost connection that has waited for `waited` nanoseconds. It
-    /// is not a fault.
+    /// Counts an outstanding request of a lost connection that has waited for `waited` nanoseconds.
+    /// It is not a fault.
     #[cold]
     fn lost_request(&mut self, kind: Kind, waited: u64) {
         let command = self.of(kind);
@@ -238,7 +239,7 @@ impl LoadStats {
             mine.add(theirs);
         }
         if let Some(lateness) = &other.lateness {
-            // Adding fails only if bounds differ; all histograms have the same ones.
+            // Adding fails only if bounds differ, and all histograms have the same bounds.
             let _ = self.lateness.get_or_insert_with(histogram).add(lateness);
         }
         if let Some(theirs) = &other.outage {
@@ -286,7 +287,7 @@ impl CommandStats {
         }
     }
 
-    /// Number of requests that were answered without an error.
+    /// Returns the number of requests that were answered without an error.
     pub(crate) fn requests(&self) -> u64 {
         let failed = self.errors + self.never_answered + self.never_sent;
         // An error can be counted before its request is complete.
@@ -294,7 +295,7 @@ impl CommandStats {
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        // Adding fails only if bounds differ; all histograms have the same ones.
+        // Adding fails only if bounds differ, and all histograms have the same bounds.
         let _ = self.latency.add(&other.latency);
         self.hits += other.hits;
         self.misses += other.misses;

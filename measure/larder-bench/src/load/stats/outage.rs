@@ -1,16 +1,16 @@
 //! Outages: lost connections that are reconnected.
 
-/// Lost connections, and the answers on reconnected ones. Times are in nanoseconds since the start of
-/// the run.
+/// Lost connections, and the replies on reconnected ones. Times are in nanoseconds since the start
+/// of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outage {
     pub(crate) lost_connections: u64,
     pub(crate) lost_requests: u64,
-    /// When a connection was lost for the first time.
+    /// The time of the first loss of a connection.
     pub(crate) begun_at: u64,
-    /// When the first answer arrived on a reconnected connection; `None` before it.
+    /// The time of the first reply on a reconnected connection; `None` before it.
     pub(crate) answered_at: Option<u64>,
-    /// When the first hit arrived on a reconnected connection; `None` before it.
+    /// The time of the first hit on a reconnected connection; `None` before it.
     pub(crate) hit_at: Option<u64>,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -29,7 +29,7 @@ impl Outage {
         }
     }
 
-    /// Counts answers on a reconnected connection.
+    /// Counts replies on a reconnected connection.
     pub(crate) fn answered(&mut self, now: u64, answers: u64, hits: u64, misses: u64) {
         if answers > 0 {
             self.answered_at.get_or_insert(now);

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 /// The numbers of requests that could not be sent, by the time at which they were due.
 ///
-/// Times are rounded down to steps of a millisecond. More than [`ENTRIES_MAX`] combinations of step
-/// and command double the length of the steps, so that memory does not grow with the length of the
-/// run. A run with few commands then still has tens of thousands of steps, so all but the shortest
-/// waiting times keep about the precision of the histograms.
+/// Times are rounded down to steps of a millisecond. If there are more than [`ENTRIES_MAX`]
+/// combinations of step and command, the length of the steps doubles, so that memory does not grow
+/// with the length of the run. A run with few commands then still has tens of thousands of steps,
+/// so all but the shortest waiting times keep about the precision of the histograms.
 #[derive(Debug)]
 pub(crate) struct Unsent {
     step_nanos: u64,
@@ -46,7 +46,8 @@ impl Unsent {
         self.counts = counts;
     }
 
-    /// Counts the requests as never sent. `now` is the end of the run, in nanoseconds since its start.
+    /// Counts the requests as never sent. `now` is the end of the run, in nanoseconds since its
+    /// start.
     pub(crate) fn count(self, now: u64, stats: &mut LoadStats) {
         for ((step, kind), times) in self.counts {
             stats.never_sent(kind, times, now.saturating_sub(step * self.step_nanos));

@@ -1,8 +1,8 @@
 //! The recorded requests of a trace for the connections of one thread.
 //!
-//! Each thread reads the whole trace and keeps the requests of its own connections, so threads never
-//! wait for each other. The hash of a key determines the connection of its requests, so the requests of
-//! one key stay in order.
+//! Each thread reads all records of the trace and keeps the requests of its own connections, so
+//! threads never wait for each other. The hash of a key determines the connection of its requests,
+//! so the requests of one key stay in order.
 
 use crate::load::wire::recorded::{Recorded, hash, objection};
 use crate::load::workload::Load;
@@ -24,14 +24,14 @@ const READ_AT_ONCE_MAX: usize = 256;
 /// Open loop: minimum number of this thread's requests to read ahead.
 const READ_AHEAD: usize = 1 << 16;
 
-/// Open loop: minimum number of groups to read ahead, whatever their size, so that the thread reads the
-/// records of a time before that time comes.
+/// Open loop: minimum number of groups to read ahead, of any size, so that the thread reads the
+/// records of a time before they are due.
 const GROUPS_AHEAD: usize = 2;
 
 /// The requests of one thread, in the order of the trace.
 ///
-/// In an open loop, the records of one time form a group. The number of records determines the interval
-/// between their due times, so a group is complete only after its last record was read.
+/// In an open loop, the records of one time form a group. The number of records determines the
+/// interval between their due times, so a group is complete only after its last record was read.
 #[derive(Debug)]
 pub(crate) struct Feed {
     reader: Reader<BufReader<File>>,
@@ -45,8 +45,8 @@ pub(crate) struct Feed {
     own: usize,
     /// Maximum number of further records to read.
     left: u64,
-    /// Requests that were read and not taken, with their connections. In an open loop, `due` is the
-    /// index in the group until the request is taken.
+    /// Requests that were read and not taken, with their connections. In an open loop, `due`
+    /// contains the index in the group until the request is taken.
     read: VecDeque<(usize, Recorded)>,
     /// Open loop: the complete groups with requests in `read`.
     groups: VecDeque<Group>,
@@ -76,7 +76,7 @@ struct Group {
 struct Timed {
     at_nanos: u64,
     unit_nanos: u64,
-    /// The connection and the request, if the connection is one of this thread.
+    /// The connection and the request; `None` for a connection of another thread.
     request: Option<(usize, Recorded)>,
 }
 
@@ -116,8 +116,8 @@ impl Feed {
         Ok(Some(feed))
     }
 
-    /// Returns the error that ended the trace, once all earlier requests were taken, or `None` before that, and for a
-    /// trace without an error.
+    /// Returns the error that ended the trace. `None` for a trace without an error, and until all
+    /// earlier requests were taken.
     pub(crate) fn error(&self) -> Option<&str> {
         self.error.as_deref().filter(|_| self.has_ended())
     }
@@ -127,8 +127,8 @@ impl Feed {
         self.is_read && self.read.is_empty()
     }
 
-    /// Returns whether to call [`read_some`](Self::read_some): the closed loop has no request left, or the open loop
-    /// has read fewer requests or groups ahead than it should.
+    /// Returns whether to call [`read_some`](Self::read_some): the closed loop has no request left,
+    /// or the open loop has read fewer requests or groups ahead than it should.
     pub(crate) fn wants_more(&self) -> bool {
         let has_few = match self.trace.speed {
             Some(_) => self.groups.len() < GROUPS_AHEAD || self.read.len() < READ_AHEAD,
@@ -137,8 +137,9 @@ impl Feed {
         has_few && !self.is_read
     }
 
-    /// When the next request is due, in nanoseconds since the start of the run. For a request that
-    /// was not read yet, the earliest possible time. 0 in a closed loop, and `None` at the end.
+    /// Returns the time at which the next request is due, in nanoseconds since the start of the
+    /// run. Returns the earliest possible time for a request that was not read yet, 0 in a closed
+    /// loop, and `None` at the end.
     pub(crate) fn due(&self) -> Option<u64> {
         if self.has_ended() {
             return None;
@@ -152,8 +153,8 @@ impl Feed {
         }
     }
 
-    /// Takes the next request, with the index of its connection in this thread. `None` at the end, or if
-    /// [`read_some`](Self::read_some) has to be called first.
+    /// Takes the next request, with the index of its connection in this thread. `None` at the end,
+    /// or if the caller must call [`read_some`](Self::read_some) first.
     pub(crate) fn take(&mut self) -> Option<(usize, Recorded)> {
         if !self.has_next() {
             return None;
@@ -276,7 +277,8 @@ impl Group {
         Self { spread: until_next.min(self.unit_nanos) as f64 / self.records as f64, ..self }
     }
 
-    /// When the record at an index is due, in nanoseconds since the start of the run.
+    /// Returns the time at which the record at an index is due, in nanoseconds since the start of
+    /// the run.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
@@ -325,8 +327,8 @@ mod tests {
         all
     }
 
-    /// Neither many records of one second nor many records of other threads block the event loop for
-    /// long.
+    /// Neither many records of one second nor many records of other threads block the event loop
+    /// for long.
     #[test]
     fn a_step_reads_a_limited_number_of_records() {
         let mut text = String::new();
@@ -377,7 +379,7 @@ mod tests {
         assert_eq!((feed.read.len(), feed.groups.len()), (2000, 2));
     }
 
-    /// A malformed line does not end a run before the requests of the lines before it were taken.
+    /// A malformed line ends a run only after the requests of the lines before it were taken.
     #[test]
     fn a_wrong_line_is_named_when_it_is_reached() {
         for options in ["-t 1", "-t 1 --speed 1"] {

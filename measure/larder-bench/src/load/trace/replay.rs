@@ -26,14 +26,14 @@ pub(crate) struct Replay {
     pipeline: usize,
     /// Whether the last requests were distributed.
     has_ended: bool,
-    /// Requests of lost clients, with the times at which they were due or, in a closed loop, at
-    /// which they were distributed or their client was lost.
+    /// Requests of lost clients, with their due times or, in a closed loop, the times at which they
+    /// were distributed or their client was lost.
     lost: Unsent,
 }
 
 impl Replay {
-    /// Returns the replay of a thread, or `None` if the run replays no trace. In an open loop, reads the thread's first
-    /// requests, because they can be due at once.
+    /// Returns the replay of a thread, or `None` if the run replays no trace. In an open loop,
+    /// reads the thread's first requests, because they can be due at once.
     ///
     /// # Errors
     /// The trace cannot be opened, its first record cannot be read or sent, or the run was
@@ -77,8 +77,9 @@ impl Replay {
         self.is_open_loop && !self.has_ended
     }
 
-    /// When the event loop has to call [`distribute`](Self::distribute), in nanoseconds since the start
-    /// of the run. `None` if no request is due before `end`, or if clients have to send requests first.
+    /// Returns the time at which the event loop must call [`distribute`](Self::distribute), in
+    /// nanoseconds since the start of the run. `None` if no request is due before `end`, or if
+    /// clients have to send requests first.
     pub(crate) fn due(&self, end: u64) -> Option<u64> {
         if self.has_ended || !self.has_room() {
             return None;
@@ -101,10 +102,10 @@ impl Replay {
         self.is_open_loop && (self.waiting_sum > 0 || due.is_some_and(|due| due < end))
     }
 
-    /// Moves requests to the queues of their clients: in an open loop those that were due until
-    /// `now` and before `end`, in a closed loop as many as keep clients busy. Counts those of lost
-    /// clients in `lost`. Then reads further records. A call does a limited amount of both. Returns
-    /// the clients whose empty queues received requests.
+    /// Moves requests to the queues of their clients: in an open loop the requests that were due
+    /// until `now` and before `end`, in a closed loop enough to keep clients busy. Counts requests
+    /// of lost clients in `lost`. Then reads further records. A call does a limited amount of both.
+    /// Returns the clients whose empty queues received requests.
     pub(crate) fn distribute(
         &mut self,
         now: u64,
@@ -175,8 +176,8 @@ impl Replay {
     }
 
     /// Counts unsent requests that were due before `until`, with their waiting times until `now`:
-    /// all of an open loop, and in a closed loop those of lost clients. Returns the error that
-    /// ended the trace before `until`, if one did.
+    /// all of an open loop, and in a closed loop the requests of lost clients. Returns the error
+    /// that ended the trace before `until`, or `None` without one.
     pub(crate) fn count_never_sent<'c>(
         mut self,
         until: u64,

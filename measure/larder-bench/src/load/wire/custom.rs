@@ -1,4 +1,4 @@
-//! Custom commands (`--command`): their encoding, and the decoding of their answers.
+//! Custom commands (`--command`): their encoding, and the decoding of their replies.
 
 use crate::load::stats::Kind;
 use crate::settings::{CustomCommand, Settings};
@@ -9,8 +9,8 @@ use larder_target::Protocol;
 
 /// Placeholder of a key.
 pub(crate) const KEY: &str = "__key__";
-/// Placeholder of a value. In memcached's text and meta protocols, it becomes the length, and the
-/// value follows the line.
+/// Placeholder of a value. In memcached's text and meta protocols, the length of the value replaces
+/// it, and the value follows the line.
 pub(crate) const DATA: &str = "__data__";
 
 /// The custom commands, in the order of sending.
@@ -35,7 +35,7 @@ struct Encoded {
 #[derive(Debug)]
 enum Part {
     Bytes(Vec<u8>),
-    /// A key between two texts.
+    /// A key, with the text before and after it in the same word.
     Key(Vec<u8>, Vec<u8>),
     Data,
 }
@@ -51,9 +51,9 @@ pub(crate) enum Response<'b> {
     Error(&'b [u8]),
     /// The header of an array with this number of elements.
     Array(usize),
-    /// A line that others follow, with the length of its value if it has one.
+    /// A line that is not the last one of the reply, with the length of its value if it has one.
     More(Option<usize>),
-    /// `END`: the last line of an answer. Without a line before it, the key was not found.
+    /// `END`: the last line of a reply. Without a line before it, the key was not found.
     End,
     /// Any other response.
     Other,
@@ -85,7 +85,7 @@ impl CustomCommands {
         self.commands.is_empty()
     }
 
-    /// Returns the commands, each with the number of times in a row that it is sent.
+    /// Returns the commands, each with the number of times that a client sends it in a row.
     pub(crate) fn turns(&self) -> impl Iterator<Item = (Kind, u32)> {
         self.commands.iter().map(|command| (command.kind, command.ratio))
     }
@@ -108,12 +108,12 @@ impl CustomCommands {
         self.commands[number].kind
     }
 
-    /// Number of keys of a command.
+    /// Returns the number of keys of a command.
     pub(crate) fn key_count(&self, number: usize) -> usize {
         self.commands[number].keys
     }
 
-    /// Number of keys before the first value of a command; `None` if it has no value.
+    /// Returns the number of keys before the first value of a command; `None` if it has no value.
     pub(crate) fn keys_before_value(&self, number: usize) -> Option<usize> {
         self.commands[number].keys_before_value
     }
@@ -162,7 +162,7 @@ impl CustomCommands {
         }
     }
 
-    /// Appends the first key of a command in its sent form: the whole word that contains the
+    /// Appends the first key of a command in its sent form: the complete word that contains the
     /// placeholder. Appends nothing for a command without a key.
     pub(crate) fn write_key(&self, number: usize, key: Option<WireKey<'_>>, out: &mut Vec<u8>) {
         let word = self.commands[number].parts.iter().find_map(|part| match part {
@@ -246,13 +246,14 @@ fn find(word: &[u8], what: &[u8]) -> Option<usize> {
     word.windows(what.len()).position(|window| window == what)
 }
 
-/// Number of keys of a command.
+/// Returns the number of keys of a command.
 pub(crate) fn key_count(line: &str) -> usize {
     let has_key = |word: &&Vec<u8>| find(word, KEY.as_bytes()).is_some();
     split(line).unwrap_or_default().iter().filter(has_key).count()
 }
 
-/// Returns the requirement that a command violates, after "expected", or `None` if it is valid.
+/// Returns the requirement that a command violates, as the text after "expected", or `None` if the
+/// command is valid.
 pub(crate) fn objection(protocol: Protocol, line: &str) -> Option<&'static str> {
     let Some(words) = split(line) else { return Some("closed quotes with a space after them") };
     let has = |word: &[u8], what: &str| find(word, what.as_bytes()).is_some();

@@ -1,4 +1,4 @@
-//! Encodes requests in each protocol, and decodes their answers.
+//! Encodes requests in each protocol, and decodes their replies.
 
 pub(crate) mod custom;
 pub(crate) mod recorded;
@@ -131,7 +131,7 @@ fn exptime(ttl_secs: u32) -> Exptime {
     Exptime::after(ttl_secs, now.map_or(0, |now| now.as_secs()))
 }
 
-/// Reads the answer at the start of `bytes`.
+/// Reads the reply at the start of `bytes`.
 #[inline]
 pub(crate) fn read(protocol: Protocol, bytes: &[u8]) -> Read<Answer<'_>> {
     match protocol {

@@ -1,4 +1,4 @@
-//! Encoding of recorded requests in each protocol, and interpretation of their answers.
+//! Encoding of recorded requests in each protocol, and interpretation of their replies.
 
 use crate::load::stats::Kind;
 use crate::load::wire::custom::Response;
@@ -41,7 +41,7 @@ impl Recorded {
         }
     }
 
-    /// The set that follows a get that missed.
+    /// Returns the set that follows a get that missed.
     pub(crate) fn into_set(self) -> Self {
         Self { operation: Operation::Set, due: None, set_on_miss: false, ..self }
     }
@@ -169,7 +169,7 @@ fn kind(operation: Operation) -> Kind {
     Kind::of_number(place.unwrap_or(0))
 }
 
-/// The reason why a protocol cannot express an operation; `None` if it can.
+/// Returns the reason why a protocol cannot express an operation, or `None` if it can.
 pub(crate) fn objection(protocol: Protocol, operation: Operation) -> Option<&'static str> {
     match (protocol, operation) {
         (Protocol::Resp, Operation::Prepend) => Some("RESP has no command that prepends"),
@@ -196,7 +196,8 @@ pub(crate) fn read(protocol: Protocol, asked: Option<Kind>, bytes: &[u8]) -> Rea
     response.unwrap_or(Read::Malformed)
 }
 
-/// Converts a decoded response; `None` if it is malformed, unrequested, or does not match the operation.
+/// Converts a decoded response. `None` if it is malformed, unrequested, or does not match the
+/// operation.
 fn decode<'b, T>(
     read: Read<T>,
     asked: Option<Operation>,
@@ -209,11 +210,11 @@ fn decode<'b, T>(
     }
 }
 
-/// The kind of responses that answer an operation.
+/// The kind of the expected responses to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExpectedAnswer {
     Value,
-    /// A refusal to store the value is an error.
+    /// The server must store the value: any other response is an error.
     Store,
     /// The command stores the value only if an item exists, or only if none exists.
     StoreIf,
@@ -235,7 +236,8 @@ impl ExpectedAnswer {
         }
     }
 
-    /// The meaning of "not found", "exists" and "not stored" for this request.
+    /// Returns the meaning of the responses "not found", "exists" and "not stored" for this
+    /// request.
     fn refused(self, words: &[u8]) -> Response<'_> {
         if self == Self::Store { Response::Error(words) } else { Response::Missing }
     }
@@ -360,8 +362,8 @@ impl RecordedValues {
         Self { pool }
     }
 
-    /// Returns the value of a key. Values of up to 20 bytes are numbers, because a later request of the trace may
-    /// increment or decrement them.
+    /// Returns the value of a key. Values of up to 20 bytes are numbers, because a later request of
+    /// the trace may increment or decrement them.
     fn of(&self, key: &[u8], len: u32) -> Cow<'_, [u8]> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         if let Some(number) = NUMBER.get(..len) {
@@ -374,7 +376,8 @@ impl RecordedValues {
         }
     }
 
-    /// Returns the value of a key over RESP. A positive number of 20 digits exceeds RESP's counters.
+    /// Returns the value of a key over RESP. A positive number of 20 digits exceeds RESP's
+    /// counters.
     fn of_resp(&self, key: &[u8], len: u32) -> Cow<'_, [u8]> {
         if len == 20 { Cow::Borrowed(SIGNED_NUMBER) } else { self.of(key, len) }
     }

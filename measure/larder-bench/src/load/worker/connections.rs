@@ -32,7 +32,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Registers a connection for events after its opening was started. Drops it if `opened` or the
+    /// Registers a connection for events after its opening has started. Drops it if `opened` or the
     /// registration is an error.
     pub(super) fn begin_serving(
         &mut self,

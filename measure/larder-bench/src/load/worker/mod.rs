@@ -28,19 +28,19 @@ use std::time::{Duration, Instant};
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// Maximum interval between checks of the flags of [`Control`].
 pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(50);
-/// Resolution of the time of the last answer in [`Control`], so that workers rarely write to shared
+/// Resolution of the time of the last reply in [`Control`], so that workers rarely write to shared
 /// memory.
 const PROGRESS_STEP: Duration = Duration::from_millis(1);
-/// Time after the end of an open loop in which workers still send due requests, so that a server or a
-/// load generator that was late can catch up.
+/// Time after the end of an open loop in which workers still send due requests, so that a server or
+/// a load generator that was late can catch up.
 const CATCH_UP_TIME: Duration = Duration::from_secs(1);
-/// Maximum time to wait for outstanding answers after a signal.
+/// Maximum time to wait for outstanding replies after a signal.
 const INTERRUPTED_TIMEOUT: Duration = Duration::from_secs(1);
-/// The event queue's timeout has a resolution of a millisecond, so the worker polls without
-/// blocking when a request is due sooner than this.
+/// Time before a due request from which the worker polls without blocking, because the event
+/// queue's timeout has a resolution of a millisecond.
 const SPIN_TIME: Duration = Duration::from_millis(2);
-/// Maximum delay before a client continues without an event: its last requests all went to lost
-/// servers, or it has just lost a connection.
+/// Maximum delay before a client continues without an event, because all of its last requests were
+/// for lost servers or it has just lost a connection.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// Delay before each attempt to reconnect a lost connection.
 const REOPEN_AFTER: Duration = Duration::from_millis(2);
@@ -55,14 +55,14 @@ pub(crate) struct Worker<'l> {
     clients: Vec<Option<Client>>,
     /// Number of connections of each client.
     servers: usize,
-    /// Clients to continue without an event: their last requests all went to lost servers, or they
-    /// have just lost a connection.
+    /// Clients to continue without an event, because all of their last requests were for lost
+    /// servers or they have just lost a connection.
     waiting: Vec<usize>,
     /// Scheduled reconnects: client, server and time.
     reopening: Vec<(usize, usize, Duration)>,
     /// Requests for lost servers, which were not sent.
     unsent: Unsent,
-    /// The last check for connections that take too long to open.
+    /// The time of the last check for connections that take too long to open.
     opening_checked: Duration,
     schedule: Option<Schedule>,
     bursts: Option<Bursts>,
@@ -71,13 +71,13 @@ pub(crate) struct Worker<'l> {
     writer: Writer,
     stats: LoadStats,
     start: Instant,
-    /// When requests stop becoming due: the end of a timed run, or a signal. `None` before a signal
-    /// in other runs.
+    /// The time at which requests stop becoming due: the end of a timed run, or a signal. `None`
+    /// before a signal in other runs.
     end: Option<Duration>,
-    /// Maximum time to wait for outstanding answers after `end`.
+    /// Maximum time to wait for outstanding replies after `end`.
     timeout: Duration,
     interrupted: bool,
-    /// When the next step is due; `None` without further steps.
+    /// The time at which the next step is due; `None` without further steps.
     next_step: Option<Duration>,
     /// The statistics of finished and lost connections.
     client_stats: Vec<ClientStats>,
@@ -85,9 +85,9 @@ pub(crate) struct Worker<'l> {
     busy: usize,
     /// Number of lost connections, without those that are reconnected.
     lost: usize,
-    /// The last event of a connection with data or the end of its stream.
+    /// The time of the last event with data or the end of a connection's stream.
     last_event: Duration,
-    /// The last time at which an answer arrived or nothing was outstanding.
+    /// The last time at which a reply arrived or nothing was outstanding.
     progress: Duration,
     /// The unanswered requests of lost connections.
     unanswered: Vec<PendingRequest>,
@@ -98,7 +98,7 @@ pub(crate) struct Worker<'l> {
 /// The final report of a worker.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerEnd {
-    /// Time from the start of the run to the last answer. If a time limit, a signal or an early end
+    /// Time from the start of the run to the last reply. If a time limit, a signal or an early end
     /// stopped the worker, at least the time until then.
     pub(crate) time: Duration,
     /// Number of lost connections, without those that are reconnected.
@@ -112,9 +112,11 @@ pub(crate) struct WorkerEnd {
 }
 
 impl<'l> Worker<'l> {
+    /// Creates the worker of a thread, and registers the sockets of its clients.
+    ///
     /// # Errors
-    /// The system refuses an event queue, or to register the sockets with it; the trace cannot be
-    /// read; or the run was interrupted.
+    /// The system cannot create an event queue or register the sockets with it, the trace cannot be
+    /// read, or the run was interrupted.
     pub(crate) fn new(
         load: &'l Load,
         control: &'l Control,
@@ -174,9 +176,9 @@ impl<'l> Worker<'l> {
         })
     }
 
-    /// Runs until no client has requests left and no further ones become due, until a timed or
-    /// interrupted run has ended and its outstanding answers have arrived or timed out, or until
-    /// [`Control`] stops the worker. Sends statistics to `reports` about once per second.
+    /// Runs until no client has requests left and no further requests become due. Also stops when a
+    /// timed or interrupted run has ended and its outstanding replies have arrived or timed out, or
+    /// when [`Control`] stops the worker. Sends statistics to `reports` about once per second.
     ///
     /// # Errors
     /// Waiting for events failed.
@@ -193,7 +195,8 @@ impl<'l> Worker<'l> {
             let elapsed = self.start.elapsed();
             if elapsed >= reported + REPORT_EVERY {
                 self.report(reports);
-                // Reports cover whole seconds since the start, so that those of all workers match.
+                // Reports cover full seconds since the start, so that the reports of all workers
+                // match.
                 reported = Duration::from_secs(elapsed.as_secs());
                 self.stats.second = seconds(reported);
             }
@@ -267,7 +270,8 @@ impl<'l> Worker<'l> {
         }
     }
 
-    /// Returns whether nothing is left to send or to wait for, or the time to wait for answers is over.
+    /// Returns whether the worker has nothing left to send or to wait for, or the time to wait for
+    /// replies is over.
     fn is_finished(&self, elapsed: Duration) -> bool {
         let Some(end) = self.end.filter(|end| elapsed >= *end) else {
             // In a timed open loop, requests become due until the end, even without a connection.
@@ -297,9 +301,9 @@ impl<'l> Worker<'l> {
         self.schedule.is_some() || self.bursts.is_some()
     }
 
-    /// Returns the timeout of the event queue: until the next report, the end of the run or of the wait for answers,
-    /// the next step, reconnect, retry or scheduled request (less [`SPIN_TIME`]), or [`CHECK_EVERY`], whichever comes
-    /// first.
+    /// Returns the timeout of the event queue: until the next report, the end of the run or of the
+    /// wait for replies, the next step, reconnect, retry or scheduled request (less [`SPIN_TIME`]),
+    /// or [`CHECK_EVERY`], whichever is first.
     fn wait(&self, elapsed: Duration, reported: Duration) -> Duration {
         let mut wait = (reported + REPORT_EVERY).saturating_sub(elapsed).min(CHECK_EVERY);
         let ended = self.has_ended(elapsed);
@@ -336,7 +340,7 @@ impl<'l> Worker<'l> {
         wait
     }
 
-    /// Handles an event of a connection: reads answers, continues its opening, sends requests, and
+    /// Handles an event of a connection: reads replies, continues its opening, sends requests, and
     /// starts its reconnect after `--reconnect-interval`.
     fn serve(&mut self, place: usize, arrived: Arrived) {
         let (index, server) = (place / self.servers, place % self.servers);

@@ -7,7 +7,7 @@ use crate::load::pace::bursts::Next;
 use std::time::Duration;
 
 impl Worker<'_> {
-    /// Sends the first requests of a closed loop. Answers trigger the others.
+    /// Sends the first requests of a closed loop. Replies trigger the others.
     pub(super) fn begin(&mut self) {
         for index in 0..self.clients.len() {
             if !self.is_open_loop() {
@@ -36,7 +36,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Sends the due requests of an open loop, as far as clients are free. The latency of a request that
+    /// Sends the due requests of an open loop while clients are free. The latency of a request that
     /// has to wait for a client still counts from its scheduled time.
     pub(super) fn send_due_requests(&mut self, now: Duration) {
         if self.is_too_late(now) {
@@ -64,14 +64,14 @@ impl Worker<'_> {
         }
     }
 
-    /// Returns whether [`CATCH_UP_TIME`] after the end of the run is over.
+    /// Returns whether [`CATCH_UP_TIME`] has passed since the end of the run.
     pub(super) fn is_too_late(&self, now: Duration) -> bool {
         self.end.is_some_and(|end| now >= end + CATCH_UP_TIME)
     }
 
-    /// Distributes a limited number of recorded requests to their clients: of those that are due,
-    /// or in a closed loop of those that keep the clients busy. Clients whose queues were empty
-    /// send them at once.
+    /// Distributes a limited number of recorded requests to their clients: due requests or, in a
+    /// closed loop, enough requests to keep the clients busy. Clients whose queues were empty send
+    /// them at once.
     pub(super) fn replay(&mut self, elapsed: Duration) {
         let is_late = self.is_too_late(elapsed);
         let Some(replay) = &mut self.replay else { return };
@@ -113,8 +113,9 @@ impl Worker<'_> {
     }
 
     /// Sends requests of a client's bursts until its pipeline is full. The latency of requests of a
-    /// burst that starts here counts from when the burst was due, that of other requests from
-    /// `now`. Returns the due time of the last burst that it started; `None` if it started none.
+    /// burst that starts here counts from the due time of the burst, and the latency of other
+    /// requests from `now`. Returns the due time of the last burst that it started; `None` if it
+    /// started none.
     fn send_burst(&mut self, index: usize, now: u64) -> Option<u64> {
         let (bursts, client) = (self.bursts.as_mut()?, self.clients[index].as_mut()?);
         if client.is_dormant() {
@@ -142,7 +143,7 @@ impl Worker<'_> {
     }
 
     /// Sends requests until the client's pipeline is full or no request is left. Their latency
-    /// counts from `at` or, in the replay of an open loop, from when they were due.
+    /// counts from `at` or, in the replay of an open loop, from their due times.
     fn fill_pipeline(&mut self, index: usize, at: u64) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         if !client.is_ready(self.load) {

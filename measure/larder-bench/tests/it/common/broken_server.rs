@@ -33,7 +33,7 @@ pub struct Request<'r> {
 }
 
 impl Request<'_> {
-    /// The right answer.
+    /// Returns the reply of a correct server.
     pub fn right(&self) -> Vec<u8> {
         match self.get {
             None => b"STORED\r\n".to_vec(),
@@ -52,7 +52,7 @@ pub fn hit(key: &str, value: &[u8]) -> Vec<u8> {
 
 pub type Behaviour = dyn Fn(&Request<'_>) -> Action + Send + Sync;
 
-/// A server with the parts of memcached's text protocol that loads with single keys need.
+/// A server with the commands of memcached's text protocol that loads with single keys use.
 pub struct BrokenServer {
     pub port: u16,
     /// Number of accepted connections.
@@ -123,7 +123,7 @@ fn serve(
                 value.truncate(value.len() - 2);
                 (None, Some((key.to_owned(), value)))
             }
-            // Without an answer to its query of statistics or of the version, the load generator
+            // Without a reply to its query of statistics or of the version, the load generator
             // would wait for seconds.
             ["stats" | "version"] => {
                 let _ = stream.write_all(b"ERROR\r\n");

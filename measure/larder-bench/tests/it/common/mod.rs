@@ -24,8 +24,8 @@ pub struct Server {
 }
 
 /// A port that the system does not assign to other sockets while this value exists. A server can
-/// still listen on it, because both sockets allow the reuse of addresses. Without a server, the
-/// system refuses connections.
+/// still listen on it, because both sockets allow the reuse of addresses. Without a server,
+/// connections to the port fail.
 pub struct ReservedPort {
     _socket: Socket,
     pub port: u16,
@@ -51,7 +51,7 @@ impl Server {
         Self::start(&[usual, options, &[*port]].concat())
     }
 
-    /// A memcached on a reserved port.
+    /// Starts memcached on a reserved port.
     pub fn memcached_at(reserved: ReservedPort) -> Self {
         Self::start_at(reserved, &MEMCACHED)
     }

@@ -1,5 +1,5 @@
-//! Loads of servers that stop, refuse, close, or answer wrong bytes or nothing. The results must
-//! show each of these failures.
+//! Loads of servers that stop, reject requests, close connections, or send wrong replies or none.
+//! The results must show each of these failures.
 
 use crate::common::broken_server::{Action, BrokenServer, Request, hit};
 use crate::common::{self, Server, load};
@@ -39,7 +39,7 @@ fn silent_from(number: u64) -> BrokenServer {
     })
 }
 
-/// 2,000 requests are due in 2 s; the server answers the first half and none after it.
+/// 2,000 requests are due in 2 s. The server answers only the first half.
 #[test]
 fn unanswered_requests_count_with_their_waiting_time() {
     let measured = run(&silent_from(1000), "-t 1 -c 4 --rate 1000 --test-time 2 --timeout 1.5");
@@ -95,7 +95,7 @@ fn requests_in_flight_at_the_end_of_a_closed_loop_count() {
     assert!(total.latency.p99 >= 1.2e6, "{:?}", total.latency);
 }
 
-/// With 5 ms per answer, one connection achieves 200 of 2,000 requests/s.
+/// With 5 ms per reply, one connection achieves 200 of 2,000 requests/s.
 #[test]
 fn a_server_that_is_too_slow_for_the_rate_is_seen() {
     let slow = |request: &Request<'_>| Action::SendAfter(Duration::from_millis(5), request.right());
@@ -107,11 +107,11 @@ fn a_server_that_is_too_slow_for_the_rate_is_seen() {
     assert!(total.never_sent >= 1000, "{}", total.never_sent);
     assert!(total.per_second <= 200.0, "{}", total.per_second);
     assert!(total.latency.p50 >= 0.5e6, "{:?}", total.latency);
-    // The load generator waited for the connection, which is not lateness of its own.
+    // The load generator waited for the connection. Such a wait is not its own lateness.
     assert!(offered.lateness.p50 < total.latency.p50 / 10.0, "{:?}", offered.lateness);
 }
 
-/// With 5 ms per answer, the server falls behind bursts of 40 requests: due requests count although
+/// With 5 ms per reply, the server falls behind bursts of 40 requests: due requests count although
 /// they were never sent.
 #[test]
 fn a_server_that_is_too_slow_for_bursts_is_seen() {
@@ -294,7 +294,7 @@ fn an_answer_to_another_request_ends_the_connection() {
     }
 }
 
-/// An answer with a damaged value of `key`.
+/// Returns a reply with a damaged value of `key`.
 fn damaged(key: &str, value: &[u8], request: &Request<'_>, how: &str) -> Vec<u8> {
     let (prefix, number) = key.split_at(key.find('-').unwrap() + 1);
     let neighbour = format!("{prefix}{}", number.parse::<u64>().unwrap() ^ 1);
@@ -379,7 +379,7 @@ fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
         let lost = format!("connection lost: no connection within 0.4 s ({option})");
         assert_eq!(fault(&measured.outcome, &lost), 1, "{:?}", measured.outcome.faults);
-        // The last answer on the first connection may come too late on a busy machine.
+        // The last reply on the first connection may arrive too late on a busy machine.
         let faults = measured.outcome.faults.keys().filter(|words| *words != "never answered");
         assert_eq!(faults.count(), 1, "{:?}", measured.outcome.faults);
         assert_eq!((measured.outcome.lost_connections, measured.outcome.ended_early), (1, None));
@@ -391,7 +391,7 @@ fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
 fn memcached_that_freezes_is_seen() {
     let server = Server::memcached();
     let measured = std::thread::scope(|scope| {
-        // The server stops after 1,000 requests, so the last answer arrives after a second at the
+        // The server stops after 1,000 requests, so the last reply arrives after a second at the
         // earliest, and the timeout of 2.9 s ends after the schedule of 3 s.
         let line = "-t 1 -c 4 --rate 1000 --test-time 3 --timeout 2.9";
         let load = scope.spawn(|| server.load(line));

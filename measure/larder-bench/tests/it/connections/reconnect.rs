@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 const LINE: &str = "-t 2 -c 3 --pipeline 4 --ratio 0:1 --key-minimum 1 --key-maximum 50 --verify \
                     --reconnect-on-error --timeout 20";
 
-/// Durations of the run in seconds. On a busy machine, a run may end before the new server has all items; then a longer
-/// one is tried.
+/// Durations of the run in seconds. On a busy machine, a run may end before the new server has all
+/// items. Then the test tries a longer run.
 const RUN_SECS: [u32; 3] = [3, 20, 120];
 
 #[test]
@@ -20,7 +20,7 @@ fn a_run_goes_on_when_its_server_is_back() {
     assert!(outcome.faults.is_empty() && outcome.ended_early.is_none(), "{outcome:?}");
     assert_eq!(outcome.lost_connections, 0, "connections were reconnected");
     let interruption = outcome.interruption.unwrap();
-    // There are six connections. A further loss, seen once on a busy machine, is that of one that was opened again.
+    // There are six connections. A reconnected one can be lost again, as on a busy machine.
     assert!((6..=12).contains(&interruption.lost_connections), "{interruption:?}");
     assert_eq!(outcome.total().never_answered, interruption.lost_requests, "{interruption:?}");
     let (answered, hit) = (interruption.answered_secs.unwrap(), interruption.hit_secs.unwrap());
@@ -28,7 +28,8 @@ fn a_run_goes_on_when_its_server_is_back() {
     assert!(interruption.misses_after > 0, "{interruption:?}");
 }
 
-/// Runs a load for this many seconds, while its server is replaced by an empty one that then gets the items.
+/// Runs a load for this many seconds. During the load, an empty server replaces the loaded one and
+/// then receives the items.
 fn run_over_a_restart(secs: u32) -> Outcome {
     let server = Server::memcached();
     let port = server.port;
@@ -50,7 +51,7 @@ fn run_over_a_restart(secs: u32) -> Outcome {
     })
 }
 
-/// A server that does not come back ends the run.
+/// A server that does not return ends the run.
 #[test]
 fn a_server_that_stays_away_ends_the_run() {
     let server = Server::memcached();

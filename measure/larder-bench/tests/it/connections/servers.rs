@@ -22,7 +22,7 @@ fn three() -> ([Server; 3], Vec<u16>) {
     (servers, ports)
 }
 
-/// Jenkins's one-at-a-time hash, as in its published description.
+/// Computes Jenkins's one-at-a-time hash, as in its published description.
 fn one_at_a_time(key: &str) -> u32 {
     let mut hash: u64 = 0;
     let low = |number: u64| number & 0xffff_ffff;
@@ -41,7 +41,7 @@ fn md5_word(text: &str, word: usize) -> u32 {
     (0..4).map(|byte| u32::from(digest[4 * word + byte]) << (8 * byte)).sum()
 }
 
-/// The port of the server of a key.
+/// Returns the port of the server of a key.
 fn port_of(key: &str, distribution: &str, ports: &[u16]) -> u16 {
     let mut ring = BTreeMap::new();
     let hash = match distribution {
@@ -165,7 +165,7 @@ fn commands_of_the_users_own_go_to_the_server_of_their_key() {
     }
 }
 
-/// A client library routes by the whole key, not by a part of it.
+/// A client library routes by the complete key, not by a part of it.
 #[test]
 fn a_key_with_affixes_is_routed_by_its_sent_form() {
     let keys: Vec<String> = (0..100).map(|number| format!("a-memtier-{number}-z")).collect();
@@ -209,7 +209,7 @@ fn an_open_loop_counts_all_that_was_due() {
     }
 }
 
-/// A server that answers 50 requests and then closes its connections.
+/// Returns a server that answers 50 requests and then closes its connections.
 fn fragile() -> BrokenServer {
     BrokenServer::start(|request: &Request<'_>| match request.number {
         ..50 => Action::Send(request.right()),
@@ -273,7 +273,7 @@ fn a_run_ends_when_all_servers_are_lost() {
     }
 }
 
-/// All keys belong to the lost server: the clients continue, with a pause after each request.
+/// All keys belong to the lost server. The clients continue, with a pause after each request.
 #[test]
 fn clients_without_a_reachable_key_go_on_slowly() {
     let servers = [fragile(), BrokenServer::start(|request| Action::Send(request.right()))];

@@ -15,7 +15,8 @@ fn server_without_items(name: &str) -> (u16, PathBuf) {
     server_for(usize::MAX, name)
 }
 
-/// As [`server_without_items`], but with answers only on the first `served` connections.
+/// Starts the server of [`server_without_items`], which replies only on the first `served`
+/// connections.
 fn server_for(served: usize, name: &str) -> (u16, PathBuf) {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["cache.test".to_owned()]).unwrap();
