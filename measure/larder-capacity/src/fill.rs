@@ -1,5 +1,5 @@
-//! `larder bench fill`: measures the number of items that a server holds per GiB of its memory limit
-//! and of its resident memory.
+//! `larder bench fill`: measures the number of items that a server holds per GiB of its memory
+//! limit and of its resident memory.
 //!
 //! [`measure`] sets items until their total size is [`Settings::fill`] times the memory limit. Then
 //! it looks up all keys, or a random sample of them, to count the items that the server still
@@ -23,9 +23,9 @@ pub struct Arguments {
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it")]
     pub server: ServerArguments,
-    /// Value sizes in bytes, one measurement per size. A server that was already running still holds
-    /// the items of the previous size, which changes the result: restart it for each size, or use
-    /// --command
+    /// Value sizes in bytes, one measurement per size. A server that was already running still
+    /// holds the items of the previous size, which change the result. Restart it for each size, or
+    /// use --command
     #[arg(short = 'd', long, value_delimiter = ',', default_value = "10,50,100,230,1000,4000")]
     pub data_sizes: Vec<usize>,
     /// Size of each key in bytes: `key` followed by digits
@@ -76,15 +76,16 @@ pub struct FillResult {
     pub key_bytes: usize,
     /// Number of sets that the measurement sent.
     pub offered: u64,
-    /// Number of sets that the server refused.
+    /// Number of sets that the server rejected.
     pub refused: u64,
     /// Number of keys that the measurement looked up.
     pub probed: u64,
-    /// Number of looked-up keys that the server returned.
+    /// Number of these keys that the server returned.
     pub found: u64,
     /// Number of returned values that differed from the value of their set.
     pub wrong: u64,
-    /// Number of items that the server holds: exact if all keys were looked up, otherwise estimated.
+    /// Number of items that the server holds: exact if all keys were looked up, otherwise
+    /// estimated.
     pub items: f64,
     /// Half the width of the 95 % confidence interval of `items`; 0 if all keys were looked up.
     pub items_error: f64,
@@ -92,27 +93,28 @@ pub struct FillResult {
     pub limit_bytes: u64,
     /// The server's resident memory before the first set; `None` if the system does not report it.
     pub rss_empty_bytes: Option<u64>,
-    /// The server's resident memory after the last set and [`Settings::settle`]; `None` if the system
-    /// does not report it.
+    /// The server's resident memory after the last set and [`Settings::settle`]; `None` if the
+    /// system does not report it.
     pub rss_bytes: Option<u64>,
 }
 
 const GIB: f64 = (1u64 << 30) as f64;
 
 impl FillResult {
-    /// Items per GiB of the memory limit.
+    /// Returns the number of items per GiB of the memory limit.
     #[must_use]
     pub fn items_per_gib_limit(&self) -> f64 {
         self.items * GIB / self.limit_bytes as f64
     }
 
-    /// Items per GiB of resident memory; `None` if the system does not report it.
+    /// Returns the number of items per GiB of resident memory, or `None` if the system does not
+    /// report that memory.
     #[must_use]
     pub fn items_per_gib_rss(&self) -> Option<f64> {
         Some(self.items * GIB / self.rss_bytes? as f64)
     }
 
-    /// Bytes of the memory limit per item, minus the sizes of key and value.
+    /// Returns the bytes of the memory limit per item, minus the sizes of key and value.
     #[must_use]
     pub fn overhead_bytes(&self) -> f64 {
         self.limit_bytes as f64 / self.items - (self.key_bytes + self.value_bytes) as f64
@@ -126,7 +128,7 @@ pub enum Error {
     /// The server could not be started or reached, or its memory limit is unknown.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The connection failed, or the server's answer was malformed or, to a get, an error.
+    /// The connection failed, or the server's reply was malformed or, to a get, an error.
     #[error("connection failed while {doing} items: {error}; see the server's log")]
     Connection {
         /// The phase: `setting` or `probing`.
@@ -138,7 +140,7 @@ pub enum Error {
     /// bits.
     #[error("keys of {key_bytes} bytes are too short for {items} items; increase --key-size")]
     ShortKeys {
-        /// Number of items to set, plus those of earlier measurements of the same server.
+        /// Number of items to set, plus the items of earlier measurements of the same server.
         items: u64,
         /// The configured key size.
         key_bytes: usize,
@@ -235,11 +237,11 @@ fn write_json(path: &PathBuf, rows: &[Row]) -> Result<(), Error> {
     write().map_err(|error| Error::Output { place: path.display().to_string(), error })
 }
 
-/// Fills a server with items of one size and counts those that it still holds. Keys are numbered
-/// from `first_key`, so that measurements of the same server use different keys.
+/// Fills a server with items of one size, and counts the items that it still holds. Keys are
+/// numbered from `first_key`, so that measurements of the same server use different keys.
 ///
 /// # Errors
-/// The connection fails, the server's answer is malformed or, to a get, an error, the keys are too
+/// The connection fails, the server's reply is malformed or, to a get, an error, the keys are too
 /// short to number all items, or the numbers exceed 32 bits.
 pub fn measure(
     server: &mut OpenTarget,
@@ -274,11 +276,11 @@ pub fn measure(
     })
 }
 
-/// Assumed overhead of an item in bytes. It is deliberately low: a higher value could lead to too few
-/// sets to fill the server.
+/// Assumed overhead of an item in bytes. It is deliberately low, because with a higher value there
+/// could be too few sets to fill the server.
 const TYPICAL_OVERHEAD: usize = 24;
 
-/// Converts the key number `keys`. Fails if it has more digits than the key size allows, or more
+/// Converts a key number to 32 bits. Fails if it has more digits than the key size allows, or more
 /// than 32 bits.
 fn number(keys: u64, settings: &Settings) -> Result<u32, Error> {
     let fits = keys.to_string().len() + KEY_PREFIX.len() <= settings.key_bytes;
@@ -292,8 +294,9 @@ fn broke<T>(doing: &'static str, result: io::Result<T>) -> Result<T, Error> {
     result.map_err(|error| Error::Connection { doing, error })
 }
 
-/// Estimates from a sample how many of `all` keys the server holds: the server returned `found` of
-/// `asked` keys. The second result is half the width of the 95 % confidence interval.
+/// Estimates the number of keys that the server holds, of `all` keys, from a sample of `asked` keys
+/// of which the server returned `found`. The second result is half the width of the 95 % confidence
+/// interval.
 fn estimate(all: f64, found: f64, asked: f64) -> (f64, f64) {
     let share = found / asked.max(1.0);
     let left_out = 1.0 - asked / all;
@@ -318,7 +321,7 @@ impl Filling<'_> {
         format!("{KEY_PREFIX}{number:0digits$}").into_bytes()
     }
 
-    /// Sets all keys; returns how many sets the server accepted.
+    /// Sets all keys. Returns the number of sets that the server accepted.
     fn set_all(&self, connection: &mut Connection, keys: Range<u32>) -> io::Result<u64> {
         let mut stored = 0;
         for start in keys.clone().step_by(usize::from(self.settings.pipeline)) {
@@ -369,7 +372,8 @@ mod tests {
     #[test]
     fn a_sample_tells_its_error() {
         assert_eq!(estimate(1000.0, 400.0, 1000.0), (400.0, 0.0));
-        // A sample of a quarter of 10,000 keys, 40 % found: 1.96 × 10,000 × √(0.24 / 2,500 × 0.75) = 166.3
+        // A sample of a quarter of 10,000 keys, 40 % found: 1.96 × 10,000 × √(0.24 / 2,500 × 0.75)
+        // = 166.3
         let (items, error) = estimate(10_000.0, 1000.0, 2500.0);
         assert!((items - 4000.0).abs() < 1e-6 && (error - 166.3).abs() < 0.1, "{items} ± {error}");
     }

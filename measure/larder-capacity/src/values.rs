@@ -6,14 +6,14 @@ use rand::{Rng, SeedableRng};
 /// Number of possible start offsets of values in the pool.
 const STARTS: usize = 1 << 20;
 
-/// A pool of random bytes. A value is a slice of the pool; the key determines its start offset.
+/// A pool of random bytes. A value is a slice of the pool, and the key determines its start offset.
 #[derive(Debug)]
 pub(crate) struct Values {
     pool: Vec<u8>,
 }
 
 impl Values {
-    /// Values of at most `len_max` bytes.
+    /// Creates the pool for values of at most `len_max` bytes.
     pub(crate) fn new(len_max: usize) -> Self {
         let mut pool = vec![0; STARTS + len_max];
         Xoshiro256PlusPlus::seed_from_u64(1).fill_bytes(&mut pool);

@@ -23,11 +23,11 @@ pub struct Arguments {
     /// such as 1%,10%, instead of --memory-mb. Servers get the limit rounded up to whole MiB
     #[arg(long, value_delimiter = ',', conflicts_with_all = ["memory_mb", "server", "port", "unix_socket", "pid"], help_heading = "Server")]
     pub footprint: Vec<Share>,
-    /// Maximum number of gets in a batch; the next batch is sent after all answers
+    /// Maximum number of gets in a batch; the next batch is sent after all replies
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=BATCH_MAX as i64), help_heading = "Server")]
     pub pipeline: u16,
-    /// Number of connections. Batches of requests use them in turn. Use the number of server threads
-    /// to give each thread a connection
+    /// Number of connections. Batches of requests use them round-robin. Use the number of server
+    /// threads to give each thread a connection
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Server")]
     pub connections: u16,
 
@@ -88,7 +88,7 @@ pub struct Arguments {
 const STREAM: &str = "Stream";
 const SIMULATED: &str = "Simulated caches";
 
-/// The workloads that one name given to `--workload` selects: one, or all.
+/// The workloads that a name in `--workload` selects: one or, for `all`, every workload.
 #[derive(Clone, Debug)]
 pub struct Selected(Vec<&'static NamedWorkload>);
 
@@ -148,7 +148,7 @@ impl Arguments {
         Overheads { lru: self.overhead, s3fifo: self.s3fifo_overhead }
     }
 
-    /// Returns the servers that receive the replay; a single `None` with `--simulate-only`.
+    /// Returns the servers that receive the replay, or a single `None` with `--simulate-only`.
     pub(super) fn targets(&self) -> Result<Vec<Option<Target>>, Error> {
         if self.simulate_only {
             return Ok(vec![None]);
@@ -168,7 +168,8 @@ impl Arguments {
         trace.chain(named).chain(synthetic)
     }
 
-    /// Name and parameters of each stream of `--stream`; empty with `--trace` or `--workload`.
+    /// Returns the name and the parameters of each stream of `--stream`; empty with `--trace` or
+    /// `--workload`.
     pub(super) fn workloads(&self) -> impl Iterator<Item = (&str, Workload)> {
         let is_default = self.trace.is_none() && self.workload.is_empty();
         let wanted = if is_default { self.stream.as_slice() } else { &[] };

@@ -1,7 +1,7 @@
 //! Named workloads for the comparison of eviction policies. docs/hitratio.md describes them.
 //!
-//! A workload defines everything that its miss ratio depends on: keys, value sizes, number of requests
-//! and memory limit.
+//! A workload defines all parameters that affect its miss ratio: keys, value sizes, number of
+//! requests and memory limit.
 
 use super::mixture::{self, Phase, Ranks, Sizes, Source};
 use super::{NoDistribution, Stream, Traits, Workload};
@@ -174,8 +174,8 @@ const fn mixed(
     NamedWorkload { name, memory_mb, recipe: Recipe::Mixed { requests, sources } }
 }
 
-/// Two equal halves: the first fills the cache, the second is counted. The values are large, so a
-/// replay that is long enough to make the misses of the fill negligible would take too long.
+/// Returns two equal halves: the first fills the cache, and the second is counted. The values are
+/// large, so a replay in which the misses of the fill are negligible would take too long.
 const fn log_uniform<'s>(sources: &'s [(f64, Source)]) -> [Phase<'s>; 3] {
     let mixed = Phase::Mixed { requests: MILLION / 10, sources };
     [mixed, Phase::CountFromHere, mixed]

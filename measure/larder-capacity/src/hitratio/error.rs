@@ -23,7 +23,7 @@ pub enum Error {
     /// A stream cannot be generated.
     #[error(transparent)]
     Stream(#[from] NoDistribution),
-    /// The replay failed: the connection failed, or the server's answer to a get was an error or
+    /// The replay failed: the connection failed, or the server's reply to a get was an error or
     /// malformed.
     #[error("connection failed during the replay: {0}; see the server's log")]
     Replay(#[source] io::Error),

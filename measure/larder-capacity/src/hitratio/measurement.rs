@@ -29,8 +29,9 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    /// Returns the requested capacities in bytes. `None` stands for 64 MiB with `--command` and
-    /// `--simulate-only`. If a running server reports its limit, that limit replaces all of these.
+    /// Returns the requested capacities in bytes. With `--command` and `--simulate-only`, `None`
+    /// stands for 64 MiB. The limit that a running server reports replaces all requested
+    /// capacities.
     fn capacities(&self) -> Vec<Option<u64>> {
         let given = self.arguments.server.memory_mb.or(self.stream.memory_mb).map(|mb| mb << 20);
         match self.arguments.footprint.as_slice() {

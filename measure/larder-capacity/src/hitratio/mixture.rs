@@ -20,8 +20,8 @@ pub(super) enum Phase<'s> {
     /// All keys of a set in order, `rounds` times.
     Loop { set: u32, keys: u32, value_bytes: u32, rounds: u32 },
     /// Looks up all keys of a set, the newest first. Only these requests are counted. Neither a
-    /// replay nor a simulated cache stores keys that miss, so the number of hits is the number of
-    /// the set's keys that the cache still holds.
+    /// replay nor a simulated cache stores these keys after a miss, so the number of hits is the
+    /// number of the set's keys that the cache still holds.
     LookUp { set: u32, keys: u32, value_bytes: u32 },
     /// Starts counting. Requests of earlier phases only fill the cache.
     CountFromHere,
@@ -30,8 +30,8 @@ pub(super) enum Phase<'s> {
 /// A source of keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
-    /// The n-th most popular of `keys` keys has a probability proportional to n^-exponent; with 0 all
-    /// keys are equally popular. All sources of this kind use the same set of keys.
+    /// The n-th most popular of `keys` keys has a probability proportional to n^-exponent; with
+    /// exponent 0, all keys are equally popular. All sources of this kind use the same set of keys.
     Zipf { keys: u32, exponent: f64, sizes: Sizes, ranks: Ranks },
     /// Keys with one request each.
     Once { value_bytes: u32 },
@@ -299,8 +299,8 @@ mod tests {
     fn twice_is_as_many_new_keys_apart() {
         let requests = mixed(10_000, &[(1.0, Source::Twice { apart: 100, value_bytes: 1 })]);
         let places = places(&requests);
-        // 100 keys have their first request; then first requests of new keys alternate with second
-        // requests of earlier keys.
+        // First, 100 keys have their first request. Then first requests of new keys alternate with
+        // second requests of earlier keys.
         assert_eq!(places.len(), 100 + 9_900 / 2);
         assert_eq!(&places[0], &[0, 101]);
         assert_eq!(&places[200], &[300, 501]);

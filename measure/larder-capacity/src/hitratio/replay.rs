@@ -1,9 +1,10 @@
 //! Replays a stream to a server, like an application with a look-aside cache.
 //!
-//! [`replay`] sends gets in batches. It sends the sets of the keys that missed together with the next
-//! batch of gets, before them; in a stream with TTLs, it sends them at once. A batch ends before a key
-//! that it already contains, so that no get requests a key whose set is outstanding. The only
-//! difference from one request at a time is that the gets of a batch precede its sets.
+//! [`replay`] sends gets in batches. It sends the sets of the keys that missed together with the
+//! next batch of gets, before these gets. In a stream with TTLs, it sends them at once. A batch
+//! ends before a key that it already contains, so that no get requests a key whose set is
+//! outstanding. The only difference from one request at a time is that the gets of a batch precede
+//! its sets.
 
 use super::stream::Stream;
 use crate::simulate::Request;
@@ -39,19 +40,19 @@ impl HitStats {
         self.missed_bytes += miss * u64::from(bytes);
     }
 
-    /// Number of gets that hit.
+    /// Returns the number of gets that hit.
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.requests - self.misses
     }
 
-    /// Misses ÷ requests; 0 without requests.
+    /// Returns misses ÷ requests, or 0 without requests.
     #[must_use]
     pub fn miss_ratio(&self) -> f64 {
         self.misses as f64 / self.requests.max(1) as f64
     }
 
-    /// Missed bytes ÷ requested bytes; 0 without requests.
+    /// Returns missed bytes ÷ requested bytes, or 0 without requests.
     #[must_use]
     pub fn byte_miss_ratio(&self) -> f64 {
         self.missed_bytes as f64 / self.bytes.max(1) as f64
@@ -64,10 +65,10 @@ pub struct Replayed {
     /// Hits and misses of the counted requests. Result files call them `tally`.
     #[serde(rename = "tally")]
     pub stats: HitStats,
-    /// Number of sets that the server refused.
+    /// Number of sets that the server rejected.
     pub refused: u64,
-    /// Number of hits with a wrong value, including those of requests that are not counted. A value of the
-    /// same key with the length from another request counts as right.
+    /// Number of hits with a wrong value, including those of requests that are not counted. A value
+    /// of the same key with the length of another request counts as right.
     pub wrong: u64,
     /// Duration of the replay.
     pub seconds: f64,
@@ -75,12 +76,12 @@ pub struct Replayed {
     pub behind_seconds: f64,
 }
 
-/// Replays a stream in batches of at most `pipeline` gets, one batch at a time, over the connections
-/// in turn. If the stream has TTLs, each request waits for its scheduled time; otherwise each batch
-/// follows the answers to the previous one.
+/// Replays a stream in batches of at most `pipeline` gets, one batch at a time, round-robin over
+/// the connections. If the stream has TTLs, each request waits for its scheduled time. Otherwise,
+/// each batch follows the replies to the previous one.
 ///
 /// # Errors
-/// The connection fails, or the server's answer is malformed or, to a get, an error.
+/// The connection fails, or the server's reply is malformed or, to a get, an error.
 ///
 /// # Panics
 /// `connections` is empty.
@@ -122,7 +123,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// Sleeps until `due_ms` of stream time; returns the stream time after the sleep, in ms.
+    /// Sleeps until `due_ms` of stream time. Returns the stream time after the sleep, in ms.
     fn wait_for(&mut self, due_ms: u64) -> u64 {
         let due = Duration::from_millis(due_ms);
         let now = self.start.elapsed();
@@ -132,8 +133,8 @@ impl Clock {
     }
 }
 
-/// Number of requests in the next batch: the first request, and the following ones up to `most` that
-/// are due by `due_ms` and whose keys are not in the batch yet.
+/// Returns the number of requests in the next batch: the first request, and the following ones up
+/// to `most` that are due by `due_ms` and whose keys are not in the batch yet.
 fn batch_len(requests: &[Request], due_ms: u64, most: usize) -> usize {
     let mut keys = RapidHashSet::default();
     let fits = |request: &&Request| request.now_ms <= due_ms && keys.insert(request.key);
@@ -154,13 +155,14 @@ struct Replay<'r> {
 }
 
 impl Replay<'_> {
-    /// Number of requests before the first counted one, where a batch must end; `usize::MAX` after it.
+    /// Returns the number of requests before the first counted one, at which a batch must end, or
+    /// `usize::MAX` after it.
     fn until_counted(&self) -> usize {
         let left = self.stream.counted.first().saturating_sub(self.played);
         if left == 0 { usize::MAX } else { left }
     }
 
-    /// Sends the sets of the keys that missed in the previous batch, and the gets of this batch.
+    /// Sends the outstanding sets of the previous batch, and the gets of this batch.
     fn play(&mut self, batch: &[Request]) -> io::Result<()> {
         let keys: Vec<_> = batch.iter().map(|request| self.stream.key(request.key)).collect();
         let missed = std::mem::take(&mut self.missed);

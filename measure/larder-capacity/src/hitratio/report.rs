@@ -92,7 +92,7 @@ fn ratios(server: Option<f64>, others: [f64; 4]) -> String {
     others.iter().fold(server, |line, ratio| format!("{line} {ratio:8.4}"))
 }
 
-/// Warnings about a replay whose miss ratio may not be comparable.
+/// Returns warnings about a replay whose miss ratio may not be comparable.
 fn faults(replayed: &Replayed) -> String {
     let mut text = String::new();
     if replayed.refused > 0 {
@@ -110,7 +110,7 @@ fn faults(replayed: &Replayed) -> String {
     text
 }
 
-/// Maximum delay of a replay in seconds without a warning. TTLs are whole seconds, so shorter delays
+/// Maximum delay of a replay in seconds without a warning. TTLs are in seconds, so shorter delays
 /// have little effect.
 const BEHIND_MAX: f64 = 0.5;
 

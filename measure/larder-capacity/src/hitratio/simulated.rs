@@ -5,7 +5,7 @@ use super::stream::Stream;
 use crate::simulate::{Lru, Optimum, Policy, Request, S3Fifo, Settings, hits_at_most};
 use serde::Serialize;
 
-/// Bytes of memory per item in addition to its key and value.
+/// Overhead of each item in bytes, in addition to its key and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Overheads {
     /// Overhead in the simulated LRU.
@@ -15,8 +15,8 @@ pub struct Overheads {
 }
 
 impl Overheads {
-    /// Returns the overhead for `optimum` and `bound`: the smaller one, so that neither cache has an advantage over
-    /// them.
+    /// Returns the overhead for `optimum` and `bound`: the smaller of both, so that neither
+    /// simulated cache has an advantage over them.
     fn least(self) -> u32 {
         self.lru.min(self.s3fifo)
     }
@@ -35,8 +35,8 @@ pub struct Simulated {
     pub bound: Bound,
 }
 
-/// Lower bounds on miss ratios (PFOO-L, see [`hits_at_most`]). If only the end of a stream is counted,
-/// the bound still includes the hits of the whole stream, so it is often 0.
+/// Lower bounds on miss ratios (PFOO-L, see [`hits_at_most`]). If only the end of a stream is
+/// counted, the bound still includes the hits of the entire stream, so it is often 0.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bound {
     /// Bound on the miss ratio of requests.

@@ -39,7 +39,7 @@ pub enum Counted {
 }
 
 impl Counted {
-    /// Index of the first counted request.
+    /// Returns the index of the first counted request.
     #[must_use]
     pub fn first(self) -> usize {
         match self {
@@ -48,7 +48,7 @@ impl Counted {
         }
     }
 
-    /// Returns whether the request at `index` is followed by a set if it misses.
+    /// Returns whether a set follows the request at `index` if it misses.
     #[must_use]
     pub fn stores(self, index: usize) -> bool {
         !matches!(self, Self::LookUpsFrom(first) if index >= first)
@@ -74,7 +74,8 @@ impl Stream {
         }
     }
 
-    /// Returns the requests with the memory of the item as `size`: key, value and `overhead` bytes.
+    /// Returns the requests with the memory of each item as `size`: key, value and `overhead`
+    /// bytes.
     #[must_use]
     pub fn charged(&self, overhead: u32) -> Vec<Request> {
         let charge = |request: &Request| {
@@ -85,7 +86,7 @@ impl Stream {
         self.requests.iter().map(charge).collect()
     }
 
-    /// Number and total size of the stream's items.
+    /// Returns the number and total size of the stream's items.
     #[must_use]
     pub fn footprint(&self) -> Footprint {
         let mut largest: RapidHashMap<u32, u64> = RapidHashMap::default();
@@ -103,7 +104,7 @@ impl Stream {
         self.requests.iter().any(|request| request.ttl_secs.is_some())
     }
 
-    /// Size of the largest value.
+    /// Returns the size of the largest value.
     #[must_use]
     pub fn value_bytes_max(&self) -> usize {
         self.requests.iter().map(|request| request.size as usize).max().unwrap_or(0)

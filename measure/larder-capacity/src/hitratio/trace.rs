@@ -1,11 +1,11 @@
 //! Converts a trace to a stream: each get is a look-aside request. docs/hitratio.md describes the
 //! forms of traces.
 //!
-//! In Larder's form, each line has the size and TTL for the set after a miss. In Twitter's form, gets
-//! and sets are separate lines, gets have no TTL, and a get that missed has no size. For these traces,
-//! the set after a miss takes the last size of the key and the TTL of its last set. Before there is
-//! one, it takes the first later size and the TTL of the first later set; if there is never one, a
-//! size of 0 and no TTL.
+//! In Larder's form, each line has the size and TTL for the set after a miss. In Twitter's form,
+//! gets and sets are separate lines, gets have no TTL, and a get that missed has no size. For these
+//! traces, the set after a miss takes the last size of the key and the TTL of its last set. Before
+//! the first size or set, it takes the first later size and the TTL of the first later set. A key
+//! without any size or set has a size of 0 and no TTL.
 
 use super::stream::{Counted, Stream};
 use crate::simulate::Request;
@@ -28,8 +28,8 @@ pub fn open(path: &Path) -> Result<Stream, TraceError> {
 /// Reads a trace.
 ///
 /// # Errors
-/// The input cannot be read, a line does not follow the format, or the trace has no get or more than
-/// 2^32 keys.
+/// The input cannot be read, a line does not follow the format, or the trace has no get or more
+/// than 2^32 keys.
 pub fn read(name: &str, mut reader: Reader<impl BufRead>) -> Result<Stream, TraceError> {
     let mut requests = Requests::default();
     while let Some(record) = reader.read_record()? {
@@ -45,8 +45,8 @@ pub fn read(name: &str, mut reader: Reader<impl BufRead>) -> Result<Stream, Trac
             (_, Operation::Set | Operation::Add | Operation::Replace | Operation::Cas) => {
                 requests.store(request);
             }
-            // A stream has gets only. Ignores delete, incr, decr, append and prepend, although
-            // some of them change the value's size in the traced cache.
+            // A stream has only gets. Other operations are ignored, although some of them change
+            // the value's size in the traced cache.
             _ => (),
         }
     }
@@ -79,9 +79,9 @@ struct Requests {
 /// The known properties of a key's value.
 #[derive(Clone, Copy, Default)]
 struct Value {
-    /// The last size above 0; 0 before the first one.
+    /// The last recorded size above 0; 0 before the first one.
     size: u32,
-    /// The first size above 0; 0 before it.
+    /// The first recorded size above 0; 0 before it.
     first_size: u32,
     /// Whether the trace has set the key.
     is_set: bool,

@@ -11,7 +11,8 @@ use serde::Serialize;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-/// Length of a round with a scan, in requests: [`SCAN_START`] ordinary ones, then new keys.
+/// Number of requests in a round with a scan: [`SCAN_START`] ordinary requests, then requests for
+/// new keys.
 const SCAN_ROUND: usize = 250_000;
 const SCAN_START: usize = 200_000;
 
@@ -30,16 +31,17 @@ const SHIFT: [(f64, f64); 2] = [(150.0, 0.3), (900.0, 0.3)];
 /// Minimum and maximum of log-normal value sizes, in bytes.
 const SIZES: (f64, f64) = (8.0, 65_536.0);
 
-/// Properties of a stream in addition to a Zipf distribution of keys. On the command line, `+` joins
-/// their names; `zipf` has none of them.
+/// Properties of a stream in addition to a Zipf distribution of keys. On the command line, `+`
+/// joins their names, and `zipf` stands for none of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Traits {
     /// `onehit`: some requests are for keys that are requested only once.
     pub one_hits: bool,
-    /// `scan`: after each 200,000 requests, 50,000 are for keys that are requested only once.
+    /// `scan`: after every 200,000 requests, the next 50,000 are for keys that are requested only
+    /// once.
     pub scans: bool,
-    /// `drift`: after each 50,000 requests, all keys become more popular by 0.2 % of the ranks,
-    /// except that the most popular 0.2 % become the least popular.
+    /// `drift`: after every 50,000 requests, each key moves up by 0.2 % of the ranks, except the
+    /// most popular 0.2 %, which become the least popular.
     pub drifts: bool,
     /// `lognormal`: value sizes are log-normal (median 230 bytes, sigma 1.3).
     pub log_normal: bool,
@@ -159,8 +161,9 @@ fn random(seed: u64) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(seed)
 }
 
-/// Keys above this number are requested only once. Below it are two ranges of 2^32 keys: the second
-/// range is for the second half of a `sizeshift` stream, the first range for all other requests.
+/// Keys above this number are requested only once. Below it are two ranges of 2^32 keys. The second
+/// range is for the second half of a `sizeshift` stream, and the first range for all other
+/// requests.
 const FRESH: u64 = 1 << 33;
 
 struct Keys<'w> {
@@ -269,7 +272,8 @@ mod tests {
         workload(traits).stream("").unwrap().requests
     }
 
-    /// Returns the number of requests for the most popular key, and the number of keys requested once.
+    /// Returns the number of requests for the most popular key, and the number of keys requested
+    /// once.
     fn counts(requests: &[Request]) -> (usize, usize) {
         let mut counts: RapidHashMap<u32, usize> = RapidHashMap::default();
         requests.iter().for_each(|request| *counts.entry(request.key).or_default() += 1);
@@ -311,7 +315,7 @@ mod tests {
         assert!((100_000..100_500).contains(&once), "{once} of 100,000");
     }
 
-    /// The most popular key at the end differs from that at the beginning.
+    /// The most popular key at the end differs from the most popular key at the start.
     #[test]
     fn popularity_drifts() {
         let requests = requests("drift");

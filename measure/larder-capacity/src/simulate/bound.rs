@@ -2,8 +2,8 @@
 //!
 //! The optimal choice of items is NP-hard if sizes differ. The bound (PFOO-L: Berger, Beckmann,
 //! Harchol-Balter, "Practical bounds on optimal caching with variable object sizes", 2018) lets the
-//! cache exceed its capacity at one time if it holds less at another: a hit costs the item's bytes ×
-//! the number of requests since the previous request for the key, and the budget is capacity × length
+//! cache exceed its capacity at one time if it holds less at another. A hit costs the item's bytes
+//! × the number of requests since the previous request for the key. The budget is capacity × length
 //! of the stream. The bound is the number of hits that fit the budget, the cheapest ones first.
 
 use super::request::Request;
@@ -20,8 +20,8 @@ struct Key {
     lifetime_ms: u64,
     /// Index and time in milliseconds of the last request; `None` before the first.
     last: Option<(u32, u64)>,
-    /// State of a cache of infinite capacity, whose hits no cache exceeds: the time of its last set
-    /// of the key, and its number of hits for the key.
+    /// State of a cache of infinite capacity, which no cache exceeds in hits: the time of its last
+    /// set of the key, and its number of hits for the key.
     stored_ms: u64,
     hits: usize,
     /// For each possible hit, the number of requests since the previous request for the key.
@@ -42,8 +42,8 @@ impl Key {
         self.stored_ms = now_ms;
     }
 
-    /// Returns the cost (in bytes × requests) and the value of each possible hit: the cheapest ones, as
-    /// many as a cache of infinite capacity has.
+    /// Returns the cost (in bytes × requests) and the value of the cheapest possible hits. Their
+    /// number is that of the hits in a cache of infinite capacity.
     fn offers(mut self) -> impl Iterator<Item = (f64, f64)> {
         self.gaps.sort_unstable();
         self.gaps.truncate(self.hits);
@@ -76,8 +76,8 @@ pub fn hits_at_most(requests: &[Request], capacity: u64, value: impl Fn(&Request
     buy(offers, capacity as f64 * requests.len() as f64)
 }
 
-/// Returns the total value of the offers `(cost, value)` that fit the budget, the lowest cost per value
-/// first, with the fraction that fits of the next offer.
+/// Returns the total value of the offers `(cost, value)` that fit the budget, the lowest cost per
+/// value first. The next offer counts with the fraction of it that fits.
 fn buy(mut offers: Vec<(f64, f64)>, mut budget: f64) -> f64 {
     offers.retain(|(_, worth)| *worth > 0.0);
     offers.sort_unstable_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));

@@ -5,7 +5,7 @@ use rapidhash::RapidHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A stored item. `mark` is data of the eviction policy.
+/// A stored item. `mark` contains the eviction policy's data.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry<M> {
     pub(super) size: u64,

@@ -1,10 +1,10 @@
-//! The ghosts (hashes of evicted keys) of a simulated cache, in buckets like those of the engine's
-//! index.
+//! The ghosts (hashes of evicted keys) of a simulated cache, in buckets like the buckets of the
+//! engine's index.
 
 use larder_store::eviction::{GhostClock, Ghosts};
 
-/// Number of live items per bucket above which the table grows: 85 % of eight. The engine has the share as `INDEX_LOAD`
-/// (`segment/write/index_growth.rs` of `larder-store`).
+/// Number of live items per bucket above which the table grows: 85 % of eight. The engine's
+/// constant is `INDEX_LOAD` (`segment/write/index_growth.rs` of `larder-store`).
 const ITEMS_PER_BUCKET: f64 = 6.8;
 
 /// A table of ghosts that grows by splitting one bucket at a time. Both buckets of a split keep all
@@ -26,7 +26,7 @@ impl GhostTable {
         self.buckets[bucket] = self.buckets[bucket].remember(hash, epoch);
     }
 
-    /// Removes the ghost of a key; returns whether the key had one.
+    /// Removes the ghost of a key. Returns whether the key had one.
     pub(super) fn take(&mut self, key: u32) -> bool {
         let (hash, epoch) = (hash(key), self.clock.epoch());
         let bucket = self.bucket_of(hash);
@@ -59,7 +59,7 @@ impl GhostTable {
     }
 }
 
-/// `SplitMix64`.
+/// Hashes a key with `SplitMix64`.
 fn hash(key: u32) -> u64 {
     let mut hash = (u64::from(key) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

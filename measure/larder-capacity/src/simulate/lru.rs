@@ -14,7 +14,7 @@ pub struct Lru {
 }
 
 impl Lru {
-    /// An empty cache of `capacity` bytes.
+    /// Returns an empty cache of `capacity` bytes.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         Self { capacity, contents: Contents::new(), queue: Queue::default() }

@@ -1,9 +1,9 @@
 //! Simulated caches, which compute the hits and misses of an eviction policy without a server.
 //!
 //! All caches are look-aside: a request for a key that the cache does not hold is a miss, and
-//! [`Policy::request`] then stores the key, unless the item is too large or the policy does not
-//! want it. [`Policy::look_up`] alone stores nothing. A cache holds at most its capacity in bytes.
-//! Expired items never hit. The caller passes the time.
+//! [`Policy::request`] then stores the item, unless it is too large or the policy rejects it.
+//! [`Policy::look_up`] alone stores nothing. A cache holds at most its capacity in bytes. Expired
+//! items never hit. The caller passes the time.
 
 mod bound;
 mod contents;

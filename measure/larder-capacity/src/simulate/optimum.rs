@@ -6,8 +6,8 @@ use super::request::Request;
 use rapidhash::RapidHashMap;
 use std::collections::BinaryHeap;
 
-/// Bélády's MIN: evicts the item whose next request is furthest in the future. This can be the item of
-/// the current request.
+/// Bélády's MIN: evicts the item whose next request is furthest in the future, which can be the
+/// item of the current request.
 ///
 /// If all items have the same size and none expires, no cache has fewer misses. Otherwise, a better
 /// policy can exist: see [`super::hits_at_most`].
@@ -28,8 +28,8 @@ pub struct Optimum<'s> {
 const NONE: u32 = u32::MAX;
 
 impl<'s> Optimum<'s> {
-    /// An empty cache of `capacity` bytes. The caller must then make exactly these requests in this
-    /// order; only their sizes may differ. There are at most 2^32 − 1 requests.
+    /// Returns an empty cache of `capacity` bytes. The caller must then make exactly these requests
+    /// in this order. Only their sizes may differ. There are at most 2^32 − 1 requests.
     #[must_use]
     pub fn new(capacity: u64, requests: &'s [Request]) -> Self {
         Self {
@@ -42,7 +42,8 @@ impl<'s> Optimum<'s> {
         }
     }
 
-    /// Returns whether `next` is the index of a request ([`NONE`] is not) before the time `expires_ms`.
+    /// Returns whether `next` is the index of a request ([`NONE`] is not) before the time
+    /// `expires_ms`.
     fn is_requested_before(&self, next: u32, expires_ms: u64) -> bool {
         next != NONE && self.requests[next as usize].now_ms < expires_ms
     }

@@ -7,11 +7,11 @@ pub trait Policy {
     /// Looks up the key. Returns whether the request was a hit.
     fn look_up(&mut self, request: &Request) -> bool;
 
-    /// Stores the key of the last lookup, which missed, unless it is too large or the policy does not
-    /// want it.
+    /// Stores the item of the last lookup, which missed, unless it is too large or the policy
+    /// rejects it.
     fn store(&mut self, request: &Request);
 
-    /// Looks up the key, and after a miss stores it. Returns whether the request was a hit.
+    /// Looks up the key, and stores the item after a miss. Returns whether the request was a hit.
     fn request(&mut self, request: &Request) -> bool {
         let hit = self.look_up(request);
         if !hit {
@@ -20,6 +20,6 @@ pub trait Policy {
         hit
     }
 
-    /// Total size of all stored items in bytes, at most the capacity.
+    /// Returns the total size of all stored items in bytes, at most the capacity.
     fn used(&self) -> u64;
 }

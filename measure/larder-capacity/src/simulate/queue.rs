@@ -38,7 +38,7 @@ impl Queue {
         None
     }
 
-    /// Removes a key; returns whether the queue contained it.
+    /// Removes a key. Returns whether the queue contained it.
     pub(super) fn remove(&mut self, key: u32) -> bool {
         self.stamps.remove(&key).is_some()
     }

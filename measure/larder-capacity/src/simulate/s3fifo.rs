@@ -1,8 +1,9 @@
 //! A simulated S3-FIFO cache with segments. It uses the eviction code of the engine
 //! ([`larder_store::eviction`]) and simulates only the memory.
 //!
-//! Constants of the memory and of cleaning are copies of the engine's: a change of the engine's is visible here only
-//! after the same change of the copy. Each copy names its file below `crates/larder-store/src/segment/`.
+//! Constants of the memory and of cleaning are copies of the engine's constants. A change in the
+//! engine has no effect here before the same change of the copy. Each copy names the engine's file
+//! below `crates/larder-store/src/segment/`.
 
 use super::ghost_table::GhostTable;
 use super::policy::Policy;
@@ -17,10 +18,10 @@ use std::collections::BinaryHeap;
 /// Parameters of the cache. The default corresponds to `larderd` with one thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Exponent of the item size in the choice of the size class to evict from: the class whose oldest
-    /// segment has the largest age × (mean item size)^exponent.
+    /// Exponent of the item size in the choice of the size class to evict from. The simulation
+    /// chooses the class whose oldest segment has the largest age × (mean item size)^exponent.
     pub size_exponent: f64,
-    /// Number of engine handles. They write in turn, and each has its own open segments.
+    /// Number of engine handles. They write round-robin, and each has its own open segments.
     pub threads: usize,
     /// Size of a segment in bytes; `None` for the engine's default for the capacity.
     pub segment_len: Option<u64>,
@@ -34,14 +35,15 @@ impl Default for Settings {
 
 /// Maximum of an item's hit counter: `FREQ_MAX` of `index/slot.rs`.
 const FREQ_MAX: u8 = 3;
-/// Minimum share of dead bytes in a segment that cleaning takes, in percent: `CLEAN_LEVEL` of `reclaim/evacuation.rs`.
+/// Minimum share of dead bytes in a segment for cleaning, in percent: `CLEAN_LEVEL` of
+/// `reclaim/evacuation.rs`.
 const CLEAN_PERCENT: u64 = 17;
-/// Number of lifetime classes: the engine's maximum, `LIFETIMES_MAX` of `memory/open_segment.rs`. The engine has fewer if
-/// few segments may be open.
+/// Number of lifetime classes: the engine's maximum, `LIFETIMES_MAX` of `memory/open_segment.rs`.
+/// The engine has fewer if few segments may be open.
 const LIFETIMES_MAX: u32 = 8;
 
-/// Returns the engine's default segment length in bytes for a capacity: `SEGMENT_LEN_MIN`, `SEGMENTS_AIM` and the
-/// constants around them in `memory/layout.rs`.
+/// Returns the engine's default segment length in bytes for a capacity: `SEGMENT_LEN_MIN`,
+/// `SEGMENTS_AIM` and the constants around them in `memory/layout.rs`.
 fn segment_len(capacity: u64) -> u64 {
     let short = (capacity / 256).clamp(16 << 10, 64 << 10);
     let ideal = (capacity / 1024).clamp(short, 1 << 20);
@@ -57,7 +59,7 @@ struct Item {
     size: u64,
     /// Number of bytes in the item's segment.
     inline: u64,
-    /// Number of whole segments for the other bytes (the chain of the item).
+    /// Number of full segments for the other bytes (the chain of the item).
     chained: u32,
     expires_ms: u64,
 }
@@ -68,8 +70,8 @@ const NO_ITEM: Item =
 #[derive(Clone, Debug)]
 struct Segment {
     queue: Queue,
-    /// Keys of the items written to this segment, in write order. Includes dead items: those that
-    /// were removed or moved to another segment.
+    /// Keys of the items written to this segment, in write order. Includes dead items, which were
+    /// removed or moved to another segment.
     keys: Vec<u32>,
     /// Bytes of the items written to this segment, including dead ones, without their chains.
     inline: u64,
@@ -110,11 +112,11 @@ pub struct S3Fifo {
     segment_len: u64,
     budget: usize,
     chained_max: u64,
-    /// Number of segments to keep free as the destination of moved items: `reserve_of` of `cache/memory_limit.rs`.
+    /// Number of segments to keep free as the destination of moved items: `reserve_of` of
+    /// `cache/memory_limit.rs`.
     reserve: u64,
     segments: Vec<Segment>,
-    /// Segments without items. Segments of chains are not removed from this list; `chained` is their
-    /// number.
+    /// Segments without items. Segments of chains stay in this list, and `chained` is their number.
     empty: Vec<u32>,
     chained: u64,
     queues: Queues,
@@ -126,13 +128,13 @@ pub struct S3Fifo {
     live: u64,
     used: u64,
     deadlines: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Segments with enough dead bytes for cleaning. Can contain a segment more than once, and open
-    /// or empty ones, which `make_room` skips.
+    /// Segments with enough dead bytes for cleaning. Can contain a segment more than once. Can also
+    /// contain open or empty segments, which `make_room` skips.
     cleanable: Vec<u32>,
 }
 
 impl S3Fifo {
-    /// An empty cache of `capacity` bytes.
+    /// Returns an empty cache of `capacity` bytes.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "segments are counted in 32 bits")]
     pub fn new(capacity: u64, settings: Settings) -> Self {
@@ -192,10 +194,10 @@ impl S3Fifo {
         self.turn = (self.turn + 1) % self.handles.len();
     }
 
-    /// Divides an item of `size` bytes into the bytes in its segment and a number of whole
-    /// segments. A remainder above three quarters of a segment takes a whole segment. The engine's
-    /// limit, `inline_max` of `memory/layout.rs`, is lower by the maximum length of an item's head
-    /// and key.
+    /// Divides an item of `size` bytes into the bytes in its segment and a number of full segments.
+    /// A remainder above three quarters of a segment takes a full segment. The engine's limit,
+    /// `inline_max` of `memory/layout.rs`, is lower by the maximum length of an item's head and
+    /// key.
     fn split(&self, size: u64) -> (u64, u32) {
         let rest = size % self.segment_len;
         let whole = u32::try_from(size / self.segment_len).unwrap_or(u32::MAX);
@@ -244,7 +246,7 @@ impl S3Fifo {
             self.seal_if(|open| open == segment);
         }
         let segment = self.empty.pop()?;
-        // The items that were evicted while it was emptied have counted as its dead bytes.
+        // Discards the dead bytes that the segment gained while it was emptied, from evicted items.
         self.segments[segment as usize] = Segment { queue: kind.queue, ..NO_SEGMENT };
         self.handles[self.turn].open.push((kind, segment));
         Some(segment)
@@ -265,8 +267,8 @@ impl S3Fifo {
     }
 
     /// Cleans or evicts segments until more than `wanted` segments beyond the reserve are free, and
-    /// then returns true. If no further segment can be emptied, returns whether more than `wanted` are
-    /// free, including the reserve.
+    /// then returns true. If no further segment can be emptied, returns whether more than `wanted`
+    /// segments are free, including the reserve.
     fn make_room(&mut self, wanted: u64) -> bool {
         while self.free() <= self.reserve + wanted {
             let cleanable = std::iter::from_fn(|| self.cleanable.pop());
@@ -303,8 +305,8 @@ impl S3Fifo {
         self.ghosts.count_evictions(evictions, self.live);
     }
 
-    /// Moves or evicts an item; returns whether the cache still holds it. Evicts an item that
-    /// should move if no segment has room for it.
+    /// Moves or evicts an item. Returns whether the cache still holds it. Also evicts an item that
+    /// should move, if no segment has room for it.
     fn keep(&mut self, key: u32, item: Item, queue: Queue, reason: Reason) -> bool {
         let limit = &mut self.handles[self.turn].limit;
         let kept = match reason {
@@ -317,8 +319,8 @@ impl S3Fifo {
         };
         if let (Some(from), Some((queue, freq))) = (item.segment, kept) {
             self.queues.remove_chain(from, item.chained);
-            // The engine derives the lifetime class from the remaining TTL. The simulation does not
-            // know the time here, and derives the class from the time between the start of the
+            // The engine derives the lifetime class from the remaining TTL. The simulation has no
+            // current time here, and derives the class from the time between the start of the
             // stream and the expiry.
             if self.write(queue, key, Item { freq, ..item }, 0) {
                 return true;
@@ -354,8 +356,8 @@ impl S3Fifo {
     }
 }
 
-/// Returns the lifetime class of an item. Items that expire at about the same time share segments. The same function is
-/// in `memory/open_segment.rs`.
+/// Returns the lifetime class of an item. Items that expire at about the same time share segments.
+/// The same function is in `memory/open_segment.rs`.
 #[expect(clippy::cast_possible_truncation, reason = "less than 8")]
 fn lifetime_class(expires_ms: u64, now_ms: u64) -> u8 {
     const SPAN_BITS: u32 = 22;

@@ -39,7 +39,7 @@ fn a_sample_agrees_with_a_count() {
     let counted = fill(8, &settings(200, u32::MAX));
     let sampled = fill(8, &settings(200, 4000));
     assert_eq!(sampled.probed, 4000);
-    // Twice `items_error`: the whole width of the sample's 95 % confidence interval.
+    // Twice `items_error`: the full width of the sample's 95 % confidence interval.
     let allowed = 2.0 * sampled.items_error;
     assert!((sampled.items - counted.items).abs() < allowed, "{counted:?}\n{sampled:?}");
 }

@@ -38,7 +38,7 @@ fn play(command: &str, memory_mb: u64, stream: &Stream) -> Replayed {
     replayed
 }
 
-/// The command of larderd, if cargo has built it.
+/// Returns the command of larderd, if cargo has built it.
 fn larderd() -> Option<String> {
     let folder = std::env::current_exe().ok()?.parent()?.parent()?.to_owned();
     let program = folder.join("larderd");
@@ -83,8 +83,8 @@ fn larderd_is_near_s3_fifo() {
     assert!((missed / simulated.s3fifo.miss_ratio() - 1.0).abs() < 0.08, "{missed}: {simulated:?}");
 }
 
-/// A stream of 3.5 s whose keys have a TTL of 1 s. If the replay ignored the times of requests, no key
-/// would expire.
+/// A stream of 3.5 s whose keys have a TTL of 1 s. If the replay ignored the times of requests, no
+/// key would expire.
 #[test]
 fn expired_keys_miss_again() {
     let stream = workload("ttl", 3500, 10).stream("").unwrap();
@@ -94,7 +94,7 @@ fn expired_keys_miss_again() {
 }
 
 /// After its fill, memcached does not hold all keys to look up. If the lookups of the first replay
-/// stored the keys that miss, those of the second replay would have fewer misses.
+/// stored the keys that miss, the second replay would have fewer misses.
 #[test]
 fn only_look_ups_are_counted_and_they_store_nothing() {
     let workload = NAMED.iter().find(|workload| workload.name == "old-then-new").unwrap();

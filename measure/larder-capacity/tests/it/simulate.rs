@@ -4,7 +4,8 @@ use larder_capacity::simulate::{Lru, Optimum, Policy, Request, S3Fifo, Settings,
 use proptest::prelude::*;
 use std::num::NonZeroU32;
 
-/// A generated request: milliseconds since the previous one, key, size, TTL in seconds (0 for none).
+/// A generated request: milliseconds since the previous one, key, size, TTL in seconds (0 for
+/// none).
 type Drawn = (u64, u32, u32, u32);
 
 fn stream(drawn: &[Drawn]) -> Vec<Request> {
@@ -56,12 +57,13 @@ fn bytes(items: &[Request]) -> u64 {
     items.iter().map(|item| u64::from(item.size)).sum()
 }
 
-/// An S3-FIFO cache whose segments hold few items.
+/// Returns an S3-FIFO cache whose segments hold few items.
 fn s3_fifo(capacity: u64) -> S3Fifo {
     S3Fifo::new(capacity, Settings { segment_len: Some(30), ..Settings::default() })
 }
 
-/// An LRU cache as a list of items, the least recently used first.
+/// Returns whether each request hits a reference LRU cache: a list of items, the least recently
+/// used first.
 fn naive_lru(requests: &[Request], capacity: u64) -> Vec<bool> {
     let mut items: Vec<Request> = Vec::new();
     let mut ask = |request: &Request| {
@@ -118,7 +120,8 @@ proptest! {
     }
 }
 
-/// If all items fit into the cache, every policy has all possible hits, and their number is the bound.
+/// If all items fit into the cache, every policy has all possible hits, and their number is the
+/// bound.
 #[test]
 fn a_cache_that_holds_all_items_misses_only_new_and_expired_ones() {
     // Key 1 has a TTL of 2 s: stored at 0, hit at 1.0 and 1.9, expired at 2.0 and stored again, hit
@@ -189,8 +192,8 @@ fn large_values_have_chains_of_segments() {
 
 #[test]
 fn the_optimum_keeps_the_keys_that_return_soonest() {
-    // The cache holds two items. After the request for key 3, keys 1 and 2 are requested again and 3 is
-    // not, so the cache does not store 3.
+    // The cache holds two items. After the request for key 3, keys 1 and 2 are requested again and
+    // 3 is not, so the cache does not store 3.
     let keys = [1, 2, 3, 1, 2, 4, 1];
     let requests = stream(&keys.map(|key| (1, key, 10, 0)));
     let hits = play(&mut Optimum::new(20, &requests), &requests, 20);
