@@ -1,4 +1,4 @@
-//! Compares the results of two comparisons, such as those of an old and a new version.
+//! Compares the results of two comparisons, such as the results of an old and a new version.
 
 use crate::Error;
 use crate::metric::Metric;
@@ -31,8 +31,8 @@ pub(crate) struct Difference {
     interval: Option<Interval>,
 }
 
-/// Limit of the loss of a metric in percent. Without a metric, the limit applies to all compared
-/// metrics without their own limit.
+/// Limit of the loss in a metric. Without a metric, the limit applies to all compared metrics
+/// without their own limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
     /// The metric; `None` for all metrics without their own threshold.
@@ -100,8 +100,8 @@ pub(crate) fn diff(
     Ok(regressions)
 }
 
-/// Returns the threshold of a metric in percent: its own or, without one, the general one. The last
-/// of several wins. `None` without either.
+/// Returns the threshold of a metric in percent: its own or, without one, the general threshold.
+/// The last of several applies. `None` without either.
 fn limit(thresholds: &[Threshold], metric: Metric) -> Option<f64> {
     let of = |wanted| thresholds.iter().rev().find(|threshold| threshold.metric == wanted);
     of(Some(metric)).or_else(|| of(None)).map(|threshold| threshold.percent)
@@ -209,9 +209,9 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Writes dates and versions of both results, whether the machines or the suites differ (apart from
-/// the number of runs), a table row for each significant difference, and the numbers of figures
-/// without a difference and with too few runs.
+/// Writes the dates and versions of both results, and whether the machines or the suites differ
+/// (apart from the number of runs). Then writes a table row for each significant difference, and
+/// the numbers of figures without a difference and with too few runs.
 fn table(old: &Side, new: &Side, differences: &[Difference], text: &mut String) {
     let shown: Vec<_> = differences.iter().filter(|one| one.is_significant()).collect();
     let unknown = differences.iter().filter(|one| one.interval.is_none()).count();

@@ -46,8 +46,8 @@ name = "GET"
 load = "--ratio 0:1 --pipeline {pipeline}"
 "#;
 
-/// Returns a setup with five servers: the baseline, one that is twice as fast, one that fails in the second run, one
-/// that always fails, and one that is not installed.
+/// Returns a setup with five servers: the baseline, a server with twice its speed, a server that
+/// fails in the second run, a server that always fails, and a server that is not installed.
 pub(crate) fn setup() -> Setup {
     let suite = Suite::parse(SUITE).unwrap();
     let installed = |server: &Server| Installed {
@@ -97,8 +97,8 @@ fn found(cell: &Cell) -> CellResult {
     }
 }
 
-/// The course of a three-second load whose latency doubles from quantile 0 to 0.9, from 0.9 to
-/// 0.99, and so on; `None` if the cell failed.
+/// Returns the course of a three-second load whose latency doubles from quantile 0 to 0.9, from 0.9
+/// to 0.99, and so on; `None` if the cell failed.
 fn course(cell: &Cell) -> Option<LatencyProfile> {
     let CellResult::Measured(outcome) = found(cell) else { return None };
     let p50 = outcome.total().latency.p50;
@@ -107,8 +107,8 @@ fn course(cell: &Cell) -> Option<LatencyProfile> {
     Some(LatencyProfile { min_micros: p50 / 4.0, quantiles: (0..6).map(step).collect(), by_second })
 }
 
-/// Results of a run: the factors `good` (of the server) and `luck` (of the run) multiply the rate
-/// and divide the latencies. `good` also divides the CPU times.
+/// Returns the results of a run. The factors `good` (of the server) and `luck` (of the run)
+/// multiply the rate and divide the latencies. `good` also divides the CPU times.
 fn outcome(cell: &Cell, good: f64, luck: f64) -> Outcome {
     let deep = (cell.pipeline as f64).sqrt();
     let threads = cell.threads as f64;

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Fills a server beyond its memory limit and counts the items that it holds.
 ///
 /// # Errors
-/// The server cannot be reached, the connection fails, the server's answer is malformed or, to a
+/// The server cannot be reached, the connection fails, the server's reply is malformed or, to a
 /// get, an error, the fill needs 2^32 items or more, or `protocol` is the binary one.
 pub(crate) fn fill(
     fill: Fill,
@@ -30,7 +30,8 @@ pub(crate) fn fill(
     };
     let target = Target::Running { address: address.clone(), pid: Some(pid) };
     let mut server = target.open(dialect, Some(limit_mb)).map_err(|error| error.to_string())?;
-    // Replaces the limit that the server reports by the suite's, because servers may round it.
+    // Replaces the limit that the server reports with the limit of the suite, because servers may
+    // round it.
     server.limit_bytes = limit_mb << 20;
     let held = measure(&mut server, 0, &settings(fill)).map_err(|error| error.to_string())?;
     Ok(FillResult {

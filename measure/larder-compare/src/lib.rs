@@ -1,9 +1,9 @@
-//! `larder compare`: starts, loads and stops several servers in turn, and compares them; or
-//! compares the results of two earlier comparisons (`diff`).
+//! `larder compare`: starts, loads and stops several servers one after another, and compares them.
+//! It can also compare the results of two earlier comparisons (`diff`).
 //!
 //! A [`suite`] defines servers and loads, [`plan`] orders the trials, and [`measure`] runs a trial,
-//! with the server on its own [cores](CoreSet). [`results`] saves each result at once; `report` writes
-//! the [`summary`] of all results.
+//! with the server on its own [cores](CoreSet). [`results`] saves each result at once; `report`
+//! writes the [`summary`] of all results.
 
 mod diff;
 mod fill;
@@ -43,15 +43,16 @@ use suite::Suite;
 /// The options of `larder compare`.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
-    /// Suite file (TOML) that defines servers and loads, such as those in measure/suites/. With NEW, the
-    /// results of an earlier comparison: its directory, cells.jsonl or results.json
+    /// Suite file (TOML) that defines servers and loads, such as those in measure/suites/. With
+    /// NEW, the results of an earlier comparison: its directory, cells.jsonl or results.json
     #[arg(value_name = "SUITE|OLD")]
     pub suite: PathBuf,
     /// Results of a later comparison, to compare with the earlier ones
     #[arg(value_name = "NEW", conflicts_with_all = ["quick", "runs", "out", "fresh", "server_cores", "load_cores", "markdown"])]
     pub new: Option<PathBuf>,
-    /// Exit with status 1 if a figure is significantly worse by more than this. METRIC is throughput, p50,
-    /// p99, cpu and so on, as in names of plots. Repeat the option for several metrics
+    /// Exit with status 1 if a figure is significantly worse by more than this. METRIC is
+    /// throughput, p50, p99, cpu and so on, as in names of plots. Repeat the option for several
+    /// metrics
     #[arg(long, value_name = "[METRIC=]PERCENT", requires = "new")]
     pub threshold: Vec<Threshold>,
     /// Run the short form of the suite, with fewer and shorter runs
@@ -90,10 +91,10 @@ pub enum Error {
         /// The error.
         why: String,
     },
-    /// The system does not report the cores, or those of the arguments cannot be used.
+    /// The system does not report the cores, or the cores in the arguments cannot be used.
     #[error("{0}; choose others with --server-cores and --load-cores")]
     Cores(String),
-    /// The results in the output directory are those of a different setup.
+    /// The results in the output directory have a different setup.
     #[error(
         "the results in {folder} have a different setup ({differing} differ); choose another directory \
          with --out, or delete them with --fresh"
@@ -116,8 +117,8 @@ pub enum Error {
     /// A plot cannot be drawn, or its PNG file cannot be written.
     #[error("cannot draw a plot: {0}")]
     Plot(String),
-    /// A file of results to compare is malformed, or the new results have no cell in common with the
-    /// old ones.
+    /// A file of results to compare is malformed, or the new results have no cell in common with
+    /// the old ones.
     #[error("{path} has no usable results: {why}")]
     Unreadable {
         /// The malformed file or, if no cell is in common, the path of the new results.
@@ -125,8 +126,8 @@ pub enum Error {
         /// The error.
         why: String,
     },
-    /// Figures are significantly worse by more than a threshold, cells of both results failed only
-    /// in the new ones or, if there is a threshold, the new results lack cells of the old ones.
+    /// Regressions: figures are significantly worse by more than a threshold, cells of both results
+    /// failed only in the new results, or the new results lack cells (if there is a threshold).
     #[error("{count} regressions, first {first}")]
     Regressions {
         /// Number of these figures and cells.
@@ -134,7 +135,7 @@ pub enum Error {
         /// The first one.
         first: String,
     },
-    /// Measurements failed. `results.csv` and `results.json` contain the reasons of all of them.
+    /// Measurements failed. `results.csv` and `results.json` contain the reason for each failure.
     #[error("{failed} of {all} measurements failed, first {first}; see {report}")]
     Failed {
         /// Number of failed measurements.
@@ -158,7 +159,7 @@ impl Error {
 }
 
 /// Runs a suite and writes its report, or compares two results. A SIGINT or SIGTERM during the
-/// measurements stops the running server and ends the command with [`Error::Interrupted`].
+/// measurements stops the running server and makes the command fail with [`Error::Interrupted`].
 ///
 /// # Errors
 /// The suite or the cores cannot be used, files cannot be read or written, the results in the
@@ -169,16 +170,16 @@ impl Error {
 pub fn command(arguments: &Arguments) -> Result<(), Error> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // Ignores a failed registration: without a handler, the comparison works, but a signal ends
-        // this process at once, and the server's watchdog then kills the server.
+        // Ignores a failed registration. Without a handler, the comparison works, but a signal
+        // stops this process at once, and the server's watchdog then kills the server.
         let _ = signal_hook::flag::register(signal, Arc::clone(&interrupted));
     }
     compare(arguments, &interrupted, &mut io::stderr(), &mut io::stdout())
 }
 
 /// Does the work of [`command`], but stops when `interrupted` becomes true instead of on a signal.
-/// Writes progress to `progress`. Writes to `out` the table of two results or, if the arguments request
-/// it, the Markdown report of a suite.
+/// Writes progress to `progress`. Writes to `out` the table of two results or, if the arguments
+/// request it, the Markdown report of a suite.
 ///
 /// # Errors
 /// See [`command`].
@@ -285,7 +286,7 @@ impl Arguments {
             (Some(server), Some(load)) => (server.clone(), load.clone()),
             _ => CoreSet::halves().map_err(Error::Cores)?,
         };
-        // Detects invalid cores before a server starts. This pins only a thread that ends at once.
+        // Detects invalid cores before a server starts. This pins only a thread that exits at once.
         for cores in [&server_cores, &load_cores] {
             let tried = std::thread::scope(|scope| scope.spawn(|| cores.pin()).join());
             tried.unwrap_or(Ok(())).map_err(Error::Cores)?;
@@ -359,8 +360,8 @@ fn measure_all(
     Ok(())
 }
 
-/// Estimates the remaining time: the number of trials left × the mean time of a trial so far, in which
-/// repetitions of disturbed trials are included.
+/// Estimates the remaining time: the number of trials left × the mean time of a trial so far,
+/// including repetitions of disturbed trials.
 #[derive(Debug)]
 struct TimeLeft {
     since: Instant,
@@ -392,7 +393,8 @@ impl fmt::Display for TimeLeft {
     }
 }
 
-/// Returns the trials of the installed servers, with their programs. Writes the names of missing servers to `progress`.
+/// Returns the trials of the installed servers, with their programs. Writes the names of missing
+/// servers to `progress`.
 fn installed_trials<'s>(setup: &'s Setup, progress: &mut dyn Write) -> Vec<(Trial<'s>, &'s Path)> {
     let mut servers = Vec::new();
     for (server, installed) in setup.suite.servers.iter().zip(&setup.servers) {
@@ -430,7 +432,7 @@ fn describe(record: &Record, setup: &Setup) -> String {
     format!("{}: {found}{disturbed}", record.cell)
 }
 
-/// Converts words to a file name: lower case, with a hyphen in place of each sequence of characters
+/// Converts words to a file name: lower case, with a hyphen instead of each sequence of characters
 /// other than letters, digits and dots, and none at either end.
 fn file_name(words: &str) -> String {
     let kept = |c: char| if c.is_alphanumeric() || c == '.' { c } else { '-' };
@@ -439,7 +441,7 @@ fn file_name(words: &str) -> String {
     words.collect::<Vec<_>>().join("-")
 }
 
-/// Writes a line of progress. Ignores errors, because results do not depend on it.
+/// Writes a line of progress. Ignores errors, because results do not depend on the progress.
 fn print_progress(progress: &mut dyn Write, line: &str) {
     let _ = writeln!(progress, "{line}");
 }

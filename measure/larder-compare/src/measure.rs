@@ -29,19 +29,20 @@ pub struct Harness<'s> {
     pub server_cores: &'s CoreSet,
     /// Cores that the load runs on.
     pub load_cores: &'s CoreSet,
-    /// Number of cores of the whole machine.
+    /// Number of cores of the machine.
     pub cores: usize,
-    /// Directory for the servers' output. Its parent contains the directories that replace `{disk}`.
+    /// Directory for the servers' output. Its parent contains the directories that replace
+    /// `{disk}`.
     pub logs: &'s Path,
-    /// Ends the trial and stops its server when it becomes true, for example on a signal.
+    /// Flag that stops the trial and its server when it becomes true, for example on a signal.
     pub interrupted: &'s AtomicBool,
 }
 
 impl Harness<'_> {
-    /// Starts the server from its `program`, runs all phases, and stops the server. Returns a record
-    /// for each measured phase, which is a failure if the server did not start; `None` if the trial
-    /// was interrupted. `attempt` is 1 for the first measurement of the trial, and more for
-    /// repetitions because of disturbances.
+    /// Starts the server from its `program`, runs all phases, and stops the server. Returns a
+    /// record for each measured phase, or `None` if the trial was interrupted. The records are
+    /// failures if the server did not start. `attempt` is 1 for the first measurement of the trial,
+    /// and more for repetitions because of disturbances.
     #[must_use]
     pub fn run(&self, trial: &Trial<'_>, program: &Path, attempt: usize) -> Option<Vec<Record>> {
         let cells = trial.cells();
@@ -78,8 +79,8 @@ impl Harness<'_> {
         launch.start().map_err(|error| error.to_string())
     }
 
-    /// Returns the protocol of a trial's server or, if that has none, of the workload's first load; text without a
-    /// load.
+    /// Returns the protocol of a trial's server. A server without its own protocol uses that of the
+    /// workload's first load, or text without a load.
     fn protocol(&self, trial: &Trial<'_>) -> Result<Protocol, String> {
         let mut loads = trial.workload.phases.iter().filter_map(|phase| phase.load.as_deref());
         match (trial.server.protocol, loads.next()) {
@@ -98,7 +99,8 @@ impl Harness<'_> {
             .with("clients", (self.suite.connections / load_threads).max(1))
     }
 
-    /// Returns the result of each measured phase. A failed warm-up phase makes all later phases fail.
+    /// Returns the results of all measured phases. After a failed warm-up phase, all later phases
+    /// fail.
     fn phases(&self, trial: &Trial<'_>, server: &mut Launched) -> Vec<Measurement> {
         let mut warm = trial.workload.phases.iter().any(|phase| phase.warm_up);
         let mut broken = None;
@@ -176,8 +178,8 @@ impl Harness<'_> {
         Ok(Measurement { found, others_busy, course, restart })
     }
 
-    /// CPU time of other processes since `before`, in percent of the whole machine; `None` after
-    /// less than half a second, and if the system does not report CPU times.
+    /// Returns the CPU time of other processes since `before`, in percent of all cores of the
+    /// machine; `None` after less than half a second, and if the system does not report CPU times.
     fn others_since(&self, before: Option<CpuTimes>, pid: i32) -> Option<f64> {
         CpuTimes::now(pid)?.others_since(&before?, self.cores)
     }
@@ -229,7 +231,8 @@ impl Harness<'_> {
         }
     }
 
-    /// Runs `work` on the load's cores. On an interruption, stops the server, so that `work` returns.
+    /// Runs `work` on the load's cores. After an interruption, stops the server, so that `work`
+    /// returns.
     fn run_monitored<T: Send>(
         &self,
         server: &mut Launched,
@@ -239,7 +242,7 @@ impl Harness<'_> {
     }
 
     /// Does the work of [`run_monitored`](Self::run_monitored), and calls `check` repeatedly until
-    /// `work` returns or `check` fails. A failed check stops the server, and its error replaces the
+    /// `work` returns or a check fails. A failed check stops the server, and its error replaces the
     /// result of `work`.
     fn run_with<T: Send>(
         &self,
@@ -301,7 +304,7 @@ impl Measurement {
     }
 }
 
-/// Name of the file with a server's output in a trial.
+/// Returns the name of the file with a server's output in a trial.
 fn log_name(trial: &Trial<'_>, attempt: usize) -> String {
     let Trial { server, workload, threads, pipeline, run } = trial;
     let plural = if *threads == 1 { "" } else { "s" };
@@ -313,8 +316,8 @@ fn log_name(trial: &Trial<'_>, attempt: usize) -> String {
     format!("{}{again}.log", file_name(&name))
 }
 
-/// A run is a result unless it ended early, has no successful request, or has more than
-/// `faults_max` faults.
+/// Converts a run to a result. A run is a failure if it ended early, has no successful request, or
+/// has more than `faults_max` faults.
 fn judge(outcome: Outcome, faults_max: u64) -> CellResult {
     let outcome = Box::new(outcome);
     match failure(&outcome, faults_max) {
@@ -323,9 +326,9 @@ fn judge(outcome: Outcome, faults_max: u64) -> CellResult {
     }
 }
 
-/// Returns the failure of a run that ended early, has no successful request, or has more than `faults_max` faults:
-/// error replies, lost connections, wrong values, and requests that were never sent or never answered. `None` for any
-/// other run.
+/// Returns the failure of a run that ended early, has no successful request, or has more than
+/// `faults_max` faults: error replies, lost connections, wrong values, and requests that were never
+/// sent or never answered. `None` for any other run.
 fn failure(outcome: &Outcome, faults_max: u64) -> Option<String> {
     let all = outcome.fault_count();
     let mut kinds: Vec<(&String, &u64)> = outcome.faults.iter().collect();

@@ -7,7 +7,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Requests per second that were answered without an error.
+    /// Rate of the requests that were answered without an error, per second.
     Throughput,
     /// Minimum latency.
     Min,
@@ -33,9 +33,11 @@ pub enum Metric {
     Cycles,
     /// Share of requested keys that were found.
     Hits,
-    /// CPU time of the load, in percent of its cores. Near 100, the load may limit the results.
+    /// CPU time of the load, in percent of its cores. With a value near 100, the load may limit the
+    /// results.
     LoadBusy,
-    /// CPU time of other programs, in percent of the whole machine. High values make results doubtful.
+    /// CPU time of other programs, in percent of all cores of the machine. High values make results
+    /// doubtful.
     OthersBusy,
     /// Items held per GiB of the server's memory limit.
     HeldByLimit,
@@ -43,7 +45,7 @@ pub enum Metric {
     HeldByRss,
     /// Share of the found keys that were read from the server's flash tier.
     FromFlash,
-    /// Time from the signal of a restart to the first answer of the new process.
+    /// Time from the signal of a restart to the first reply of the new process.
     FirstAnswer,
     /// Time from the signal of a restart to the first key that was found in the new process.
     FirstHit,
@@ -77,7 +79,7 @@ impl Metric {
         Self::Kept,
     ];
 
-    /// Its name in reports.
+    /// Returns the metric's name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -105,7 +107,7 @@ impl Metric {
         }
     }
 
-    /// Its unit.
+    /// Returns the metric's unit.
     #[must_use]
     pub fn unit(self) -> Unit {
         match self {
@@ -119,7 +121,7 @@ impl Metric {
         }
     }
 
-    /// Its name in file names and CSV columns.
+    /// Returns the metric's name in file names and CSV columns.
     #[must_use]
     pub fn slug(self) -> &'static str {
         match self {
@@ -147,7 +149,8 @@ impl Metric {
         }
     }
 
-    /// Returns whether reports compare servers by it, with a plot and a ratio to the baseline.
+    /// Returns whether reports compare servers by this metric, with a plot and a ratio to the
+    /// baseline.
     #[must_use]
     pub fn is_compared(self) -> bool {
         !matches!(
@@ -165,8 +168,9 @@ impl Metric {
         )
     }
 
-    /// Returns the value of the metric in a record, or `None` if the metric does not apply or is unknown. Of a failed
-    /// cell, only [`OthersBusy`](Self::OthersBusy) is known. The load ran on `load_cores` cores.
+    /// Returns the value of the metric in a record, or `None` if the metric does not apply or is
+    /// unknown. Of a failed cell, only [`OthersBusy`](Self::OthersBusy) is known. The load ran on
+    /// `load_cores` cores.
     #[must_use]
     pub fn of(self, record: &Record, load_cores: usize) -> Option<f64> {
         if self == Self::OthersBusy {
@@ -233,7 +237,7 @@ impl Metric {
     }
 }
 
-/// Replaces a cost of 0 by `None`. Each request costs CPU time, so 0 means that the time is below
+/// Replaces a cost of 0 with `None`. Each request costs CPU time, so 0 means that the time is below
 /// the system's resolution of about 10 ms, or that the system does not report CPU times.
 fn known(cost: Option<f64>) -> Option<f64> {
     cost.filter(|cost| *cost > 0.0)
@@ -257,7 +261,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Its name on an axis.
+    /// Returns the unit's name on an axis.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -269,8 +273,8 @@ impl Unit {
         }
     }
 
-    /// Returns a number without the unit, rounded for readability. From 9,995, times have separators, and rates and
-    /// counts are in thousands (k), from 999,500 in millions (M).
+    /// Returns a number without the unit, rounded for readability. From 9,995, times have
+    /// separators, and rates and counts are in thousands (k), from 999,500 in millions (M).
     #[must_use]
     pub fn number(self, value: f64) -> String {
         let size = value.abs();
@@ -297,8 +301,8 @@ impl Unit {
     }
 }
 
-/// A number with all digits before the point, and after it none from 99.95, one from 9.995, two from
-/// 0.0995 and four below, without trailing zeros.
+/// Formats a number with all digits before the decimal point. The number of decimals is 0 from
+/// 99.95, 1 from 9.995, 2 from 0.0995, and 4 below. Removes trailing zeros.
 fn digits(value: f64) -> String {
     let size = value.abs();
     let decimals = match size {

@@ -30,7 +30,7 @@ impl Cell {
         format!("{server} · {workload} · {phase} · {threads} thread{plural} · pipeline {pipeline}")
     }
 
-    /// The cell with 0 as its run, which stands for all runs.
+    /// Returns the cell with run 0, which stands for all runs.
     #[must_use]
     pub fn of_all_runs(&self) -> Self {
         Self { run: 0, ..self.clone() }
@@ -75,8 +75,8 @@ impl Trial<'_> {
 }
 
 /// Returns all trials of `servers`, which run on `cores` cores, in order. Servers alternate within
-/// a run, and each run starts with the next server, so that changes of the machine's speed affect
-/// all servers equally.
+/// a run, and each run starts with the next server. So changes of the machine's speed affect all
+/// servers equally.
 #[must_use]
 pub fn trials<'s>(suite: &'s Suite, servers: &[&'s Server], cores: usize) -> Vec<Trial<'s>> {
     let mut trials = Vec::new();

@@ -1,8 +1,8 @@
 //! Restarts a server during a load, and checks its items.
 //!
-//! The check uses its own items, because the load cannot detect that an old value or a deleted item is
-//! back. It sets the items before the load, changes some and deletes others just before the signal, and
-//! looks them up after the restart.
+//! The check uses its own items, because the load cannot detect that an old value or a deleted item
+//! has returned. It sets the items before the load, changes some and deletes others just before the
+//! signal, and looks them up after the restart.
 
 use super::results::RestartResult;
 use super::suite::{EndSignal, Restart, Server};
@@ -48,7 +48,7 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    /// Sets the items to change and to delete later. The load starts afterwards.
+    /// Sets the items that the restart later changes or deletes. The load starts afterwards.
     pub(crate) fn new(plan: Plan, address: &ServerAddress) -> Result<Self, String> {
         let address = address.clone();
         let mut connection = open(&address)?;
@@ -59,7 +59,7 @@ impl Witness {
         Ok(Self { plan, address, begun, restarted: None, result })
     }
 
-    /// When the restart is due, changes and deletes items, restarts the server, waits until it
+    /// Changes and deletes items when the restart is due, restarts the server, waits until it
     /// accepts a connection, and compares the items.
     pub(crate) fn restart_when_due(&mut self, server: &mut Launched) -> Result<(), String> {
         if self.restarted.is_some() || self.begun.elapsed() < self.plan.after {
@@ -105,7 +105,8 @@ impl Witness {
         Ok(())
     }
 
-    /// Returns the result, with the load's statistics of the restart. Fails if the load ended before the restart.
+    /// Returns the result, with the load's statistics of the restart. Fails if the load ended
+    /// before the restart.
     pub(crate) fn result(self, measured: &Measured) -> Result<RestartResult, String> {
         let Some(Restarted { signalled, ended, started }) = self.restarted else {
             return Err("the load ended before the restart".to_owned());
@@ -123,7 +124,8 @@ impl Witness {
     }
 }
 
-/// Describes the violations of a server: wrong values, and deleted items that are back. `None` if there are none.
+/// Describes the violations of a server: wrong values, and deleted items that have returned. `None`
+/// without violations.
 pub(crate) fn wrong(result: &RestartResult) -> Option<String> {
     let RestartResult { changed_wrong, deleted_back, .. } = result;
     (changed_wrong + deleted_back > 0).then(|| {

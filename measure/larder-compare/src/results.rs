@@ -1,8 +1,8 @@
 //! The results so far, saved on disk so that an interrupted comparison can resume.
 //!
-//! The file consists of JSON lines: the setup, then one record for each measurement of a cell. If other
-//! programs disturbed a cell, its whole trial is repeated, and all cells of the trial have several
-//! records.
+//! The file consists of JSON lines: the setup, then one record for each measurement of a cell. If
+//! other programs disturb a cell, the comparison repeats its trial, so all cells of the trial have
+//! several records.
 
 use super::Error;
 use super::plan::Cell;
@@ -112,25 +112,25 @@ pub struct Record {
 /// A restart of the server during a load. Times are in seconds since the signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RestartResult {
-    /// The end of all old processes of the server.
+    /// Time until all old processes of the server have exited.
     pub ended_secs: f64,
-    /// The start of the new process.
+    /// Time until the new process starts.
     pub started_secs: f64,
-    /// The first answer of the new process to the load; `None` if there was none.
+    /// Time until the new process first replies to the load; `None` if it never did.
     pub answered_secs: Option<f64>,
-    /// The first hit of the load in the new process; `None` if there was none.
+    /// Time until the load's first hit in the new process; `None` if there was none.
     pub hit_secs: Option<f64>,
     /// Number of items before the signal.
     pub items_before: u64,
-    /// Number of items when the new process first answered the check of the items.
+    /// Number of items when the new process first replies to the check of the items.
     pub items_after: u64,
     /// Number of hits and of misses of the load after the restart.
     pub found_after: (u64, u64),
-    /// Number of missing items among those that were changed just before the signal.
+    /// Number of missing items among the items that were changed just before the signal.
     pub changed_lost: u64,
     /// Number of these items with an old or another wrong value.
     pub changed_wrong: u64,
-    /// Number of present items among those that were deleted just before the signal.
+    /// Number of present items among the items that were deleted just before the signal.
     pub deleted_back: u64,
 }
 
@@ -163,8 +163,8 @@ impl LatencyProfile {
         })
     }
 
-    /// Returns the latency of a quantile in microseconds: that of the first recorded quantile which is at least
-    /// `quantile`, or else of the last one. The minimum latency for quantile 0.
+    /// Returns the latency of a quantile in microseconds: that of the first recorded quantile of at
+    /// least `quantile`, or else of the last one. Returns the minimum latency for quantile 0.
     #[must_use]
     pub fn latency(&self, quantile: f64) -> f64 {
         let reaches = |step: &&(f64, f64)| step.0 >= quantile;
@@ -173,7 +173,7 @@ impl LatencyProfile {
     }
 }
 
-/// A measurement is disturbed if other programs use more than this share of the whole machine's CPU time.
+/// Share of the machine's CPU time in percent above which other programs disturb a measurement.
 const DISTURBED_PERCENT: f64 = 5.0;
 /// Maximum number of measurements of a cell that other programs disturb.
 pub(crate) const ATTEMPTS_MAX: usize = 3;
@@ -185,9 +185,9 @@ impl Record {
         self.others_busy.is_some_and(|percent| percent > DISTURBED_PERCENT)
     }
 
-    /// Returns whether this attempt replaces an `earlier` one of the same cell: a failure replaces a result, and a less
-    /// disturbed result replaces a more disturbed one. A result without a known disturbance counts as undisturbed.
-    /// Nothing replaces a failure.
+    /// Returns whether this attempt replaces an `earlier` one of the same cell: a failure replaces
+    /// a result, and a less disturbed result replaces a more disturbed one. A result without a
+    /// known disturbance counts as undisturbed. Nothing replaces a failure.
     fn replaces(&self, earlier: &Self) -> bool {
         let busy = |record: &Self| record.others_busy.unwrap_or(0.0);
         let (failed, before) = (self.failure().is_some(), earlier.failure().is_some());
@@ -270,8 +270,8 @@ impl Results {
         Ok(results)
     }
 
-    /// Parses a results file: the setup, and the valid record of each cell. Ignores an incomplete last
-    /// line.
+    /// Parses a results file: the setup, and the valid record of each cell. Ignores an incomplete
+    /// last line.
     ///
     /// # Errors
     /// The text is not that of a results file.
@@ -298,7 +298,8 @@ impl Results {
         cells.iter().all(|cell| self.counted.records.iter().any(|record| record.cell == *cell))
     }
 
-    /// Returns whether one of these cells is disturbed, has not failed, and has fewer than [`ATTEMPTS_MAX`] attempts.
+    /// Returns whether one of these cells is disturbed, has not failed, and has fewer than
+    /// [`ATTEMPTS_MAX`] attempts.
     #[must_use]
     pub fn want_again(&self, cells: &[Cell]) -> bool {
         let wanted = |record: &&Record| {

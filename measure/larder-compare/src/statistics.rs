@@ -1,4 +1,4 @@
-//! Median and spread of a figure over several runs.
+//! Computes the median and the spread of a figure over several runs.
 
 use larder_bench::median;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ impl Spread {
         })
     }
 
-    /// This median ÷ the median of `baseline`; `None` if the latter is not positive.
+    /// Returns this median ÷ the median of `baseline`, or `None` if the latter is not positive.
     #[must_use]
     pub fn ratio(&self, baseline: &Self) -> Option<f64> {
         (baseline.median > 0.0).then(|| self.median / baseline.median)
@@ -52,10 +52,11 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Returns the exact, distribution-free confidence interval of the ratio `ours` ÷ `theirs`, from the rank-sum test
-    /// of Wilcoxon, Mann and Whitney. Its ends are two of the sorted ratios of each number of `ours` to each of
-    /// `theirs`. Source: L. E. Moses; see Hollander, Wolfe, Chicken: Nonparametric Statistical Methods, 3rd edition,
-    /// section 4.3. The book treats differences; ratios are differences of logarithms. `None` with fewer than three
+    /// Returns the exact, distribution-free confidence interval of the ratio `ours` ÷ `theirs`,
+    /// from the rank-sum test of Wilcoxon, Mann and Whitney. Its ends are two of the sorted ratios
+    /// of each number of `ours` to each of `theirs`. Source: L. E. Moses; see Hollander, Wolfe,
+    /// Chicken: Nonparametric Statistical Methods, 3rd edition, section 4.3. The book describes
+    /// differences, and the logarithms of ratios are differences. `None` with fewer than three
     /// numbers on either side, or with a number that is not positive.
     #[must_use]
     pub fn of_ratio(ours: &[f64], theirs: &[f64]) -> Option<Self> {
@@ -66,8 +67,8 @@ impl Interval {
         let mut ratios: Vec<f64> =
             ours.iter().flat_map(|our| theirs.iter().map(move |their| our / their)).collect();
         ratios.sort_by(f64::total_cmp);
-        // Each end excludes as many ratios as keep the error probability of its side within 2.5 %, or
-        // none if even that exceeds 2.5 %, as with three runs each.
+        // Each end excludes the largest number of ratios for which the error probability of its
+        // side is at most 2.5 %. With too few runs, such as three each, it excludes none.
         let errors = rank_sum_probabilities(ours.len(), theirs.len());
         let allowed = errors.iter().take_while(|error| **error <= ERROR_MAX / 2.0).count();
         let left_out = allowed.saturating_sub(1);
@@ -75,7 +76,7 @@ impl Interval {
         Some(Self { low, high, level: 1.0 - 2.0 * errors[left_out] })
     }
 
-    /// Returns whether it contains 1, so the difference is not significant.
+    /// Returns whether the interval contains 1, so that the difference is not significant.
     #[must_use]
     pub fn contains_one(&self) -> bool {
         self.low <= 1.0 && 1.0 <= self.high
@@ -85,16 +86,17 @@ impl Interval {
 const RUNS_MIN: usize = 3;
 const ERROR_MAX: f64 = 0.05;
 
-/// Returns the cumulative distribution of the Mann–Whitney statistic for samples of these sizes: entry `k` is the
-/// probability that at most `k` of the pairs of a number of `ours` and one of `theirs` have the larger number in
-/// `theirs`, if all numbers have the same distribution. The single probabilities are proportional to the coefficients
-/// of a Gaussian binomial coefficient.
+/// Returns the cumulative distribution of the Mann–Whitney statistic for samples of these sizes:
+/// entry `k` is the probability that at most `k` of the pairs of a number of `ours` and one of
+/// `theirs` have the larger number in `theirs`, if all numbers have the same distribution. The
+/// single probabilities are proportional to the coefficients of a Gaussian binomial coefficient.
 #[expect(clippy::cast_precision_loss, reason = "numbers of runs")]
 fn rank_sum_probabilities(ours: usize, theirs: usize) -> Vec<f64> {
     let mut each = vec![0.0; ours * theirs + 1];
     each[0] = 1.0;
     for number in 1..=ours {
-        // Multiplies by (1 - q^(theirs + number)), divides by (1 - q^number), and scales the sum to 1.
+        // Multiplies by (1 - q^(theirs + number)), divides by (1 - q^number), and scales the sum to
+        // 1.
         let scale = number as f64 / (theirs + number) as f64;
         for pairs in (theirs + number..each.len()).rev() {
             each[pairs] -= each[pairs - theirs - number];
@@ -113,7 +115,7 @@ fn rank_sum_probabilities(ours: usize, theirs: usize) -> Vec<f64> {
         .collect()
 }
 
-/// Returns the quantile of sorted numbers, by linear interpolation. There must be at least one number.
+/// Returns the quantile of sorted numbers, by linear interpolation. Requires at least one number.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -143,8 +145,8 @@ mod tests {
 
     #[test]
     fn rank_sums() {
-        // Of the 20 orders of three of `ours` and three of `theirs`, 1, 1, 2, 3, 3 have 0, 1, 2, 3,
-        // 4 pairs in which the number of `theirs` is larger.
+        // Three of `ours` and three of `theirs` have 20 orders. Of these, 1, 1, 2, 3 and 3 orders
+        // have 0, 1, 2, 3 and 4 pairs in which the number of `theirs` is larger.
         let three = rank_sum_probabilities(3, 3);
         for (pairs, orders) in [1.0, 2.0, 4.0, 7.0, 10.0].into_iter().enumerate() {
             assert!((three[pairs] - orders / 20.0).abs() < 1e-12, "{pairs}: {three:?}");

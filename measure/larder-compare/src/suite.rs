@@ -14,9 +14,9 @@ use std::collections::BTreeSet;
 pub struct Suite {
     /// The report's heading.
     pub title: String,
-    /// The measured workload, and the source of the setup.
+    /// A text about the measured workload and the source of the setup.
     pub about: String,
-    /// The server to which ratios relate the others.
+    /// The server to which ratios compare the others.
     pub baseline: String,
     /// Number of runs. Each run measures all servers and workloads once, apart from repetitions of
     /// disturbed measurements.
@@ -28,11 +28,11 @@ pub struct Suite {
     /// Numbers of outstanding requests on each connection.
     pub pipelines: Vec<usize>,
     /// Number of connections of all load threads together, for loads that use `{clients}`. Each
-    /// thread has an equal number, rounded down, but at least one.
+    /// thread has an equal share, rounded down, but at least one.
     #[serde(default = "connections")]
     pub connections: usize,
-    /// Seconds of load on each server before the first load of a workload without warm-up phases; 0
-    /// for none.
+    /// Duration in seconds of a load on each server before the first load of a workload without
+    /// warm-up phases; 0 for none.
     #[serde(default = "warm_up_secs")]
     pub warm_up_secs: f64,
     /// The values that `--quick` replaces.
@@ -122,9 +122,9 @@ pub struct Server {
     /// The fixed TCP port of a server that has no option for it; `None` if the command has `{port}`
     /// or `{socket}`.
     pub port: Option<u16>,
-    /// The signal that ends this server for a restart; `None` for the phase's signal.
+    /// The signal that stops this server for a restart; `None` for the phase's signal.
     pub restart_signal: Option<EndSignal>,
-    /// Seconds between the end of this server and its next start in a restart.
+    /// Seconds between the exit of this server and its next start in a restart.
     #[serde(default)]
     pub restart_pause_secs: f64,
 }
@@ -149,7 +149,7 @@ pub struct Phase {
     /// Options of `larder bench`, with `{pipeline}`, `{clients}`, `{load_threads}`, `{threads}`;
     /// `None` for a fill.
     pub load: Option<String>,
-    /// Items to fill the server with, to count how many it holds; `None` for a load.
+    /// Items to fill the server with, to count the items that it holds; `None` for a load.
     pub fill: Option<Fill>,
     /// A restart of the server during the load; `None` if there is none.
     pub restart: Option<Restart>,
@@ -162,15 +162,15 @@ pub struct Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Restart {
-    /// Seconds from the start of the load until the check of the items changes them, just before the
+    /// Seconds from the start of the load until the check changes its items, just before the
     /// signal.
     pub after_secs: f64,
-    /// The signal that ends a server without its own `restart_signal`.
+    /// The signal that stops a server without its own `restart_signal`.
     #[serde(default)]
     pub signal: EndSignal,
 }
 
-/// A signal that ends a server.
+/// A signal that stops a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum EndSignal {
@@ -179,7 +179,7 @@ pub enum EndSignal {
     Term,
     /// SIGKILL, which the server cannot handle.
     Kill,
-    /// SIGUSR1, the graceful end of memcached.
+    /// SIGUSR1, which makes memcached exit gracefully.
     Usr1,
 }
 
@@ -254,7 +254,8 @@ impl Suite {
             return Err(format!("baseline: no server `{}`", self.baseline));
         }
         self.servers.iter().try_for_each(Server::check)?;
-        // `None` for the short form: its number of runs may differ from the --run-count of a load.
+        // `None` for the short form, whose number of runs may differ from the --run-count of a
+        // load.
         let short = self.clone().quick();
         let check = |workload: &Workload, runs| workload.check(&self.servers, runs);
         self.workloads.iter().try_for_each(|workload| check(workload, Some(self.runs)))?;
@@ -274,7 +275,7 @@ fn distinct<'n>(what: &str, names: impl Iterator<Item = &'n String>) -> Result<(
 }
 
 impl Server {
-    /// Returns whether it listens on a unix socket instead of TCP.
+    /// Returns whether the server listens on a unix socket instead of TCP.
     #[must_use]
     pub fn on_unix_socket(&self) -> bool {
         self.command.iter().any(|word| word.contains("{socket}"))
@@ -311,8 +312,8 @@ impl Workload {
         self.phases.iter().filter(|phase| !phase.warm_up)
     }
 
-    /// Returns the pipelines of its measurements. Fills do not depend on the pipeline, so a workload with only fills
-    /// uses only the first one.
+    /// Returns the pipelines of its measurements. Fills do not depend on the pipeline, so a
+    /// workload with only fills uses only the first one.
     #[must_use]
     pub fn pipelines<'s>(&self, suite: &'s Suite) -> &'s [usize] {
         let only_fills = self.phases.iter().all(|phase| phase.fill.is_some());
@@ -343,8 +344,9 @@ impl Workload {
 }
 
 impl Restart {
-    /// Checks that the load has a `--test-time` longer than `after_secs` and no `--fill`, and uses,
-    /// like the check of the items, a protocol of memcached without TLS and login on all servers.
+    /// Checks that the load has a `--test-time` longer than `after_secs` and no `--fill`. On all
+    /// servers, it must use a protocol of memcached without TLS and login, like the check of the
+    /// items.
     fn check(&self, load: &Settings, servers: &[Server]) -> Result<(), String> {
         let Stop::After(time) = load.stop else {
             return Err("a restart needs a load with --test-time".to_owned());
@@ -370,8 +372,8 @@ impl Restart {
 }
 
 /// Checks that a load has valid settings and no option that a comparison would ignore: the
-/// comparison itself, not the load, connects to the suite's servers, repeats runs and writes
-/// results. A load may have a `--run-count` that equals `runs` (of the suite), or any if `runs` is
+/// comparison connects to the suite's servers, repeats runs and writes results itself. A load may
+/// have a `--run-count` that equals `runs` (of the suite), or any `--run-count` if `runs` is
 /// `None`.
 fn check_load(mut load: Arguments, runs: Option<usize>) -> Result<Settings, String> {
     let ignored = [

@@ -50,7 +50,7 @@ pub struct Row {
 pub enum ServerResult {
     /// The server is not installed.
     Absent,
-    /// All runs failed, or there was none; the reason of the last failure, or `not run`.
+    /// All runs failed, or there was none. Contains the reason of the last failure, or `not run`.
     Failed(String),
     /// The figures of the successful runs.
     Figures(Figures),
@@ -61,9 +61,9 @@ pub enum ServerResult {
 pub struct Figures {
     /// Median and spread of each metric.
     pub spreads: BTreeMap<Metric, Spread>,
-    /// Ratios of the compared metrics' medians to those of the baseline. Empty if the baseline has
-    /// no figures or a run of either server failed, because the successful runs are then a biased
-    /// selection.
+    /// Ratios of the compared metrics' medians to the medians of the baseline. Empty if the
+    /// baseline has no figures or a run of either server failed, because the successful runs are
+    /// then a biased selection.
     pub ratios: BTreeMap<Metric, f64>,
     /// Confidence intervals of these ratios, if both servers have at least three runs and all
     /// figures are positive; empty for the baseline itself.
@@ -105,7 +105,7 @@ impl Row {
         }
     }
 
-    /// Returns whether a run failed, or there was no run of an installed server.
+    /// Returns whether a run failed, or an installed server had no run.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         match &self.standing {
@@ -130,7 +130,7 @@ impl Row {
         (*disturbed > 0).then(|| format!("{disturbed} of {runs} runs disturbed"))
     }
 
-    /// Median and spread of a metric; `None` without figures of it.
+    /// Returns the median and spread of a metric; `None` without figures of it.
     #[must_use]
     pub fn spread(&self, metric: Metric) -> Option<Spread> {
         self.figures()?.spreads.get(&metric).copied()
@@ -166,7 +166,7 @@ impl Summary {
         Self { tables }
     }
 
-    /// Names of the servers that are not installed.
+    /// Returns the names of the servers that are not installed.
     #[must_use]
     pub fn absent(&self) -> Vec<&str> {
         let rows = self.tables.first().map_or(&[][..], |table| &table.rows);

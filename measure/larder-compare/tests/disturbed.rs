@@ -1,5 +1,5 @@
-//! Measurements while another program uses the machine. A separate test program, because that other
-//! program would disturb the measurements of other tests.
+//! Measurements while another program uses the machine. This is a separate test program, because
+//! the other program would disturb the measurements of other tests.
 #![cfg(target_os = "linux")]
 
 #[path = "it/common/mod.rs"]

@@ -10,7 +10,7 @@ pub(crate) enum Scale {
 }
 
 impl Scale {
-    /// Its name in files and in the report.
+    /// Returns the scale's name in files and in the report.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Linear => "linear",
@@ -30,8 +30,8 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// An axis whose ticks span all values. A value may exceed the first or last tick by 0.1 %. A
-    /// logarithmic axis shows values up to 0 at its lower end.
+    /// Returns an axis whose ticks span all values. A value may exceed the first or last tick by
+    /// 0.1 %. A logarithmic axis shows values up to 0 at its lower end.
     pub(crate) fn of(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
         let most = values.clone().fold(0.0, f64::max);
         let ticks = match scale {
@@ -57,7 +57,7 @@ impl Axis {
     }
 }
 
-/// Ticks from 0 in steps of 1, 2, 2.5 or 5 times a power of ten.
+/// Returns ticks from 0 in steps of 1, 2, 2.5 or 5 times a power of ten.
 fn linear(most: f64) -> Vec<f64> {
     let most = if most > 0.0 { most } else { 1.0 };
     let power = 10f64.powf((most / 5.0).log10().floor());
@@ -73,7 +73,8 @@ fn multiples(step: f64, most: f64) -> Vec<f64> {
     multiples.take(count + 1).collect()
 }
 
-/// Ticks at 1, 2 and 5 times powers of ten, or only at powers of ten if these are more than nine.
+/// Returns ticks at 1, 2 and 5 times powers of ten, or only at powers of ten if there would be more
+/// than nine.
 fn logarithmic(least: f64, most: f64) -> Vec<f64> {
     let round = |leading: &[f64]| {
         let powers = (-12..=15).map(|power| 10f64.powi(power));

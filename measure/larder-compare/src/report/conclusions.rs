@@ -25,8 +25,8 @@ pub(crate) fn conclusions(report: &Report<'_>) -> Vec<String> {
     sentences
 }
 
-/// Returns a sentence with the best servers in a metric, and the number of places without a clear
-/// winner. `None` if no place has two servers to compare.
+/// Returns a sentence with the best servers in a metric, and the number of combinations without a
+/// clear winner. `None` if no combination has two servers to compare.
 fn ranking(summary: &Summary, metric: Metric) -> Option<String> {
     let mut wins: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut places, mut unclear) = (0, 0);
@@ -56,8 +56,8 @@ enum Winner<'t> {
     Unclear,
 }
 
-/// Returns the best in a metric of the servers without failed runs at a place, or `None` if fewer
-/// than two such servers have figures.
+/// Returns the best server in a metric for one combination. Excludes servers with failed runs.
+/// `None` if fewer than two of the others have figures.
 fn winner(table: &Table, metric: Metric) -> Option<Winner<'_>> {
     let sound = table.rows.iter().filter(|row| !row.has_failed());
     let mut ranked: Vec<(&Row, f64)> =

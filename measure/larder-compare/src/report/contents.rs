@@ -18,7 +18,7 @@ pub(crate) struct Report<'r> {
 pub(super) const PLOTS: &str = "plots";
 
 impl<'r> Report<'r> {
-    /// A report of these records.
+    /// Returns a report of these records.
     pub(crate) fn of(setup: &'r Setup, records: &'r [Record]) -> Self {
         Self { setup, records, summary: Summary::of(setup, records) }
     }

@@ -114,7 +114,7 @@ type Spot = (i32, i32, String);
 struct Canvas<'c, B: DrawingBackend> {
     area: &'c DrawingArea<B, Shift>,
     figure: &'c Figure,
-    /// Factor from the plot's pixels to those of the image.
+    /// Number of the image's pixels per pixel of the plot.
     zoom: i32,
     /// Positions of the legend's entries.
     legend: Vec<(i32, i32)>,
@@ -147,8 +147,8 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         Ok(())
     }
 
-    /// Returns the entries of the legend: each server's name, then one entry with the names of the servers that are not
-    /// installed.
+    /// Returns the entries of the legend: each server's name, then one entry with the names of the
+    /// servers that are not installed.
     fn legend_words(&self) -> Vec<String> {
         let mut words: Vec<String> = self.figure.series.iter().map(|s| s.name.clone()).collect();
         if !self.figure.absent.is_empty() {
@@ -256,8 +256,8 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         self.line(&[(x - 4, most), (x + 4, most)], colour, 1)
     }
 
-    /// Draws a cross: at the bottom for a server without a result, over its point if only some of its
-    /// runs failed.
+    /// Draws a cross: at the bottom for a server without a result, or over its point if only some
+    /// of its runs failed.
     fn cross(&self, (x, y): (i32, i32), colour: RGBColor) -> Drawn<B> {
         self.line(&[(x - 5, y - 5), (x + 5, y + 5)], colour, 2)?;
         self.line(&[(x - 5, y + 5), (x + 5, y - 5)], colour, 2)
@@ -318,7 +318,7 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         f64::from(LEFT) + self.width() * (tick as f64 + 0.5)
     }
 
-    /// Horizontal position of a server's point. The points of a tick are side by side.
+    /// Returns the horizontal position of a server's point. The points of a tick are side by side.
     fn x(&self, tick: usize, series: usize) -> i32 {
         let count = self.figure.series.len() as f64;
         let apart = APART.min(0.7 * self.width() / count);
@@ -331,7 +331,7 @@ fn pixels(place: f64) -> i32 {
     place.round() as i32
 }
 
-/// Ranges of at least two adjacent points with values, which lines connect.
+/// Returns the ranges of at least two adjacent points with values, which lines connect.
 fn joined(points: &[Point]) -> Vec<std::ops::Range<usize>> {
     let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
     for (number, _) in points.iter().enumerate().filter(|(_, point)| point.spread.is_some()) {

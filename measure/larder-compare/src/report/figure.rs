@@ -58,7 +58,7 @@ pub(crate) struct Point {
 }
 
 impl Figure {
-    /// The plot of a metric in a view.
+    /// Returns the plot of a metric in a view.
     pub(crate) fn of(summary: &Summary, view: &View, metric: Metric, scale: Scale) -> Self {
         let (ticks, tables) = places(summary, view, metric);
         let series = series(summary, &tables, metric);
@@ -78,9 +78,9 @@ impl Figure {
         }
     }
 
-    /// Returns the latencies at a place by percentile, as in HdrHistogram's plots: with each step
-    /// to the right, the share of slower requests falls to between a half and a tenth of the
-    /// previous share. `None` without successful loads.
+    /// Returns a plot of the latencies of a combination by percentile, as in HdrHistogram's plots.
+    /// With each step to the right, the share of slower requests falls to between a half and a
+    /// tenth of the previous share. `None` without successful loads.
     pub(crate) fn percentiles(table: &Table) -> Option<Self> {
         let figure = |courses: &[LatencyProfile]| {
             let spread = |quantile: f64| {
@@ -93,8 +93,8 @@ impl Figure {
         Self::of_courses(table, "Latency by percentile", "Percentile", scale, metric, ticks, figure)
     }
 
-    /// Returns the rate at a place over time. `None` if no successful load lasts into a third
-    /// second.
+    /// Returns a plot of the rate of a combination over time. `None` if no successful load lasts
+    /// into a third second.
     pub(crate) fn over_time(table: &Table) -> Option<Self> {
         let courses = table.rows.iter().filter_map(Row::figures).flat_map(|f| &f.courses);
         let seconds = courses.map(|course| course.by_second.len()).max().filter(|s| *s >= 3)?;
@@ -107,8 +107,8 @@ impl Figure {
         Self::of_courses(table, title, varies, Scale::Linear, Metric::Throughput, ticks, figure)
     }
 
-    /// Returns a plot of the courses at a place. `spreads` computes the points of a server from its
-    /// runs, and `metric` determines the unit. `None` if no server has a course.
+    /// Returns a plot of the courses of a combination. `spreads` computes the points of a server
+    /// from its runs, and `metric` determines the unit. `None` if no server has a course.
     fn of_courses(
         table: &Table,
         title: &str,
@@ -149,7 +149,7 @@ impl Figure {
         })
     }
 
-    /// Name of the plot's file, without extension.
+    /// Returns the name of the plot's file, without extension.
     pub(crate) fn file_name(&self) -> String {
         file_name(&self.slug)
     }
@@ -165,9 +165,9 @@ fn percent(quantile: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Returns the spread over the runs of the mean rate, in requests per second, in the `step` seconds
-/// from second `from`, or in those of them that a run lasted, or `None` if no run lasted beyond
-/// `from`.
+/// Returns the spread of the runs' mean rates, in requests per second, over the `step` seconds from
+/// second `from`. A shorter run counts with the seconds that it lasted. `None` if no run lasted
+/// beyond `from`.
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no last digit")]
 fn rate(courses: &[LatencyProfile], from: usize, step: usize) -> Option<Spread> {
     let of_run = |course: &LatencyProfile| {
@@ -177,7 +177,8 @@ fn rate(courses: &[LatencyProfile], from: usize, step: usize) -> Option<Spread> 
     Spread::of(courses.iter().filter_map(of_run).collect())
 }
 
-/// Returns the ticks and tables of the places where the metric applies or no server has a result.
+/// Returns the ticks and tables of the combinations to which the metric applies, or for which no
+/// server has a result.
 fn places(summary: &Summary, view: &View, metric: Metric) -> (Vec<String>, Vec<usize>) {
     let means = |table: &usize| {
         let metrics = summary.tables[*table].metrics();

@@ -73,7 +73,7 @@ pub(super) fn html(
     .into_string()
 }
 
-/// Links to all parts of the page.
+/// Returns links to all parts of the page.
 fn contents(report: &Report<'_>, sections: &[(View, Vec<Drawing>)]) -> Markup {
     html! {
         h2 { "Contents" }

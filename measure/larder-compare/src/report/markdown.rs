@@ -39,7 +39,7 @@ pub(crate) fn markdown(report: &Report<'_>) -> String {
     text
 }
 
-/// Returns a note on servers with more threads than cores, or `None` if they have at most as many.
+/// Returns a note on servers with more threads than cores, or `None` without such servers.
 pub(crate) fn crowd(report: &Report<'_>, table: &Table) -> Option<String> {
     let (threads, cores) = (table.place.threads, report.setup.server_cores.count());
     let plural = if cores == 1 { "" } else { "s" };
@@ -126,7 +126,8 @@ fn cells(row: &Row, metrics: &[Metric]) -> String {
     }
 }
 
-/// Median, the spread of several runs, and the ratio if there is one; `–` without figures.
+/// Returns the median, the spread of several runs, and the ratio if there is one; `–` without
+/// figures.
 fn figure(figures: &Figures, metric: Metric) -> String {
     let Some(spread) = figures.spreads.get(&metric) else { return "–".to_owned() };
     let number = |value| metric.unit().number(value);

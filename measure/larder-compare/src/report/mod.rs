@@ -1,5 +1,5 @@
-//! Writes the report of a comparison: `results.json`, `results.csv`, `results.md`, `report.html`, and
-//! plots.
+//! Writes the report of a comparison: `results.json`, `results.csv`, `results.md`, `report.html`,
+//! and plots.
 
 mod axis;
 mod conclusions;
@@ -27,7 +27,7 @@ use std::path::Path;
 use view::View;
 
 impl<'r> Report<'r> {
-    /// Writes all files, and replaces those of an earlier report.
+    /// Writes all files, and replaces the files of an earlier report.
     ///
     /// # Errors
     /// A plot cannot be drawn, a file cannot be written, or old plots cannot be removed.
@@ -69,8 +69,8 @@ impl<'r> Report<'r> {
     }
 
     /// Draws the latency by percentile and the rate over time for one combination, and writes them
-    /// as SVG and PNG. Draws nothing without successful loads, and no rate if none of them lasts
-    /// into a third second.
+    /// as SVG and PNG. Draws nothing without successful loads, and no rate if no load lasts into a
+    /// third second.
     fn draw_courses(&self, table: &Table, plots: &Path) -> Result<Vec<Drawing>, Error> {
         let mut drawings = Vec::new();
         for figure in [Figure::percentiles(table), Figure::over_time(table)].into_iter().flatten() {

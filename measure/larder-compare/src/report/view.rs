@@ -1,26 +1,26 @@
-//! Selects the places of a plot: only the pipeline, only the number of threads, or workload and
-//! phase vary.
+//! Selects the combinations of a plot, in which only the pipeline, only the number of threads, or
+//! workload and phase vary.
 
 use crate::metric::Metric;
 use crate::summary::{Combination, Summary, Table};
 use std::collections::BTreeSet;
 
-/// The places of a plot.
+/// The combinations of a plot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
-    /// The dimensions that are equal at all places.
+    /// The dimensions that are equal in all combinations.
     pub(crate) heading: String,
     /// The dimension that varies.
     pub(crate) varies: &'static str,
-    /// The value of that dimension at each place.
+    /// The value of that dimension in each combination.
     pub(crate) ticks: Vec<String>,
-    /// The index in `Summary::tables` of each place's table.
+    /// The index in `Summary::tables` of each combination's table.
     pub(crate) tables: Vec<usize>,
     /// Whether the dimension is numeric, so that lines connect the points.
     pub(crate) joined: bool,
 }
 
-/// A dimension: its title, its value at a place, and a heading of the place's other dimensions.
+/// A dimension: its title, its value in a combination, and a heading of the other dimensions.
 type Dimension = (&'static str, fn(&Combination) -> usize, fn(&Combination) -> String);
 
 const PIPELINE: Dimension = (
@@ -39,8 +39,8 @@ fn count(number: usize, what: &str) -> String {
 }
 
 impl View {
-    /// Returns all views of a summary: by pipeline and by threads, each if it varies; if neither
-    /// varies, one by workload and phase.
+    /// Returns all views of a summary: by pipeline and by threads, each if it varies. If neither
+    /// varies, returns one view by workload and phase.
     pub(crate) fn all(summary: &Summary) -> Vec<Self> {
         let mut views = Self::along(summary, PIPELINE);
         views.extend(Self::along(summary, THREADS));

@@ -183,7 +183,7 @@ fn an_interrupted_comparison_is_resumed() {
     assert_eq!(other.records().len(), 6);
 }
 
-/// A shell script that writes its process ID to a file and then becomes memcached.
+/// Returns a shell script that writes its process ID to a file and then becomes memcached.
 fn says_its_pid(folder: &Path) -> Vec<String> {
     let file = folder.join("pid").display().to_string();
     let script = format!("echo $$ > {file}; exec memcached -u root -U 0 -s \"$0\"");

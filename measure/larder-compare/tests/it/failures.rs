@@ -1,4 +1,4 @@
-//! Servers that freeze, exit or refuse requests: their measurements fail and have no results,
+//! Servers that freeze, exit or reject requests. Their measurements fail and have no results,
 //! unless the load allows the faults.
 
 use crate::common::{Bench, Ended, MEMCACHED, misbehaving, suite_text};
@@ -8,13 +8,13 @@ fn a_server() {
     misbehaving::serve();
 }
 
-/// A suite of one run with memcached and a server with this behaviour.
+/// Returns a suite of one run with memcached and a server with this behaviour.
 fn beside_memcached_suite(behaviour: &str) -> String {
     let suite = suite_text(&MEMCACHED, &misbehaving::entry("broken", behaviour));
     suite.replace("pipelines = [1, 5]", "pipelines = [1]").replace("runs = 2", "runs = 1")
 }
 
-/// A comparison of memcached and a server with this behaviour, without a warm-up.
+/// Returns a comparison of memcached and a server with this behaviour, without a warm-up.
 fn beside_memcached(behaviour: &str, load: &str) -> Bench {
     let suite = beside_memcached_suite(behaviour);
     Bench::of(&suite.replace("-n 100", load).replace("warm_up_secs = 0.05", "warm_up_secs = 0"))
@@ -68,7 +68,7 @@ fn a_server_that_refuses_every_set_has_no_result() {
     fails(&beside_memcached("refuses", "-n 100"), "SERVER_ERROR out of memory storing object");
 }
 
-/// The server refuses all sets of the warm-up, so the measured gets are all misses.
+/// The server rejects all sets of the warm-up, so all measured gets miss.
 #[test]
 fn a_server_that_refuses_sets_during_the_warm_up_has_no_result() {
     let load = "-n 100 --fill --key-maximum 50";

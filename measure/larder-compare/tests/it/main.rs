@@ -1,5 +1,5 @@
-//! The integration tests of larder-compare, in one program. `disturbed.rs` is a separate one, because it keeps two
-//! processors busy.
+//! The integration tests of larder-compare, in one program. `disturbed.rs` is a separate program,
+//! because it keeps two processors busy.
 
 mod common;
 mod compare;

@@ -8,7 +8,7 @@ use larder_compare::suite::Suite;
 
 const KEYS: &str = "--key-minimum 1 --key-maximum 2000 -d 500 --verify";
 
-/// A suite with one server that restarts a second after the start of the load.
+/// Returns a suite with one server that restarts a second after the start of the load.
 fn suite(options: &str, of_server: &str, signal: &str, load: &str) -> String {
     let usual =
         "\"memcached\", \"-u\", \"root\", \"-U\", \"0\", \"-l\", \"127.0.0.1\", \"-p\", \"{port}\"";

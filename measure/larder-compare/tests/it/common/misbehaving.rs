@@ -1,12 +1,12 @@
 //! A faulty server. A test starts its own executable as this server: with the environment variable
-//! `BEHAVIOUR`, the test `failures::a_server` serves requests; otherwise it does nothing.
+//! `BEHAVIOUR`, the test `failures::a_server` serves requests. Otherwise, it does nothing.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The command of a server with a `behaviour` of [`answer`].
+/// Returns the command of a server with a `behaviour` of [`answer`].
 pub fn command(behaviour: &str) -> Vec<String> {
     let test = std::env::current_exe().unwrap().display().to_string();
     let environment = [format!("BEHAVIOUR={behaviour}"), "SOCKET={socket}".to_owned()];
@@ -15,7 +15,7 @@ pub fn command(behaviour: &str) -> Vec<String> {
     words.chain(arguments).collect()
 }
 
-/// A server of a suite.
+/// Returns a server of a suite.
 pub fn entry(name: &str, behaviour: &str) -> String {
     super::suite_entry(name, &command(behaviour))
 }
@@ -49,8 +49,8 @@ fn talk(behaviour: &str, mut stream: UnixStream) -> Option<()> {
     }
 }
 
-/// The answer to request number `number`, from 0. By `behaviour`, the server refuses all sets,
-/// freezes or exits at the 52nd request, or accepts all sets. All gets miss.
+/// Returns the reply to request number `number`, from 0. Depending on `behaviour`, the server
+/// rejects all sets, freezes or exits at the 52nd request, or accepts all sets. All gets miss.
 fn answer(behaviour: &str, line: &str, number: u64) -> &'static str {
     match behaviour {
         "freezes" if number > 50 => loop {

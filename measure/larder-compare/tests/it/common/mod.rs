@@ -13,7 +13,7 @@ use tempfile::{TempDir, tempdir};
 /// The command of memcached.
 pub const MEMCACHED: [&str; 7] = ["memcached", "-u", "root", "-U", "0", "-s", "{socket}"];
 
-/// A suite with a server called `it`, the tables in `more`, and a small load.
+/// Returns a suite with a server called `it`, the tables in `more`, and a small load.
 pub fn suite_text(command: &[&str], more: &str) -> String {
     let load = "-t 1 -c 2 -n 100 --ratio 1:1 --key-maximum 99 --pipeline {pipeline}";
     format!(
@@ -43,7 +43,7 @@ load = \"{load}\"
     )
 }
 
-/// A server of a suite.
+/// Returns a server of a suite.
 pub fn suite_entry(name: &str, command: &[impl std::fmt::Debug]) -> String {
     format!("[[server]]\nname = \"{name}\"\ncommand = {command:?}\n")
 }
@@ -110,19 +110,19 @@ impl Bench {
         std::fs::read_to_string(self.out(name)).unwrap()
     }
 
-    /// The records of all attempts, including those that other programs disturbed.
+    /// Returns the records of all attempts, including disturbed attempts.
     pub fn attempts(&self) -> Vec<Record> {
         let text = self.read(Results::FILE);
         text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The first record of each cell.
+    /// Returns the first record of each cell.
     pub fn records(&self) -> Vec<Record> {
         let lines = self.lines();
         lines.iter().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The lines of the results file: the setup, and the first record of each cell.
+    /// Returns the lines of the results file: the setup, and the first record of each cell.
     pub fn lines(&self) -> Vec<String> {
         let text = self.read(Results::FILE);
         let mut cells = Vec::new();
