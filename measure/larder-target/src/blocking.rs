@@ -1,5 +1,6 @@
-//! A blocking client connection, for measurements whose next request depends on the last answer. Sends
-//! batches of gets and sets over TCP or a unix socket, in memcached's text protocol or RESP.
+//! A blocking client connection, for measurements in which the next request depends on the last
+//! reply. Sends batches of gets and sets over TCP or a unix socket, in memcached's text protocol or
+//! RESP.
 
 use crate::input::Input;
 use crate::{Protocol, ServerAddress};
@@ -15,8 +16,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, SystemTime};
 
 /// Maximum number of gets, and of sets, in a batch. The gets, even with the longest keys, and the
-/// answers to the sets fit the sockets' buffers, so that client and server cannot deadlock while
-/// both write.
+/// replies to the sets fit the sockets' buffers. So client and server cannot deadlock while both
+/// write.
 pub const BATCH_MAX: usize = 256;
 
 /// Timeout of connecting and of each read.
@@ -60,7 +61,8 @@ impl fmt::Display for Dialect {
 /// An item to set.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'i> {
-    /// A key that is valid in both protocols: 1 to 250 bytes, without spaces and control characters.
+    /// A key that is valid in both protocols: 1 to 250 bytes, without spaces and control
+    /// characters.
     pub key: &'i [u8],
     /// The value.
     pub value: &'i [u8],
@@ -86,7 +88,7 @@ impl Connection {
         Self::open_within(address, dialect, TIMEOUT)
     }
 
-    /// Connects to a server. `timeout` applies to connecting and to each read of an answer, and
+    /// Connects to a server. `timeout` applies to connecting and to each read of a reply, and
     /// must not be zero.
     ///
     /// # Errors
@@ -104,7 +106,7 @@ impl Connection {
     /// value if the key was found.
     ///
     /// # Errors
-    /// The connection fails, a key is invalid, or the server's answer is an error or malformed.
+    /// The connection fails, a key is invalid, or the server's reply is an error or malformed.
     pub fn get<K: AsRef<[u8]>>(
         &mut self,
         keys: &[K],
@@ -113,11 +115,11 @@ impl Connection {
         self.set_and_get([], keys, each).map(drop)
     }
 
-    /// Sets at most [`BATCH_MAX`] items. Returns how many of them the server stored; it may refuse large
-    /// items, or any items without free memory.
+    /// Sets at most [`BATCH_MAX`] items. Returns the number of items that the server stored. It may
+    /// reject large items, or any items without free memory.
     ///
     /// # Errors
-    /// The connection fails, a key is invalid, or the server's answer is malformed.
+    /// The connection fails, a key is invalid, or the server's reply is malformed.
     pub fn set<'i>(&mut self, items: impl IntoIterator<Item = Item<'i>>) -> io::Result<usize> {
         self.set_and_get::<&[u8]>(items, &[], |_, _| ())
     }
@@ -125,7 +127,7 @@ impl Connection {
     /// Sends sets, then gets, in one batch: see [`Connection::set`] and [`Connection::get`].
     ///
     /// # Errors
-    /// The connection fails, a key is invalid, or the server's answer is malformed or, to a get, an
+    /// The connection fails, a key is invalid, or the server's reply is malformed or, to a get, an
     /// error.
     pub fn set_and_get<'i, K: AsRef<[u8]>>(
         &mut self,
@@ -143,11 +145,11 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Deletes at most [`BATCH_MAX`] items. Returns how many of them existed. Only for memcached's text
-    /// protocol.
+    /// Deletes at most [`BATCH_MAX`] items. Returns the number of items that existed. Only for
+    /// memcached's text protocol.
     ///
     /// # Errors
-    /// The connection fails, a key is invalid, or the server's answer is malformed.
+    /// The connection fails, a key is invalid, or the server's reply is malformed.
     pub fn delete<K: AsRef<[u8]>>(&mut self, keys: &[K]) -> io::Result<usize> {
         for key in keys {
             let key = WireKey::new(key.as_ref()).map_err(invalid)?;
@@ -195,7 +197,7 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Reads the answers to the get of one key.
+    /// Reads the replies to the get of one key.
     fn read_get(&mut self, take: impl FnOnce(Option<&[u8]>)) -> io::Result<()> {
         let found = self.read(|answer| match answer {
             Answer::Hit { value, .. } => {
@@ -217,11 +219,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the server's memory limit in bytes from memcached's `stats`, or `None` in RESP, and if the server does
-    /// not report it.
+    /// Returns the server's memory limit in bytes from memcached's `stats`. `None` in RESP, or if
+    /// the server does not report it.
     ///
     /// # Errors
-    /// The connection fails, or the server's answer is malformed.
+    /// The connection fails, or the server's reply is malformed.
     pub fn limit_bytes(&mut self) -> io::Result<Option<u64>> {
         if self.dialect == Dialect::Resp {
             return Ok(None);
@@ -230,11 +232,11 @@ impl Connection {
         Ok(stats.get("limit_maxbytes").and_then(|bytes| bytes.parse().ok()))
     }
 
-    /// Returns all values of `stats` by name, empty if the server refuses the command. Only for memcached's text
-    /// protocol.
+    /// Returns all values of `stats` by name, or none if the server rejects the command. Only for
+    /// memcached's text protocol.
     ///
     /// # Errors
-    /// The connection fails, or the server's answer is malformed.
+    /// The connection fails, or the server's reply is malformed.
     pub fn stats(&mut self) -> io::Result<BTreeMap<String, String>> {
         classic::stats([], &mut self.output);
         self.write()?;
@@ -255,7 +257,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads the next answer.
+    /// Reads the next reply.
     fn read<T>(&mut self, take: impl FnOnce(Answer<'_>) -> T) -> io::Result<T> {
         loop {
             let read = match self.dialect {
@@ -340,8 +342,8 @@ fn connect(address: &ServerAddress, timeout: Duration) -> io::Result<Socket> {
         }
         ServerAddress::Unix(path) => {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-            // For unix sockets, the write timeout also limits how long `connect` waits for room in the
-            // server's backlog.
+            // For unix sockets, the write timeout also limits the time for which `connect` waits
+            // for room in the server's backlog.
             socket.set_write_timeout(Some(timeout))?;
             socket.connect(&SockAddr::unix(path)?)?;
             socket.set_write_timeout(None)?;
@@ -357,7 +359,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// Connects to a peer that sends `answers` whatever it receives.
+    /// Connects to a peer that sends `answers`, regardless of the requests.
     fn talk_to(dialect: Dialect, answers: &'static [u8]) -> Connection {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = ServerAddress::Tcp(listener.local_addr().unwrap());

@@ -10,14 +10,14 @@ use std::str::FromStr;
 pub struct CoreSet(Vec<usize>);
 
 impl CoreSet {
-    /// Number of cores in the set.
+    /// Returns the number of cores in the set.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Divides the cores that this process may use between the servers and the load. The load gets
-    /// the odd core. If there is only one core, both share it.
+    /// Divides the cores that this process may use between the servers and the load. With an odd
+    /// number of cores, the load gets the additional one. If there is only one core, both share it.
     ///
     /// # Errors
     /// The system does not report the cores.
@@ -89,10 +89,11 @@ mod linux {
     }
 
     impl CoreSet {
-        /// Restricts the calling thread, and the threads and processes that it starts, to these cores.
+        /// Restricts the calling thread, and the threads and processes that it starts, to these
+        /// cores.
         ///
         /// # Errors
-        /// A number is too large, or none of the cores exists and may be used by this process.
+        /// A number is too large, or this process may use none of the cores.
         pub fn pin(&self) -> Result<(), String> {
             let mut set = CpuSet::new();
             let added = self.0.iter().try_for_each(|core| set.set(*core));

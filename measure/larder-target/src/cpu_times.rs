@@ -9,16 +9,16 @@ pub struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// Returns the times so far, where `pid` is the server's process, or `None` if that does not exist or the system
-    /// does not report the times.
+    /// Returns the times so far. `pid` is the server's process. `None` if that process does not
+    /// exist or the system does not report the times.
     pub fn now(pid: i32) -> Option<Self> {
         let server = crate::process::usage(pid)?;
         let ours = crate::process::own_cpu_secs() + server.user_secs + server.system_secs;
         Some(Self { all: all()?, ours, at: std::time::Instant::now() })
     }
 
-    /// CPU time of other processes since `earlier`, in percent of the time of `cores` cores. `None`
-    /// after less than half a second, because the system rounds CPU times to 10 ms.
+    /// Returns the CPU time of other processes since `earlier`, in percent of the time of `cores`
+    /// cores. `None` after less than half a second, because the system rounds CPU times to 10 ms.
     pub fn others_since(&self, earlier: &Self, cores: usize) -> Option<f64> {
         let others = (self.all - earlier.all) - (self.ours - earlier.ours);
         let seconds = (self.at - earlier.at).as_secs_f64();
@@ -29,8 +29,8 @@ impl CpuTimes {
 
 const SECONDS_MIN: f64 = 0.5;
 
-/// User and system time of all processes, and steal time of the hypervisor. Excludes interrupts, because
-/// the measured server and load also cause them.
+/// Returns the user and system time of all processes, and steal time of the hypervisor. Excludes
+/// interrupts, because the measured server and load also cause them.
 #[cfg(target_os = "linux")]
 fn all() -> Option<f64> {
     use procfs::{CurrentSI, KernelStats};

@@ -1,5 +1,5 @@
-//! `larder bench empty-loop`: a server that does not parse requests. Its CPU time per request is the
-//! kernel's part, and so a lower bound for any server that polls, reads and writes.
+//! `larder bench empty-loop`: a server that does not parse requests. Its CPU time per request is
+//! almost only the kernel's, and so a lower bound for any server that polls, reads and writes.
 
 use clap::Args;
 use mio::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ pub struct Arguments {
     /// TCP port on the loopback interface; 0 chooses a free port
     #[arg(short, long, default_value_t = 11211)]
     pub port: u16,
-    /// Size in bytes of the value in every answer to a get
+    /// Size in bytes of the value in every reply to a get
     #[arg(long, default_value_t = 100)]
     pub value_bytes: usize,
 }
@@ -22,12 +22,12 @@ pub struct Arguments {
 const READ_LEN: usize = 64 << 10;
 const LISTENER: Token = Token(usize::MAX);
 
-/// Serves connections on one thread, without end. Answers each read once, by its first byte: `s` (set)
-/// with `STORED`, `v` (version) with a version, anything else with the value. So pipelined requests that
-/// arrive together get one answer.
+/// Serves connections on one thread, without end. Sends one reply to each read. The first byte
+/// determines the reply: `STORED` for `s` (set), a version for `v` (version), and the value for any
+/// other byte. So pipelined requests that arrive together get one reply.
 ///
 /// # Errors
-/// The port is in use, or the system refuses an event queue or the setup of a new connection.
+/// The port is in use, or the system cannot create an event queue or set up a new connection.
 pub fn command(arguments: &Arguments) -> io::Result<()> {
     let mut listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.port)))?;
     let mut poll = Poll::new()?;
@@ -74,8 +74,8 @@ fn accept(
     Ok(())
 }
 
-/// Reads once and writes once. Returns false if the connection has ended. A full socket buffer is an
-/// error, which disconnects a peer that does not read its answers.
+/// Reads once and writes once. Returns false if the connection must be closed. A full socket buffer
+/// is an error, which disconnects a peer that does not read its replies.
 fn answer(stream: &mut TcpStream, input: &mut [u8], value: &[u8]) -> bool {
     match stream.read(input) {
         Ok(0) => false,

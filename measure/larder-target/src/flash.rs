@@ -5,11 +5,12 @@ use crate::blocking::{Connection, Dialect};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Timeout of connecting and of each read of the answer, so that a server that has stopped
-/// answering does not delay the results of a run.
+/// Timeout of connecting and of each read of the reply. It limits the delay of a run's results by a
+/// server that has stopped answering.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Counters of a server with a flash tier since its start, and the current contents of the tier.
+/// Counters of a server with a flash tier since the server's start, and the current contents of the
+/// tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlashStats {
     /// Number of hits, in memory or on flash (`get_hits`).
@@ -32,15 +33,15 @@ pub struct FlashStats {
 }
 
 impl FlashStats {
-    /// Queries a server. `None` if it has no flash tier, or does not answer in memcached's text protocol
-    /// within 2 s.
+    /// Queries a server. `None` if it has no flash tier, or does not answer in memcached's text
+    /// protocol within 2 s.
     #[must_use]
     pub fn of(address: &ServerAddress) -> Option<Self> {
         let mut connection = Connection::open_within(address, Dialect::Text, TIMEOUT).ok()?;
         Self::parse(&connection.stats().ok()?)
     }
 
-    /// Parses the values of `stats`; `None` without those of a flash tier.
+    /// Parses the values of `stats`. Returns `None` without the values of a flash tier.
     #[must_use]
     pub fn parse(stats: &BTreeMap<String, String>) -> Option<Self> {
         let number = |name: &str| stats.get(name).and_then(|value| value.parse::<u64>().ok());

@@ -1,9 +1,10 @@
-//! The processes of a started server: its process group, and its descendants that left the group. They end
-//! with the server, and also if this process is killed.
+//! The processes of a started server: its process group, and its descendants that left the group.
+//! They are stopped with the server, and also if this process is killed.
 //!
-//! The leader of the group is a watchdog: a shell that reads from a pipe until this process, which has the
-//! only other end, closes it or dies. The system does not reuse the number of the group until this process
-//! has waited for the watchdog, so signals to the group reach no other processes.
+//! The leader of the group is a watchdog: a shell that reads from a pipe. Only this process has the
+//! other end of the pipe, so the read returns when this process closes it or dies. The system does
+//! not reuse the ID of the group until this process has waited for the watchdog, so signals to the
+//! group reach no other processes.
 
 use crate::process;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -13,12 +14,13 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// The environment variable that all processes of a server inherit. It identifies those that left the
-/// process group.
+/// The environment variable that all processes of a server inherit. It identifies the processes
+/// that left the process group.
 const MARK: &str = "STARTED_BY_LARDER";
 
-/// The script of the watchdog. `$1` is the environment variable with its value, the other arguments are the server's
-/// directories. The loop runs twice, because a process can start another one before it is killed.
+/// The script of the watchdog. `$1` is the environment variable with its value, and the other
+/// arguments are the server's directories. The loop runs twice, because a process can start another
+/// one before it is killed.
 const WATCHDOG: &str = r#"
 trap '' TERM INT HUP QUIT
 read -r _
@@ -42,8 +44,8 @@ pub(crate) struct ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// Starts the watchdog of a group without further processes. The watchdog removes `folders` if this
-    /// process is killed. `id` is unique in this process.
+    /// Starts the watchdog of a group without further processes. The watchdog removes `folders` if
+    /// this process is killed. `id` is unique in this process.
     ///
     /// # Errors
     /// The watchdog cannot be started.
@@ -62,7 +64,7 @@ impl ProcessGroup {
         Ok(Self { watchdog, mark })
     }
 
-    /// Makes a command start in this group, in which it does not receive Ctrl-C.
+    /// Makes a command start in this group, so that it does not receive Ctrl-C.
     pub(crate) fn add(&self, command: &mut Command) {
         command.process_group(self.id().as_raw()).env(MARK, &self.mark);
     }
@@ -82,14 +84,14 @@ impl ProcessGroup {
     /// Signals each process of the server, but not the watchdog.
     pub(crate) fn signal_members(&self, signal: Signal) {
         for pid in self.members() {
-            // Fails if the process has exited.
+            // The call fails if the process has exited.
             let _ = kill(Pid::from_raw(pid), signal);
         }
     }
 
     /// Signals all processes of the server, and the watchdog, which ignores SIGTERM.
     pub(crate) fn signal(&self, signal: Signal) {
-        // Fails if all processes have exited.
+        // The call fails if all processes have exited.
         let _ = killpg(self.id(), signal);
         for pid in self.members() {
             if signal == Signal::SIGKILL || !process::is_in_group(pid, self.id().as_raw()) {

@@ -6,12 +6,12 @@ pub struct Input {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Minimum length of the next answer.
+    /// Minimum length of the next reply.
     wanted: usize,
 }
 
 impl Input {
-    /// An empty buffer of `len` bytes, which grows for longer answers.
+    /// Returns an empty buffer of `len` bytes, which grows for longer replies.
     #[must_use]
     pub fn new(len: usize) -> Self {
         Self { buffer: vec![0; len], start: 0, end: 0, wanted: 1 }
@@ -31,14 +31,15 @@ impl Input {
         self.end - self.start >= self.wanted
     }
 
-    /// Sets the minimum length of the next answer, from `larder_protocol::response::Read::Incomplete`.
+    /// Sets the minimum length of the next reply, from
+    /// `larder_protocol::response::Read::Incomplete`.
     #[inline]
     pub fn want(&mut self, wanted: usize) {
         self.wanted = wanted;
     }
 
-    /// Free space for the next read. It is never empty, and has room for those of the wanted bytes
-    /// that have not arrived.
+    /// Returns the free space for the next read. It is never empty, and has room for the rest of
+    /// the wanted bytes.
     pub fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

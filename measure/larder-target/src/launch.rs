@@ -16,29 +16,30 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Maximum time until a server answers its first request.
+/// Maximum time from the start of a server to its first reply.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time for a server to exit after SIGTERM, and again after SIGKILL.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum time for a server to exit during a restart. Writing its memory to a disk takes long.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(120);
-/// Interval of the checks whether a server has exited during a restart. It is short, because a restart
-/// can take only milliseconds.
+/// Interval of the checks whether a server has exited during a restart. It is short, because a
+/// restart may take only milliseconds.
 const RESTART_POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// The system's in-memory file system.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// Timeout of the answer to the request that checks whether the server is ready.
+/// Timeout of the reply to the request that checks whether the server is ready.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum number of attempts to start a server, because another process can take the free port first.
+/// Maximum number of attempts to start a server, because another process can take the free port
+/// first.
 const ATTEMPTS: usize = 3;
 
 /// The parameters of starting a server.
 #[derive(Clone, Debug)]
 pub struct Launch<'l> {
-    /// The command. Its placeholders are `{port}` or `{socket}` (a path), `{dir}` (an empty directory),
-    /// `{shm}` (an empty directory in shared memory), `{disk}` (one in `disk`), and those of `values`.
-    /// Stopping the server removes the directories.
+    /// The command. Its placeholders are `{port}` or `{socket}` (a path), `{dir}` (an empty
+    /// directory), `{shm}` (an empty directory in shared memory), `{disk}` (one in `disk`), and
+    /// those of `values`. Stopping the server removes the directories.
     pub command: CommandLine<'l>,
     /// The values of further placeholders.
     pub values: Values,
@@ -47,7 +48,7 @@ pub struct Launch<'l> {
     pub port: Option<u16>,
     /// The protocol in which the server must answer.
     pub protocol: Protocol,
-    /// The cores of the server; `None` for those of this process.
+    /// The cores of the server; `None` for the cores of this process.
     pub cores: Option<&'l CoreSet>,
     /// A file for the server's output. Without one, the server inherits standard error, and its
     /// standard output is discarded.
@@ -80,7 +81,7 @@ pub enum LaunchError {
     /// The command has an unknown placeholder, or a `{` without `}`.
     #[error("{0}")]
     Template(String),
-    /// The address is not free, or the log or a directory cannot be written.
+    /// The address is not free, the log cannot be written, or a directory cannot be created.
     #[error("{what}: {error}")]
     Prepare {
         /// The file, directory or address.
@@ -88,7 +89,7 @@ pub enum LaunchError {
         /// The system's error.
         error: io::Error,
     },
-    /// The watchdog or the command could not be started, or not on the cores.
+    /// The watchdog or the command could not be started, or not on the selected cores.
     #[error("cannot start: {0}")]
     Spawn(String),
     /// The server exited before it answered.
@@ -101,7 +102,7 @@ pub enum LaunchError {
         protocol: Protocol,
         /// The address.
         address: ServerAddress,
-        /// The last line of the log, with an introduction; empty if the log is empty.
+        /// The last line of the log, after a short introduction; empty if the log is empty.
         log: String,
     },
 }
@@ -112,9 +113,9 @@ pub struct Launched {
     child: Child,
     group: ProcessGroup,
     address: ServerAddress,
-    /// The process that is measured with its descendants.
+    /// ID of the process that is measured with its descendants.
     pid: i32,
-    /// The command that started it.
+    /// The command that started the server.
     command: Command,
     /// The cores of the server.
     cores: Option<CoreSet>,
@@ -149,11 +150,11 @@ impl Folders {
 /// The times of a restart.
 #[derive(Clone, Copy, Debug)]
 pub struct Restarted {
-    /// The sending of the signal.
+    /// The time just before the first process receives the signal.
     pub signalled: Instant,
-    /// The end of all old processes of the server.
+    /// The time at which all old processes of the server have exited.
     pub ended: Instant,
-    /// The start of the new process.
+    /// The time at which the new process starts.
     pub started: Instant,
 }
 
@@ -194,7 +195,7 @@ impl Launch<'_> {
         let mut command = self.command(&address, &folders)?;
         command.stdin(Stdio::null()).stdout(Stdio::null());
         if let Some(log) = self.log {
-            // Appends, because the log may have the output of a failed attempt.
+            // Appends, because the log may contain the output of a failed attempt.
             let output = File::options().create(true).append(true).open(log);
             let output = output.map_err(|error| prepare(log, error))?;
             command.stderr(output.try_clone().map_err(|error| prepare(log, error))?).stdout(output);
@@ -307,8 +308,9 @@ impl Launched {
         Err(LaunchError::NoAnswer { protocol, address, log })
     }
 
-    /// Chooses the process to measure: the started one if the listening process descends from it, so
-    /// that the costs include all programs of a script; otherwise the listening process.
+    /// Chooses the process to measure. This is the started process if the listening process
+    /// descends from it, so that the costs include all programs of a script. Otherwise, it is the
+    /// listening process.
     fn choose_pid(&mut self) {
         if let Some(owner) = process::find(&self.address)
             && !process::descends(owner, self.pid)
@@ -323,8 +325,8 @@ impl Launched {
         &self.address
     }
 
-    /// Returns the ID of the process that is measured with its descendants. After that process has exited, it is the ID
-    /// of the listening process.
+    /// Returns the ID of the process that is measured with its descendants. After that process has
+    /// exited, returns the ID of the listening process.
     #[must_use]
     pub fn pid(&self) -> i32 {
         if process::is_running(self.pid) {
@@ -333,19 +335,21 @@ impl Launched {
         process::find(&self.address).unwrap_or(self.pid)
     }
 
-    /// Returns the exit status and the last line of the log, if the server has ended. A server with further processes,
-    /// such as a daemon, has not ended when its first process exits.
+    /// Returns the exit status and the last line of the log, or `None` while the server runs. A
+    /// server with further processes, such as a daemon, still runs after its first process has
+    /// exited.
     pub fn exit_report(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
         let ended = self.is_stopped || self.group.members().is_empty();
         ended.then(|| format!("{status}{}", self.last_log_line()))
     }
 
-    /// Signals all processes of the server, waits until they have ended, and after `pause` runs the
-    /// command again with the same address and directories. Does not wait until the server answers.
+    /// Signals all processes of the server, and waits until they have exited. After `pause`, runs
+    /// the command again with the same address and directories. Does not wait until the server
+    /// answers.
     ///
     /// # Errors
-    /// The server does not end in time, or cannot be started.
+    /// The server does not exit in time, or cannot be started.
     pub fn restart(&mut self, signal: Signal, pause: Duration) -> Result<Restarted, String> {
         let signalled = Instant::now();
         self.group.signal_members(signal);
@@ -373,7 +377,7 @@ impl Launched {
         }
         self.is_stopped = true;
         self.group.signal(Signal::SIGTERM);
-        // A stopped process receives SIGTERM only when it continues.
+        // A stopped process handles SIGTERM only after it continues.
         self.group.signal(Signal::SIGCONT);
         if !self.wait_for_all(STOP_TIMEOUT) {
             self.group.signal(Signal::SIGKILL);
@@ -384,7 +388,7 @@ impl Launched {
         self.folders.remove();
     }
 
-    /// Waits until all processes of the server have ended. Returns false after `at_most`.
+    /// Waits until all processes of the server have exited. Returns false after `at_most`.
     fn wait_for_all(&mut self, at_most: Duration) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < at_most {
@@ -430,9 +434,10 @@ fn spawn_on(cores: Option<&CoreSet>, command: &mut Command) -> Result<Child, Str
     })
 }
 
-/// Returns a free address on the loopback interface, with this port or, if `port` is 0, with any. Binds the address to
-/// check that it is free, but does not listen: a process that another thread forks at the same time would inherit the
-/// listening socket, and clients could still connect to it after it is closed here.
+/// Returns a free address on the loopback interface, with this port or, if `port` is 0, with any.
+/// Binds the address to check that it is free, but does not listen: a process that another thread
+/// forks at the same time would inherit the listening socket, and clients could still connect to it
+/// after it is closed here.
 ///
 /// # Errors
 /// The port is in use, or no port is free.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct Machine {
     /// The processor's name, or the architecture if the name is unknown.
     pub cpu: String,
-    /// Number of cores of the whole machine; 0 if it is unknown.
+    /// Number of all cores of the machine; 0 if it is unknown.
     pub cores: usize,
     /// Size of the main memory in bytes; 0 if it is unknown.
     pub memory_bytes: u64,
@@ -16,7 +16,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The properties of this machine.
+    /// Returns the properties of this machine.
     #[must_use]
     pub fn this() -> Self {
         let name = nix::sys::utsname::uname();

@@ -1,5 +1,5 @@
-//! Finds the process of a server on this machine by its listening socket, and reads its CPU time and
-//! memory.
+//! Finds the process of a server on this machine by its listening socket, and reads its CPU time
+//! and memory.
 
 use crate::ServerAddress;
 
@@ -12,8 +12,8 @@ pub struct Usage {
     pub system_secs: f64,
     /// Resident memory in bytes. Counts shared memory once per process.
     pub rss_bytes: u64,
-    /// Bytes written to storage devices. Bytes in the page cache count before the system writes
-    /// them. `None` if the system does not report them.
+    /// Bytes written to storage devices. Bytes in the page cache already count before the system
+    /// writes them. `None` if the system does not report them.
     pub written_bytes: Option<u64>,
 }
 
@@ -26,8 +26,8 @@ mod linux {
     use procfs::process::{FDInfo, FDTarget, Process, Stat, all_processes};
     use std::net::IpAddr;
 
-    /// Returns the ID of the process that listens on `address`, if it runs on this machine and its file descriptors can
-    /// be read; `None` otherwise.
+    /// Returns the ID of the process that listens on `address`. `None` if no such process runs on
+    /// this machine, or its file descriptors cannot be read.
     pub fn find(address: &ServerAddress) -> Option<i32> {
         let sockets = listening_inodes(address);
         let listens = |file: FDInfo| matches!(file.target, FDTarget::Socket(inode) if sockets.contains(&inode));
@@ -57,8 +57,9 @@ mod linux {
         }
     }
 
-    /// CPU time, memory and written bytes of a process and its descendants. CPU time includes exited descendants
-    /// for which their parents have waited. `None` if the process does not exist.
+    /// Returns the CPU time, memory and written bytes of a process and its descendants. The CPU
+    /// time includes exited descendants for which their parents have waited. `None` if the process
+    /// does not exist.
     #[expect(clippy::cast_precision_loss, reason = "ticks of a process's life")]
     pub fn usage(pid: i32) -> Option<Usage> {
         let tree = tree(pid);
@@ -78,8 +79,9 @@ mod linux {
         })
     }
 
-    /// Returns the bytes that a process has written to storage devices. `None` if it belongs to another user or the
-    /// system does not report them. 0 for a descendant of `root` that has exited.
+    /// Returns the bytes that a process has written to storage devices. `None` if it belongs to
+    /// another user or the system does not report them. 0 for a descendant of `root` that has
+    /// exited.
     fn written_bytes(pid: i32, root: i32) -> Option<u64> {
         match Process::new(pid).and_then(|process| process.io()) {
             Ok(io) => Some(io.write_bytes),
@@ -88,7 +90,7 @@ mod linux {
         }
     }
 
-    /// Returns a process and its descendants, empty if it does not exist.
+    /// Returns a process and its descendants, or an empty list if it does not exist.
     fn tree(pid: i32) -> Vec<Stat> {
         let Ok(root) = Process::new(pid).and_then(|process| process.stat()) else {
             return Vec::new();
@@ -110,7 +112,8 @@ mod linux {
         tree(ancestor).iter().any(|stat| stat.pid == pid)
     }
 
-    /// Returns the processes that are in a process group or have `mark` in their environment, except zombies.
+    /// Returns the processes that are in a process group or have `mark` in their environment,
+    /// except zombies.
     pub(crate) fn members(group: i32, mark: &[u8]) -> Vec<i32> {
         let belongs = |process: &Process| {
             let Ok(stat) = process.stat() else { return false };
@@ -140,8 +143,8 @@ mod linux {
         stat.is_ok_and(|stat| stat.pgrp == group)
     }
 
-    /// Hardware counters in user mode, of the threads that a process and its descendants had at the start
-    /// of counting.
+    /// Hardware counters in user mode, of the threads that a process and its descendants had at the
+    /// start of counting.
     #[derive(Debug)]
     pub struct Events {
         cycles: Vec<Counter>,
@@ -149,8 +152,8 @@ mod linux {
     }
 
     impl Events {
-        /// Starts counting. `None` if the machine has no hardware counters, access is denied, or a
-        /// process or thread ends during the call.
+        /// Starts counting. Returns `None` if the machine has no hardware counters, access is
+        /// denied, or a process or thread exits during the call.
         pub fn count(pid: i32) -> Option<Self> {
             let mut threads: Vec<i32> = Vec::new();
             for stat in tree(pid) {
@@ -165,7 +168,8 @@ mod linux {
             Some(Self { cycles, instructions })
         }
 
-        /// Cycles and instructions since the start of counting; `None` if a counter cannot be read.
+        /// Returns the cycles and instructions since the start of counting, or `None` if a counter
+        /// cannot be read.
         pub fn read(&mut self) -> Option<(u64, u64)> {
             let sum = |counters: &mut Vec<Counter>| {
                 counters.iter_mut().map(|counter| counter.read().ok()).sum::<Option<u64>>()
@@ -191,32 +195,32 @@ pub(crate) use linux::{is_in_group, is_running, members};
 mod other_systems {
     use super::{ServerAddress, Usage};
 
-    /// None, because this needs Linux's /proc.
+    /// Returns `None`, because this needs Linux's /proc.
     pub fn find(_: &ServerAddress) -> Option<i32> {
         None
     }
 
-    /// None, because this needs Linux's /proc.
+    /// Returns `None`, because this needs Linux's /proc.
     pub fn usage(_: i32) -> Option<Usage> {
         None
     }
 
-    /// False, because this needs Linux's /proc.
+    /// Returns false, because this needs Linux's /proc.
     pub fn descends(_: i32, _: i32) -> bool {
         false
     }
 
-    /// Empty, because this needs Linux's /proc.
+    /// Returns no processes, because this needs Linux's /proc.
     pub(crate) fn members(_: i32, _: &[u8]) -> Vec<i32> {
         Vec::new()
     }
 
-    /// True, because this needs Linux's /proc.
+    /// Returns true, because this needs Linux's /proc.
     pub(crate) fn is_running(_: i32) -> bool {
         true
     }
 
-    /// True, because this needs Linux's /proc.
+    /// Returns true, because this needs Linux's /proc.
     pub(crate) fn is_in_group(_: i32, _: i32) -> bool {
         true
     }
@@ -226,12 +230,12 @@ mod other_systems {
     pub struct Events;
 
     impl Events {
-        /// None.
+        /// Returns `None`.
         pub fn count(_: i32) -> Option<Self> {
             None
         }
 
-        /// None.
+        /// Returns `None`.
         pub fn read(&mut self) -> Option<(u64, u64)> {
             None
         }
@@ -243,7 +247,7 @@ pub use other_systems::{Events, descends, find, usage};
 #[cfg(not(target_os = "linux"))]
 pub(crate) use other_systems::{is_in_group, is_running, members};
 
-/// User and system CPU time of this process so far, in seconds.
+/// Returns the user and system CPU time of this process so far, in seconds.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "microseconds of a run")]
 pub fn own_cpu_secs() -> f64 {

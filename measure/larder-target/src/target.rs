@@ -1,4 +1,4 @@
-//! The server under measurement: one that already runs, or one that the measurement starts.
+//! The server under measurement, which already runs or which the measurement starts.
 
 use crate::ServerAddress;
 use crate::blocking::{Connection, Dialect};
@@ -13,9 +13,9 @@ use std::path::PathBuf;
 /// The options that select the server.
 #[derive(Args, Clone, Debug)]
 pub struct ServerArguments {
-    /// Command that starts a server; each measurement starts and stops it. Placeholders are {port} or
-    /// {socket}, {memory_mb} or {memory_bytes}, and {dir} (an empty directory). Repeat the option for
-    /// several servers
+    /// Command that starts a server; each measurement starts and stops it. Placeholders are {port}
+    /// or {socket}, {memory_mb} or {memory_bytes}, and {dir} (an empty directory). Repeat the
+    /// option for several servers
     #[arg(long, value_name = "[NAME=]COMMAND", conflicts_with_all = ["server", "port", "unix_socket", "pid"], help_heading = HEADING)]
     pub command: Vec<String>,
     /// Host name or IP address of a server that already runs
@@ -27,15 +27,15 @@ pub struct ServerArguments {
     /// Connect to this unix socket instead of TCP
     #[arg(short = 'S', long, conflicts_with_all = ["server", "port"], help_heading = HEADING)]
     pub unix_socket: Option<PathBuf>,
-    /// Process ID of the server, for the report of its resident memory [default: the process on this
-    /// machine that listens on the address]
+    /// Process ID of the server, for the report of its resident memory [default: the process on
+    /// this machine that listens on the address]
     #[arg(long, help_heading = HEADING)]
     pub pid: Option<i32>,
     /// Protocol of the server
     #[arg(short = 'P', long, value_enum, default_value_t, help_heading = HEADING)]
     pub protocol: Dialect,
-    /// Memory limit in MiB: of servers that --command starts [default: 64], or of a server that
-    /// already runs and does not report its limit
+    /// Memory limit in MiB of servers that --command starts [default: 64], or of a running server
+    /// that does not report its limit
     #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..=1 << 30), help_heading = HEADING)]
     pub memory_mb: Option<u64>,
 }
@@ -45,7 +45,7 @@ const HEADING: &str = "Server";
 /// Default memory limit of servers of `--command`, in MiB.
 const MEMORY_MB: u64 = 64;
 
-/// Errors of starting a server, or of finding and connecting to one that already runs.
+/// Errors of starting a server, or of finding and connecting to a running server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
@@ -123,7 +123,8 @@ pub enum Target {
 }
 
 impl Target {
-    /// Parses `NAME=COMMAND` or `COMMAND`. The default name is the file name of the command's program.
+    /// Parses `NAME=COMMAND` or `COMMAND`. The default name is the file name of the command's
+    /// program.
     #[must_use]
     pub fn from_command(typed: &str) -> Self {
         let is_name = |name: &str| name.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c));
@@ -135,7 +136,7 @@ impl Target {
         Self::Command { name, template: typed.to_owned() }
     }
 
-    /// Its name in tables.
+    /// Returns the name of the server in tables.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -150,8 +151,8 @@ impl Target {
         matches!(self, Self::Command { .. })
     }
 
-    /// Starts the server if it is a command, and connects to it. `memory_mb` is the memory limit of the
-    /// command (default: 64 MiB). For a running server, the reported limit takes precedence.
+    /// Starts the server if it is a command, and connects to it. `memory_mb` is the memory limit of
+    /// the command (default: 64 MiB). For a running server, the reported limit takes precedence.
     ///
     /// # Errors
     /// The server does not start, cannot be reached, or its limit is unknown.

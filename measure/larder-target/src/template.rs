@@ -12,7 +12,7 @@ impl Values {
         self
     }
 
-    /// Example values of placeholders, for the validation of commands.
+    /// Returns example values of placeholders, for the validation of commands.
     #[must_use]
     pub fn examples(names: &[&'static str]) -> Self {
         names.iter().fold(Self::default(), |values, name| values.with(name, 1))
@@ -29,7 +29,7 @@ impl Values {
     }
 }
 
-/// Replaces the placeholders in `text` by their values.
+/// Replaces the placeholders in `text` with their values.
 ///
 /// # Errors
 /// The text has an unknown placeholder, or a `{` without `}`.
@@ -48,7 +48,7 @@ pub fn expand(text: &str, values: &Values) -> Result<String, String> {
     Ok(expanded)
 }
 
-/// Replaces the known placeholders in `text` by their values, and keeps all others.
+/// Replaces the known placeholders in `text` with their values, and keeps all others.
 #[must_use]
 pub fn expand_known(text: &str, values: &Values) -> String {
     values

@@ -1,4 +1,4 @@
-//! Servers of measurements: their cores, their measured processes, and their end.
+//! Servers of measurements: their cores, their measured processes, and their exit.
 #![cfg(target_os = "linux")]
 
 use larder_target::launch::{CommandLine, Launch, LaunchError, Launched};
@@ -22,7 +22,7 @@ fn start(line: &str) -> Result<Launched, LaunchError> {
     launch.start()
 }
 
-/// The processes with this word in their command lines.
+/// Returns the processes with this word in their command lines.
 fn with_word(word: &str) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let command = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("cmdline"));
@@ -38,7 +38,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// A word that occurs in no other command line.
+/// Returns a word that occurs in no other command line.
 fn word(of: &str) -> String {
     format!("launch-test-{of}-{}", std::process::id())
 }
@@ -86,8 +86,8 @@ fn a_server_runs_on_its_cores_and_is_stopped() {
     assert!(server.exit_report().is_some());
 }
 
-/// A script that starts memcached, a helper, and a helper that leaves the process group. The end of the
-/// script ends none of them.
+/// Returns a script that starts memcached, a helper, and a helper that leaves the process group.
+/// None of them exits with the script.
 fn script(word: &str) -> String {
     let helper = format!("sh -c \"trap : TERM; while :; do sleep 0.05; done\" {word}");
     format!("sh -c '{helper} & setsid {helper} & {MEMCACHED} -z {word} & wait'")
@@ -113,7 +113,7 @@ fn the_costs_of_a_script_are_those_of_its_programs() {
     assert!(all.rss_bytes > one.rss_bytes, "{all:?} {one:?}");
     let secs = || process::usage(server.pid()).map(|usage| usage.user_secs + usage.system_secs);
     let before = secs().unwrap();
-    // The helpers start programs that have exited when the time is read.
+    // The helpers start programs that exit before the test reads the time.
     until("their time counts", || secs().unwrap() > before + 0.02);
 }
 
@@ -141,8 +141,8 @@ fn a_stopped_process_ends_too() {
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
 }
 
-/// Starts a server and waits, if the next test runs this one in a process of its own, which it then
-/// kills. Otherwise does nothing.
+/// Starts a server and waits, if the next test runs this one in a separate process, which that test
+/// then kills. Otherwise does nothing.
 #[test]
 fn a_launcher() {
     if let Ok(word) = std::env::var("LAUNCHER") {
