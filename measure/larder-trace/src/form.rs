@@ -4,13 +4,14 @@ use crate::fields;
 use crate::record::{Operation, Record};
 use std::num::NonZeroU32;
 
-/// The form of the lines of a trace.
+/// A form of the lines of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// `time_secs,key,size[,ttl]`: each line is a get, with size and TTL of the set after a miss.
     LookAside,
-    /// `timestamp,anonymized key,key size,value size,client id,operation,TTL`: the form of Twitter's
-    /// cache traces, <https://github.com/twitter/cache-trace>. The key may contain commas.
+    /// `timestamp,anonymized key,key size,value size,client id,operation,TTL`: the form of
+    /// Twitter's cache traces, <https://github.com/twitter/cache-trace>. The key may contain
+    /// commas.
     Twitter,
 }
 
@@ -33,7 +34,8 @@ impl Form {
         }
     }
 
-    /// Parses a line. The record has the time of the line, not the time since the start of the trace.
+    /// Parses a line. The record has the time of the line, not the time since the start of the
+    /// trace.
     pub(crate) fn record(self, line: &[u8]) -> Result<Record<'_>, &'static str> {
         match self {
             Self::LookAside => look_aside(line),

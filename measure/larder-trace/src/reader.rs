@@ -54,12 +54,12 @@ impl Reader<BufReader<File>> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads from any input.
+    /// Creates a reader of any input.
     pub fn new(input: R) -> Self {
         Self { input, text: Vec::new(), line: 0, form: None, start_nanos: None, last_nanos: 0 }
     }
 
-    /// Returns the next record; `None` at the end of the trace.
+    /// Returns the next record, or `None` at the end of the trace.
     ///
     /// # Errors
     /// The input is unreadable, a line is invalid, or the trace has no requests.
@@ -80,14 +80,14 @@ impl<R: BufRead> Reader<R> {
         self.form
     }
 
-    /// Number of the current line, from 1: that of the last record, or the last line of the trace.
-    /// 0 before the first line.
+    /// Returns the number of the current line, from 1. This is the line of the last record or, at
+    /// the end, the last line of the trace. 0 before the first line.
     #[must_use]
     pub fn line(&self) -> u64 {
         self.line
     }
 
-    /// Returns an error for the current line, if the caller cannot use its record.
+    /// Returns an error for the current line, for a caller that cannot use its record.
     #[must_use]
     pub fn objection(&self, why: &'static str) -> TraceError {
         TraceError::Line { line: self.line, why }
