@@ -1,4 +1,4 @@
-//! A client connection to the model: request bytes in, answer bytes out.
+//! A client connection to the model, which converts request bytes to reply bytes.
 
 use crate::model::{Model, Settings};
 use crate::run::{Received, Target};
@@ -14,19 +14,19 @@ pub struct ModelConnection {
     closed: bool,
 }
 
-/// Input that has to be skipped before the next request.
+/// Input that the connection must skip before the next request.
 #[derive(Clone, Debug, Default)]
 enum Waiting {
     #[default]
     Nothing,
-    /// The connection skips this number of bytes, and then sends the answer.
+    /// The connection skips this number of bytes, and then sends the reply.
     Swallow(usize, Vec<u8>),
     /// The connection skips input up to the end of a line.
     SwallowLine,
 }
 
 impl ModelConnection {
-    /// Processes the input of a client at `now`, in Unix seconds. Returns the answers.
+    /// Processes the input of a client at `now`, in Unix seconds. Returns the replies.
     pub fn receive(&mut self, model: &mut Model, now: u32, bytes: &[u8]) -> Vec<u8> {
         self.input.extend(bytes);
         let mut out = Vec::new();
@@ -40,7 +40,7 @@ impl ModelConnection {
         self.closed
     }
 
-    /// Processes the next request or skips input; returns false if more input is needed.
+    /// Processes the next request or skips input. Returns false if more input is needed.
     fn step(&mut self, model: &mut Model, now: u32, out: &mut Vec<u8>) -> bool {
         match std::mem::take(&mut self.waiting) {
             Waiting::Nothing => self.answer(model, now, out),
@@ -107,7 +107,7 @@ struct Peer {
 }
 
 impl ModelTarget {
-    /// An empty cache. Its clock starts at a fixed time.
+    /// Returns an empty cache. Its clock starts at a fixed time.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let model = Model::new(settings.clone());

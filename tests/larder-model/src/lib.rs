@@ -1,8 +1,8 @@
 //! A simple reference implementation of memcached, and the reader of conformance transcripts. Only
 //! tests use this crate.
 //!
-//! [`Model`] computes the answers that memcached gives. [`read`] parses a transcript into [`Case`]s,
-//! and [`run`] replays a case against any [`Target`].
+//! [`Model`] computes the replies that memcached gives. [`read`] parses a transcript into
+//! [`Case`]s, and [`run`] replays a case against any [`Target`].
 #![forbid(unsafe_code)]
 
 mod connection;

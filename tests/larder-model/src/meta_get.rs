@@ -1,12 +1,12 @@
-//! The answer of `mg` to a hit. Flags are processed in their order, and each takes effect when it is
-//! reached.
+//! The reply of `mg` to a hit. Processes flags in the order of the request. Each flag takes effect
+//! at its position.
 
 use crate::item::{Item, expiry, left};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use larder_protocol::{Exptime, Get, MetaFlags};
 
-/// Writes the answer about `item` and applies the flags to it. `created` says whether this request
+/// Writes the reply about `item` and applies the flags to it. `created` says whether this request
 /// created the item (vivify).
 pub(crate) fn answer(
     get: &Get<'_>,

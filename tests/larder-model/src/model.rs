@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 /// Properties of the server that the model represents.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The version in the answer to `version`.
+    /// The version in the reply to `version`.
     pub version: String,
     /// Maximum size of an item in bytes (option `-I`).
     pub item_size_max: usize,
@@ -41,13 +41,13 @@ const OVERHEAD: usize = 59;
 const NUMBER_LEN_MAX: usize = 512 << 10;
 
 impl Model {
-    /// An empty cache.
+    /// Returns an empty cache.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { settings, items: HashMap::new(), cas: 0, tags: HashSet::new(), flush_at: None }
     }
 
-    /// Executes `request` at `now`, in Unix seconds. Returns the answer; empty if it is suppressed.
+    /// Executes `request` at `now`, in Unix seconds. Returns the reply; empty if it is suppressed.
     pub fn answer(&mut self, now: u32, request: &Request<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         self.remove_expired(now);
@@ -67,11 +67,11 @@ impl Model {
             Request::Version(format) => reply::version(format, &self.settings.version, &mut out),
             Request::Verbosity { format, .. } => reply::ok(format, &mut out),
             Request::Stats { topic: b"reset", format } => reply::stats_reset(format, &mut out),
-            // Statistics are outside the model; comparisons leave them out.
+            // Statistics are outside the model. Comparisons omit them.
             Request::Stats { format, .. } => {
                 reply::stats_refused(format, StatsRefusal::UnknownPage, &mut out);
             }
-            // Administrative commands are outside the model, too.
+            // Administrative commands are also outside the model.
             Request::Admin { format, .. } => {
                 reply::admin_refused(format, &AdminRefusal::Unsupported, &mut out);
             }
@@ -199,7 +199,8 @@ impl Model {
         }
     }
 
-    /// Stores an item as the request states. Takes only `stale`, `won` and `fetched` from `item`.
+    /// Stores an item with the properties of the request. Takes only `stale`, `won` and `fetched`
+    /// from `item`.
     fn put(&mut self, now: u32, store: &Store<'_>, key: Vec<u8>, item: Item) -> StoreReply {
         let cas = store.new_cas.unwrap_or_else(|| self.fresh_cas());
         let item = Item {
@@ -390,7 +391,7 @@ fn drops_old_value(store: &Store<'_>) -> bool {
     }
 }
 
-/// Parses a value as a number like `strtoull`, which stops at a NUL, but refuses negative numbers.
+/// Parses a value as a number like `strtoull`, which stops at a NUL, but rejects negative numbers.
 fn number(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > NUMBER_LEN_MAX {
         return None;
@@ -409,7 +410,7 @@ fn decoded(key: Key<'_>) -> Vec<u8> {
     key.decode(&mut [0; KEY_LEN_MAX]).to_vec()
 }
 
-/// Returns the properties of an item that classic and binary answers contain.
+/// Returns the properties of an item for classic and binary replies.
 fn hit<'k>(key: &'k [u8], item: &Item) -> Hit<'k> {
     Hit {
         key,

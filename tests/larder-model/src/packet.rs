@@ -1,10 +1,10 @@
 //! Binary packets as lines: `set flags=7 exptime=0 key=foo value=bar`.
 //!
-//! A line has the name or number of an opcode, then fields. `flags`, `exptime`, `delta`, `initial` and
-//! `extras=<bytes>` are appended to the extras in the given order. `number` is a value of eight bytes,
-//! `value` is the rest of the line, and `cas` is a number or the name of a CAS. `key`, `opaque` and
-//! `status` set these fields of the packet. `magic`, `keylen`, `extlen` and `bodylen` replace the
-//! correct values in the header, for malformed packets.
+//! A line has the name or number of an opcode, then fields. `flags`, `exptime`, `delta`, `initial`
+//! and `extras=<bytes>` are appended to the extras in the given order. `number` is a value of eight
+//! bytes, `value` is the rest of the line, and `cas` is a number or the name of a CAS. `key`,
+//! `opaque` and `status` set these fields of the packet. `magic`, `keylen`, `extlen` and `bodylen`
+//! replace the correct values in the header, for malformed packets.
 
 use crate::escape::{bytes, cas};
 use crate::piece::{Form, Piece};

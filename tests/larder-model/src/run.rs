@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 pub trait Target {
     /// Empties the cache and closes the connections of all peers.
     fn reset(&mut self);
-    /// Sends bytes from a peer, which is connected first if it is new.
+    /// Sends bytes from a peer. Connects a new peer first.
     fn send(&mut self, peer: usize, bytes: &[u8]);
     /// Appends the bytes that have arrived for a peer to `into`. If the target is a server, waits
-    /// for them.
+    /// for the bytes.
     fn receive(&mut self, peer: usize, into: &mut Vec<u8>) -> Received;
-    /// Ends the input of a peer. The target closes the connection after the last answer.
+    /// Ends the input of a peer. The target closes the connection after the last reply.
     fn end_input(&mut self, peer: usize);
     /// Advances the clock.
     fn advance(&mut self, secs: u32);
@@ -30,7 +30,7 @@ pub enum Received {
     Closed,
 }
 
-/// Replays `case`. Lines that are sent one after the other are pipelined.
+/// Replays `case`. Consecutive sent lines are pipelined.
 ///
 /// # Errors
 /// The first difference: file and line, the expected bytes and the received ones.
@@ -61,13 +61,13 @@ struct Harness<'t, T> {
     /// Maximum number of bytes that are sent at once.
     cut: usize,
     peers: BTreeMap<usize, Peer>,
-    /// The CAS values by name, as far as they are known.
+    /// The received CAS values by name.
     numbers: BTreeMap<String, u64>,
 }
 
 #[derive(Default)]
 struct Peer {
-    /// Bytes to be sent: consecutive lines are sent together.
+    /// Bytes to send. Consecutive lines are sent together.
     unsent: Vec<u8>,
     /// Received bytes that this step has compared.
     read: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Transcripts: requests and expected answers as text, with one topic per file.
+//! Transcripts: requests and expected replies as text, with one topic per file.
 //!
 //! ```text
 //! # A comment. A blank line starts a new case, on an empty cache and a new connection.
@@ -17,10 +17,10 @@
 //! times x. `{cas:a}` is a CAS that has the same value at each use of its name and differs from all
 //! others; when sent, it may have an offset, as in `{cas:a+1}`. `{number}` is any number.
 //!
-//! `[unmodelled]` cases need more than the model; `[server]` cases need a whole server.
+//! `[unmodelled]` cases need more than the model, and `[server]` cases need a complete server.
 //!
-//! Cases that advance the clock run against targets whose clock can be set. `[sleep]` cases also run
-//! against servers, in real time.
+//! Cases that advance the clock run against targets with an adjustable clock. `[sleep]` cases also
+//! run against servers, in real time.
 
 use crate::escape::pieces;
 use crate::packet;
@@ -31,20 +31,20 @@ use std::path::Path;
 /// A memcached release.
 pub type Version = [u32; 3];
 
-/// A case: requests and expected answers.
+/// A case: requests and expected replies.
 #[derive(Clone, Debug, Default)]
 pub struct Case {
     /// File and line, and the name if the case has one.
     pub place: String,
-    /// The first version of memcached that gives these answers; `None` if all versions do.
+    /// The first version of memcached that gives these replies; `None` if all versions do.
     pub since: Option<Version>,
-    /// The reason why memcached gives other answers; `None` if it gives the same.
+    /// The reason why memcached gives other replies; `None` if memcached gives the same replies.
     pub larder: Option<String>,
     /// Whether a case that advances the clock may also run in real time.
     pub sleep: bool,
     /// Whether the case needs more than the model.
     pub unmodelled: bool,
-    /// Whether the case needs a whole server.
+    /// Whether the case needs a complete server.
     pub server: bool,
     /// The steps, in order.
     pub steps: Vec<Step>,
@@ -79,7 +79,7 @@ impl Case {
         self.steps.iter().any(|step| matches!(step.action, Action::Advance(_)))
     }
 
-    /// Number of bytes that peers send, without CAS values.
+    /// Returns the number of bytes that peers send, without CAS values.
     #[must_use]
     pub fn sent_len(&self) -> usize {
         let sent = self.steps.iter().flat_map(|step| match &step.action {
