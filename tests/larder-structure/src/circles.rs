@@ -1,4 +1,4 @@
-//! Files of a crate do not import each other in a circle, and neither do their folders.
+//! Checks that neither the files of a crate nor their folders import each other in a circle.
 
 use crate::imports::{Imports, circle};
 use crate::source::{crates, folder, rust_files};

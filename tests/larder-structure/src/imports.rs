@@ -1,7 +1,7 @@
 //! The imports among the files of a crate: which file names an item that another file defines.
 //!
-//! A name is followed through re-exports to the file that defines it. The crate's root is left out: it
-//! lists the other files, and re-exports items that they define.
+//! The search follows a name through re-exports to the file that defines it. It excludes the
+//! crate's root, which lists the other files and re-exports their items.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ type Module = Vec<String>;
 /// The definitions and imports of a file.
 #[derive(Default)]
 struct File {
-    /// Names of the items that it defines.
+    /// Names of the items that the file defines.
     items: BTreeSet<String>,
     /// Paths in its `use` declarations, one for each name.
     uses: Vec<Module>,
@@ -46,7 +46,7 @@ impl Imports {
         Self(modules)
     }
 
-    /// For each file the other files from which it imports, without the crate's root.
+    /// Returns for each file the other files from which it imports, without the crate's root.
     pub(crate) fn edges(&self) -> BTreeMap<String, BTreeSet<String>> {
         let name = |module: &Module| module.join("/");
         let mut edges = BTreeMap::new();
@@ -59,8 +59,8 @@ impl Imports {
         edges
     }
 
-    /// Returns the file that defines the item of `path`, as seen from `from`, or `None` if it is of another crate, or
-    /// not found.
+    /// Returns the file that defines the item of `path`, as seen from `from`. `None` if the item
+    /// belongs to another crate or was not found.
     fn resolve(&self, path: &[String], from: &Module, depth: usize) -> Option<Module> {
         let (mut module, mut rest) = (from.clone(), path);
         match rest.first()?.as_str() {
@@ -84,7 +84,7 @@ impl Imports {
         if file.items.contains(name) {
             return Some(module);
         }
-        // Re-exports that name each other in a circle end here.
+        // The search in re-exports that name each other in a circle stops here.
         if depth > 8 {
             return None;
         }
@@ -164,7 +164,7 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|first: char| first.is_alphabetic() || first == '_')
 }
 
-/// Returns the text up to the module of its tests, which comes last.
+/// Returns the text up to the module of its tests, which is at the end.
 fn without_tests(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let is_attribute = |line: &&&str| line.starts_with("#[");
@@ -209,7 +209,8 @@ fn is_char_literal(text: &str) -> bool {
     text.starts_with("'\\") || text.chars().nth(2) == Some('\'')
 }
 
-/// Returns the length in bytes of a literal that ends with this quotation mark, both marks included.
+/// Returns the length in bytes of a literal that ends with this quotation mark, including both
+/// marks.
 fn literal_len(text: &str, mark: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {

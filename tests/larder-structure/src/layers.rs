@@ -1,4 +1,4 @@
-//! Layers: a crate depends only on crates below it.
+//! Checks the layers: a crate depends only on crates below it.
 
 use crate::source::crates;
 use std::fs;
@@ -63,8 +63,8 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ),
 ];
 
-/// Returns the crates of this workspace among the dependencies of a crate, without those of its
-/// tests.
+/// Returns the crates of this workspace among the dependencies of a crate, without dependencies of
+/// its tests.
 fn dependencies(manifest: &str) -> Vec<String> {
     let sections = manifest.split("\n[").filter(|section| {
         section.starts_with("dependencies]") || section.contains(".dependencies]")

@@ -1,4 +1,4 @@
-//! Tests of the structure of the source. The crate has no code but tests, and no dependencies.
+//! Tests of the structure of the source. The crate contains only tests, and has no dependencies.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]

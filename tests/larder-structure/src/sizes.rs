@@ -1,5 +1,5 @@
-//! Sizes: a folder has at most 15 source files, and a file at most 500 lines of code or a reason
-//! for more.
+//! Checks sizes: a folder has at most 15 source files, and a file has at most 500 lines of code or
+//! states a reason for more.
 
 use crate::source::{crates, root, rust_files, without_tests};
 use std::collections::BTreeMap;
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 const FOLDER_FILES_MAX: usize = 15;
 const FILE_LINES_MAX: usize = 500;
-/// A longer file states the reason in a comment that starts with these words.
+/// The start of a comment that states the reason for a longer file.
 const REASON: &str = "One file, because ";
 /// The start of a generated file, which may have any length.
 const GENERATED: &str = "// This file is @generated";
 
-/// Returns the source files in Rust, Python, Ruby, C and Go: those of the crates, of other clients,
-/// of scripts and of tests.
+/// Returns the source files in Rust, Python, Ruby, C and Go: the files of the crates, of other
+/// clients, of scripts and of tests.
 fn source_files() -> Vec<PathBuf> {
     let mut files: Vec<_> = crates().iter().flat_map(|(_, folder)| rust_files(folder)).collect();
     let mut folders: Vec<_> = ["clients", "measure/bench", "scripts", "tests", "fuzz"]

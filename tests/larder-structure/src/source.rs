@@ -51,7 +51,7 @@ pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the text of a file without its tests, which come last.
+/// Returns the text of a file without its tests, which are at the end.
 pub(crate) fn without_tests(text: &str) -> &str {
     text.split("#[cfg(test)]\nmod ").next().unwrap()
 }

@@ -1,10 +1,10 @@
-//! `unsafe` stays in the modules that SECURITY.md lists.
+//! Checks that only the modules in the list of SECURITY.md contain `unsafe`.
 
 use crate::source::{crates, root, rust_files};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The forms of `unsafe` in code. Comments and lints have other words after it.
+/// The forms of `unsafe` in code. In comments and lints, other words follow `unsafe`.
 const FORMS: [&str; 4] = ["unsafe {", "unsafe fn ", "unsafe impl ", "unsafe extern "];
 
 /// Returns the paths in the list below SECURITY.md's heading "Unsafe code", one in each line.

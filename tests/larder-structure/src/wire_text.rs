@@ -1,4 +1,5 @@
-//! The crates from operations to the server contain no text of replies: it is in the protocol.
+//! Checks that the crates from operations to the server contain no text of replies, because
+//! larder-protocol contains it.
 
 use crate::source::{folder, rust_files, without_tests};
 use std::fs;
