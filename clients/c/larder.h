@@ -39,7 +39,7 @@ typedef enum {
   LARDER_STATUS_INVALID_ARGUMENT = 16,
   // The key is empty or too long.
   LARDER_STATUS_KEY = 17,
-  // The value is longer than any server accepts.
+  // The value exceeds the length that any server accepts.
   LARDER_STATUS_VALUE_TOO_LONG = 18,
   // The server is unreachable or refuses connections, or its name cannot be resolved.
   LARDER_STATUS_CONNECT = 19,
@@ -71,7 +71,7 @@ typedef struct larder_client larder_client;
 // Options for opening a client.
 typedef struct larder_options larder_options;
 
-// A value with its flags; with its CAS if larder_gets() or larder_gat() has read it.
+// A value with its flags, and with its CAS if larder_gets() or larder_gat() has read it.
 typedef struct larder_value larder_value;
 
 #ifdef __cplusplus
@@ -94,7 +94,7 @@ void larder_options_free(larder_options *options);
 larder_status larder_options_timeout(larder_options *options,
                                      uint64_t millis);
 
-// Sets the time limit for opening a connection in milliseconds, within the time limit of the call. 0 counts as 1.
+// Sets the time limit for opening a connection in milliseconds. 0 counts as 1. The time limit of the call also applies.
 // [Default: 250]
 //
 // # Safety
@@ -102,15 +102,15 @@ larder_status larder_options_timeout(larder_options *options,
 larder_status larder_options_connect_timeout(larder_options *options,
                                              uint64_t millis);
 
-// Gives each call a connection of a pool to itself. The pool has at most `max` connections per server, at least 1;
-// calls wait for a free one. [Default: calls share connections, per server as many as there are CPU cores, at most 4]
+// Makes each call take a connection of its own from a pool with at most `max` connections per server. 0 counts as 1.
+// Calls wait if none is free. [Default: calls share connections, one per CPU core and server, at most 4 per server]
 //
 // # Safety
 // `options` is NULL or valid, and no other thread uses it.
 larder_status larder_options_pool(larder_options *options,
                                   size_t max);
 
-// Logs in on each connection with memcached's text protocol (its option -Y). The user name must not contain spaces;
+// Logs in on each connection with memcached's text protocol (its option -Y). The user name must not contain spaces.
 // memcached accepts no spaces in passwords either. larder_open() reports an invalid user name. [Default: no login]
 //
 // # Safety
@@ -120,8 +120,8 @@ larder_status larder_options_login(larder_options *options,
                                    const char *password);
 
 // Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix socket. Separate the
-// addresses of several servers by commas, in any order; rendezvous hashing distributes keys over the servers. Options
-// may be NULL, and may be freed after the call. The call resolves host names; later calls open connections when they
+// addresses of several servers by commas, in any order. Rendezvous hashing distributes keys over the servers. Options
+// may be NULL, and may be freed after the call. This call resolves host names. Later calls open connections when they
 // need them. larder_close() closes the client.
 //
 // # Safety
@@ -137,19 +137,20 @@ larder_status larder_open(const char *address,
 // `client` is NULL or valid. No thread uses it during or after the call.
 void larder_close(larder_client *client);
 
-// Returns a description of the error of this thread's last call; empty if the call returned no error. The text is
-// valid until the thread's next call.
+// Returns a description of the error of this thread's last call. It is empty if the call returned no error. The text
+// is valid until the thread's next call.
 const char *larder_error_message(void);
 
-// Returns the address of the server at which this thread's last call failed; NULL if there was no error, or if the
-// error concerns no server. The text is valid until the thread's next call.
+// Returns the address of the server at which this thread's last call failed. NULL if the call succeeded, or if the
+// error does not concern one server. The text is valid until the thread's next call.
 const char *larder_error_server(void);
 
 // Returns whether the change requested by this thread's last call may have happened despite its error. If the call
-// failed and this is false, the change has not happened and will not.
+// failed and this is false, the change has not happened and will not happen.
 bool larder_error_is_ambiguous(void);
 
-// Reads the value of a key; LARDER_STATUS_NOT_FOUND if the item does not exist. larder_value_free() frees the value.
+// Reads the value of a key. Returns LARDER_STATUS_NOT_FOUND if the item does not exist. larder_value_free() frees the
+// value.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
@@ -158,7 +159,7 @@ larder_status larder_get(const larder_client *client,
                          size_t key_len,
                          larder_value **value);
 
-// Like larder_get(), and also reads the CAS of the value.
+// Like larder_get(), but also reads the CAS of the value.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
@@ -167,7 +168,7 @@ larder_status larder_gets(const larder_client *client,
                           size_t key_len,
                           larder_value **value);
 
-// Like larder_gets(), and sets the expiry of the item to `ttl` seconds from now, or to never if `ttl` is 0.
+// Like larder_gets(), but also sets the expiry of the item to `ttl` seconds from now, or to never if `ttl` is 0.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
@@ -177,20 +178,21 @@ larder_status larder_gat(const larder_client *client,
                          uint32_t ttl,
                          larder_value **value);
 
-// Reads the values of `count` keys, with one batch of requests to each server. `values` receives `count` values in the
-// order of the keys; NULL for items that do not exist, and for all items after an error. larder_value_free() frees
+// Reads the values of `count` keys, with one batch of requests to each server. Writes `count` pointers to `values` in
+// the order of the keys: NULL for items that do not exist, and for all items after an error. larder_value_free() frees
 // each value.
 //
 // # Safety
 // `client` is NULL or valid. `keys` and `key_lens` are NULL or have `count` readable elements. Each key is NULL or has
-// as many readable bytes as its length. `values` is NULL or has `count` writable elements.
+// the number of readable bytes in `key_lens`. `values` is NULL or has `count` writable elements.
 larder_status larder_get_many(const larder_client *client,
                               const char *const *keys,
                               const size_t *key_lens,
                               size_t count,
                               larder_value **values);
 
-// Stores a value with flags, whether or not the item exists. The item expires in `ttl` seconds, with 0 never.
+// Stores a value with flags, whether or not the item exists. The item expires in `ttl` seconds, or never if `ttl` is
+// 0.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
@@ -203,7 +205,7 @@ larder_status larder_set(const larder_client *client,
                          uint32_t ttl,
                          uint32_t flags);
 
-// Like larder_set(), but only if the item does not exist; otherwise LARDER_STATUS_NOT_STORED.
+// Like larder_set(), but only if the item does not exist. Otherwise returns LARDER_STATUS_NOT_STORED.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
@@ -216,7 +218,7 @@ larder_status larder_add(const larder_client *client,
                          uint32_t ttl,
                          uint32_t flags);
 
-// Like larder_set(), but only if the item exists; otherwise LARDER_STATUS_NOT_STORED.
+// Like larder_set(), but only if the item exists. Otherwise returns LARDER_STATUS_NOT_STORED.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
@@ -229,8 +231,8 @@ larder_status larder_replace(const larder_client *client,
                              uint32_t ttl,
                              uint32_t flags);
 
-// Like larder_set(), but only if the present item has this CAS. LARDER_STATUS_EXISTS if it has another CAS,
-// LARDER_STATUS_NOT_FOUND if there is no item.
+// Like larder_set(), but only if the present item has this CAS. Returns LARDER_STATUS_EXISTS if it has another CAS,
+// and LARDER_STATUS_NOT_FOUND if the item does not exist.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
@@ -244,7 +246,7 @@ larder_status larder_cas(const larder_client *client,
                          uint32_t flags,
                          uint64_t cas);
 
-// Appends bytes to a value; LARDER_STATUS_NOT_STORED if the item does not exist.
+// Appends bytes to a value. Returns LARDER_STATUS_NOT_STORED if the item does not exist.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `more` is NULL or has `more_len`
@@ -255,7 +257,7 @@ larder_status larder_append(const larder_client *client,
                             const void *more,
                             size_t more_len);
 
-// Prepends bytes to a value; LARDER_STATUS_NOT_STORED if the item does not exist.
+// Prepends bytes to a value. Returns LARDER_STATUS_NOT_STORED if the item does not exist.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `more` is NULL or has `more_len`
@@ -266,14 +268,14 @@ larder_status larder_prepend(const larder_client *client,
                              const void *more,
                              size_t more_len);
 
-// Removes an item; LARDER_STATUS_NOT_FOUND if it does not exist.
+// Removes an item. Returns LARDER_STATUS_NOT_FOUND if it does not exist.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes.
 larder_status larder_delete(const larder_client *client, const char *key, size_t key_len);
 
-// Sets the expiry of an item to `ttl` seconds from now, or to never if `ttl` is 0. LARDER_STATUS_NOT_FOUND if the item
-// does not exist.
+// Sets the expiry of an item to `ttl` seconds from now, or to never if `ttl` is 0. Returns LARDER_STATUS_NOT_FOUND if
+// the item does not exist.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes.
@@ -282,8 +284,9 @@ larder_status larder_touch(const larder_client *client,
                            size_t key_len,
                            uint32_t ttl);
 
-// Adds to a number, modulo 2^64. If the call succeeds, writes the new number to `number`, unless that is NULL.
-// LARDER_STATUS_NOT_FOUND if the item does not exist, LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
+// Adds `delta` to a number, modulo 2^64. If the call succeeds, writes the new number to `number`, unless that is NULL.
+// Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and LARDER_STATUS_NOT_A_NUMBER if its value is not a
+// number.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or writable.
@@ -293,8 +296,9 @@ larder_status larder_incr(const larder_client *client,
                           uint64_t delta,
                           uint64_t *number);
 
-// Subtracts from a number, but not below 0. If the call succeeds, writes the new number to `number`, unless that is
-// NULL. LARDER_STATUS_NOT_FOUND if the item does not exist, LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
+// Subtracts `delta` from a number, but not below 0. If the call succeeds, writes the new number to `number`, unless
+// that is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and LARDER_STATUS_NOT_A_NUMBER if its
+// value is not a number.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or writable.
@@ -304,31 +308,32 @@ larder_status larder_decr(const larder_client *client,
                           uint64_t delta,
                           uint64_t *number);
 
-// Removes all items from every server. After an error some servers may have removed theirs.
+// Removes all items from every server. After an error, some servers may have removed their items.
 //
 // # Safety
 // `client` is NULL or valid.
 larder_status larder_flush(const larder_client *client);
 
-// Returns a pointer to the bytes of a value; NULL if the value is NULL. The bytes are valid until the value is freed.
+// Returns a pointer to the bytes of a value, or NULL if the value is NULL. The bytes are valid until the value is
+// freed.
 //
 // # Safety
 // `value` is NULL or valid.
 const void *larder_value_data(const larder_value *value);
 
-// Returns the length of a value in bytes; 0 if it is NULL.
+// Returns the length of a value in bytes, or 0 if it is NULL.
 //
 // # Safety
 // `value` is NULL or valid.
 size_t larder_value_len(const larder_value *value);
 
-// Returns the flags of a value; 0 if it is NULL.
+// Returns the flags of a value, or 0 if it is NULL.
 //
 // # Safety
 // `value` is NULL or valid.
 uint32_t larder_value_flags(const larder_value *value);
 
-// Returns the CAS of a value that larder_gets() or larder_gat() has read; otherwise 0.
+// Returns the CAS of a value that larder_gets() or larder_gat() has read, and 0 for other values and NULL.
 //
 // # Safety
 // `value` is NULL or valid.

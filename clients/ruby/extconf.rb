@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # Builds the library with cargo and copies it to lib/: `ruby extconf.rb`. Needs Rust, the headers of Ruby and libclang
-# (Debian: ruby-dev libclang-dev). The Makefile that RubyGems expects has nothing left to do.
+# (Debian: ruby-dev libclang-dev). The Makefile, which RubyGems requires, does nothing.
 require "fileutils"
 require "mkmf"
 require "rbconfig"
@@ -10,11 +10,11 @@ Dir.chdir(__dir__) do
   target = ENV.fetch("CARGO_TARGET_DIR", "target")
   system("cargo", "build", "--release", "--locked", exception: true)
   built = Dir[File.join(target, "release", "liblarder_ruby.{so,dylib}")].first or abort "cargo has built no library"
-  # Renames instead of copying over the old library, which a running process may have mapped.
+  # Renames a copy instead of overwriting the old library, which a running process may have mapped.
   library = "lib/larder/native.#{RbConfig::CONFIG['DLEXT']}"
   FileUtils.cp(built, "#{library}.new")
   File.rename("#{library}.new", library)
   File.write("Makefile", dummy_makefile(__dir__).join)
 end
-# mkmf looks for the Makefile in the folder in which this script was called, and would report a failure.
+# mkmf searches for the Makefile in the caller's working directory, and would report a failure.
 $makefile_created = true

@@ -2,7 +2,7 @@
 
 require_relative "lib/larder/version"
 
-# The library is built from the crates of this repository, so the gem works only in a checkout of the repository.
+# The build of the library uses the crates of this repository, so the gem works only in a checkout of the repository.
 Gem::Specification.new do |gem|
   gem.name = "larder"
   gem.version = Larder::VERSION

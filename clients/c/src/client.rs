@@ -33,7 +33,7 @@ pub extern "C" fn larder_options_new() -> *mut Options {
 /// `options` is NULL or valid. No thread uses it during or after the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_options_free(options: *mut Options) {
-    // SAFETY: `options` is NULL or comes from `larder_options_new`, and is not used again.
+    // SAFETY: `options` is NULL or was returned by `larder_options_new`, and is not used again.
     unsafe { free(options) };
 }
 
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn larder_options_timeout(options: *mut Options, millis: u
     })
 }
 
-/// Sets the time limit for opening a connection in milliseconds, within the time limit of the call. 0 counts as 1.
+/// Sets the time limit for opening a connection in milliseconds. 0 counts as 1. The time limit of the call also applies.
 /// [Default: 250]
 ///
 /// # Safety
@@ -67,8 +67,8 @@ pub unsafe extern "C" fn larder_options_connect_timeout(
     })
 }
 
-/// Gives each call a connection of a pool to itself. The pool has at most `max` connections per server, at least 1;
-/// calls wait for a free one. [Default: calls share connections, per server as many as there are CPU cores, at most 4]
+/// Makes each call take a connection of its own from a pool with at most `max` connections per server. 0 counts as 1.
+/// Calls wait if none is free. [Default: calls share connections, one per CPU core and server, at most 4 per server]
 ///
 /// # Safety
 /// `options` is NULL or valid, and no other thread uses it.
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn larder_options_pool(options: *mut Options, max: usize) 
     })
 }
 
-/// Logs in on each connection with memcached's text protocol (its option -Y). The user name must not contain spaces;
+/// Logs in on each connection with memcached's text protocol (its option -Y). The user name must not contain spaces.
 /// memcached accepts no spaces in passwords either. larder_open() reports an invalid user name. [Default: no login]
 ///
 /// # Safety
@@ -104,8 +104,8 @@ pub unsafe extern "C" fn larder_options_login(
 }
 
 /// Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix socket. Separate the
-/// addresses of several servers by commas, in any order; rendezvous hashing distributes keys over the servers. Options
-/// may be NULL, and may be freed after the call. The call resolves host names; later calls open connections when they
+/// addresses of several servers by commas, in any order. Rendezvous hashing distributes keys over the servers. Options
+/// may be NULL, and may be freed after the call. This call resolves host names. Later calls open connections when they
 /// need them. larder_close() closes the client.
 ///
 /// # Safety
@@ -155,6 +155,6 @@ pub unsafe extern "C" fn larder_open(
 /// `client` is NULL or valid. No thread uses it during or after the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_close(client: *mut Client) {
-    // SAFETY: `client` is NULL or comes from `larder_open`, and is not used again.
+    // SAFETY: `client` is NULL or was returned by `larder_open`, and is not used again.
     unsafe { free(client) };
 }

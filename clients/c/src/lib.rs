@@ -1,11 +1,12 @@
 //! The client for C. `larder.h` is generated from this source.
 //!
-//! No panic crosses the boundary: in functions that return a status, a panic becomes [`Status::Panic`]; in the others
+//! No panic crosses the boundary. In functions that return a status, a panic becomes [`Status::Panic`]. In the others
 //! it aborts the process.
 //!
 //! The `# Safety` sections use these terms. A *valid* handle was returned by this library and is not freed while the
 //! function uses it. A *readable* target is aligned and initialized, and no thread writes to it during the call. A
-//! *writable* target is aligned, and no other thread uses it during the call. Text is readable up to its zero.
+//! *writable* target is aligned, and no other thread uses it during the call. Text is readable up to and including its
+//! terminating zero.
 
 mod client;
 mod failure;

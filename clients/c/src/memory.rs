@@ -8,7 +8,8 @@ use std::ffi::{CStr, c_char, c_void};
 /// Converts a pointer to a reference.
 ///
 /// # Safety
-/// The pointer is NULL; or it is aligned, and its target is initialized and not written while the reference is used.
+/// The pointer is NULL, or it is aligned, and its target is initialized and no code writes it while the reference is
+/// used.
 pub(crate) unsafe fn handle<'h, T>(pointer: *const T) -> Result<&'h T, Failure> {
     // SAFETY: the caller guarantees that `pointer` is NULL or valid for reads.
     unsafe { pointer.as_ref() }.ok_or_else(null)
@@ -17,8 +18,8 @@ pub(crate) unsafe fn handle<'h, T>(pointer: *const T) -> Result<&'h T, Failure> 
 /// Converts a pointer to a mutable reference.
 ///
 /// # Safety
-/// The pointer is NULL; or it is aligned, and its target is initialized and not used otherwise while the reference is
-/// used.
+/// The pointer is NULL, or it is aligned, and its target is initialized and no other code uses it while the reference
+/// is used.
 pub(crate) unsafe fn handle_mut<'h, T>(pointer: *mut T) -> Result<&'h mut T, Failure> {
     // SAFETY: the caller guarantees that `pointer` is NULL, or that no other code uses its target.
     unsafe { pointer.as_mut() }.ok_or_else(null)
@@ -40,7 +41,7 @@ pub(crate) unsafe fn put<T>(pointer: *mut T, value: T) -> Result<(), Failure> {
 /// Writes up to `len` values to consecutive targets, which may be uninitialized.
 ///
 /// # Safety
-/// The pointer is NULL; or it is aligned, and `len` elements from it on are valid for writes.
+/// The pointer is NULL, or it is aligned, and `len` elements from it on are valid for writes.
 pub(crate) unsafe fn put_all<T>(
     pointer: *mut T,
     len: usize,
@@ -61,8 +62,8 @@ pub(crate) unsafe fn put_all<T>(
 /// Converts a pointer and a length to a slice.
 ///
 /// # Safety
-/// The pointer is NULL; or it is aligned, and `len` values from it on belong to one allocation and are initialized and
-/// not written while the slice is used.
+/// The pointer is NULL, or it is aligned, and the `len` values from it on belong to one allocation and are initialized.
+/// No code writes them while the slice is used.
 pub(crate) unsafe fn slice<'s, T>(pointer: *const T, len: usize) -> Result<&'s [T], Failure> {
     match (pointer.is_null(), len) {
         (_, 0) => Ok(&[]),
@@ -75,7 +76,7 @@ pub(crate) unsafe fn slice<'s, T>(pointer: *const T, len: usize) -> Result<&'s [
 /// Converts a pointer and a length to bytes.
 ///
 /// # Safety
-/// As for [`slice`] of bytes.
+/// Like [`slice`] of bytes.
 pub(crate) unsafe fn bytes<'s>(pointer: *const c_void, len: usize) -> Result<&'s [u8], Failure> {
     // SAFETY: the caller gives the guarantees of `slice` for `pointer` and `len`.
     unsafe { slice(pointer.cast(), len) }
@@ -97,10 +98,10 @@ pub(crate) unsafe fn text<'s>(pointer: *const c_char) -> Result<&'s str, Failure
 /// Frees a pointer from [`Box::into_raw`]. Does nothing for NULL.
 ///
 /// # Safety
-/// The pointer is NULL, or comes from [`Box::into_raw`] for the same type and is not used again.
+/// The pointer is NULL, or [`Box::into_raw`] returned it for the same type and no code uses it again.
 pub(crate) unsafe fn free<T>(pointer: *mut T) {
     if !pointer.is_null() {
-        // SAFETY: the caller guarantees that `pointer` comes from `Box::into_raw` and is not used again.
+        // SAFETY: the caller guarantees that `Box::into_raw` returned `pointer`, and that no code uses it again.
         drop(unsafe { Box::from_raw(pointer) });
     }
 }

@@ -26,7 +26,7 @@ unsafe fn target<'t>(
     Ok((&client.0, key))
 }
 
-/// Looks a key up with `call`, and writes the value, or NULL, to `value`.
+/// Looks up a key with `call`, and writes the value, or NULL, to `value`.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
@@ -48,8 +48,8 @@ unsafe fn look_up(
     })
 }
 
-/// Stores a value. The last parameter has the mode, the TTL in seconds, the flags, and the CAS that the present item
-/// must have, if any.
+/// Stores a value. The last parameter contains the mode, the TTL in seconds, the flags, and the required CAS of the
+/// present item, if any.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
@@ -93,7 +93,7 @@ unsafe fn count(
     })
 }
 
-/// Carries out a call that returns whether the item existed. The status is `NotFound` if it did not.
+/// Carries out a call that returns whether the item existed. Returns `NotFound` if it did not.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes.
@@ -109,7 +109,8 @@ unsafe fn find(
     })
 }
 
-/// Reads the value of a key; LARDER_STATUS_NOT_FOUND if the item does not exist. larder_value_free() frees the value.
+/// Reads the value of a key. Returns LARDER_STATUS_NOT_FOUND if the item does not exist. larder_value_free() frees the
+/// value.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
@@ -128,7 +129,7 @@ pub unsafe extern "C" fn larder_get(
     unsafe { look_up(client, (key, key_len), value, get) }
 }
 
-/// Like larder_get(), and also reads the CAS of the value.
+/// Like larder_get(), but also reads the CAS of the value.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
@@ -143,7 +144,7 @@ pub unsafe extern "C" fn larder_gets(
     unsafe { look_up(client, (key, key_len), value, |client, key| client.gets(key)) }
 }
 
-/// Like larder_gets(), and sets the expiry of the item to `ttl` seconds from now, or to never if `ttl` is 0.
+/// Like larder_gets(), but also sets the expiry of the item to `ttl` seconds from now, or to never if `ttl` is 0.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
@@ -159,13 +160,13 @@ pub unsafe extern "C" fn larder_gat(
     unsafe { look_up(client, (key, key_len), value, |client, key| client.gat(key, ttl)) }
 }
 
-/// Reads the values of `count` keys, with one batch of requests to each server. `values` receives `count` values in the
-/// order of the keys; NULL for items that do not exist, and for all items after an error. larder_value_free() frees
+/// Reads the values of `count` keys, with one batch of requests to each server. Writes `count` pointers to `values` in
+/// the order of the keys: NULL for items that do not exist, and for all items after an error. larder_value_free() frees
 /// each value.
 ///
 /// # Safety
 /// `client` is NULL or valid. `keys` and `key_lens` are NULL or have `count` readable elements. Each key is NULL or has
-/// as many readable bytes as its length. `values` is NULL or has `count` writable elements.
+/// the number of readable bytes in `key_lens`. `values` is NULL or has `count` writable elements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_get_many(
     client: *const Client,
@@ -195,7 +196,8 @@ pub unsafe extern "C" fn larder_get_many(
     })
 }
 
-/// Stores a value with flags, whether or not the item exists. The item expires in `ttl` seconds, with 0 never.
+/// Stores a value with flags, whether or not the item exists. The item expires in `ttl` seconds, or never if `ttl` is
+/// 0.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
@@ -217,7 +219,7 @@ pub unsafe extern "C" fn larder_set(
     }
 }
 
-/// Like larder_set(), but only if the item does not exist; otherwise LARDER_STATUS_NOT_STORED.
+/// Like larder_set(), but only if the item does not exist. Otherwise returns LARDER_STATUS_NOT_STORED.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
@@ -239,7 +241,7 @@ pub unsafe extern "C" fn larder_add(
     }
 }
 
-/// Like larder_set(), but only if the item exists; otherwise LARDER_STATUS_NOT_STORED.
+/// Like larder_set(), but only if the item exists. Otherwise returns LARDER_STATUS_NOT_STORED.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
@@ -261,8 +263,8 @@ pub unsafe extern "C" fn larder_replace(
     }
 }
 
-/// Like larder_set(), but only if the present item has this CAS. LARDER_STATUS_EXISTS if it has another CAS,
-/// LARDER_STATUS_NOT_FOUND if there is no item.
+/// Like larder_set(), but only if the present item has this CAS. Returns LARDER_STATUS_EXISTS if it has another CAS,
+/// and LARDER_STATUS_NOT_FOUND if the item does not exist.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
@@ -285,7 +287,7 @@ pub unsafe extern "C" fn larder_cas(
     }
 }
 
-/// Appends bytes to a value; LARDER_STATUS_NOT_STORED if the item does not exist.
+/// Appends bytes to a value. Returns LARDER_STATUS_NOT_STORED if the item does not exist.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `more` is NULL or has `more_len`
@@ -302,7 +304,7 @@ pub unsafe extern "C" fn larder_append(
     unsafe { store(client, (key, key_len), (more, more_len), (StoreMode::Append, 0, 0, None)) }
 }
 
-/// Prepends bytes to a value; LARDER_STATUS_NOT_STORED if the item does not exist.
+/// Prepends bytes to a value. Returns LARDER_STATUS_NOT_STORED if the item does not exist.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `more` is NULL or has `more_len`
@@ -319,7 +321,7 @@ pub unsafe extern "C" fn larder_prepend(
     unsafe { store(client, (key, key_len), (more, more_len), (StoreMode::Prepend, 0, 0, None)) }
 }
 
-/// Removes an item; LARDER_STATUS_NOT_FOUND if it does not exist.
+/// Removes an item. Returns LARDER_STATUS_NOT_FOUND if it does not exist.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes.
@@ -333,8 +335,8 @@ pub unsafe extern "C" fn larder_delete(
     unsafe { find(client, (key, key_len), |client, key| client.delete(key)) }
 }
 
-/// Sets the expiry of an item to `ttl` seconds from now, or to never if `ttl` is 0. LARDER_STATUS_NOT_FOUND if the item
-/// does not exist.
+/// Sets the expiry of an item to `ttl` seconds from now, or to never if `ttl` is 0. Returns LARDER_STATUS_NOT_FOUND if
+/// the item does not exist.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes.
@@ -349,8 +351,9 @@ pub unsafe extern "C" fn larder_touch(
     unsafe { find(client, (key, key_len), |client, key| client.touch(key, ttl)) }
 }
 
-/// Adds to a number, modulo 2^64. If the call succeeds, writes the new number to `number`, unless that is NULL.
-/// LARDER_STATUS_NOT_FOUND if the item does not exist, LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
+/// Adds `delta` to a number, modulo 2^64. If the call succeeds, writes the new number to `number`, unless that is NULL.
+/// Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and LARDER_STATUS_NOT_A_NUMBER if its value is not a
+/// number.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or writable.
@@ -366,8 +369,9 @@ pub unsafe extern "C" fn larder_incr(
     unsafe { count(client, (key, key_len), number, |client, key| client.incr(key, delta)) }
 }
 
-/// Subtracts from a number, but not below 0. If the call succeeds, writes the new number to `number`, unless that is
-/// NULL. LARDER_STATUS_NOT_FOUND if the item does not exist, LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
+/// Subtracts `delta` from a number, but not below 0. If the call succeeds, writes the new number to `number`, unless
+/// that is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and LARDER_STATUS_NOT_A_NUMBER if its
+/// value is not a number.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or writable.
@@ -383,7 +387,7 @@ pub unsafe extern "C" fn larder_decr(
     unsafe { count(client, (key, key_len), number, |client, key| client.decr(key, delta)) }
 }
 
-/// Removes all items from every server. After an error some servers may have removed theirs.
+/// Removes all items from every server. After an error, some servers may have removed their items.
 ///
 /// # Safety
 /// `client` is NULL or valid.

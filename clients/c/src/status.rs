@@ -21,7 +21,7 @@ pub enum Status {
     InvalidArgument = 16,
     /// The key is empty or too long.
     Key = 17,
-    /// The value is longer than any server accepts.
+    /// The value exceeds the length that any server accepts.
     ValueTooLong = 18,
     /// The server is unreachable or refuses connections, or its name cannot be resolved.
     Connect = 19,

@@ -5,7 +5,7 @@ use larder_client::Item;
 use std::ffi::c_void;
 use std::ptr::null;
 
-/// A value with its flags; with its CAS if larder_gets() or larder_gat() has read it.
+/// A value with its flags, and with its CAS if larder_gets() or larder_gat() has read it.
 #[derive(Debug)]
 pub struct Value(pub(crate) Item);
 
@@ -15,7 +15,8 @@ impl Value {
     }
 }
 
-/// Returns a pointer to the bytes of a value; NULL if the value is NULL. The bytes are valid until the value is freed.
+/// Returns a pointer to the bytes of a value, or NULL if the value is NULL. The bytes are valid until the value is
+/// freed.
 ///
 /// # Safety
 /// `value` is NULL or valid.
@@ -25,7 +26,7 @@ pub unsafe extern "C" fn larder_value_data(value: *const Value) -> *const c_void
     unsafe { handle(value) }.map_or(null(), |value| value.0.value.as_ptr().cast())
 }
 
-/// Returns the length of a value in bytes; 0 if it is NULL.
+/// Returns the length of a value in bytes, or 0 if it is NULL.
 ///
 /// # Safety
 /// `value` is NULL or valid.
@@ -35,7 +36,7 @@ pub unsafe extern "C" fn larder_value_len(value: *const Value) -> usize {
     unsafe { handle(value) }.map_or(0, |value| value.0.value.len())
 }
 
-/// Returns the flags of a value; 0 if it is NULL.
+/// Returns the flags of a value, or 0 if it is NULL.
 ///
 /// # Safety
 /// `value` is NULL or valid.
@@ -45,7 +46,7 @@ pub unsafe extern "C" fn larder_value_flags(value: *const Value) -> u32 {
     unsafe { handle(value) }.map_or(0, |value| value.0.flags)
 }
 
-/// Returns the CAS of a value that larder_gets() or larder_gat() has read; otherwise 0.
+/// Returns the CAS of a value that larder_gets() or larder_gat() has read, and 0 for other values and NULL.
 ///
 /// # Safety
 /// `value` is NULL or valid.
@@ -61,6 +62,6 @@ pub unsafe extern "C" fn larder_value_cas(value: *const Value) -> u64 {
 /// `value` is NULL or valid. No thread uses it during or after the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_value_free(value: *mut Value) {
-    // SAFETY: `value` is NULL or comes from a lookup, and is not used again.
+    // SAFETY: `value` is NULL or was returned by a lookup, and is not used again.
     unsafe { free(value) };
 }

@@ -133,7 +133,7 @@ static void arguments(const char *address, const larder_client *client) {
   larder_close(NULL);
 }
 
-// A server that accepts connections and never replies, and an unreachable one.
+// Tests calls to a server that accepts connections and never replies, and to an unreachable server.
 static void faults(void) {
   int listener = socket(AF_INET, SOCK_STREAM, 0);
   struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -183,7 +183,7 @@ static void threads(const larder_client *client) {
     CHECK(pthread_join(threads[n], NULL) == 0);
 }
 
-// The server knows the user "ann" with the password "secret".
+// The server accepts the user "ann" with the password "secret".
 static void logins(const char *address) {
   larder_value *value;
   const char *const passwords[] = {"secret", "wrong"};

@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyInt, PyString};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The time limit that stands for no limit: a year.
+/// The time limit in place of no limit: a year.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 type Object<'py> = Bound<'py, PyAny>;
@@ -37,7 +37,7 @@ pub(crate) fn defaults<'py>(
     Ok((value, cas).into_pyobject(py)?.into_any())
 }
 
-/// Converts the outcome of a store to pymemcache's result. `None` if there is no item with a CAS to compare.
+/// Converts the outcome of a store to pymemcache's result. `None` if the store has a CAS and the item does not exist.
 pub(crate) fn outcome(stored: StoreOutcome) -> Option<bool> {
     match stored {
         StoreOutcome::Stored => Some(true),
@@ -46,7 +46,7 @@ pub(crate) fn outcome(stored: StoreOutcome) -> Option<bool> {
     }
 }
 
-/// Returns the exception for an invalid argument, with the text that a server would send.
+/// Returns the exception for an invalid argument, with the text of a server's error.
 pub(crate) fn refused(py: Python<'_>, words: &str) -> PyErr {
     MemcacheClientError::new_err(PyBytes::new(py, words.as_bytes()).unbind())
 }
@@ -62,7 +62,7 @@ pub(crate) fn integer<'a, 'py>(
     })
 }
 
-/// Reads an argument in seconds or as a Unix time: a memcached exptime. The default is 0.
+/// Reads a memcached exptime: an argument in seconds or as a Unix time. The default is 0.
 pub(crate) fn ttl(name: &str, value: Option<Object<'_>>) -> PyResult<Ttl> {
     let Some(value) = value else { return Ok(Ttl::FOREVER) };
     let number = integer(name, &value)?.extract();
@@ -101,7 +101,7 @@ pub(crate) fn seconds(time: Duration) -> Option<f64> {
     (time < FOREVER).then_some(time.as_secs_f64())
 }
 
-/// Checks a key and returns the bytes that a server gets, with the prefix.
+/// Checks a key and returns its bytes in requests, including the prefix.
 #[pyfunction]
 #[pyo3(signature = (key, allow_unicode_keys, key_prefix = None), text_signature = "(key, allow_unicode_keys, key_prefix=b'')")]
 pub(crate) fn check_key_helper<'py>(
@@ -120,7 +120,7 @@ pub(crate) fn check_key_helper<'py>(
     Ok(PyBytes::new(key.py(), &rules.check(key)?))
 }
 
-/// A key as sent, its serialized value, and the flags.
+/// The bytes of a key in requests, its serialized value, and the flags.
 type Serialized<'a, 'py> = (Cow<'a, [u8]>, Bound<'py, PyBytes>, u32);
 
 /// Serializes pairs of keys and values.

@@ -1,7 +1,7 @@
 //! The calls of a client for threads, with pymemcache's arguments and results.
 //!
-//! Arguments are read while the interpreter's lock is held. Keys and values are borrowed from `str` and `bytes`
-//! objects, which are immutable and which the caller keeps alive during the call; everything else is copied.
+//! A call reads its arguments while it holds the interpreter's lock. It borrows keys and values from `str` and `bytes`
+//! objects, which are immutable and which its caller keeps alive. It copies everything else.
 
 use crate::arguments::{
     cas_number, collect, defaults, duration, integer, none, outcome, refused, seconds, serialized,
@@ -88,7 +88,7 @@ impl BaseClient {
             timeout: duration(timeout)?,
             connect_timeout: duration(connect_timeout)?,
             connections_max: max_pool_size,
-            // pymemcache's 0 means forever.
+            // In pymemcache, 0 means forever.
             idle_time_max: duration((pool_idle_timeout != 0.0).then_some(pool_idle_timeout))?,
             keys: KeyRules { allow_unicode: allow_unicode_keys, prefix: key_prefix },
             values: Values { serde: converts, encoding },
@@ -146,17 +146,18 @@ impl BaseClient {
         Ok(self.settings()?.ignore_exc)
     }
 
-    /// Drops the connections without closing them on the wire: a child process must not use those of its parent.
+    /// Drops the connections without closing them on the wire, because a child process must not use its parent's
+    /// connections.
     fn _drop_connections(&self) {
         *self.connected() = None;
     }
 
-    /// Returns the numbers of open connections, of idle ones, and of threads that wait for one.
+    /// Returns the numbers of open connections, of idle connections, and of threads that wait for a connection.
     fn connections(&self) -> (usize, usize, usize) {
         self.connected().as_ref().map_or((0, 0, 0), blocking::Client::connections)
     }
 
-    /// Closes the connections; those in use are closed after their call. The next call opens a new one.
+    /// Closes all idle connections, and each other connection after its calls. The next call opens a new one.
     fn close(&self) {
         let connected = self.connected().take();
         if let Some(client) = connected {
@@ -235,7 +236,7 @@ impl BaseClient {
         self.store(StoreMode::Set, key, value, expire, noreply, flags)
     }
 
-    /// Stores an item if it does not exist. Returns whether it was stored; with `noreply`, True.
+    /// Stores an item if it does not exist. Returns whether it was stored, or True with `noreply`.
     #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
         text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
     fn add<'py>(
@@ -249,7 +250,7 @@ impl BaseClient {
         self.store(StoreMode::Add, key, value, expire, noreply, flags)
     }
 
-    /// Stores an item if it exists. Returns whether it was stored; with `noreply`, True.
+    /// Stores an item if it exists. Returns whether it was stored, or True with `noreply`.
     #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
         text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
     fn replace<'py>(
@@ -263,7 +264,7 @@ impl BaseClient {
         self.store(StoreMode::Replace, key, value, expire, noreply, flags)
     }
 
-    /// Appends to a value. Returns whether the item existed; with `noreply`, True.
+    /// Appends to a value. Returns whether the item existed, or True with `noreply`.
     #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
         text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
     fn append<'py>(
@@ -277,7 +278,7 @@ impl BaseClient {
         self.store(StoreMode::Append, key, value, expire, noreply, flags)
     }
 
-    /// Prepends to a value. Returns whether the item existed; with `noreply`, True.
+    /// Prepends to a value. Returns whether the item existed, or True with `noreply`.
     #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
         text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
     fn prepend<'py>(
@@ -292,7 +293,7 @@ impl BaseClient {
     }
 
     /// Stores an item if the present one has this CAS. Returns True if it was stored, False if the item has another
-    /// CAS, and None if it does not exist; with `noreply`, True.
+    /// CAS, and None if it does not exist. With `noreply`, returns True.
     #[pyo3(signature = (key, value, cas, expire = None, noreply = false, flags = None),
         text_signature = "(self, key, value, cas, expire=0, noreply=False, flags=None)")]
     fn cas<'py>(
@@ -315,8 +316,8 @@ impl BaseClient {
         Ok(if noreply { Some(true) } else { outcome(stored) })
     }
 
-    /// Stores the items of a dictionary, with one batch of requests. Returns the keys that were not stored; with
-    /// `noreply`, none.
+    /// Stores the items of a dictionary, with one batch of requests. Returns the keys that were not stored, or an empty
+    /// list with `noreply`.
     #[pyo3(signature = (values, expire = None, noreply = None, flags = None),
         text_signature = "(self, values, expire=0, noreply=None, flags=None)")]
     fn set_many<'py>(
@@ -344,7 +345,7 @@ impl BaseClient {
         Ok(failed)
     }
 
-    /// Removes an item. Returns whether it existed; with `noreply`, True.
+    /// Removes an item. Returns whether it existed, or True with `noreply`.
     #[pyo3(signature = (key, noreply = None))]
     fn delete(&self, key: &Object<'_>, noreply: Option<bool>) -> PyResult<bool> {
         let settings = self.settings()?;
@@ -356,7 +357,7 @@ impl BaseClient {
     /// Removes items, with one batch of requests. Returns True.
     #[pyo3(signature = (keys, noreply = None))]
     fn delete_many(&self, keys: &Object<'_>, noreply: Option<bool>) -> PyResult<bool> {
-        // `noreply` is ignored: the result is always True.
+        // The call ignores `noreply`, because its result is always True.
         let _ = noreply;
         let keys = collect(keys)?;
         let names = self.settings()?.keys.check_all(&keys)?;
@@ -366,20 +367,21 @@ impl BaseClient {
         Ok(true)
     }
 
-    /// Adds to a number, modulo 2^64. Returns the new number; None if the item does not exist, or with `noreply`.
+    /// Adds `value` to a number, modulo 2^64. Returns the new number. None if the item does not exist, or with
+    /// `noreply`.
     #[pyo3(signature = (key, value, noreply = false))]
     fn incr(&self, key: &Object<'_>, value: &Object<'_>, noreply: bool) -> PyResult<Option<u64>> {
         self.count(key, value, noreply, |client, key, delta| client.incr(key, delta))
     }
 
-    /// Subtracts from a number, but not below 0. Returns the new number; None if the item does not exist, or with
-    /// `noreply`.
+    /// Subtracts `value` from a number, but not below 0. Returns the new number. None if the item does not exist, or
+    /// with `noreply`.
     #[pyo3(signature = (key, value, noreply = false))]
     fn decr(&self, key: &Object<'_>, value: &Object<'_>, noreply: bool) -> PyResult<Option<u64>> {
         self.count(key, value, noreply, |client, key, delta| client.decr(key, delta))
     }
 
-    /// Sets the expiry of an item. Returns whether it exists; with `noreply`, True.
+    /// Sets the expiry of an item. Returns whether it exists, or True with `noreply`.
     #[pyo3(signature = (key, expire = None, noreply = None),
         text_signature = "(self, key, expire=0, noreply=None)")]
     fn touch<'py>(
@@ -403,7 +405,7 @@ impl BaseClient {
         delay: Option<Object<'py>>,
         noreply: Option<bool>,
     ) -> PyResult<bool> {
-        // `noreply` is ignored: without an exception the result is always True.
+        // The call ignores `noreply`, because without an exception its result is always True.
         let _ = noreply;
         let delay = ttl("delay", delay)?;
         self.call(py, |client| client.flush_after(delay))?;
@@ -438,7 +440,7 @@ impl BaseClient {
     }
 
     fn connected(&self) -> MutexGuard<'_, Option<blocking::Client>> {
-        // Each change leaves the state consistent, so a panic while it is locked does no harm. Only a thread with the
+        // Each change leaves the state consistent, so a poisoned lock is safe to use. Only a thread with the
         // interpreter's lock locks it, so no other thread holds it during a fork.
         self.connected.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -459,9 +461,9 @@ impl BaseClient {
             // The interpreter runs one thread at a time, so more connections would not be faster.
             None => builder.shared(1),
         };
-        // Building resolves the server's name, which may take long.
+        // Building resolves the server's name, which may take a long time.
         let built = py.detach(|| builder.build()).map_err(|error| exception(py, &error))?;
-        // Another thread may have built a client in between.
+        // Another thread may have built a client concurrently. Then this call uses that one.
         Ok(self.connected().get_or_insert(built).clone())
     }
 
@@ -473,7 +475,7 @@ impl BaseClient {
         loop {
             match call(&self.client(py)?) {
                 Ok(output) => return Ok(output),
-                // Another thread has closed the client: this call builds a new one.
+                // Another thread has closed the client, so this call builds a new one.
                 Err(error) if matches!(error.kind(), ErrorKind::ClientClosed) => (),
                 Err(error) => return Err(exception(py, &error)),
             }
@@ -484,7 +486,7 @@ impl BaseClient {
         self.settings()?.values.deserialize(key, item)
     }
 
-    /// Returns a value and its CAS, which is digits in bytes, as in pymemcache.
+    /// Returns a value and its CAS. The CAS is a `bytes` object with digits, as in pymemcache.
     fn value_and_cas<'py>(&self, key: &Object<'py>, item: &Item) -> PyResult<Object<'py>> {
         let py = key.py();
         let cas = item.cas.map(|cas| PyBytes::new(py, cas.to_string().as_bytes()));
@@ -536,10 +538,10 @@ impl BaseClient {
         Ok(self.forgive(py, found())?.unwrap_or_else(|| PyDict::new(py)))
     }
 
-    /// With `ignore_exc`, converts exceptions to misses, except those that end the program.
+    /// Converts exceptions to misses with `ignore_exc`, except exceptions that end the program.
     fn forgive<T>(&self, py: Python<'_>, found: PyResult<Option<T>>) -> PyResult<Option<T>> {
         match found {
-            // Exceptions that end the program, such as `KeyboardInterrupt`, pass.
+            // Exceptions that end the program, such as `KeyboardInterrupt`, pass through.
             Err(error)
                 if self.settings()?.ignore_exc && error.is_instance_of::<PyException>(py) =>
             {

@@ -53,8 +53,7 @@ create_exception!(
     "The server closed the connection."
 );
 
-/// Converts an error to an exception. The attribute `is_ambiguous` of the exception says whether the change may have
-/// happened.
+/// Converts an error to an exception. Its attribute `is_ambiguous` shows whether the change may have happened.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let raised = of_kind(py, error);
     // Not every exception class accepts attributes.

@@ -1,9 +1,9 @@
 //! The interpreter's lock (the GIL) during waits for a server.
 //!
-//! A thread that releases the lock may wait up to 5 ms to get it back, while a nearby server replies within some tens
-//! of microseconds. So a thread that uses the client alone keeps the lock for a moment, and releases it if the reply
-//! takes longer. Threads that use the client concurrently would keep each other from sending, so they release the lock
-//! at once:
+//! A thread that releases the lock may wait up to 5 ms to get it back, but a nearby server replies within some tens of
+//! microseconds. So if only one thread uses the client, the thread keeps the lock for a moment, and releases it if the
+//! reply takes longer. Threads that use the client concurrently would keep each other from sending, so they release the
+//! lock at once:
 //!
 //! ```text
 //!   sent ─▶ is there a reply? (polls for up to 40 µs, unless recent replies took over 80 µs, ── yes ──▶ continue
@@ -19,7 +19,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-/// How long a thread polls before it releases the lock.
+/// The time for which a thread polls before it releases the lock.
 const SPIN: Duration = Duration::from_micros(40);
 /// The mean response time above which threads release the lock at once.
 const SLOW: Duration = Duration::from_micros(80);
@@ -37,8 +37,8 @@ pub(crate) fn raised() -> Option<PyErr> {
     RAISED.take()
 }
 
-/// The time within which waits of two threads count as concurrent. It exceeds the 5 ms after which a thread that
-/// computes passes the lock on.
+/// The time within which waits of two threads count as concurrent. It exceeds the 5 ms after which a computing thread
+/// passes the lock on.
 const TOGETHER: Duration = Duration::from_millis(20);
 
 /// Statistics of the waits of a client.
@@ -58,8 +58,8 @@ struct Last {
 }
 
 impl Gil {
-    /// Records a wait of this thread. Returns false if the previous wait was that of another thread, or if waits
-    /// changed from another thread to this one within [`TOGETHER`].
+    /// Records a wait of this thread. Returns false if another thread waited last, or waited within [`TOGETHER`] before
+    /// the waits of this thread.
     fn is_alone(&self, now: Instant) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let thread = thread::current().id();
@@ -77,7 +77,7 @@ impl Gil {
 
     fn note(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(1 << 40);
-        // A concurrent update may be lost, which does not matter for an average.
+        // A concurrent update may be lost, which has little effect on an average.
         let recent = self.recent.load(Ordering::Relaxed);
         self.recent.store(recent - recent / 8 + nanos / 8, Ordering::Relaxed);
     }

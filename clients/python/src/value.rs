@@ -10,17 +10,17 @@ use pyo3::types::{PyBytes, PyString};
 /// The conversion of values.
 #[derive(Debug)]
 pub(crate) struct Values {
-    /// An object with `serialize` and `deserialize`. `None`: values are not converted, so lookups return bytes.
+    /// An object with `serialize` and `deserialize`. `None`: no conversion, so lookups return bytes.
     pub(crate) serde: Option<Py<PyAny>>,
-    /// The encoding of values other than bytes, which are converted to text first.
+    /// The encoding of values other than bytes. `encode` converts these values to text first.
     pub(crate) encoding: String,
 }
 
 impl Values {
-    /// Serializes a value to bytes and flags. `flags`, if given, override those of the serializer.
+    /// Serializes a value to bytes and flags. `flags`, if given, override the serializer's flags.
     ///
     /// # Errors
-    /// `MemcacheIllegalInputError` if the text cannot be encoded; exceptions of the serializer.
+    /// `MemcacheIllegalInputError` if the text cannot be encoded. Also the exceptions of the serializer.
     pub(crate) fn serialize<'py>(
         &self,
         key: &Bound<'py, PyAny>,
@@ -55,7 +55,7 @@ impl Values {
         Ok(encoded.cast_into()?)
     }
 
-    /// Returns the value of an item; without a serde, the stored bytes.
+    /// Returns the value of an item, or the stored bytes without a serde.
     ///
     /// # Errors
     /// Exceptions of the deserializer.

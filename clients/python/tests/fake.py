@@ -32,8 +32,8 @@ FAILED_STORES = [
 
 
 class Fake:
-    """Replies to each received piece of requests with the next of `answers`: bytes, `CLOSE`, `RESET` or `SILENCE`. Does
-    not reply to further ones. A context manager."""
+    """A context manager with a server that replies to each received piece of requests with the next of `answers`:
+    bytes, `CLOSE`, `RESET` or `SILENCE`. It does not reply to further pieces."""
 
     def __init__(self, *answers):
         self.answers = list(answers)

@@ -47,9 +47,9 @@ def connected(run, server):
 
 
 def with_client(test):
-    """Turns a coroutine function into a test."""
+    """Converts a coroutine function into a test."""
 
-    # pytest looks for fixtures in the signature, so the wrapper keeps its own.
+    # pytest reads the names of fixtures from the signature, so the wrapper keeps its own signature.
     @functools.wraps(test, assigned=("__name__", "__doc__"), updated=())
     def wrapper(connected):
         connected(test)
@@ -290,7 +290,7 @@ def test_version_and_statistics(connected, server):
 
 @with_client
 async def test_calls_of_many_tasks(client):
-    """More calls than the limit of calls under way."""
+    """Makes more concurrent calls than the limit of calls under way."""
     values = {f"key{n}": b"%d" % n for n in range(3000)}
     assert await asyncio.gather(*(client.set(key, value) for key, value in values.items())) == [True] * 3000
     assert await asyncio.gather(*map(client.get, values)) == list(values.values())
@@ -358,7 +358,7 @@ def test_a_client_belongs_to_one_loop_at_a_time(run, server):
         await client.set("key", "x")
         return await client.get("key")
 
-    # Each loop ends while the client is not closed.
+    # Each loop ends while the client is still open.
     assert run(use()) == b"x"
     assert run(use()) == b"x"
 

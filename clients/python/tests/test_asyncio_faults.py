@@ -107,8 +107,8 @@ def test_a_call_cancelled_before_it_is_sent_is_not_sent(run):
     async def main():
         with Fake(b"STORED\r\n", b"END\r\n") as fake:
             client = Client(fake.address, **PATIENT)
-            # The second call is cancelled: in the first round while there is no connection, in the second round in the
-            # iteration that would send it.
+            # Cancels the second call: in the first round while no connection is open, and in the second round in the
+            # iteration that would send the call.
             for round in range(2):
                 wanted = asyncio.create_task(client.set("a", "1") if round == 0 else client.get("a"))
                 given_up = asyncio.create_task(client.set("b", "2"))
@@ -129,8 +129,8 @@ def test_a_silent_connection_is_closed_after_a_cancelled_call(run):
             given_up = asyncio.create_task(client.get("a"))
             await until(lambda: fake.requests, "the request")
             given_up.cancel()
-            # This call ends before its own deadline of 60 s, because the client closes a connection that has been
-            # silent for a second after a cancelled call.
+            # This call ends before its own deadline of 60 s, because the client closes a connection without replies for
+            # a second after a cancelled call.
             begun = time.monotonic()
             with pytest.raises(TimeoutError):
                 await client.set("b", "x")
@@ -144,7 +144,7 @@ def test_a_silent_connection_is_closed_after_a_cancelled_call(run):
 
 @pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
 def test_cancelled_calls_mix_up_no_values(kind, server):
-    """Calls are cancelled at random moments. Values contain their keys."""
+    """Cancels calls at random moments. Values contain their keys."""
 
     async def work(client, n):
         chance = random.Random(n)
@@ -257,7 +257,7 @@ def test_unreachable_servers(run):
             # All calls that wait for the connection fail.
             calls = await asyncio.gather(*(client.get("key") for _ in range(9)), return_exceptions=True)
             assert {type(error) for error in calls} == {ConnectionRefusedError}
-            # After several failures calls fail at once for a moment.
+            # After several failures, calls fail at once for a short time.
             messages = set()
             for _ in range(10):
                 with pytest.raises(ConnectionError) as raised:
@@ -278,7 +278,7 @@ def test_an_idle_connection_closed_by_the_server_is_replaced(run, kind):
         with Restartable(kind) as server:
             client = Client(server.address, **PATIENT)
             assert await client.set("key", "x", noreply=False)
-            # The loop does not run until the next call, so the client has not yet noticed that the server closed the
+            # The loop does not run until the next call, so the client has not yet detected that the server closed the
             # connection.
             server.kill()
             server.start()
@@ -291,7 +291,7 @@ def test_an_idle_connection_closed_by_the_server_is_replaced(run, kind):
 
 @pytest.mark.parametrize("kind", ["larderd", "memcached"])
 def test_a_restarted_server_under_load(run, kind):
-    """Each task reads the values that it has stored itself, or misses."""
+    """Checks that each task reads its own stored values, or misses."""
 
     async def main():
         with Restartable(kind) as server:
@@ -324,7 +324,7 @@ def test_a_restarted_server_under_load(run, kind):
     run(main())
 
 
-# Prints by how many bytes the process grew while it cancelled stores of 1 GB to a server that reads nothing.
+# Prints the growth of the process in bytes while it cancelled stores of 1 GB to a server that reads nothing.
 DEAF = """
 import asyncio, os, sys, uvloop
 from larder_client.asyncio import Client
@@ -376,7 +376,7 @@ def test_calls_end_in_time_while_the_server_reads_nothing(run):
             results = await asyncio.gather(*calls, return_exceptions=True)
             assert time.monotonic() - begun < 30
             assert {type(result) for result in results} == {TimeoutError}
-            # A change that was not sent has not happened, so `is_ambiguous` is False for some.
+            # Unsent changes have not happened, so `is_ambiguous` is False for some calls.
             assert {result.is_ambiguous for result in results} == {True, False}
             await client.close()
 

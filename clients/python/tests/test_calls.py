@@ -203,7 +203,7 @@ def test_conversion(server):
     client.set("flags", "x", flags=5)
     assert client.get("seven") == ("seven", "abc", 7)
     assert client.gets("seven")[0] == client.gat("seven") == ("seven", "abc", 7)
-    # Appended text is converted like a value.
+    # The serde also converts appended text.
     assert client.get_many(["key", "flags"]) == {"key": ("key", "dabc", 2**32 - 1), "flags": ("flags", "x", 5)}
     plain = PooledClient(server.address, **PATIENT)
     assert plain.get("seven") == b"cba"

@@ -262,7 +262,7 @@ def test_connections_are_shared_by_threads_and_stay_open_after_requests(cache, s
         thread.join()
         request_finished.send(None)
     assert found == ["value"] * 10
-    # The one new connection is that of the statistics.
+    # The only new connection is the one for the statistics.
     assert int(Client(server.address, timeout=60).stats()[b"total_connections"]) == before + 1
 
 

@@ -1,4 +1,4 @@
-"""The examples of the documentation run as written, except for the server's port."""
+"""Tests that the examples of the documentation run. Only the server's port is replaced."""
 
 import importlib
 import re

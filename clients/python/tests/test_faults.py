@@ -1,4 +1,4 @@
-"""Misbehaving servers: the exceptions, and that the client continues."""
+"""Tests the exceptions after faults of servers, and that the client continues to work."""
 
 import socket
 import threading
@@ -127,7 +127,7 @@ def test_unreachable_servers():
         with pytest.raises(ConnectionRefusedError) as raised:
             client.set("key", "x")
         assert raised.value.is_ambiguous is False
-        # After several failures calls fail at once for a moment.
+        # After several failures, calls fail at once for a short time.
         for _ in range(10):
             with pytest.raises(ConnectionError):
                 client.get("key")

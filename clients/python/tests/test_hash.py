@@ -108,7 +108,7 @@ def test_a_dead_server_is_revived():
         for _ in range(3):
             with pytest.raises((OSError, MemcacheError)):
                 client.set("key0", "x", noreply=False)
-        # The server is marked as dead, so the other server gets its keys.
+        # The client has marked the server as dead, so the other server gets its keys.
         assert client.hasher.get_node("key0") != mine
         assert client.set("key0", "y", noreply=False) is True
         dying.start()

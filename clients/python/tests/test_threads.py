@@ -127,7 +127,7 @@ def test_other_threads_run_while_a_thread_waits(waits_for):
         threads = [threading.Thread(target=wait) for _ in range(number)]
         [thread.start() for thread in threads]
         wait_until(lambda: fake.requests and client.connections()[2] == number - 1, "they wait")
-        # If the waiting threads held the interpreter's lock, this thread would not run before they end.
+        # If the waiting threads kept the interpreter's lock, this thread would not run before they end.
         for _ in range(100_000):
             pass
         assert not over
@@ -287,7 +287,7 @@ def sockets():
     """Returns the sockets of this process."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
-        # One of the descriptors was that of the directory itself, which `listdir` has closed.
+        # One of the descriptors was the directory's own, which `listdir` has closed.
         with contextlib.suppress(FileNotFoundError):
             found.add(os.readlink(f"/proc/self/fd/{name}"))
     return {link for link in found if link.startswith("socket:")}

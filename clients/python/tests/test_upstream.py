@@ -1,4 +1,5 @@
-"""pymemcache's own tests on the classes of larder_client. docs/python.md lists the failing ones with their reasons."""
+"""Runs pymemcache's own tests with the classes of larder_client. docs/python.md lists the failing tests with their
+reasons."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Checked by mypy and not run. An expected error that does not occur is an error, too."""
+"""Code for mypy, which no test runs. mypy also reports an expected error that does not occur."""
 
 from larder_client import Client, HashClient, MemcacheError, PooledClient, asyncio
 from larder_client.serde import CompressedSerde, PickleSerde

@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, TryFromFloatSecsError};
 
-/// The connections to a client's servers. Calls open them when they need them, also after `close`.
+/// The connections to a client's servers. Calls open connections when they need them, even after `close`.
 #[derive(Debug)]
 #[magnus::wrap(class = "Larder::Connections", free_immediately)]
 struct Connections {
@@ -24,11 +24,11 @@ struct Connections {
     /// The size of the pool per server. `None`: threads share one connection per server, and fibers have a pool of
     /// [`FIBERS_MAX`].
     max: Option<usize>,
-    /// The client with a shared connection per server. The GVL guards both cells: it is never released while one is
-    /// borrowed. `None` before the first call and after `close`.
+    /// The client with a shared connection per server. `None` before the first call and after `close`. The GVL guards
+    /// both cells: no code releases it while one of them is borrowed.
     shared: RefCell<Option<Client>>,
-    /// The client with a pool. Fibers use it, too: the fiber that reads a shared connection could not wake another
-    /// fiber that waits for a reply. `None` before the first call and after `close`.
+    /// The client with a pool. Fibers also use it, because the fiber that reads a shared connection could not wake
+    /// another fiber that waits for a reply. `None` before the first call and after `close`.
     pooled: RefCell<Option<Client>>,
 }
 
@@ -58,9 +58,9 @@ pub(crate) fn define(ruby: &Ruby) -> Result<(), Error> {
 }
 
 impl Connections {
-    /// Creates the connections to servers, which are pairs of an address and a weight. `timeout` is in seconds. `max`
+    /// Creates the connections to `servers`, which are pairs of an address and a weight. `timeout` is in seconds. `max`
     /// is the pool size per server, or `nil` for one shared connection per server. `failover` moves keys of an
-    /// unavailable server to others. `login` is the user and password for each connection.
+    /// unavailable server to other servers. `login` contains the user and the password for each connection.
     fn new(
         ruby: &Ruby,
         servers: Vec<(String, u32)>,
@@ -85,8 +85,8 @@ impl Connections {
         Ok(Self { builder, max, shared: RefCell::default(), pooled: RefCell::default() })
     }
 
-    /// Returns the client, after building it if necessary. Building resolves host names, which may take long, so it
-    /// releases the GVL.
+    /// Returns the client, after building it if necessary. Building releases the GVL, because it resolves host names,
+    /// which may take a long time.
     fn client(&self, ruby: &Ruby) -> Result<Client, Error> {
         let is_shared = self.max.is_none() && !gvl::has_fibers();
         let cell = if is_shared { &self.shared } else { &self.pooled };
@@ -122,7 +122,7 @@ impl Connections {
         }
     }
 
-    /// Returns a value, its flags and its CAS; `nil` if the item does not exist.
+    /// Returns a value, its flags and its CAS, or `nil` if the item does not exist.
     fn get(ruby: &Ruby, this: &Self, key: RString) -> Result<Option<RArray>, Error> {
         let key = key.to_bytes();
         let item = this.call(ruby, |client| client.gets(&key))?;
@@ -135,7 +135,7 @@ impl Connections {
         item.map(|item| parts(ruby, &item)).transpose()
     }
 
-    /// Returns the items of several keys, in order; `nil` for missing items and for keys of servers at fault.
+    /// Returns the items of several keys, in order, with `nil` for missing items and for keys of servers at fault.
     fn get_many(ruby: &Ruby, this: &Self, keys: RArray) -> Result<RArray, Error> {
         let keys = strings(keys)?;
         let items = this.call(ruby, |client| client.gets_available(&keys))?;
@@ -147,8 +147,8 @@ impl Connections {
     }
 
     /// Stores an item. The `mode` is "set", "add", "replace", "append" or "prepend". With a CAS, stores only if the
-    /// present item has that CAS. Returns whether the item was stored, or `nil` if there is no item with a CAS to
-    /// compare.
+    /// present item has that CAS. Returns whether the item was stored, or `nil` if the call has a CAS and the item does
+    /// not exist.
     #[expect(clippy::too_many_arguments, reason = "the parameters of the Ruby method")]
     fn store(
         ruby: &Ruby,
@@ -194,7 +194,7 @@ impl Connections {
         this.call(ruby, |client| client.store_many(&requests)).map(|_| true)
     }
 
-    /// Removes items, with one batch of requests to each server. Returns the number of those that existed.
+    /// Removes items, with one batch of requests to each server. Returns the number of removed items.
     fn delete_many(ruby: &Ruby, this: &Self, keys: RArray) -> Result<usize, Error> {
         let keys = strings(keys)?;
         let removed = this.call(ruby, |client| client.delete_many(&keys))?;
@@ -252,7 +252,7 @@ impl Connections {
         Ok(pages)
     }
 
-    /// Closes all connections; those in use are closed after their call.
+    /// Closes all idle connections, and each other connection after its calls.
     fn close(&self) {
         for client in [&self.shared, &self.pooled] {
             client.take().inspect(Client::close);
@@ -260,14 +260,14 @@ impl Connections {
     }
 
     /// Drops the connections in a forked child without closing them on the wire, because they belong to the parent.
-    /// Sockets in use by other threads of the parent stay open and unreachable. Does not wait for locks, which such
-    /// threads may hold.
+    /// Sockets that other threads of the parent used at the fork stay open and unreachable in the child. Does not wait
+    /// for locks, which these threads may have held.
     fn forget(&self) {
         drop((self.shared.take(), self.pooled.take()));
     }
 }
 
-/// Copies the strings of an array.
+/// Copies the strings of an array. Fails if an element is no string.
 fn strings(array: RArray) -> Result<Vec<impl AsRef<[u8]>>, Error> {
     array.into_iter().map(|text| RString::try_convert(text).map(|text| text.to_bytes())).collect()
 }
@@ -281,7 +281,7 @@ fn parts(ruby: &Ruby, item: &Item) -> Result<RArray, Error> {
     Ok(parts)
 }
 
-/// Returns whether an item was stored; `None` if there is no item with a CAS to compare.
+/// Returns whether an item was stored, or `None` if the store has a CAS and the item does not exist.
 fn outcome(stored: StoreOutcome) -> Option<bool> {
     match stored {
         StoreOutcome::Stored => Some(true),

@@ -1,8 +1,8 @@
-//! Waits without Ruby's global VM lock (GVL), so that other threads run.
+//! Waits without Ruby's global VM lock (GVL), so that other threads can run.
 //!
 //! `Thread#kill`, `Thread#raise`, `Timeout.timeout` and signals interrupt a wait: Ruby raises an exception from the
-//! waiting function with a long jump over all frames. `protect` catches the jump here; the exception is kept until the
-//! Rust frames have returned, and is then raised again.
+//! waiting function with a long jump over all frames. `protect` catches the jump here. The thread keeps the exception
+//! until the Rust frames have returned, and then raises it again.
 
 use magnus::Error;
 use magnus::rb_sys::protect;
@@ -20,12 +20,12 @@ thread_local! {
     static PENDING: RefCell<Option<Error>> = const { RefCell::new(None) };
 }
 
-/// Returns whether a wait of this call was interrupted. The call must not wait again then.
+/// Returns whether a wait of this call was interrupted. Then the call must not wait again.
 pub(crate) fn is_pending() -> bool {
     PENDING.with_borrow(Option::is_some)
 }
 
-/// An exception is pending, and the call must return.
+/// The error of an interrupted wait: an exception is pending, and the call must return.
 #[derive(Debug)]
 pub(crate) struct Pending;
 
@@ -43,7 +43,7 @@ fn keep(error: Error) -> Pending {
 pub(crate) const READ: c_int = rb_sys::RB_WAITFD_IN as c_int;
 pub(crate) const WRITE: c_int = rb_sys::RB_WAITFD_OUT as c_int;
 
-/// Waits until a socket is ready, at most for `time`, without the GVL. With a fiber scheduler other fibers run during
+/// Waits until a socket is ready, at most for `time`, without the GVL. With a fiber scheduler, other fibers run during
 /// the wait.
 ///
 /// # Errors
@@ -61,7 +61,7 @@ pub(crate) fn wait_for(fd: BorrowedFd<'_>, events: c_int, time: Duration) -> Res
     protect(wait).map(drop).map_err(keep)
 }
 
-/// Runs `work`, which must not use Ruby, without the GVL. An interrupt unparks the thread.
+/// Runs `work` without the GVL. `work` must not use Ruby. An interrupt unparks the thread.
 ///
 /// # Errors
 /// The call was interrupted. `work` may not have run.
@@ -92,7 +92,7 @@ pub(crate) fn without(mut work: impl FnMut() + Send) -> Result<(), Pending> {
     protect(call).map(drop).map_err(keep)
 }
 
-/// Returns whether the thread has a fiber scheduler, which runs other fibers while one waits.
+/// Returns whether the thread has a fiber scheduler, which runs other fibers while one fiber waits.
 pub(crate) fn has_fibers() -> bool {
     scheduler() != Qnil.into()
 }

@@ -1,22 +1,22 @@
-//! Waits for replies. A thread first polls for a moment with the GVL, because getting the GVL back may take long, and
-//! then waits without the GVL.
+//! Waits for replies. A thread first polls for a moment with the GVL, because getting the GVL back may take a long
+//! time. Then it waits without the GVL.
 
 use crate::gvl::{self, Pending};
 use larder_client::{Interrupted, Readiness, WaitCondition, Waiter};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a thread polls with the GVL.
+/// The time for which a thread polls with the GVL.
 const SPIN: Duration = Duration::from_micros(40);
 
 /// The mean response time above which threads poll only in one of [`PROBE`] waits.
 const SLOW_MICROS: u32 = 80;
 
-/// One of this many waits polls even if replies are slow, to find out whether they have become faster. Waits without
-/// polling do not show that: they last until the thread gets the GVL back.
+/// The interval, in waits, of waits that poll although replies are slow, in order to detect faster replies. Waits
+/// without polling cannot detect them, because such waits last until the thread gets the GVL back.
 const PROBE: u32 = 16;
 
-/// The interval at which fibers check for a connection of another fiber.
+/// The interval at which a waiting fiber checks whether another fiber has returned a connection.
 const FIBER_PAUSE: Duration = Duration::from_millis(1);
 
 /// A waiter that waits like Ruby's own I/O: other threads or fibers run, and interrupts end the wait.
@@ -69,8 +69,8 @@ impl RubyWaiter {
         is_probe || self.average.load(Ordering::Relaxed) <= SLOW_MICROS
     }
 
-    /// Updates the average with a weight of a quarter, so two or three slow replies in a row stop the polling, and
-    /// three or four fast ones restart it, of those that are timed. A concurrent update may be lost.
+    /// Updates the average with a weight of a quarter. So two or three slow replies in a row stop the polling, and
+    /// three or four fast replies in timed waits restart it. A concurrent update may be lost.
     fn note(&self, time: Duration) {
         let time = time.as_micros().min(u128::from(2 * SLOW_MICROS));
         let time = u32::try_from(time).unwrap_or(u32::MAX);

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# Rails's own shared tests of cache stores, for one version: ruby -Ilib -Itest test/rails_behaviours.rb SOURCES
+# Runs Rails's own shared tests of cache stores, for one version: ruby -Ilib -Itest test/rails_behaviours.rb SOURCES
 #
-# SOURCES is a checkout of Rails, of which activesupport/ and tools/ are used. The tests need no other library than
-# those of ActiveSupport.
+# SOURCES is a checkout of Rails. The tests use its folders activesupport/ and tools/, and need only the libraries of
+# ActiveSupport.
 
 require "set"
 require "logger"
@@ -19,11 +19,11 @@ require_relative "helper"
 # The tests that Rails's MemCacheStoreTest includes.
 class LarderStoreTest < ActiveSupport::TestCase
   stores = File.read(File.join(SOURCES, "activesupport/test/cache/stores/mem_cache_store_test.rb"))
-  # Those about a pool of dalli's clients, and about dalli's errors, need dalli.
+  # The excluded tests, about a pool of dalli's clients and about dalli's errors, need dalli.
   included = stores.scan(/^  include (\w+Behavior)$/).flatten - %w[ConnectionPoolBehavior FailureSafetyBehavior]
   included.each { |name| include const_get(name) }
 
-  # Tests that need libraries which are not installed.
+  # Skips tests if their library is not installed.
   { test_middleware: "rack/body_proxy", "test_serializer_can_be_:message_pack": "msgpack" }.each do |test, library|
     require library
     gem library, ">= 1.7" if library == "msgpack"
@@ -56,7 +56,7 @@ class LarderStoreTest < ActiveSupport::TestCase
     assert_match(/\Ab+:hash:\h{32}\z/, @cache.send(:normalize_key, "b" * 251, { namespace: nil }))
   end
 
-  # Numbers of memcached are not negative.
+  # memcached has no negative numbers.
   def test_decrement
     foo = SecureRandom.uuid
     @cache.write(foo, 3, raw: true)

@@ -3,7 +3,7 @@
 require "helper"
 require "json"
 
-# All calls, on each kind of server.
+# Tests all calls with each kind of server.
 module ClientTests
   def setup
     @server = Server.shared(kind)

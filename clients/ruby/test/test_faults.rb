@@ -3,7 +3,7 @@
 require "helper"
 require "tempfile"
 
-# Calls with unreachable servers and unexpected replies.
+# Tests calls with unreachable servers and unexpected replies.
 class FaultsTest < Minitest::Test
   def client(server, **options)
     Larder::Client.new([server.address], socket_timeout: PATIENCE, **options)

@@ -2,7 +2,7 @@
 
 require "helper"
 
-# Fibers of one thread. A scheduler runs other fibers while one fiber waits.
+# Tests concurrent fibers of one thread. A scheduler runs other fibers while one fiber waits.
 class FibersTest < Minitest::Test
   # A minimal fiber scheduler with the methods that calls need.
   class Scheduler

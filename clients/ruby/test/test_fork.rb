@@ -2,7 +2,7 @@
 
 require "helper"
 
-# A forked child has connections of its own.
+# Tests that a forked child has connections of its own.
 class ForkTest < Minitest::Test
   def setup
     @server = Server.new
@@ -14,7 +14,7 @@ class ForkTest < Minitest::Test
     @server.stop
   end
 
-  # The number of connections of this process to the server.
+  # Returns the number of connections of this process to the server.
   def sockets
     Dir.children("/proc/self/fd").count do |fd|
       next unless File.readlink("/proc/self/fd/#{fd}").start_with?("socket:")
@@ -25,7 +25,7 @@ class ForkTest < Minitest::Test
     end
   end
 
-  # Forks a child that exits after its block without exit handlers, which would stop the parent's servers.
+  # Forks a child that runs the block. The child exits without exit handlers, which would stop the parent's servers.
   def child
     fork do
       yield

@@ -5,7 +5,7 @@ require "dalli"
 
 Dalli.logger.level = Logger::FATAL
 
-# Several servers, with keys distributed like dalli's.
+# Tests clients of several servers, which distribute keys like dalli.
 class ServersTest < Minitest::Test
   KEYS = (0...200).map { |n| "key#{n}" }.freeze
 
@@ -72,7 +72,7 @@ class ServersTest < Minitest::Test
     cache = client
     KEYS.each { |key| cache.set(key, key) }
     @servers[1].kill
-    # The dead server fails no call: neither the first ones nor, later, those that look whether it is back.
+    # The dead server fails no call: neither the first calls, nor the later probes of the server.
     found = KEYS.to_h { |key| [key, cache.get(key)] }.compact
     assert_operator found.size, :<, KEYS.size
     lost = KEYS - found.keys
@@ -90,7 +90,7 @@ class ServersTest < Minitest::Test
     wait_until("the requests") { silent.all? { |server| server.accepted == 1 } && thread.stop? }
     thread.kill
     assert thread.join(PATIENCE)
-    # The killed call leaves nothing for the next one.
+    # The killed call leaves no reply for the next call.
     quick = Larder::Client.new(@servers[0].address)
     assert_equal true, Thread.new { quick.set("key", 1) }.value
   ensure

@@ -10,7 +10,7 @@ require "dalli"
 require "logger"
 require "stringio"
 
-# The requirements of ActiveSupport for cache stores.
+# Tests the requirements of ActiveSupport for cache stores.
 class StoreTest < Minitest::Test
   include ActiveSupport::Testing::TimeHelpers
 

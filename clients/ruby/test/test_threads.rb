@@ -2,7 +2,7 @@
 
 require "helper"
 
-# Concurrent threads, and interrupts of waiting threads.
+# Tests concurrent threads, and interrupts of waiting threads.
 class ThreadsTest < Minitest::Test
   LONG = 600
 

@@ -1,4 +1,4 @@
-"""Administrative commands. They are rare, so each one uses a connection of its own and the standard library's
+"""Administrative commands. They are rare, so each command opens a connection of its own with the standard library's
 sockets."""
 
 import socket
@@ -35,7 +35,7 @@ def _exchange(client: BaseClient, command: bytes, is_complete: Callable[[bytes],
     """Sends a command. Returns the reply as soon as `is_complete` accepts it, and raises an exception for an error
     reply."""
     answer = b""
-    # The start of the first line that has not been checked for an error.
+    # The start of the first line without a check for an error.
     unchecked = 0
     with _connect(client) as connected:
         connected.sendall(command + b"\r\n")
@@ -54,7 +54,7 @@ def _exchange(client: BaseClient, command: bytes, is_complete: Callable[[bytes],
 
 
 def _value_len(line: bytes) -> int:
-    """Returns the length of the value that follows a line, with the end of its line; 0 if no value follows."""
+    """Returns the length of the value that follows a line, including its line end. 0 if no value follows."""
     words = line.split(b" ")
     place = {b"VALUE": 3, b"VA": 1}.get(words[0])
     if place is None or len(words) <= place or not words[place].isdigit():
@@ -127,7 +127,7 @@ def _seconds(value: bytes) -> float:
     return float(value.replace(b":", b"."))
 
 
-#: pymemcache's conversions of those statistics that it does not convert with `int`.
+#: pymemcache's conversions of the statistics that it does not convert with `int`.
 _CONVERSIONS: dict[bytes, Callable[[bytes], Any]] = {
     b"version": bytes,
     b"rusage_user": _seconds,

@@ -13,8 +13,8 @@ from .client import Server, _address
 #: Channels of this process. A forked child process must not share their sockets.
 _channels: "weakref.WeakSet[_Channel]" = weakref.WeakSet()
 
-#: Connections that a child process has inherited. They are kept alive, because closing a transport would change the
-#: parent's loop, too.
+#: Connections that a child process has inherited. This list keeps them alive, because closing a transport would also
+#: change the parent's loop.
 _inherited: list[Any] = []
 
 
@@ -23,8 +23,8 @@ def _after_fork_in_child() -> None:
     sockets = [connection.socket() for connection in connections if connection is not None]
     _inherited.extend(connections)
     if any(sockets):
-        # The descriptors stay valid and can be closed, but a loop that continues in the child reads nothing from the
-        # parent's sockets.
+        # Replaces the sockets by /dev/null: the descriptors stay valid, but a loop that continues in the child cannot
+        # read from the parent's sockets.
         nothing = os.open(os.devnull, os.O_RDWR)
         for inherited in sockets:
             if inherited is not None and inherited.fileno() >= 0:
@@ -36,8 +36,8 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class _Connection(asyncio.Protocol):
-    """A connection of a channel. One that the channel has dropped aborts its transport if that opens later, and ignores
-    other events."""
+    """A connection of a channel. After the channel has dropped the connection, the connection ignores events, and
+    aborts its transport if that opens later."""
 
     def __init__(self, channel: "_Channel") -> None:
         self._channel = channel
@@ -112,7 +112,7 @@ class _Channel(Channel):
             self._failed(None, False, str(error) or type(error).__name__)
 
     async def _dial(self, connection: _Connection) -> None:
-        """Connects to the first address of the server that accepts."""
+        """Connects to the first address of the server that accepts the connection."""
         loop = asyncio.get_running_loop()
         if isinstance(self.server, str):
             await loop.create_unix_connection(lambda: connection, self.server)
@@ -143,7 +143,8 @@ class _Channel(Channel):
             opening.cancel()
 
     def _leave(self) -> _Connection | None:
-        """Drops the connection and the calls, without results and without closing. Returns the connection."""
+        """Drops the connection and the calls. Calls get no results, and the connection stays open. Returns the
+        connection."""
         connection, self._connection, self._opening = self._connection, None, None
         self._forget()
         return connection
@@ -155,7 +156,7 @@ class _Channel(Channel):
 
 
 async def _addresses(host: str, port: int) -> list[tuple[str, int]]:
-    """Returns the addresses of a host. The loop resolves a name in a thread; an IP address is returned as it is."""
+    """Returns the addresses of a host. The loop resolves a name in a thread. An IP address needs no resolution."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)

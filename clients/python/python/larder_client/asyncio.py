@@ -10,8 +10,8 @@
 
     asyncio.run(main())
 
-All tasks of a loop share one connection per server. Calls that start in the same iteration of the loop usually leave in
-one write, and a call is sent without waiting for the replies to others.
+All tasks of a loop share one connection per server. One write usually carries all calls that start in the same
+iteration of the loop. Requests do not wait for the replies to earlier ones.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class _Client:
         self.allow_unicode_keys = allow_unicode_keys
         self.encoding = encoding
         self._is_plain = isinstance(self.serde, LegacyWrappingSerde) and self.serde.is_plain
-        #: Whether exceptions of changes are ignored.
+        #: Whether the client also ignores exceptions of changes.
         self._ignores_all = False
 
     def _channel_of(self, server: Server) -> _Channel:
@@ -185,8 +185,8 @@ class _Client:
     async def _change(
         self, key: Key, start: Callable[[_Channel], Any], noreply: bool | None, noreply_result: bool | None = True
     ) -> Any:
-        """Changes one item. Returns the result; with `noreply`, `noreply_result`; after an ignored exception,
-        `False`."""
+        """Changes one item. Returns the result, or `noreply_result` with `noreply`, or `False` after an ignored
+        exception."""
         try:
             result = await start(self._of(key))
         except Exception:
@@ -215,25 +215,25 @@ class _Client:
     async def add(
         self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> bool | None:
-        """Stores an item if it does not exist. Returns whether it was stored; with `noreply`, True."""
+        """Stores an item if it does not exist. Returns whether it was stored, or True with `noreply`."""
         return await self._store("add", key, value, expire, noreply, flags)
 
     async def replace(
         self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> bool | None:
-        """Stores an item if it exists. Returns whether it was stored; with `noreply`, True."""
+        """Stores an item if it exists. Returns whether it was stored, or True with `noreply`."""
         return await self._store("replace", key, value, expire, noreply, flags)
 
     async def append(
         self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> bool | None:
-        """Appends to a value. Returns whether the item existed; with `noreply`, True."""
+        """Appends to a value. Returns whether the item existed, or True with `noreply`."""
         return await self._store("append", key, value, expire, noreply, flags)
 
     async def prepend(
         self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> bool | None:
-        """Prepends to a value. Returns whether the item existed; with `noreply`, True."""
+        """Prepends to a value. Returns whether the item existed, or True with `noreply`."""
         return await self._store("prepend", key, value, expire, noreply, flags)
 
     async def cas(
@@ -246,7 +246,7 @@ class _Client:
         flags: int | None = None,
     ) -> bool | None:
         """Stores an item if the present one has this CAS. Returns True if it was stored, False if the item has another
-        CAS, and None if it does not exist; with `noreply`, True."""
+        CAS, and None if it does not exist. With `noreply`, returns True."""
         stored: bool | None = await self._change(
             key, lambda channel: channel.cas(key, value, cas, expire, flags), noreply
         )
@@ -256,7 +256,7 @@ class _Client:
         self, values: Mapping[Any, Any], expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> list[Any]:
         """Stores the items of a dictionary, with one batch of requests to each server. Returns the keys that were not
-        stored; with `noreply`, only those of servers whose exception was ignored."""
+        stored. With `noreply`, returns only the keys of servers whose exceptions it has ignored."""
 
         async def of(channel: _Channel, keys: list[Key]) -> list[Any]:
             try:
@@ -273,13 +273,12 @@ class _Client:
         return [key for part in parts for key in part]
 
     async def delete(self, key: Key, noreply: bool | None = None) -> bool:
-        """Removes an item. Returns whether it existed; with `noreply`, True."""
+        """Removes an item. Returns whether it existed, or True with `noreply`."""
         found: bool = await self._change(key, lambda channel: channel.delete(key), noreply)
         return found
 
     async def delete_many(self, keys: Iterable[Key], noreply: bool | None = None) -> bool:
-        """Removes items, with one batch of requests to each server. Returns True, even if exceptions of servers were
-        ignored."""
+        """Removes items, with one batch of requests to each server. Returns True, even if it has ignored exceptions."""
 
         async def of(channel: _Channel, keys: list[Key]) -> None:
             try:
@@ -298,24 +297,25 @@ class _Client:
     delete_multi = delete_many
 
     async def incr(self, key: Key, value: int, noreply: bool = False) -> int | None:
-        """Adds to a number, modulo 2^64. Returns the new number; None if the item does not exist, or with `noreply`."""
+        """Adds `value` to a number, modulo 2^64. Returns the new number. None if the item does not exist, or with
+        `noreply`."""
         number: int | None = await self._change(key, lambda channel: channel.count(key, value, False), noreply, None)
         return number
 
     async def decr(self, key: Key, value: int, noreply: bool = False) -> int | None:
-        """Subtracts from a number, but not below 0. Returns the new number; None if the item does not exist, or with
-        `noreply`."""
+        """Subtracts `value` from a number, but not below 0. Returns the new number. None if the item does not exist, or
+        with `noreply`."""
         number: int | None = await self._change(key, lambda channel: channel.count(key, value, True), noreply, None)
         return number
 
     async def touch(self, key: Key, expire: int = 0, noreply: bool | None = None) -> bool:
-        """Sets the expiry of an item. Returns whether it exists; with `noreply`, True."""
+        """Sets the expiry of an item. Returns whether it exists, or True with `noreply`."""
         found: bool = await self._change(key, lambda channel: channel.touch(key, expire), noreply)
         return found
 
     async def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
-        """Removes all items from every server, now or after `delay` seconds. Returns True, even if exceptions of
-        servers were ignored. If an exception is raised, other servers may have removed their items."""
+        """Removes all items from every server, now or after `delay` seconds. Returns True, even if it has ignored
+        exceptions. If it raises an exception, some servers may have removed their items."""
 
         async def of(channel: _Channel) -> None:
             try:
@@ -329,7 +329,8 @@ class _Client:
 
 
 async def _together(calls: list[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Returns the results of the calls, in order. If some fail, raises the first exception after all have ended."""
+    """Returns the results of the calls, in order. If some fail, waits for all of them, and then raises the first
+    exception."""
     if len(calls) == 1:
         return [await calls[0]]
     results = await asyncio.gather(*calls, return_exceptions=True)
@@ -343,7 +344,7 @@ async def _together(calls: list[Coroutine[Any, Any, _T]]) -> list[_T]:
 
 class Client(_Client):
     """A client of one server for all tasks of an event loop, which share its connection. The client belongs to the loop
-    of its first call; once that loop has stopped, to the loop of the next call.
+    of its first call. Once that loop has stopped, the client belongs to the loop of the next call.
 
     The arguments are those of `larder_client.Client` without `socket_module`, `socket_keepalive` and `tls_context`. A
     call takes at most `timeout` seconds, including the time to open a connection. With `ignore_exc`, failed lookups are
@@ -411,11 +412,11 @@ class Client(_Client):
 
 
 class HashClient(_Client):
-    """A client of several servers for all tasks of an event loop. Each key belongs to one server: with the default
-    `hasher`, the same one as with the `HashClient` for threads and with pymemcache.
+    """A client of several servers for all tasks of an event loop. Each key belongs to one server. With the default
+    `hasher`, this is the same server as with the `HashClient` for threads and with pymemcache.
 
-    After repeated failures of a server, calls to it fail at once for a moment; its keys do not move to other servers.
-    With `ignore_exc`, failed lookups are misses, and failed changes of one item return False. After a failure,
+    After repeated failures of a server, calls to it fail at once for a short time. Its keys do not move to other
+    servers. With `ignore_exc`, failed lookups are misses, and failed changes of one item return False. After a failure,
     `set_many` returns the keys of the server, and `delete_many` and `flush_all` return True. The other arguments are
     those of `Client`.
     """

@@ -104,9 +104,9 @@ class _Client(BaseClient):
         self.close()
 
     def stats(self, *args: str | bytes) -> dict[bytes, Any]:
-        """Returns a page of statistics: the general one, or the one that the arguments name; with `ignore_exc`, an
-        empty one after a failure. Numbers are `int`, other values `bytes`, except for some that pymemcache converts to
-        `float` or `bool`."""
+        """Returns a page of statistics: the general page, or the page that the arguments name. With `ignore_exc`,
+        returns an empty page after a failure. Numbers are `int` and other values `bytes`, except some that pymemcache
+        converts to `float` or `bool`."""
         try:
             return _admin.stats(self, args)
         except Exception:
@@ -123,13 +123,12 @@ class _Client(BaseClient):
         return _admin.raw_command(self, command, end_tokens)
 
     def shutdown(self, graceful: bool = False) -> None:
-        """Shuts the server down, if it was started with shutdown by clients enabled."""
+        """Shuts down the server, if its options permit shutdown by clients."""
         _admin.shutdown(self, graceful)
 
 
 class Client(_Client):
-    """A client of one server with one connection. Threads may share it: their calls are carried out one after the
-    other.
+    """A client of one server with one connection. Threads may share it, but it carries out one call at a time.
 
     The arguments are pymemcache's, except that `socket_keepalive` and `tls_context` are not supported, `socket_module`
     must be the standard library's, and TCP_NODELAY is always set. docs/python.md lists all differences.
@@ -173,15 +172,15 @@ class Client(_Client):
         )
 
     def check_key(self, key: Key, key_prefix: bytes) -> bytes:
-        """Returns the bytes that a server gets for a key."""
+        """Returns the bytes of a key in requests, including the prefix."""
         return check_key_helper(key, self.allow_unicode_keys, key_prefix)
 
 
 class PooledClient(_Client):
-    """A client of one server for any number of threads. By default all calls share one connection, and concurrent
-    requests leave in one write. With `max_pool_size` or `pool_idle_timeout`, each call has a pooled connection to
-    itself. When `max_pool_size` connections are in use, calls wait in line. Connections idle for `pool_idle_timeout`
-    seconds are closed.
+    """A client of one server for any number of threads. By default all calls share one connection, and one write
+    carries concurrent requests. With `max_pool_size` or `pool_idle_timeout`, each call takes a connection of its own
+    from a pool. When `max_pool_size` connections are in use, calls wait in line. The pool closes connections that were
+    idle for `pool_idle_timeout` seconds.
 
     The other arguments are those of `Client`. `lock_generator` is not supported.
     """
@@ -208,8 +207,8 @@ class PooledClient(_Client):
         tls_context: None = None,
     ) -> None:
         _refuse(socket_keepalive=socket_keepalive, tls_context=tls_context, lock_generator=lock_generator)
-        # `pool_idle_timeout` alone makes a pool, too, because only pooled connections are closed when they are idle. A
-        # size of 0 is like None.
+        # `pool_idle_timeout` without a size also creates a pool, because only a pool closes idle connections. A size of
+        # 0 is like None.
         max_pool_size = max_pool_size or (_POOL_SIZE_MAX if pool_idle_timeout else None)
         if max_pool_size is not None and (not isinstance(max_pool_size, int) or max_pool_size < 0):
             raise ValueError('"max_pool_size" must be a positive integer, or 0 or None for no pool')
@@ -232,5 +231,5 @@ class PooledClient(_Client):
         )
 
     def check_key(self, key: Key) -> bytes:
-        """Returns the bytes that a server gets for a key."""
+        """Returns the bytes of a key in requests, including the prefix."""
         return check_key_helper(key, self.allow_unicode_keys, self.key_prefix)

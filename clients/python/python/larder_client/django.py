@@ -17,8 +17,8 @@ _clients: list[tuple[Any, dict[str, Any], larder_client.HashClient]] = []
 
 
 def _shared_client(servers: Any, options: dict[str, Any]) -> larder_client.HashClient:
-    """Returns the client of the process for these servers and options. Django makes a cache object per thread; all of
-    them share the connections."""
+    """Returns the client of the process for these servers and options. Django creates a cache object per thread, and
+    all of them share the connections."""
 
     def found() -> larder_client.HashClient | None:
         matches = (client for *settings, client in _clients if settings == [servers, options])
@@ -27,7 +27,7 @@ def _shared_client(servers: Any, options: dict[str, Any]) -> larder_client.HashC
     client = found()
     if client is None:
         _clients.append((servers, options, larder_client.HashClient(servers, **options)))
-        # Another thread may have appended a client first: all use the first one.
+        # Another thread may have appended a client first. All threads use the first one.
         client = found()
         assert client is not None
     return client
@@ -54,4 +54,4 @@ class LarderCache(BaseMemcachedCache):
         return _shared_client(self.client_servers, self._options)
 
     def close(self, **kwargs: Any) -> None:
-        """Does nothing. Django calls this after each request; the connections stay open for the next one."""
+        """Does nothing. Django calls this after each request, and the connections stay open for the next one."""

@@ -1,13 +1,13 @@
 """The exceptions of the clients, with pymemcache's names.
 
-A call raises `TimeoutError`, which is also `socket.timeout`, when a time limit has passed,
+A call raises `TimeoutError`, which is also `socket.timeout`, when a time limit has passed. It raises
 `MemcacheUnexpectedCloseError` if the server has closed the connection, and `OSError` or another of its subclasses if
-the connection fails otherwise. The attribute `is_ambiguous` of these exceptions and of every `MemcacheError` says
+the connection fails otherwise. The attribute `is_ambiguous` of these exceptions and of every `MemcacheError` shows
 whether the requested change may have happened.
 
-Administrative commands set `is_ambiguous` only if the server has closed the connection: it is True then, and False for
-error replies. Each `OSError` of these commands lacks it. They are `stats`, `cache_memlimit`, `raw_command` and
-`shutdown` of the clients for threads.
+The administrative commands of the clients for threads are `stats`, `cache_memlimit`, `raw_command` and `shutdown`.
+Their `is_ambiguous` is True if the server has closed the connection, and False for error replies. Their `OSError`s do
+not have the attribute.
 """
 
 from ._native import (
@@ -20,7 +20,7 @@ from ._native import (
     MemcacheUnknownError,
 )
 
-# The default for exceptions that are raised without setting it: most are about arguments, before anything is sent.
+# The default of exceptions that do not set the attribute: most of them concern arguments, and no request was sent.
 MemcacheError.is_ambiguous = False
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""A client of several servers. Each key belongs to one of them: by default, the same one as with pymemcache."""
+"""A client of several servers. Each key belongs to one of them, by default to the same server as with pymemcache."""
 
 import socket
 import time
@@ -39,7 +39,7 @@ class RendezvousHash:
 
     def get_node(self, key: Key) -> str | None:
         """Returns the node of a key, or `None` without nodes."""
-        # Bytes are hashed in their printed form, with a `b` and quotes, like in pymemcache.
+        # Like pymemcache, hashes keys of type `bytes` in their printed form, with a `b` and quotes.
         return max(self.nodes, key=lambda node: (self.hash_function(f"{node}-{key!s}"), str(node)), default=None)
 
 
@@ -68,10 +68,10 @@ class _Failures:
 class HashClient:
     """A client of several servers, for any number of threads.
 
-    A server that fails is retried `retry_attempts` times, at least `retry_timeout` seconds apart. Other calls for its
-    keys are not sent in that time: lookups are misses, changes of one item return False, and no exception is raised. A
-    server whose last retry fails is dead: the other servers get its keys until it is added again after `dead_timeout`
-    seconds.
+    After a failure, the client retries a server up to `retry_attempts` times, at least `retry_timeout` seconds apart.
+    Between the retries it sends no calls to the server and raises no exceptions: lookups are misses, and changes of one
+    item return False. After the last failed retry the server is dead: the other servers get its keys until the client
+    adds it again after `dead_timeout` seconds.
 
     The other arguments are those of `Client`, or of `PooledClient` with `use_pooling`.
     """
@@ -160,14 +160,16 @@ class HashClient:
         self.hasher.add_node(name)
 
     def remove_server(self, server: Server, port: int | None = None) -> None:
-        """Marks a server as dead: the other servers get its keys until it is added again after `dead_timeout`."""
+        """Marks a server as dead: the other servers get its keys until the client adds it again after
+        `dead_timeout`."""
         server = self._server(server, port)
         self._failed_clients.pop(server, None)
         self._dead_clients[server] = time.time()
         self.hasher.remove_node(self._make_client_key(server))
 
     def _revive(self) -> None:
-        """Adds servers again that have been dead for `dead_timeout` seconds. Checks this at most once in that time."""
+        """Adds servers again that have been dead for `dead_timeout` seconds. Checks this at most once per
+        `dead_timeout`."""
         now = time.time()
         if now - self._last_dead_check_time <= self.dead_timeout:
             return
@@ -198,13 +200,13 @@ class HashClient:
             self._declare_dead(server)
 
     def _declare_dead(self, server: Server) -> None:
-        # Another thread may have marked it already.
+        # Another thread may already have marked it.
         if server not in self._dead_clients:
             self.remove_server(server)
 
     def _call(self, client: Client | PooledClient, call: Callable[[], Any], default: Any) -> Any:
         """Calls a server and returns the result. Returns `default` without a call if the server has failed within
-        `retry_timeout` and is yet to be retried, and after exceptions with `ignore_exc`."""
+        `retry_timeout` and has retries left. With `ignore_exc`, also returns `default` after an exception."""
         server = client.server
         failures = self._failed_clients.get(server)
         try:
@@ -294,8 +296,8 @@ class HashClient:
         return self._run("delete", key, False, args, kwargs)
 
     def delete_many(self, keys: Iterable[Key], *args: Any, **kwargs: Any) -> bool:
-        """Removes items, with one batch of requests to each server. Returns True, even if servers were skipped or their
-        exceptions ignored."""
+        """Removes items, with one batch of requests to each server. Returns True, even if it has skipped servers or
+        ignored their exceptions."""
         batches, _ = self._by_client(keys)
         for name, batch in batches.items():
             client = self.clients[name]
@@ -305,8 +307,8 @@ class HashClient:
     delete_multi = delete_many
 
     def set_many(self, values: Mapping[Any, Any], *args: Any, **kwargs: Any) -> list[Any]:
-        """Stores items, with one batch of requests to each server. Returns the keys that were not stored; with
-        `noreply`, only those of servers that were skipped or whose exception was ignored."""
+        """Stores items, with one batch of requests to each server. Returns the keys that were not stored. With
+        `noreply`, returns only the keys of servers that it has skipped or whose exceptions it has ignored."""
         batches, failed = self._by_client(values)
         for name, batch in batches.items():
             client, items = self.clients[name], {key: values[key] for key in batch}
@@ -316,8 +318,8 @@ class HashClient:
     set_multi = set_many
 
     def get_many(self, keys: Iterable[Key], gets: bool = False, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        """Returns the values of the existing keys, or with `gets` pairs of value and CAS, with one batch of requests to
-        each server."""
+        """Returns the values of the existing keys, or with `gets` pairs of value and CAS. Sends one batch of requests
+        to each server."""
         batches, _ = self._by_client(keys)
         found: dict[Any, Any] = {}
         for name, batch in batches.items():
@@ -334,8 +336,8 @@ class HashClient:
     gets_multi = gets_many
 
     def flush_all(self, *args: Any, **kwargs: Any) -> None:
-        """Removes all items from the servers, one after the other. A server that has failed within `retry_timeout` and
-        is yet to be retried is skipped silently. A failure ends the call before the next servers; with `ignore_exc`,
-        failures are ignored."""
+        """Removes all items from the servers, one after the other. Skips a server silently if it has failed within
+        `retry_timeout` and has retries left. A failure ends the call before the next servers, unless `ignore_exc` is
+        set."""
         for client in list(self.clients.values()):
             self._call(client, lambda: client.flush_all(*args, **kwargs), False)

@@ -1,4 +1,4 @@
-"""Conversion of values with pymemcache's names and flags: each of the two libraries reads values of the other."""
+"""Conversion of values with pymemcache's names and flags: larder_client and pymemcache read each other's values."""
 
 import pickle
 import zlib
@@ -19,10 +19,10 @@ Deserializer = Callable[[Any, bytes, int], Any]
 
 
 class Serde(Protocol):
-    """The conversion of a client's values. Keys are those of the call, without the client's prefix."""
+    """The conversion of a client's values. It gets the keys of the call, without the client's prefix."""
 
     def serialize(self, key: Any, value: Any) -> tuple[Any, int]:
-        """Returns the value to store and 32-bit flags. A value other than `bytes` is stored as encoded text."""
+        """Returns the value to store and 32-bit flags. The client stores a value other than `bytes` as encoded text."""
 
     def deserialize(self, key: Any, value: bytes, flags: int) -> Any:
         """Converts stored bytes and flags to a value."""
@@ -36,7 +36,7 @@ class PickleSerde:
         self._pickle_version = pickle_version
 
     def serialize(self, key: Any, value: Any) -> tuple[bytes, int]:
-        # Values of derived classes are pickled, so that their class is restored.
+        # Pickles values of derived classes, so that reads restore their class.
         kind = type(value)
         if kind is bytes:
             return value, FLAG_BYTES
@@ -62,8 +62,8 @@ class PickleSerde:
 
 
 class CompressedSerde:
-    """Compresses the output of another serde if it has more than `min_compress_len` bytes and does not grow. With a
-    `min_compress_len` of 0 nothing is compressed."""
+    """Compresses the output of another serde if it has more than `min_compress_len` bytes and does not grow. A
+    `min_compress_len` of 0 disables compression."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class LegacyWrappingSerde:
 
     @property
     def is_plain(self) -> bool:
-        """Returns whether all values are left unchanged."""
+        """Returns whether both functions leave all values unchanged."""
         return self.serialize is _serialize_nothing and self.deserialize is _deserialize_nothing
 
 

@@ -1,6 +1,6 @@
 //! The calls of an asyncio client to one server, which share a connection.
 //!
-//! Python's event loop moves the bytes; no function here waits. A call returns a future of the loop, which gets its
+//! Python's event loop moves the bytes, and no function here waits. A call returns a future of the loop, which gets its
 //! result when the reply arrives:
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //!   future ◀── pipeline ◀── _receive() ◀─ the protocol's data_received()
 //! ```
 //!
-//! No Python code runs while the state is locked, not even destructors of objects, because Python code may call the
+//! No Python code, including destructors of objects, runs while the state is locked, because Python code may call the
 //! channel.
 //!
 //! | file | contains |
@@ -45,9 +45,9 @@ use std::time::{Duration, Instant};
 
 type Object<'py> = Bound<'py, PyAny>;
 
-/// The smallest queue length above which a new call removes calls whose futures are done.
+/// The minimum of the queue length above which a new call removes calls whose futures are done.
 const QUEUE_LEN_MIN: usize = 256;
-/// Timers of some event loops fire early by less than this.
+/// The time that is added to timers, because some event loops fire them early, by less than this.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
 
 /// The calls to one server. A derived Python class opens the connections.
@@ -74,7 +74,8 @@ impl Channel {
         Self { settings: OnceLock::new(), state: Mutex::new(None) }
     }
 
-    /// Configures the channel. Without a serde, values are bytes; with one, results contain the stored bytes and flags.
+    /// Configures the channel. Without a serde, values are bytes. With a serde, results contain the stored bytes and
+    /// flags.
     #[pyo3(signature = (*, name, timeout, key_prefix, allow_unicode_keys, serde, encoding))]
     fn _configure(
         &self,
@@ -95,8 +96,8 @@ impl Channel {
         self.settings.set(settings).map_err(set_twice)
     }
 
-    /// Looks an item up. The result is the value; with a serde, a pair of stored bytes and flags; None if the item does
-    /// not exist.
+    /// Looks up an item. The result is the value, or with a serde a pair of stored bytes and flags. None if the item
+    /// does not exist.
     fn get<'py>(slf: &Bound<'py, Self>, key: &Object<'py>) -> PyResult<Object<'py>> {
         let settings = slf.get().settings()?;
         let name = settings.keys.check(key)?;
@@ -104,14 +105,14 @@ impl Channel {
         Self::begin(slf, reading, &Request::Get { key: &name, cas: false, touch: None })
     }
 
-    /// Looks an item up. The result is the value, its flags and its CAS; None if the item does not exist.
+    /// Looks up an item. The result is the value, its flags and its CAS. None if the item does not exist.
     fn gets<'py>(slf: &Bound<'py, Self>, key: &Object<'py>) -> PyResult<Object<'py>> {
         let name = slf.get().settings()?.keys.check(key)?;
         let request = Request::Get { key: &name, cas: true, touch: None };
         Self::begin(slf, Reading::ValueAndCas, &request)
     }
 
-    /// Sets the expiry of an item and looks it up. The result is like that of `gets`.
+    /// Sets the expiry of an item and looks up the item. The result is like the result of `gets`.
     fn gats<'py>(
         slf: &Bound<'py, Self>,
         key: &Object<'py>,
@@ -123,7 +124,8 @@ impl Channel {
         Self::begin(slf, Reading::ValueAndCas, &request)
     }
 
-    /// Looks items up. The result is a dictionary from the existing keys to results of `get`, or of `gets` with `cas`.
+    /// Looks up items. The result is a dictionary from the existing keys to results like in `get`, or like in `gets`
+    /// with `cas`.
     fn get_many<'py>(
         slf: &Bound<'py, Self>,
         keys: &Object<'py>,
@@ -259,7 +261,7 @@ impl Channel {
         Self::settle(slf)
     }
 
-    /// Handles the end of the connection. Without `number` and `text` the server has closed it.
+    /// Handles the loss of the connection. Without `number` and `text`, the server has closed it.
     #[pyo3(signature = (number, text))]
     fn _lost(slf: &Bound<'_, Self>, number: Option<i32>, text: Option<String>) -> PyResult<()> {
         let error = match (number, text) {
@@ -282,7 +284,7 @@ impl Channel {
         Self::settle(slf)
     }
 
-    /// Drops the loop, its calls and its connection, without results and without closing.
+    /// Drops the loop, its calls and its connection. Calls get no results, and the connection stays open.
     fn _forget(&self) {
         let state = self.lock().take();
         drop(state);
@@ -309,7 +311,7 @@ impl Channel {
     }
 
     /// Sends the queued calls, unless writing is paused. Without a connection, starts opening one instead. If the
-    /// connection was idle, first lets the loop poll it, and sends in the next iteration.
+    /// connection was idle, lets the loop poll it first, and sends in the next iteration.
     fn _flush(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this, now) = (slf.py(), slf.get(), Instant::now());
         this.with(|state| state.is_scheduled = false);
@@ -331,8 +333,8 @@ impl Channel {
         done
     }
 
-    /// Fails calls past their deadline, cancels calls whose futures are done, and drops a connection that delivers no
-    /// reply although a caller has given up.
+    /// Fails calls past their deadline, and cancels calls whose futures are done. Drops the connection if a caller has
+    /// given up and no reply has arrived for a second.
     fn _tick(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let timer = this.with(|state| state.timer.take());
@@ -352,8 +354,8 @@ impl Channel {
         {
             visit.call(serde)?;
         }
-        // The lock is free: code under the lock neither frees Python objects nor creates ones that refer to others, so
-        // garbage collection cannot start there.
+        // The lock is free here. Code under the lock neither frees Python objects nor creates objects that refer to
+        // others, so garbage collection cannot start while the state is locked.
         let Ok(state) = self.state.try_lock() else { return Ok(()) };
         let Some(state) = &*state else { return Ok(()) };
         visit.call(&state.event_loop)?;
@@ -385,7 +387,7 @@ impl Channel {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<State>> {
-        // Each change leaves the state consistent, so a panic while it is locked does no harm. Only a thread with the
+        // Each change leaves the state consistent, so a poisoned lock is safe to use. Only a thread with the
         // interpreter's lock locks it, so no other thread holds it during a fork.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -395,7 +397,8 @@ impl Channel {
         self.lock().as_mut().map(run)
     }
 
-    /// Creates a future of the running loop. Attaches the channel to this loop if it has none, or one that has stopped.
+    /// Creates a future of the running loop. Attaches the channel to this loop if the channel has no loop, or a stopped
+    /// one.
     fn future<'py>(slf: &Bound<'py, Self>) -> PyResult<Object<'py>> {
         let py = slf.py();
         let running = running_loop(py)?;
@@ -422,7 +425,7 @@ impl Channel {
                 let text = "the client belongs to another event loop that is still running";
                 return Err(PyRuntimeError::new_err(text));
             }
-            // A stopped loop may run again, so its waiting calls fail now. A closed loop accepts no results.
+            // A stopped loop may run again later, so its waiting calls fail now. A closed loop accepts no results.
             if !old.call_method0(py, "is_closed")?.is_truthy(py)? {
                 Self::_end(slf)?;
             }
@@ -507,7 +510,7 @@ impl Channel {
         }
     }
 
-    /// Cancels those of `some` calls whose futures are done, because no caller waits for them.
+    /// Cancels the calls in `some` whose futures are done, because no caller waits for them.
     fn cancel_unwanted(
         &self,
         py: Python<'_>,
@@ -523,10 +526,10 @@ impl Channel {
         Ok(())
     }
 
-    /// Delivers results, closes an unusable connection, and schedules `_flush` if calls can be sent.
+    /// Delivers results, closes an unusable connection, and schedules `_flush` if it can send queued calls.
     ///
     /// # Errors
-    /// An exception that ends the program, such as `KeyboardInterrupt`, while a result was delivered.
+    /// An exception during the delivery of a result that ends the program, such as `KeyboardInterrupt`.
     fn settle(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let settled = this.with(|state| {
@@ -553,7 +556,7 @@ impl Channel {
         interrupted
     }
 
-    /// Makes the loop call `_tick` at the next deadline of the pipeline, unless it will do so by then anyway.
+    /// Makes the loop call `_tick` at the next deadline of the pipeline, unless an earlier timer is set.
     fn set_timer(slf: &Bound<'_, Self>, now: Instant) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let due = this.with(|state| {

@@ -11,21 +11,21 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 
 type Object<'py> = Bound<'py, PyAny>;
 
-/// A call: its future, and the kind of its result.
+/// The ticket of a call: its future, and the kind of its result.
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) future: Py<PyAny>,
     pub(super) reading: Reading,
 }
 
-/// The kind of result that a call's future gets.
+/// The kind of result of a call's future.
 #[derive(Debug)]
 pub(super) enum Reading {
-    /// `None`, or the value; with `with_flags` a pair of the stored bytes and the flags.
+    /// `None`, or the value. With `with_flags`, a pair of the stored bytes and the flags instead of the value.
     Value { with_flags: bool },
     /// `None`, or the value, its flags and its CAS.
     ValueAndCas,
-    /// A dictionary from the existing keys to results like `ValueAndCas` with `cas`, otherwise like `Value`.
+    /// A dictionary from the existing keys to results, with `cas` like `ValueAndCas` and otherwise like `Value`.
     Values { keys: Vec<Py<PyAny>>, cas: bool, with_flags: bool },
     /// pymemcache's result of a store: see [`outcome`].
     Stored,
@@ -35,7 +35,7 @@ pub(super) enum Reading {
     Found,
     /// `True`.
     Done,
-    /// The number; `None` if the item does not exist. An exception if the value is not a number.
+    /// The number, or `None` if the item does not exist. An exception if the value is not a number.
     Counted,
     /// The version in bytes.
     Version,
@@ -61,7 +61,7 @@ impl Ticket {
             }
         };
         match delivered {
-            // The future is already done, for example cancelled, and takes no result.
+            // The future is already done, for example cancelled, and accepts no result.
             Err(error) if error.is_instance_of::<PyException>(py) => Ok(()),
             delivered => delivered.map(drop),
         }

@@ -7,8 +7,8 @@ use pyo3::types::PyBytes;
 use std::mem;
 use std::time::{Duration, Instant};
 
-/// The idle time after which `_flush` lets the loop poll the connection before it sends: the server may have closed the
-/// connection.
+/// The idle time after which `_flush` lets the loop poll the connection before it sends, because the server may have
+/// closed it.
 const IDLE_TIME_MIN: Duration = Duration::from_millis(2);
 /// The state that belongs to one event loop.
 #[derive(Debug)]
@@ -17,21 +17,21 @@ pub(super) struct State {
     pub(super) create_future: Py<PyAny>,
     pub(super) call_soon: Py<PyAny>,
     pub(super) pipeline: Pipeline<Ticket>,
-    /// `write` of the transport, while there is a connection.
+    /// The method `write` of the transport. `None` without an open connection.
     pub(super) write: Option<Py<PyAny>>,
     /// Whether the transport has paused writing.
     pub(super) is_paused: bool,
-    /// Whether `_flush` will be called in the next iteration.
+    /// Whether the loop calls `_flush` in its next iteration.
     pub(super) is_scheduled: bool,
-    /// Whether the loop has polled the connection since bytes were last sent.
+    /// Whether the loop has polled the connection since the last send.
     pub(super) is_checked: bool,
-    /// Whether the last call was sent alone. Then the next one is likely to be alone in its iteration, too.
+    /// Whether the last output contained only one call. Then the next call is probably alone in its iteration, too.
     pub(super) was_alone: bool,
-    /// The time at which bytes were last sent or received.
+    /// The time of the last send or receive.
     pub(super) used: Instant,
     /// The time of the timer, and the timer's handle. `None` if no timer is set.
     pub(super) timer: Option<(Instant, Py<PyAny>)>,
-    /// The queue length that triggers the removal of calls whose futures are done.
+    /// The queue length above which a new call removes calls whose futures are done.
     pub(super) queue_len_max: usize,
 }
 
@@ -40,7 +40,7 @@ pub(super) enum Step {
     Nothing,
     /// Open a connection first.
     Open,
-    /// Let the loop poll the connection first, in order to notice if the server has closed it.
+    /// Let the loop poll the connection first, in order to detect whether the server has closed it.
     Look(Py<PyAny>),
     Write(Py<PyAny>, Py<PyBytes>),
 }
@@ -51,7 +51,7 @@ impl State {
         self.pipeline.is_idle() && now - self.used >= IDLE_TIME_MIN
     }
 
-    /// Returns whether a new call is sent at once, which saves an iteration of the loop.
+    /// Returns whether to send a new call at once, which saves an iteration of the loop.
     pub(super) fn sends_at_once(&self, now: Instant) -> bool {
         let is_free = self.write.is_some() && !self.is_paused && !self.is_scheduled;
         let is_alone = self.was_alone && self.pipeline.is_idle() && self.pipeline.queue_len() == 1;
@@ -72,7 +72,7 @@ impl State {
         }
         (self.used, self.is_checked) = (now, false);
         self.was_alone = self.pipeline.queue_len() == 1;
-        // Creating bytes objects never triggers garbage collection, as they contain no other objects.
+        // Creating bytes objects does not trigger garbage collection, because they refer to no other objects.
         let output = self.pipeline.poll_output(now, |output| PyBytes::new(py, output).unbind());
         output.map_or(Step::Nothing, |output| Step::Write(write.clone_ref(py), output))
     }

@@ -1,8 +1,8 @@
 """A pytest plugin that replaces pymemcache's classes by those of larder_client, so that its tests run on them.
 
-pymemcache's unit tests put a mock into a client in the place of its socket, or of its pool. Here the mock's answers are
-played by a server, so that a test sees what a client makes of them. Tests that ask a mock about calls of socket methods
-can't pass. With `LARDER_UPSTREAM_PORT`, the tests run with a real server at this port instead.
+pymemcache's unit tests replace the socket or the pool of a client with a mock. Here a server sends the mock's replies,
+so that a test checks the client's results for these replies. Tests that check calls of the mock's socket methods can't
+pass. With `LARDER_UPSTREAM_PORT`, the tests run with a real server at this port instead.
 
 The names of the tests that fail are written to the file `LARDER_UPSTREAM_FAILED`.
 """
@@ -24,10 +24,10 @@ import pymemcache.serde
 
 STORES = {b"set", b"add", b"replace", b"append", b"prepend", b"cas"}
 LOOK_UPS = {b"get", b"gets", b"gat", b"gats", b"stats"}
-#: Replies of the server where a mock has none, because pymemcache requests no reply.
+#: The server's replies where a mock has none, because pymemcache requests no reply.
 USUAL = {b"delete": b"DELETED\r\n", b"incr": b"1\r\n", b"flush_all": b"OK\r\n", **dict.fromkeys(STORES, b"STORED\r\n")}
 
-#: Replies of the server where a mock raises an exception that stands for a reply.
+#: The server's replies where a mock raises an exception in place of a reply.
 ANSWERS = {
     larder_client.MemcacheClientError: b"CLIENT_ERROR mock\r\n",
     larder_client.MemcacheUnknownError: b"UNKNOWN\r\n",
@@ -131,7 +131,7 @@ class Scripted:
         self._script.mock = pool.get().sock
 
     def __setattr__(self, name, value):
-        # A test replaces the method that connects by a mock, which sets `sock`.
+        # A test replaces the method `_connect` with a mock, which sets `sock`.
         if name == "_connect":
             value()
         super().__setattr__(name, value)
@@ -194,7 +194,7 @@ failed = set()
 
 
 def pytest_collection_modifyitems(items):
-    # Removes the tests of pymemcache's own mock, and of an option that larder_client does not support.
+    # Removes the tests of pymemcache's own mock, and the tests of an option that larder_client does not support.
     items[:] = [item for item in items if "TestMockClient" not in item.nodeid and "TestKeepaliveopts" not in item.nodeid]
 
 

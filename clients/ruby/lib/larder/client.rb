@@ -6,14 +6,14 @@ module Larder
   # The result of Client#get for a missing key if the call has the option cache_nils.
   NOT_FOUND = Object.new.freeze
 
-  # A client for any number of threads, which share its connections.
+  # A client for any number of threads. All threads share its connections.
   #
-  # Errors are Larder::Errors, and ArgumentErrors for invalid arguments.
+  # Calls raise subclasses of Larder::Error, and ArgumentError for invalid arguments.
   class Client
     OPTIONS = {
       # The time limit of a call in seconds, including the wait for a connection.
       socket_timeout: 1,
-      # The pool size per server: each call has a connection to itself, and calls wait for a free one. With false
+      # The pool size per server: each call takes a connection of its own, and waits if none is free. With false,
       # threads share one connection, and fibers of a scheduler have a pool of 64.
       pool: 64,
       # Whether keys of an unreachable server move to another one.
@@ -21,18 +21,18 @@ module Larder
       # The login of each connection with memcached's text protocol. Default: MEMCACHE_USERNAME and MEMCACHE_PASSWORD.
       username: nil,
       password: nil,
-      # The TTL of items in seconds, unless a call has its own; 0 is forever.
+      # The TTL of items in seconds, unless a call has a TTL of its own. 0 is forever.
       expires_in: 0,
-      # The prefix of keys, without the colon that follows it. A Proc is called once.
+      # The prefix of keys, without the colon that follows it. The client calls a Proc once.
       namespace: nil,
-      # Whether values of at least compression_min_size bytes are compressed, if that makes them shorter.
+      # Whether the client compresses values of at least compression_min_size bytes, if that makes them shorter.
       compress: true,
       compression_min_size: 4 * 1024,
       compressor: Compressor,
       serializer: Marshal,
-      # Whether values are stored as strings (to_s) without serialization.
+      # Whether the client stores values as strings (to_s) without serialization.
       raw: false,
-      # The length in bytes of the longest value, after compression. Longer ones raise ValueOverMaxSize.
+      # The maximum length of values after compression, in bytes. Longer values raise ValueOverMaxSize.
       value_max_bytes: 1024 * 1024,
       # Whether fetch treats nil as a value.
       cache_nils: false,
@@ -60,7 +60,7 @@ module Larder
     end
 
     # Returns the value of a key. If the key does not exist, returns nil, or NOT_FOUND if this call has the option
-    # cache_nils; the client's option has no effect here.
+    # cache_nils. The client's option has no effect here.
     def get(key, options = nil)
       value, flags = @connections.get(@keys.sent(key))
       return @values.decode(value, flags) if value
@@ -68,8 +68,8 @@ module Larder
       NOT_FOUND if options && options[:cache_nils]
     end
 
-    # Returns the values of the existing keys in a hash; with a block, yields each key and value. Keys of servers that
-    # cannot be reached or do not reply count as missing.
+    # Returns the values of the existing keys in a hash. With a block, yields each key and value instead. Keys of
+    # servers that are unreachable or do not reply count as missing.
     def get_multi(*keys)
       found = {}
       each_found(keys) { |key, value, _| block_given? ? yield(key, value) : found[key] = value }
@@ -83,8 +83,8 @@ module Larder
       found unless block_given?
     end
 
-    # Returns the value of a key. If it is missing, or nil without the client's option cache_nils, calls the block, adds
-    # its result and returns that; without a block, returns nil.
+    # Returns the value of a key. If it is missing, or is nil without the client's option cache_nils, calls the block,
+    # adds its result and returns the result. Without a block, returns nil.
     def fetch(key, ttl = nil, options = nil)
       value = get(key, cache_nils: true)
       return value unless value.equal?(NOT_FOUND) || (value.nil? && !@cache_nils)
@@ -108,7 +108,8 @@ module Larder
       store("replace", key, value, ttl, options)
     end
 
-    # Stores the values of a hash, with one batch of requests to each server. After an error, some may be stored.
+    # Stores the values of a hash, with one batch of requests to each server. After an error, some of the values may be
+    # stored.
     def set_multi(hash, ttl = nil, options = nil)
       return if hash.empty?
 
@@ -118,7 +119,7 @@ module Larder
       nil
     end
 
-    # Removes keys, with one batch of requests to each server. Returns the number of those that existed.
+    # Removes keys, with one batch of requests to each server. Returns the number of removed keys.
     def delete_multi(keys)
       keys.empty? ? 0 : @connections.delete_many(keys.map { |key| @keys.sent(key.to_s) })
     end
@@ -138,14 +139,14 @@ module Larder
       @connections.store("prepend", @keys.sent(key), value.to_s, 0, 0, nil)
     end
 
-    # Adds to a number, modulo 2^64, or creates it as `default` with this `ttl`. Returns the number; nil if the key does
-    # not exist and there is no default.
+    # Adds `amount` to a number, modulo 2^64, or creates it as `default` with this `ttl`. Returns the number, or nil if
+    # the key does not exist and there is no default.
     def incr(key, amount = 1, ttl = nil, default = nil)
       count(:incr, key, amount, ttl, default)
     end
 
-    # Subtracts from a number, but not below 0, or creates it as `default` with this `ttl`. Returns the number; nil if
-    # the key does not exist and there is no default.
+    # Subtracts `amount` from a number, but not below 0, or creates it as `default` with this `ttl`. Returns the number,
+    # or nil if the key does not exist and there is no default.
     def decr(key, amount = 1, ttl = nil, default = nil)
       count(:decr, key, amount, ttl, default)
     end
@@ -161,9 +162,9 @@ module Larder
       @values.decode(value, flags) if value
     end
 
-    # Replaces the value of a key by the result of the block, unless the value was changed in between. Returns true;
-    # false if it was changed; nil if the key was removed in between, and, without calling the block, if it does not
-    # exist.
+    # Calls the block with the value of a key, and replaces the value with the result. Returns true, false if another
+    # client changed the value concurrently, or nil if another client removed the key. If the key does not exist,
+    # returns nil without calling the block.
     def cas(key, ttl = nil, options = nil)
       value, cas = get_cas(key)
       set_cas(key, yield(value), cas, ttl, options) unless cas.zero?
@@ -183,8 +184,8 @@ module Larder
       block_given? ? yield(value, cas || 0) : [value, cas || 0]
     end
 
-    # Stores a value if the present one has this CAS; 0 always stores. Returns true, false for another CAS, and nil if
-    # the key does not exist.
+    # Stores a value if the present one has this CAS. With 0, stores it unconditionally. Returns true, false for another
+    # CAS, or nil if the key does not exist.
     def set_cas(key, value, cas, ttl = nil, options = nil)
       return set(key, value, ttl, options) if cas.zero?
 
@@ -196,12 +197,12 @@ module Larder
       cas.zero? ? replace(key, value, ttl, options) : set_cas(key, value, cas, ttl, options)
     end
 
-    # Removes a key if it has this CAS; 0 always removes. Returns whether it was removed.
+    # Removes a key if it has this CAS. With 0, removes it unconditionally. Returns whether it was removed.
     def delete_cas(key, cas = 0)
       cas.zero? ? @connections.delete(@keys.sent(key)) : @connections.delete_if(@keys.sent(key), cas)
     end
 
-    # Runs the block. Its calls wait for their replies like all others.
+    # Runs the block. Unlike in dalli, its calls wait for their replies.
     def multi
       yield
     end
@@ -219,20 +220,20 @@ module Larder
     end
     alias flush_all flush
 
-    # Returns statistics by server: the page :items, :slabs or :settings, with any other type the general page. Nil for
-    # a server that cannot be reached or does not reply.
+    # Returns statistics by server: the page :items, :slabs or :settings, or the general page with any other type. The
+    # result of a server is nil if the server is unreachable or does not reply.
     def stats(type = nil)
       type = nil unless %i[items slabs settings].include?(type)
       by_server { |server| server.stats(type.to_s) }
     end
 
-    # Resets the statistics of each server. Returns an array with true for each server, or nil if it cannot be reached
-    # or does not reply.
+    # Resets the statistics of each server. Returns an array with true for each server, or nil if the server is
+    # unreachable or does not reply.
     def reset_stats
       by_server { |server| server.stats("reset") }.values.map { |done| done && true }
     end
 
-    # Returns versions by server; nil for a server that cannot be reached or does not reply.
+    # Returns versions by server. The version of a server is nil if the server is unreachable or does not reply.
     def version
       by_server(&:versions)
     end
@@ -244,7 +245,7 @@ module Larder
       self
     end
 
-    # Closes all connections; those in use are closed after their call. The next call opens new ones.
+    # Closes all idle connections, and each other connection after its calls. The next call opens new ones.
     def close
       [@connections, *@each.values].each(&:close)
     end
@@ -263,8 +264,7 @@ module Larder
       login = [username, password] if username
       pool ||= nil
       @connections = Connections.new(servers, socket_timeout, pool, failover, login)
-      # One Connections object per server, for calls that go to each server separately. A single server needs no other
-      # object.
+      # One Connections object per server, for calls to each server separately. A single server needs no second object.
       @each = servers.to_h do |server|
         [server[0], servers.size == 1 ? @connections : Connections.new([server], socket_timeout, 1, false, login)]
       end
@@ -280,7 +280,7 @@ module Larder
     def found(keys)
       @connections.get_many(keys.map { |key| @keys.sent(key) })
     rescue RingError
-      # The name of a server cannot be resolved, so none can be used yet: all keys count as missing.
+      # The name of a server cannot be resolved, so the client cannot use any server yet. All keys count as missing.
       []
     end
 
@@ -297,12 +297,13 @@ module Larder
       loop do
         number = @connections.public_send(operation, key, amount.to_i)
         return number if number || default.nil?
-        # Another client may create the number at the same time.
+        # Another client may create the number at the same time. Then the loop counts again.
         return default.to_i if @connections.store("add", key, default.to_i.to_s, ttl, 0, nil)
       end
     end
 
-    # Converts a TTL, or a Unix time in the future, to seconds from now; 0 is forever, and nil the client's expires_in.
+    # Converts a TTL, or a Unix time in the future, to seconds from now. 0 is forever, and nil is the client's
+    # expires_in.
     def remaining(ttl)
       ttl = ttl.nil? ? @expires_in : seconds(ttl)
       return ttl if ttl <= TTL_MAX

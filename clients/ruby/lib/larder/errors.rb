@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 module Larder
-  # The base class of errors of calls. Errors of arguments are ArgumentErrors.
+  # The base class of the errors of calls. Invalid arguments raise ArgumentError instead.
   class Error < RuntimeError
     def initialize(message = nil, ambiguous = false)
       super(message)
       @ambiguous = ambiguous
     end
 
-    # Whether the requested change may have happened. If false, it has not and will not.
+    # Returns whether the requested change may have happened. If false, it has not happened and will not happen.
     def ambiguous?
       @ambiguous
     end

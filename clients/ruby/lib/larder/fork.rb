@@ -3,8 +3,8 @@
 module Larder
   # Handling of forks: a forked child drops the sockets of its parent and opens its own.
   module Fork
-    # Maps each client to itself. WeakMap drops a pair when its value is collected; with another value it could yield
-    # keys that the garbage collector is about to free.
+    # Maps each client to itself. WeakMap drops a pair when the garbage collector frees its value. With any other value,
+    # it could yield keys that the garbage collector is about to free.
     CLIENTS = ObjectSpace::WeakMap.new
 
     # Registers a new client.

@@ -3,8 +3,8 @@
 require "digest/md5"
 
 module Larder
-  # Conversion of keys to those sent, like dalli: adds the namespace, and shortens keys of more than 250 bytes to a
-  # prefix and a digest.
+  # Conversion of keys to keys in requests, like in dalli: adds the namespace, and shortens keys of more than 250 bytes
+  # to a prefix and a digest.
   class Keys
     MAX = 250
     DIGEST_MARK = ":md5:"

@@ -21,7 +21,8 @@ module Larder
       list.map { |text| server(text) }
     end
 
-    # Text without brackets and with several colons is an IPv6 address, unless it is a name followed by two numbers.
+    # Returns the address and the weight of a server. Text without brackets and with several colons is an IPv6 address,
+    # unless it is a name followed by two numbers.
     def self.server(text)
       text = text.delete_prefix(URI_PREFIX).delete_suffix("/") if text.start_with?(URI_PREFIX)
       raise ArgumentError, "use the options username and password for logins: #{text[/@.*/]}" if text.include?("@")

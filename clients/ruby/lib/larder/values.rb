@@ -40,7 +40,7 @@ module Larder
       @raw = raw
     end
 
-    # Returns a value and its flags. Options of the call override those of the client.
+    # Returns a value and its flags. Options of the call override the client's options.
     def encode(key, object, options)
       value, flags = option(options, :raw, @raw) ? [object.to_s, 0] : [serialize(object), SERIALIZED]
       if value.bytesize >= @compression_min_size && option(options, :compress, @compress)

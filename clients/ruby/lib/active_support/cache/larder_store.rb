@@ -9,18 +9,18 @@ require "active_support/core_ext/object/blank"
 
 module ActiveSupport
   module Cache
-    # A Rails cache store in memcached or Larder, with the keys and values of MemCacheStore: both stores read each
-    # other's entries.
+    # A cache store for Rails with memcached or Larder. It has the keys and values of MemCacheStore, so both stores read
+    # each other's entries.
     #
     #   config.cache_store = :larder_store, "cache:11211", { expires_in: 1.day }
     #
-    # Other options are those of Larder::Client. While the server is unreachable, reads are misses, writes return false,
-    # and errors are logged.
+    # The store passes other options to Larder::Client. While the server is unreachable, reads are misses and failed
+    # writes return false, or nil from Rails 8 on. The store logs the errors.
     class LarderStore < Store
       # With Rails 6.1, the client serializes entries.
       DEFAULT_CODER = NullCoder if ActiveSupport::VERSION::MAJOR < 7
 
-      # Characters that are escaped in keys. The client could send most of them, but MemCacheStore escapes them.
+      # Characters that the store escapes in keys. The client could send most of them, but MemCacheStore escapes them.
       ESCAPED = /[\x00-\x20%\x7F-\xFF]/n
       KEY_MAX = 250
       # The text before the digest of a longer key.
@@ -28,19 +28,19 @@ module ActiveSupport
       # The length in bytes of the digest.
       DIGEST_LENGTH = 32
 
-      # Whether counting a number that does not exist stores it.
+      # Whether an increment or decrement creates a missing number.
       COUNTS_FROM_NOTHING = ActiveSupport::VERSION::STRING.to_f >= 7.1
-      # Whether notifications about counting name the key with its namespace.
+      # Whether notifications of increments and decrements contain the key with its namespace.
       SHOWS_KEYS = ActiveSupport::VERSION::STRING.to_f >= 7.2
-      # The result of a write that failed.
+      # The result of a failed write.
       WRITE_FAILED = ActiveSupport::VERSION::MAJOR >= 8 ? nil : false
-      # The error of entries that cannot be read.
+      # The error of unreadable entries.
       UNREADABLE = Cache.const_defined?(:DeserializationError) ? DeserializationError : Class.new(StandardError)
 
-      # How long an expired entry is kept for reads with race_condition_ttl, in seconds.
+      # The time in seconds for which an expired entry stays available for reads with race_condition_ttl.
       RACE_TIME = 5 * 60
 
-      # Makes raw values strings in the local cache of Rails 6.1, too.
+      # Converts raw values to strings also in the local cache of Rails 6.1.
       module RawInLocalCache # :nodoc:
         private
 
@@ -60,35 +60,35 @@ module ActiveSupport
         true
       end
 
-      # Takes addresses and options, or a Larder::Client and options of the store.
+      # Accepts addresses and options, or a Larder::Client and options of the store.
       def initialize(*addresses)
         addresses = addresses.flatten
         options = addresses.extract_options!
         client_options = options.except(*UNIVERSAL_OPTIONS, :coder, :skip_nil)
-        # Logs and notifications show the options of the store, so the client's options, such as a password, are left
-        # out.
+        # Logs and notifications show the options of the store, so these exclude the client's options, such as a
+        # password.
         super(options.except(*client_options.keys - [:raw]))
         @client = addresses.first if addresses.first.is_a?(Larder::Client)
         @client ||= Larder::Client.new(addresses.empty? ? nil : addresses, client_options)
       end
 
-      # Adds to a number written with raw: true. Returns the new number; nil after an error. A number that does not exist
-      # becomes `amount` from Rails 7.1 on; before, the result is nil.
+      # Adds to a number written with raw: true. Returns the new number, or nil after an error. From Rails 7.1 on, a
+      # missing number becomes `amount`. Before, the result is nil.
       def increment(name, amount = 1, options = nil)
         count(:increment, name, amount, options) do |key, expires_in|
           @client.incr(key, amount, expires_in, *([amount] if COUNTS_FROM_NOTHING))
         end
       end
 
-      # Subtracts from a number written with raw: true, but not below 0. Returns the new number; nil after an error. A
-      # number that does not exist becomes 0 from Rails 7.1 on; before, the result is nil.
+      # Subtracts from a number written with raw: true, but not below 0. Returns the new number, or nil after an error.
+      # From Rails 7.1 on, a missing number becomes 0. Before, the result is nil.
       def decrement(name, amount = 1, options = nil)
         count(:decrement, name, amount, options) do |key, expires_in|
           @client.decr(key, amount, expires_in, *([0] if COUNTS_FROM_NOTHING))
         end
       end
 
-      # Removes all items of the servers, including those of other applications.
+      # Removes all items of the servers, including items of other applications.
       def clear(_options = nil)
         without_errors(nil) { @client.flush }
       end
@@ -100,14 +100,14 @@ module ActiveSupport
 
       private
 
-      # Rails 7.0. The client serializes entries of the format 6.1.
+      # For Rails 7.0. The client serializes entries of the format 6.1.
       def default_coder
         Cache.format_version == 6.1 ? NullCoder : super
       end
 
-      # Rails 7.1 and later. The client serializes entries of the format 6.1.
+      # For Rails 7.1 and later. The client serializes entries of the format 6.1.
       def default_serializer
-        # The superclass warns about old formats.
+        # Calls the superclass in any case, because it warns about old formats.
         serializer = super
         Cache.format_version == 6.1 ? SerializerWithFallback[:passthrough] : serializer
       end
@@ -154,7 +154,7 @@ module ActiveSupport
 
           values[name] = entry.value
         rescue UNREADABLE
-          # The value was serialized by another version of the application.
+          # Another version of the application serialized the value.
         end
       end
 
@@ -168,18 +168,18 @@ module ActiveSupport
         ActiveSupport::VERSION::MAJOR < 7 ? super(entry) : copied(super(entry, raw: raw, **options))
       end
 
-      # Other programs may have stored values without an entry.
+      # Other programs may have stored plain values instead of entries.
       def deserialize_entry(payload, raw: false, **)
         return copied(payload) if payload.nil? || payload.is_a?(Entry)
         return Entry.new(payload, compress: false) if raw || !payload.is_a?(String) || ActiveSupport::VERSION::MAJOR < 7
 
         entry = super(payload)
-        # With Rails 7.0, an entry in a format other than the current one.
+        # With Rails 7.0, the result is a string if the entry has another format than the current one.
         entry.is_a?(String) ? Coders::Loader.load(entry) : entry
       end
 
-      # Returns a copy of an entry of the format 6.1, so that the application does not change that of the local cache.
-      # The local cache of Rails 6.1 copies entries.
+      # Returns a copy of an entry of the format 6.1, so that the application does not change the entry in the local
+      # cache. Rails 6.1 needs no copy here, because its local cache copies entries.
       def copied(payload)
         return payload if !payload.is_a?(Entry) || ActiveSupport::VERSION::MAJOR < 7 || Cache.format_version != 6.1
 
@@ -197,7 +197,7 @@ module ActiveSupport
         "#{key[0, KEY_MAX - KEY_DIGEST.bytesize - DIGEST_LENGTH]}#{KEY_DIGEST}#{ActiveSupport::Digest.hexdigest(key)}"
       end
 
-      # Whether the superclass shortens long keys (Rails 8.1 and later).
+      # Returns whether the superclass shortens long keys (Rails 8.1 and later).
       def shortens_keys?
         Store.private_method_defined?(:truncate_key)
       end
