@@ -1,6 +1,6 @@
 # The environment of scripts/test, scripts/test-long and scripts/check.
 
-# The tests expect binaries in target/. Go's caches are kept in the checkout, too.
+# The tests expect binaries in target/. Go's caches are also in the checkout.
 unset CARGO_TARGET_DIR RUSTFLAGS
 export GOCACHE="$PWD/target/go/build" GOMODCACHE="$PWD/target/go/modules" GOFLAGS=-modcacherw
 export GOTOOLCHAIN=local
@@ -9,8 +9,8 @@ export GOTOOLCHAIN=local
 features=(--workspace --locked --features larder-server/delayed)
 pytest_processes=${PYTEST_PROCESSES:-6}
 
-# Runs cargo test with the duration of each test. The flag is for nightly toolchains alone unless RUSTC_BOOTSTRAP is
-# set, which here applies to the test programs and not to the compiler.
+# Runs cargo test with the duration of each test. The flag requires a nightly toolchain, or RUSTC_BOOTSTRAP, which here
+# applies to the test programs and not to the compiler.
 cargo_test() {
   local host
   host=$(rustc -vV | sed -n 's/^host: //p')
@@ -20,7 +20,7 @@ cargo_test() {
 }
 
 install_python() {
-  # An incomplete environment, or one that was copied from another path, is created again.
+  # Recreates an incomplete environment, or one that was copied from another path.
   .venv/bin/pip --version >/dev/null 2>&1 || python3 -m venv --clear .venv
   .venv/bin/pip install -q --disable-pip-version-check -r tests/requirements.txt
 }

@@ -4,7 +4,7 @@ as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
-# Installs those of the packages that are missing.
+# Installs the missing ones of these packages.
 install_packages() {
   local missing=()
   for package in "$@"; do

@@ -1,19 +1,19 @@
-//! Reading of answers by a client.
+//! Reads replies like a client.
 
 use larder_protocol::answer::{Answer, read_binary, read_resp, read_text};
 use larder_protocol::response::Read;
 
-/// A reader of answers.
+/// A reader of replies.
 pub type ReadAnswer = for<'b> fn(&'b [u8]) -> Read<Answer<'b>>;
 
 /// The readers of all protocols.
 pub const READERS: [ReadAnswer; 3] = [read_text, read_binary, read_resp];
 
-/// Reads a stream that arrives in `pieces`, and formats its answers up to the first malformed one. Reads again only when
-/// the wanted bytes have arrived.
+/// Reads a stream that arrives in `pieces`, and formats its replies up to the first malformed one.
+/// Reads again only when the wanted bytes have arrived.
 ///
 /// # Panics
-/// The reader consumes no bytes or too many, or an incomplete answer wants no further bytes.
+/// The reader consumes no bytes or too many, or an incomplete reply requires no further bytes.
 pub fn answers<'s>(pieces: impl Iterator<Item = &'s [u8]>, read: ReadAnswer) -> Vec<String> {
     let (mut seen, mut input, mut wanted) = (Vec::new(), Vec::new(), 1);
     for piece in pieces {

@@ -7,16 +7,16 @@ use larder_store::{Engine, SizeClasses};
 const OVERHEAD: usize = 59;
 const ITEM_SIZE_MAX: usize = 64 << 10;
 
-/// The answers of a session, and whether it closed the connection.
+/// The replies of a session, and whether it closed the connection.
 pub type Answers = (Vec<u8>, bool);
 
-/// The size classes of items.
+/// Returns the size classes of items.
 #[must_use]
 pub fn classes() -> SizeClasses {
     SizeClasses::new(vec![96, 512, 4096, 1 << 20], OVERHEAD)
 }
 
-/// Sends `pieces` to a new session over `engine`, and returns the answers.
+/// Sends `pieces` to a new session over `engine`, and returns the replies.
 ///
 /// # Panics
 /// The session consumes more bytes than it received, or does not release its memory.
@@ -28,10 +28,11 @@ pub fn converse<'s, E: Engine>(
     converse_from(Parser::default(), engine, pieces, requests_per_poll)
 }
 
-/// Sends `pieces` to a new session with the parser state `opening`. The user `u` has the password `p`.
+/// Sends `pieces` to a new session with the parser state `opening`, and returns the replies. The
+/// user `u` has the password `p`.
 ///
 /// # Panics
-/// As [`converse`], or the session executed a request before the required login.
+/// Those of [`converse`], or the session executed a request before the required login.
 pub fn converse_from<'s, E: Engine>(
     opening: Parser,
     engine: E,

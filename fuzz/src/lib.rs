@@ -1,4 +1,5 @@
-//! Functions that the fuzz targets share: they feed bytes in pieces to a parser, a session or a client's reader.
+//! Functions that the fuzz targets share: they feed bytes in pieces to a parser, a session or a
+//! client's reader.
 
 mod answers;
 mod conversation;
@@ -10,7 +11,7 @@ pub use conversation::{Answers, classes, converse, converse_from};
 pub use parsing::requests;
 pub use resp::resp_requests;
 
-/// Splits a stream into pieces. Each byte of `lengths` is the length of a piece minus 1; the
+/// Splits a stream into pieces. Each byte of `lengths` is the length of a piece minus 1. The
 /// lengths repeat. Without lengths, returns the stream as one piece.
 pub fn pieces<'s>(stream: &'s [u8], lengths: &'s [u8]) -> impl Iterator<Item = &'s [u8]> {
     let mut rest = stream;

@@ -1,4 +1,4 @@
-//! Parsing of memcached requests without a session.
+//! Parses memcached requests without a session.
 
 use larder_protocol::{Get, Parsed, Parser, Recovery, ReplyFormat, Request};
 
@@ -84,8 +84,9 @@ impl Reader {
     }
 }
 
-/// Formats a request without properties that depend on how much has arrived: whether the rest of a faulty line was
-/// skipped, and whether the end of a retrieval line was parsed with its last key.
+/// Formats a request without the properties that depend on the number of received bytes: whether
+/// the rest of a faulty line was skipped, and whether the end of a retrieval line was parsed with
+/// its last key.
 fn note(mut request: Request<'_>, seen: &mut Vec<String>) {
     let mut ends = false;
     if let Request::Get(Get { format: ReplyFormat::Classic(classic), .. }) = &mut request {

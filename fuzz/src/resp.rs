@@ -1,11 +1,11 @@
-//! Reading of RESP requests without a session.
+//! Reads RESP requests without a session.
 
 use larder_protocol::resp::{
     Bounds, Command, DiscardProgress, OversizedRest, Read, fast_get, read, split_line,
 };
 
-/// The limits. Fuzz inputs are shorter than the longest request, because the fault of a longer one depends on how it is
-/// split.
+/// The limits. Fuzz inputs are shorter than the longest request, because the fault of a longer
+/// request depends on its split.
 const BOUNDS: Bounds =
     Bounds { bulk_len_max: 1 << 10, request_len_max: 1 << 30, needs_login: false };
 

@@ -1,4 +1,4 @@
-//! Answers read by a client: in each protocol, any split of any bytes gives the same answers.
+//! Client-side parsing of replies: in each protocol, any split of any bytes gives the same replies.
 #![no_main]
 
 use larder_fuzz::{READERS, answers, cut, pieces};

@@ -1,4 +1,5 @@
-//! The segment engine under eviction, expiry, growth and flushes: a lookup finds the last stored value, or nothing.
+//! The segment engine under eviction, expiry, growth and flushes: a lookup finds the last stored
+//! value, or nothing.
 #![no_main]
 
 use arbitrary::Arbitrary;

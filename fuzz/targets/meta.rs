@@ -1,4 +1,5 @@
-//! Meta requests: any split of a stream gives the same requests. The target adds an `m` to each line.
+//! Meta requests: any split of a stream gives the same requests. The target adds an `m` to each
+//! line.
 #![no_main]
 
 use larder_fuzz::{cut, pieces, requests};

@@ -1,5 +1,5 @@
-//! Sessions: any split of any bytes gives the same answers. The segment engine gives the same
-//! answers as the `dashmap` engine, apart from those that depend on the engine.
+//! Sessions: any split of any bytes gives the same replies. The segment engine gives the same
+//! replies as the `dashmap` engine, except for replies that depend on the engine.
 #![no_main]
 
 use larder_fuzz::{classes, converse, cut, pieces};
@@ -29,9 +29,9 @@ fn ours() -> segment::Handle {
     segment::Cache::new(config).expect("the limit is large enough for an engine").handle()
 }
 
-/// Whether the answers may differ between engines. They differ in CAS values after one that a
-/// client chose, in the order of a dump, and in support of tags. May be true for other streams,
-/// too.
+/// Whether the replies may differ between engines. They differ in CAS values after a CAS value that
+/// a client chose, in the order of a dump, and in support of tags. This function may also return
+/// true for other streams.
 fn is_engine_specific(stream: &[u8]) -> bool {
     let holds = |part: &[u8]| stream.windows(part.len()).any(|window| window == part);
     stream.first() == Some(&0x80)

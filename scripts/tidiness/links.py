@@ -2,7 +2,7 @@
 """Checks the links of all Markdown pages of the repository: scripts/tidiness/links.py [--self-test]
 
 A relative link must lead to a file or folder, and its anchor to a heading of that page. `docs/PAGE.md` in any other
-file must exist, too. Each page of docs/ must be in docs/SUMMARY.md, except those of the folders in NOT_IN_BOOK.
+file must exist, too. Each page of docs/ must be in docs/SUMMARY.md, except the pages of the folders in NOT_IN_BOOK.
 Pages on the web are not requested. Exits with status 1 and a line for each fault.
 """
 
@@ -14,7 +14,7 @@ import urllib.parse
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Folders of docs/ for people who change the code: their pages need not be in the book.
+# Folders of docs/ for contributors, whose pages need not be in the book.
 NOT_IN_BOOK = ("internals", "decisions")
 FENCE = re.compile(r"^(\s*)(`{3,}|~{3,}).*?^\1?\2\s*$", re.M | re.S)
 CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.S)
@@ -35,7 +35,7 @@ def main():
 
 
 def tracked(root):
-    """All files of the repository that are not ignored, new ones included."""
+    """Returns all files of the repository that are not ignored, including new files."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, capture_output=True, check=True)
     paths = (root / name for name in listed.stdout.decode().split("\0") if name)
@@ -105,14 +105,14 @@ def summary_faults(root, files):
 
 
 def without_code(text):
-    """The text with code and comments blanked, so that lines keep their numbers."""
+    """Returns the text with code and comments blanked, so that lines keep their numbers."""
     for pattern in (COMMENT, FENCE, CODE):
         text = pattern.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
     return text
 
 
 def anchors_of(page, known):
-    """The anchors of a page's headings, as GitHub and mdBook make them."""
+    """Returns the anchors of a page's headings, as GitHub and mdBook make them."""
     if page not in known:
         text = FENCE.sub("", COMMENT.sub("", page.read_text()))
         found, counts = set(NAMED.findall(text)), {}
@@ -131,7 +131,7 @@ def slug_of(heading):
 
 
 def self_test():
-    """A fault of each kind is found, and nothing else."""
+    """Checks that the checks find a fault of each kind, and nothing else."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
         (root / "docs").mkdir()

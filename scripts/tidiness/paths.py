@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Checks the map and the pages below it: scripts/tidiness/paths.py
 
-Fails if ARCHITECTURE.md, docs/internals or docs/decisions name a file or folder that does not exist, in backticks or in a
-link, or if a page is too long: 12,288 bytes for ARCHITECTURE.md, 10,240 for a page of docs/internals.
+Fails if ARCHITECTURE.md, docs/internals or docs/decisions name a file or folder that does not exist, in backticks or in
+a link, or if a page is too long: 12,288 bytes for ARCHITECTURE.md, 10,240 for a page of docs/internals.
 
-A path in backticks begins at the root of the repository (`crates/larder-store/src/lib.rs`, `tests/cluster/`). A file name
-without a folder, or with the last folders of its path, must be the end of a file's path (`table.rs`, `stats/row.rs`).
+A path in backticks starts at the root of the repository (`crates/larder-store/src/lib.rs`, `tests/cluster/`). A file
+name without a folder, or with the last folders of its path, must be the end of a file's path (`table.rs`,
+`stats/row.rs`).
 """
 
 import re
@@ -25,19 +26,19 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
 def tracked():
-    """Every file of the repository, those not committed yet included."""
+    """Returns all files of the repository, including files that are not committed yet."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\n")
 
 
 def pages():
-    """The pages that are checked, with their paths from the root."""
+    """Returns the pages to check, with their paths from the root."""
     found = [MAP] + [str(path.relative_to(ROOT)) for folder in FOLDERS for path in (ROOT / folder).glob("*.md")]
     return sorted(found)
 
 
 def len_max(page):
-    """The longest that a page may be, in bytes; None if any length is allowed."""
+    """Returns the maximum length of a page in bytes, or None without a limit."""
     return LEN_MAX.get(page, LEN_MAX.get(str(Path(page).parent)))
 
 
@@ -61,7 +62,7 @@ def missing_link(target, page):
 
 
 def faults_of(page, files, tops):
-    """What is wrong with a page, a line each."""
+    """Yields the faults of a page, one per line."""
     text = (ROOT / page).read_text()
     size = len(text.encode())
     limit = len_max(page)

@@ -1,7 +1,7 @@
 """Checks how often habits of a private dialect occur for each 1,000 lines of comments: prose.py [-v [AREA]]
 
-The limits are those of LIMITS in every crate and page. `scripts/tidiness/budgets.toml` allows an area more; a budget
-may only fall: the output names one that is higher than needed. -v prints each occurrence."""
+LIMITS contains the limits for every crate and page. `scripts/tidiness/budgets.toml` allows an area more. A budget may
+only fall, and the output names a budget that is higher than needed. -v prints each occurrence."""
 
 import re
 import sys
@@ -11,7 +11,7 @@ from collections import defaultdict
 from texts import BUDGETS, area, files, texts
 
 PATTERNS = {
-    # A clause in place of a noun. Questions are none.
+    # A clause instead of a noun. Questions do not count.
     "what": re.compile(r"\bwhat\b(?![^.]*\?)", re.IGNORECASE),
     "who": re.compile(r"\b(who|whom|whoever|nobody|somebody|everybody|told)\b", re.IGNORECASE),
     "connective": re.compile(
@@ -23,7 +23,7 @@ LIMITS = {"what": 10, "who": 5, "connective": 0}
 
 
 def count():
-    """By area and pattern, the occurrences; and by area, the lines."""
+    """Returns the occurrences by area and pattern, and the numbers of lines by area."""
     found, lines = defaultdict(list), defaultdict(float)
     for path in files():
         if path.startswith("scripts/tidiness/"):
@@ -49,7 +49,7 @@ def main():
     for of in sorted(lines):
         for name, limit in LIMITS.items():
             occurrences = len(found[of, name])
-            # One occurrence is allowed in a short page, but for the patterns that are not allowed at all.
+            # One occurrence is allowed in a short page, except for the patterns that are not allowed at all.
             allowed = max(limit * lines[of] / 1000, 1 if limit else 0)
             budget = budgets.get(of, {}).get(name)
             if budget is not None and (occurrences < budget or occurrences <= allowed):

@@ -12,14 +12,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Occurrences that an area may have beyond the limits.
 BUDGETS = Path(__file__).parent / "budgets.toml"
-# Generated, written by others, or a list of words to avoid.
+# Files that are generated, written by others, or contain a list of words to avoid.
 EXCLUDED = re.compile(r"^(docs/results/|docs/plots/|docs/internals/style\.md$|LICENSE|.*\.lock$|clients/c/larder\.h$)")
 RUST_COMMENT = re.compile(r"^\s*//[/!]?\s?(.*)$")
 # String literals with at least three words: messages, help, errors.
 RUST_MESSAGE = re.compile(r'"((?:[^"\\]|\\.)*)"')
 FENCE = re.compile(r"^\s*(```|~~~)")
 CODE_SPAN = re.compile(r"`[^`]*`")
-# A page's lines are long: this many characters count as a line.
+# Number of characters that count as a line, because the lines of pages are long.
 PAGE_LINE_LEN = 100
 
 
@@ -40,7 +40,7 @@ def files():
 
 
 def area(path):
-    """The crate, page or folder whose budget a file belongs to."""
+    """Returns the crate, page or folder whose budget a file belongs to."""
     parts = path.split("/")
     if path.endswith(".md"):
         return path
@@ -52,7 +52,7 @@ def area(path):
 
 
 def texts(path):
-    """The pieces of prose of a file."""
+    """Returns the pieces of prose in a file."""
     content = (ROOT / path).read_text(errors="replace")
     if path.endswith(".rs"):
         return list(rust(path, content))
@@ -72,7 +72,7 @@ def rust(path, content):
     for number, line in enumerate(content.splitlines(), 1):
         comment = RUST_COMMENT.match(line)
         if comment:
-            # Code in doc comments is no prose.
+            # Code in doc comments is not prose.
             if FENCE.match(comment[1]):
                 is_code = not is_code
             elif not is_code:

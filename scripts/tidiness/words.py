@@ -1,9 +1,9 @@
 """Checks that texts and names use the project's vocabulary: words.py [-v | --self-test]
 
-Words that comments, messages and pages avoid have a standard term, which is named. Names of types, functions, fields,
-parameters and constants avoid participles, pronouns and private words. budgets.toml allows an area some: `word` in
-texts and in names of types and functions, `name` in those of fields, parameters and constants. Both may only fall. -v
-prints all."""
+Words that comments, messages and pages avoid have a standard term, which the output names. Names of types, functions,
+fields, parameters and constants avoid participles, pronouns and private words. budgets.toml allows an area some: `word`
+in texts and in names of types and functions, `name` in those of fields, parameters and constants. Both may only fall.
+-v prints all."""
 
 import ast
 import re
@@ -61,7 +61,7 @@ def line_of(content, at):
 
 
 def rust_names(content):
-    """The fields, parameters and constants that Rust code declares: position and name."""
+    """Yields the fields, parameters and constants that Rust code declares: position and name."""
     # Comments and literals keep their length, so that positions stay valid.
     code = re.sub(
         r"//[^\n]*|r(#*)\"(?:.|\n)*?\"\1|\"(?:[^\"\\]|\\(?:.|\n))*\"|'(?:[^'\\\n]|\\[^\n]+?)'",
@@ -82,7 +82,7 @@ def rust_names(content):
 
 
 def python_names(content):
-    """The parameters and constants that Python code declares: number of the line and name."""
+    """Yields the parameters and constants that Python code declares: number of the line and name."""
     for node in ast.walk(ast.parse(content)):
         if isinstance(node, ast.arg):
             yield node.lineno, node.arg
@@ -93,7 +93,7 @@ def python_names(content):
 
 
 def unsuitable_names(path):
-    """The fields, parameters and constants whose names are on the list: number of the line, name, and advice."""
+    """Yields the fields, parameters and constants whose names are on the list: number of the line, name, and advice."""
     if not path.endswith((".rs", ".py")):
         return
     content = (ROOT / path).read_text()
@@ -107,7 +107,7 @@ def unsuitable_names(path):
 
 
 def occurrences(path):
-    """What is wrong with a file: the number of the line, the word, and the advice."""
+    """Yields the unsuitable words of a file: number of the line, word, and advice."""
     for text in texts(path):
         for word, term in WORD_PATTERNS:
             found = word.search(text.text)
