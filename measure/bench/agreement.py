@@ -21,7 +21,7 @@ MEMTIER = "memtier_benchmark"
 TOOLS = ("memtier", "larder bench")
 PERCENTILES = {"p50": "p50.00", "p90": "p90.00", "p99": "p99.00"}
 # The rate of a run, as a share of the highest rate that both tools reach. With all connections, the rate of the
-# published line replaces it, if the line has one.
+# published line replaces it, if there is one.
 SHARE = 0.5
 # memtier_benchmark keeps a rate exactly only if it is a multiple of this number of requests per second and connection.
 TICKS_PER_SECOND = 50
@@ -34,7 +34,7 @@ TOLERANCE = 0.1
 @dataclass(frozen=True)
 class Line:
     """A published command line of memtier_benchmark for one of memcached's protocols. `suite` names the suite of
-    measure/suites with the same workload. If `fills` is true, all keys are set before the runs."""
+    measure/suites with the same workload. If `fills` is true, the measurement sets all keys before the runs."""
 
     suite: str
     source: str
@@ -93,8 +93,8 @@ LINES = (
 
 
 def measure():
-    """Runs each line with its published number of connections and with one connection. None if memtier_benchmark is
-    not installed."""
+    """Runs each line with its published number of connections and with one connection. Returns None if
+    memtier_benchmark is not installed."""
     if not shutil.which(MEMTIER):
         print(f"{MEMTIER} is not on the PATH: skipping agreement", flush=True)
         return None
@@ -127,8 +127,9 @@ class Trial:
     seconds: int
 
     def alternating(self, rate):
-        """Runs both tools alternately. Returns the percentiles in µs and the cores that the load kept busy. `rate` is
-        that of each connection; if it is None, closed loops determine it: half of the highest rate that both tools reach."""
+        """Runs both tools alternately. Returns the percentiles in µs and the number of cores that the load kept busy.
+        `rate` is the rate of each connection. If it is None, closed loops determine it: half of the highest rate that
+        both tools reach."""
         found = {"command": shlex.join(shortened(self.line, self.connections, self.seconds))}
         if not rate:
             found["closed"] = {tool: self.load(tool) for tool in TOOLS}
@@ -141,11 +142,11 @@ class Trial:
         return found | {"rate_limiting": rate, "per_second": rate * self.connections, "runs": runs}
 
     def load(self, tool, rate=None):
-        """Runs a tool; returns its percentiles in µs, its rate, and the cores that it kept busy."""
+        """Runs a tool. Returns its percentiles in µs, its rate, and the number of cores that it kept busy."""
         words = [*shortened(self.line, self.connections, self.seconds), *self.place]
         words += ["--print-percentiles", "50,90,99", "--json-out-file", self.path]
         if tool == "larder bench":
-            # memtier_benchmark's pipeline is always sliding: it sends a request for each answer.
+            # memtier_benchmark's pipeline is always sliding: it sends a request for each reply.
             words = [LARDER, "bench", *words] + ([] if rate else ["--sliding"])
         else:
             words = [MEMTIER, *words]
@@ -156,7 +157,7 @@ class Trial:
         busy = (children_cpu_secs() - before) / self.seconds
         read = larder_figures if tool == "larder bench" else memtier_figures
         figures = read(json.loads(self.path.read_text()))
-        # Not memtier_benchmark's own rate: the duration that it divides by is wrong by up to a second.
+        # Does not use memtier_benchmark's own rate, because its duration is wrong by up to a second.
         return {**figures, "per_second": figures.pop("requests") / self.seconds, "busy": busy}
 
 
@@ -177,7 +178,7 @@ def larder_figures(found):
 
 
 def rounded(micros):
-    """A latency as memtier_benchmark would show it."""
+    """Returns a latency as memtier_benchmark would show it."""
     return micros // RESOLUTION_MICROS * RESOLUTION_MICROS + RESOLUTION_MICROS - 1
 
 
@@ -187,8 +188,8 @@ def children_cpu_secs():
 
 
 def shortened(line, count, seconds):
-    """The words of a published line, changed for this measurement: one run of `seconds`, all connections on one thread
-    because the load has one core, and no rate, because `Trial.load` adds it."""
+    """Returns the words of a published line, changed for this measurement: one run of `seconds`, all connections on one
+    thread, because the load has one core, and no rate, because `Trial.load` adds it."""
     words = shlex.split(line.words)
     for name in REPLACED:
         words = without(words, name)
@@ -208,7 +209,8 @@ def connections(line):
 
 
 def option(words, name):
-    """The value of an option, written as `name value` or `name=value`; None if the line does not have the option."""
+    """Returns the value of an option, written as `name value` or `name=value`; None if the line does not have the
+    option."""
     for index, word in enumerate(words):
         if word == name:
             return words[index + 1]
@@ -231,7 +233,7 @@ def without(words, name):
 
 
 def ratio(runs, name):
-    """Median of a percentile over the runs: `larder bench` ÷ memtier_benchmark."""
+    """Returns the ratio of `larder bench` to memtier_benchmark in the median of a percentile over the runs."""
     ours, theirs = medians(runs, name)
     return ours / theirs
 

@@ -1,4 +1,4 @@
-"""Cold builds of larderd with different features: duration, size of the binary, and number of dependencies."""
+"""Measures cold builds of larderd with different features: duration, size of the binary, and number of dependencies."""
 
 import shutil
 import subprocess
@@ -33,7 +33,7 @@ def build(features):
 
 
 def crates(features):
-    """Number of third-party crates that the build compiles."""
+    """Returns the number of third-party crates that the build compiles."""
     command = ["cargo", "tree", "--locked", "--offline", "-p", "larder-server", "--no-default-features", "--features", features,
                "--prefix", "none", "-e", "normal,build", "--no-dedupe"]  # fmt: skip
     lines = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()

@@ -1,4 +1,5 @@
-"""Replication: waits of clients while a leader is lost or slots move, replication lag, and the cost of followers."""
+"""Measures replication: waits of clients while a leader is lost or slots move, replication lag, and the cost of
+followers."""
 
 import json
 import os
@@ -34,7 +35,7 @@ LARDERD = [ROOT / "target/dist/larderd", "-u", "root", "-l", "127.0.0.1", "-U", 
 
 
 def measure():
-    """Runs this module in the Python environment of the tests, whose `group` module starts etcd and groups."""
+    """Runs this module in the Python environment of the tests. Their module `group` starts etcd and groups."""
     python = ROOT / ".venv/bin/python"
     assert python.exists(), "there is no .venv: run scripts/test, which creates it"
     command = [python, "-m", "bench.cluster"]
@@ -60,7 +61,7 @@ def measure_here():
 
 
 class Asker(threading.Thread):
-    """Sets and gets a key at one node without a pause. `gap` is the longest time between answers, in seconds."""
+    """Sets and gets a key at one node without a pause. `gap` is the longest time between replies, in seconds."""
 
     def __init__(self, node):
         super().__init__()
@@ -86,8 +87,9 @@ class Asker(threading.Thread):
 
 
 def losses(etcd, count, how, rate=0):
-    """Ends or pauses the leader, or transfers leadership, `count` times. Returns, for each loss and follower, the longest
-    wait for an answer in seconds and the failed requests; and the answered requests per second of a load of this rate."""
+    """Kills or pauses the leader, or transfers leadership, `count` times. For each loss and follower, returns the
+    longest wait for a reply in seconds and the number of failed requests. Also returns the answered requests per second
+    of a load of this rate."""
     gaps, errors, answered = [], [], []
     with Group(etcd, 3, "--cluster", how) as group:
         for _ in range(count):
@@ -122,7 +124,7 @@ def losses(etcd, count, how, rate=0):
 
 @contextmanager
 def beside(ports, rate):
-    """Runs a load of `rate` requests per second, divided evenly among the ports; one request in ten is a set. Yields a
+    """Runs a load of `rate` requests per second, divided evenly among the ports. One request in ten is a set. Yields a
     list, which receives the answered requests per second of each port at the end. With a rate of 0, runs no load."""
     answered = []
     with tempfile.TemporaryDirectory() as folder:
@@ -137,8 +139,9 @@ def beside(ports, rate):
 
 
 def fourth(etcd):
-    """Migrates a quarter of the slots to a fourth group. Returns, for lookups before and during the migration, the hit
-    ratio and the latencies in µs; and the share of items that moved and the seconds that this took."""
+    """Migrates a quarter of the slots to a fourth group. Returns the hit ratio and the latencies in µs of lookups
+    before and during the migration. Also returns the share of items that moved, and the duration of the migration in
+    seconds."""
     name, found = "fourth", []
 
     def larder(task, *words):
@@ -184,7 +187,7 @@ def look_ups(port):
 
 
 def acks(etcd):
-    """Percentiles of the seconds that a delete takes, one delete after the other, by `--ack` and by the receiving node."""
+    """Measures percentiles of the duration of consecutive deletes in seconds, by `--ack` and by the receiving node."""
     found = {}
     for mode in ("none", "writes"):
         with Group(etcd, 3, "--cluster", f"acks{mode}", "--ack", mode) as group:
@@ -209,8 +212,8 @@ def percentiles(values):
 
 @contextmanager
 def servers(followers, memory=1024):
-    """Runs a leader on one core and its followers on another. Yields the leader's ports, and the process and the ports of
-    each server."""
+    """Runs a leader on one core and its followers on another. Yields the leader's ports, and the process and the ports
+    of each server."""
     with tempfile.TemporaryDirectory() as folder:
         started = []
         try:
@@ -253,16 +256,16 @@ def wait_for_copies(started):
 
 
 def load(port, *options):
-    """The command of a load. Each connection has its own seed, because the leader merges simultaneous changes of a key
-    into one change for its followers."""
+    """Returns the command of a load. Each connection has its own seed, because the leader merges simultaneous changes
+    of a key into one change for its followers."""
     return on_core(LOAD_CORE, [LARDER, "bench", "-q", "--hide-histogram", "-s", "127.0.0.1", "-p", port, "-t", 1, "-c",
                                CONNECTIONS, "--key-minimum", 1, "--key-maximum", KEYS, "--key-pattern", "R:R",
                                "--distinct-client-seed", "-d", 100, "--ratio", "1:0", *options])
 
 
 def lag():
-    """Replication lag of two followers in seconds, sampled ten times a second, under half of the leader's highest rate of
-    sets."""
+    """Measures the replication lag of two followers in seconds, sampled ten times a second, under half of the leader's
+    highest rate of sets."""
     with servers(2) as (leader, started):
         wait_for_copies(started)
         begun = time.monotonic()
@@ -285,7 +288,7 @@ def fill(port, *options):
 
 
 def copy():
-    """MB of values per second in full syncs of new followers, from the start of the follower's process."""
+    """Measures the MB of values per second in full syncs of new followers, from the start of the follower's process."""
     found = []
     with servers(0) as (leader, started):
         fill(leader["TCP"])
@@ -304,7 +307,7 @@ def copy():
 
 
 def in_turn(kinds, measure):
-    """Calls `measure` with each kind in each round; rounds start with different kinds. Returns the results by kind."""
+    """Calls `measure` with each kind in each round. Rounds start with different kinds. Returns the results by kind."""
     found = {str(kind): [] for kind in kinds}
     for number in range(ROUNDS):
         first = number % len(kinds)
@@ -314,14 +317,14 @@ def in_turn(kinds, measure):
 
 
 def cost(followers):
-    """CPU time of a set in µs, in the leader's worker and in the whole leader."""
+    """Measures the CPU time of a set in µs, in the leader's worker and in its process."""
     with servers(followers) as (leader, started):
         wait_for_copies(started)
         return cost_of_sets(started[0][0].pid, leader["TCP"], "(larder-")
 
 
 def redis_cost(replicas):
-    """CPU time of a set in µs, in the main thread of a Redis with replicas and in the whole process."""
+    """Measures the CPU time of a set in µs, in the main thread of a Redis with replicas and in its process."""
     with redis(SERVER_CORE) as (master, port), ExitStack() as stack:
         for _ in range(replicas):
             _, replica = stack.enter_context(redis(LOAD_CORE, "--replicaof", "127.0.0.1", port))
@@ -337,7 +340,8 @@ def cost_of_sets(pid, port, worker, *options):
 
 
 def redis_copy():
-    """MB of values per second in diskless full syncs of new Redis replicas, from the start of the replica's process."""
+    """Measures the MB of values per second in diskless full syncs of new Redis replicas, from the start of the
+    replica's process."""
     found = []
     with redis(SERVER_CORE, "--repl-diskless-sync-delay", 0) as (_, port):
         fill(port, "-P", "resp")
@@ -372,7 +376,7 @@ def wait_for_replica(port):
 
 
 def redis_says(port, command):
-    """Redis's answer to a command; empty while Redis accepts no connections."""
+    """Returns Redis's reply to a command, or empty bytes while Redis accepts no connections."""
     try:
         with socket.create_connection(("127.0.0.1", port)) as stream:
             stream.sendall(command + b"\r\n")
@@ -382,7 +386,7 @@ def redis_says(port, command):
 
 
 def cpu_of(pid, worker):
-    """Seconds of CPU time of the threads whose name contains `worker`, and of all threads."""
+    """Returns the CPU time in seconds of the threads whose name contains `worker`, and of all threads."""
     ticks, workers, all_of_it = os.sysconf("SC_CLK_TCK"), 0, 0
     for task in os.listdir(f"/proc/{pid}/task"):
         name, _, rest = open(f"/proc/{pid}/task/{task}/stat").read().rpartition(")")
@@ -394,12 +398,13 @@ def cpu_of(pid, worker):
 
 
 def beside_moves(found, figure):
-    """A figure of lookups during a migration ÷ before it; the median over the rounds."""
+    """Returns the ratio of a figure of lookups during a migration to the figure before it, as the median over the
+    rounds."""
     return median(figure(one["meanwhile"]) / figure(one["before"]) for one in found["fourth"])
 
 
 def ratio(costs, followers, of):
-    """A cost with followers ÷ without; the median over the rounds."""
+    """Returns the ratio of a cost with followers to the cost without, as the median over the rounds."""
     pairs = zip(costs[followers], costs["0"])
     return median(mine[of] / other[of] for mine, other in pairs)
 

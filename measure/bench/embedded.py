@@ -7,7 +7,7 @@ from statistics import median
 from bench.servers import EXAMPLES, ROOT, output
 
 LIBRARIES = ["larder", "moka", "quick_cache", "foyer"]
-# The crates of libraries with another name.
+# The crates of libraries whose name differs from that of the crate.
 CRATES = {"larder": "larder-cache", "foyer": "foyer-memory"}
 LOADS = {"reads": 0, "one set in ten": 10}
 THREADS = (1, 2)
@@ -39,7 +39,7 @@ def value(runs, name):
 
 
 def verdicts(found):
-    """Rows of the table of targets: figure, limit, result, and whether the target is met."""
+    """Returns rows of the table of targets: figure, limit, result, and whether the result meets the target."""
     reads = [runs for load, runs in found["runs"].items() if load.startswith("reads")]
     rows = []
     for other, most in (("quick_cache", 1.5), ("moka", 0.7)):

@@ -1,9 +1,9 @@
 """Compares flash tiers: larderd with `ext_path`, and memcached's extstore with 1 and with 32 I/O threads.
 
-The reads are for keys that are only on flash: the load sets more keys than it reads, the last ones stay in memory, and
-`ext_recache_rate=0` keeps servers from copying items back to memory. The files are smaller than the memory of most
-machines. `uncached` drops their pages from the page cache during the reads, as if the file were much larger than memory;
-reads that bypass the page cache are not affected."""
+The reads are for keys that are only on flash: the load sets more keys than it reads, the last keys stay in memory, and
+`ext_recache_rate=0` prevents servers from copying items back to memory. The files are smaller than the memory of most
+machines. `uncached` drops their pages from the page cache during the reads, as if the files were much larger than
+memory. It does not affect reads that bypass the page cache."""
 
 import json
 import os
@@ -28,8 +28,8 @@ SERVERS = {
     "memcached, 1 thread": ("memcached", ",ext_threads=1"),
     "memcached, 32 threads": ("memcached", ",ext_threads=32"),
 }
-# By value length: number of keys that are set, number of keys that are read, sets per second of the fill, and size of the
-# file. memcached keeps about 100 B of each item on flash in memory.
+# By value length: number of keys to set, number of keys to read, sets per second of the fill, and size of the file.
+# memcached keeps about 100 B of each item on flash in memory.
 READ = {1024: (420_000, 350_000, 20_000, "1G"), 8192: (150_000, 130_000, 8_000, "2G")}
 # Number of connections, and of outstanding requests on each.
 LOADS = {"32 × 1": (32, 1), "8 × 16": (8, 16), "1 × 1": (1, 1)}
@@ -62,13 +62,14 @@ def results_folder():
 
 
 def one_of_each(servers):
-    """The servers without memcached with 32 I/O threads, for measurements that do not depend on that number."""
+    """Returns all servers except memcached with 32 I/O threads, for measurements that do not depend on that number."""
     return [name for name in servers if "32" not in name]
 
 
 @contextmanager
 def flash_server(name, place, size, options="", memory_mb=MEMORY_MB):
-    """Runs a server with a flash tier. `options` precede the path, because memcached requires the page size before it."""
+    """Runs a server with a flash tier. `options` precede the path, because memcached requires the page size before
+    it."""
     program, more = SERVERS[name]
     file = place / "flash"
     with Server(program, memory_mb, "-o", f"{options}ext_path={file}:{size}{more}") as server:
@@ -90,8 +91,8 @@ def has_flash(name, place):
 
 
 def held(name, place):
-    """Sets 1.5 M items of 1 KB as fast as possible. Returns how many the server still holds, the share of gets that
-    find their key, the bytes written to the device, and the server's memory."""
+    """Sets 1.5 M items of 1 KB as fast as possible. Returns the number of items that the server still holds, the share
+    of gets that find their key, the bytes written to the device, and the server's memory."""
     with flash_server(name, place, "3G") as (server, file):
         fill(server, HELD_KEYS, 1024, rate=None)
         written = settle(server)
@@ -115,7 +116,7 @@ def held(name, place):
 
 
 def reads(name, place, length):
-    """Gets of keys on flash under each of LOADS; then the load with 10 % overwrites."""
+    """Measures gets of keys on flash under each of LOADS, and then the load with 10 % overwrites."""
     all_keys, read_keys, rate, size = READ[length]
     found = {what: [] for what in [*LOADS, "overwrites"]}
     with flash_server(name, place, size, "ext_recache_rate=0,") as (server, file):
@@ -134,13 +135,13 @@ def reads(name, place, length):
 
 
 def overwrites(server, number, length):
-    """A load of 10 % sets and 90 % gets over 32 connections."""
+    """Runs a load of 10 % sets and 90 % gets over 32 connections, and returns its results."""
     return server.load(*keys(number, length), "-t", 1, "-c", 32, "--ratio", "1:9", "--distinct-client-seed",
                        "--test-time", TEST_SECS)
 
 
 def without_flash(name):
-    """Gets and overwrites of the same items in memory."""
+    """Measures gets and overwrites of the same items in memory."""
     number, length = READ[1024][1], 1024
     found = {"32 × 1": [], "overwrites": []}
     with Server(SERVERS[name][0], MEMORY_WITHOUT_FLASH_MB) as server:
@@ -154,7 +155,7 @@ def without_flash(name):
 
 
 def steady(name, place):
-    """Bytes written to the device by overwrites of more items than a small flash file holds."""
+    """Measures the bytes written to the device by overwrites of more items than a small flash file holds."""
     number, length, sets = 400_000, 1024, 800_000
     with flash_server(name, place, "256M", "ext_page_size=8,") as (server, _):
         fill(server, number, length, rate=20_000)
@@ -171,10 +172,10 @@ def load_sets(server, number, length, sets):
 
 
 def restarts():
-    """Runs measure/suites/restart.toml in its short form. Returns, for each trial, the server, the end of its process,
-    the reason if the trial failed, and the result of the restart if there is one."""
+    """Runs measure/suites/restart.toml in its short form. Returns for each trial the server, the signal that stopped
+    its process, the reason if the trial failed, and the result of the restart if there is one."""
     folder = ROOT / "compare/restart-quick"
-    # The exit status is 1 if a trial failed; the results contain the failure.
+    # The exit status is 1 if a trial failed. The results contain the failure.
     run([LARDER, "compare", "measure/suites/restart.toml", "--quick", "--fresh"], check=False, stdout=subprocess.DEVNULL)
     cells = json.loads((folder / "results.json").read_text())["cells"]
     return [
@@ -189,7 +190,8 @@ def restarts():
 
 
 def idle_costs(place):
-    """CPU time of a get from memory in µs, in pairs of larderd without a flash tier and with an unused one."""
+    """Measures the CPU time of a get from memory in µs, in pairs of larderd without a flash tier and with an unused
+    one."""
     costs = {"without": [], "with": []}
     number, requests = 100_000, 100_000
     for pair in range(PAIRS):
@@ -205,12 +207,12 @@ def idle_costs(place):
 
 
 def idle_ratio(costs):
-    """CPU time with flash ÷ without; the median over the pairs."""
+    """Returns the ratio of the CPU time with flash to the CPU time without, as the median over the pairs."""
     return statistics.median(idle / plain for plain, idle in zip(costs["without"], costs["with"]))
 
 
 def keys(number, length):
-    """Options for a number of keys with values of this length, all of which the load verifies."""
+    """Returns options for a number of keys with values of this length, all of which the load verifies."""
     return ["--key-minimum", 100_000, "--key-maximum", 99_999 + number, "-d", length, "--verify", "--max-faults", 10**9]
 
 
@@ -220,7 +222,7 @@ def fill(server, number, length, rate):
 
 
 def figures(load):
-    """The figures of a load that the page shows."""
+    """Returns the figures of a load that the page shows."""
     total, flash = load["commands"]["total"], load.get("flash") or {}
     found = {
         "per_second": total["per_second"],
@@ -247,8 +249,8 @@ def wrong_values(load):
 
 
 def settle(server):
-    """Waits until the server has written nothing to flash for a second. Returns the bytes that it has written to storage
-    devices since its start."""
+    """Waits until the server has written nothing to flash for a second. Returns the bytes that it has written to
+    storage devices since its start."""
     last, since = None, time.monotonic()
     while time.monotonic() < since + 1:
         written = server.stats().get("extstore_bytes_written")
@@ -280,7 +282,7 @@ def uncached(file):
 
 
 def drop_pages(file, ended):
-    # Runs this thread on the core of the load, which is less busy than the server's.
+    # Runs this thread on the core of the load, which is less busy than the core of the server.
     os.sched_setaffinity(threading.get_native_id(), {LOAD_CORE})
     with open(file, "rb") as opened:
         # The system cannot drop dirty pages.
@@ -292,8 +294,8 @@ def drop_pages(file, ended):
 
 
 def device(place):
-    """Measures reads of the bare device, with the lengths and depths of the loads. None if larder-device's example `reads`
-    is not built."""
+    """Measures reads of the bare device, with the lengths and depths of the loads. None if larder-device's example
+    `reads` is not built."""
     program = EXAMPLES / "reads"
     if not program.exists():
         return None
@@ -308,7 +310,8 @@ def device(place):
 
 
 def device_read(program, options, length):
-    """Measures reads of a record, rounded up to whole sectors. Devices with sectors of 4096 bytes refuse smaller reads."""
+    """Measures reads of a record, rounded up to full sectors. Devices with sectors of 4096 bytes reject smaller
+    reads."""
     for sector in (512, 4096):
         read_len = -(-(length + KEY_BYTES + 32) // sector) * sector
         command = on_core(SERVER_CORE, [program, *options, "--len", read_len])
@@ -319,7 +322,7 @@ def device_read(program, options, length):
 
 
 def device_figures(text):
-    """The figures of a line such as `ring, depth 32, 1536 bytes: 90000 reads/s, p50 300 us, p99 900 us,
+    """Returns the figures of a line such as `ring, depth 32, 1536 bytes: 90000 reads/s, p50 300 us, p99 900 us,
     5.90 us of CPU each`."""
     found = re.search(r"([\d.]+) reads/s, p50 ([\d.]+) us, p99 ([\d.]+) us, ([\d.]+) us of CPU", text)
     assert found, f"no figures in: {text}"
@@ -327,5 +330,5 @@ def device_figures(text):
 
 
 def middle(rounds, name):
-    """The median of a figure over the rounds."""
+    """Returns the median of a figure over the rounds."""
     return statistics.median(one[name] for one in rounds)

@@ -1,5 +1,5 @@
-"""Costs of further interfaces: memcached requests while the other interfaces are idle or scraped, RESP compared with
-Redis and Valkey, HTTP compared with Pogocache and nginx; and the time to drop a tag."""
+"""Measures the costs of further interfaces: memcached requests while the other interfaces are idle or scraped, RESP
+compared with Redis and Valkey, and HTTP compared with Pogocache and nginx. Also measures the time to drop a tag."""
 
 import re
 import shutil
@@ -59,7 +59,7 @@ def place(port, protocol):
 
 
 def cost(process, port, protocol, ratio, depth, requests=None):
-    """Microseconds of CPU time of a request: in user mode, and in all."""
+    """Measures microseconds of CPU time of a request: in user mode, and in all."""
     requests = requests or REQUESTS[depth]
     before = cpu_secs(process.pid)
     run(on_core(LOAD_CORE, [*place(port, protocol), "--ratio", ratio, "--pipeline", depth, "-n", requests]), **QUIET)
@@ -73,8 +73,8 @@ def fill(port, protocol):
 
 
 def idle():
-    """CPU time of memcached gets: without further interfaces, with all of them idle, and with a scrape per second. Rounds
-    start with different kinds."""
+    """Measures the CPU time of memcached gets: without further interfaces, with all of them idle, and with a scrape per
+    second. Rounds start with different kinds."""
     costs = {"off": [], "idle": [], "scraped": []}
     kinds = list(costs)
     for number in range(PAIRS):
@@ -93,7 +93,7 @@ def idle():
 
 @contextmanager
 def scraping(port):
-    """Scrapes once a second, if there is a port."""
+    """Scrapes the port once a second, unless it is None."""
     done = threading.Event()
 
     def scrape():
@@ -113,7 +113,7 @@ def scraping(port):
 
 
 def resp():
-    """CPU time of gets and sets over RESP, by load and server."""
+    """Measures the CPU time of gets and sets over RESP, by load and server."""
     costs = {}
     for number in range(ROUNDS):
         port = free_port()
@@ -132,7 +132,8 @@ def resp():
 
 
 def http():
-    """CPU time of HTTP GETs of one value under wrk: larderd, Pogocache, and nginx with a file. None without wrk."""
+    """Measures the CPU time of HTTP GETs of one value under wrk: larderd, Pogocache, and nginx with a file. None
+    without wrk."""
     if not shutil.which("wrk"):
         return None
     costs = {}
@@ -178,7 +179,7 @@ http {{ access_log off; sendfile on; open_file_cache max=10; keepalive_requests 
 
 
 def wrk(process, url):
-    """Microseconds of CPU time of a request: in user mode, and in all."""
+    """Measures microseconds of CPU time of a request: in user mode, and in all."""
     before = cpu_secs(process.pid)
     said = output(on_core(LOAD_CORE, ["wrk", "-t", 1, "-c", CONNECTIONS, "-d", f"{WRK_SECS}s", url]))
     took = [late - early for early, late in zip(before, cpu_secs(process.pid))]
@@ -188,7 +189,7 @@ def wrk(process, url):
 
 
 def tags():
-    """Latency in µs of `mt`, which drops a tag of a million items, and of `mn`, which does nothing."""
+    """Measures the latencies in µs of `mt`, which drops a tag of a million items, and of `mn`, which does nothing."""
     port = free_port()
     names, took = [f"tag{n}" for n in range(7)], {"drop": [], "nothing": []}
     with running([*LARDERD, "-p", port], port), socket.create_connection(("127.0.0.1", port)) as sock:
@@ -217,12 +218,13 @@ def tags():
 
 
 def ratio(costs, of, to, kind):
-    """Cost of a server ÷ another; the median over the rounds. `kind` is 0 for user CPU time, 1 for all CPU time."""
+    """Returns the ratio of the costs of two servers, as the median over the rounds. `kind` is 0 for user CPU time and 1
+    for all CPU time."""
     return median(one[kind] / other[kind] for one, other in zip(costs[of], costs[to]))
 
 
 def verdicts(found):
-    """Rows of the table of targets: figure, limit, result, and whether the target is met."""
+    """Returns rows of the table of targets: figure, limit, result, and whether the result meets the target."""
     costs, rows = found["idle"], []
     for what, of, to, most in (("all interfaces idle ÷ off", "idle", "off", 1.02), ("a scrape a second ÷ idle", "scraped", "idle", 1.01)):
         got, all_time = ratio(costs, of, to, 0), ratio(costs, of, to, 1)

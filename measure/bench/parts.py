@@ -1,5 +1,5 @@
-"""The measurements of scripts/bench. Each part is a function that returns JSON-serializable data;
-`agreement` returns None without memtier_benchmark."""
+"""The measurements of scripts/bench. Each part is a function that returns JSON-serializable data, or None if the part
+cannot be measured."""
 
 import json
 import socket
@@ -31,8 +31,8 @@ COMMANDS_MEASURED = {
 STREAMS = {
     "zipf 0.8": ["--stream", "zipf", "--key-zipf-exp", "0.8"],
     "zipf 1.0": ["--stream", "zipf"],
-    # Larger values, because the stream has few different keys and 1 % of the footprint must be enough memory for the
-    # servers to start.
+    # Uses larger values, because the stream has few different keys, and 1 % of the footprint must be enough memory for
+    # the servers to start.
     "zipf 1.2": ["--stream", "zipf", "--key-zipf-exp", "1.2", "-d", "2400"],
     "one-hit wonders": ["--stream", "onehit"],
     "scans": ["--stream", "scan"],
@@ -48,7 +48,7 @@ def suite(name):
     begun = time.monotonic()
     folder = ROOT / f"compare/{name}-quick"
     (folder / "results.md").unlink(missing_ok=True)
-    # The exit status is 1 if a measurement failed; the tables contain the failure.
+    # The exit status is 1 if a measurement failed. The tables contain the failure.
     run([LARDER, "compare", f"measure/suites/{name}.toml", "--quick", "--fresh"], check=False)
     return {
         "markdown": (folder / "results.md").read_text(),
@@ -58,18 +58,18 @@ def suite(name):
 
 
 def peers():
-    """CPU time of requests to the installed servers of servers.toml."""
+    """Measures the CPU time of requests to the installed servers of servers.toml."""
     return peer_costs.measure()
 
 
 def agreement():
-    """Latencies that memtier_benchmark and `larder bench` measure with the same command lines. None without
+    """Measures latencies with memtier_benchmark and `larder bench`, with the same command lines. Returns None without
     memtier_benchmark."""
     return agreement_of_tools.measure()
 
 
 def tails():
-    """Latency percentiles in µs in an open loop at 70 % of memcached's maximum rate, in many short runs,
+    """Measures the latency percentiles in µs in an open loop at 70 % of memcached's maximum rate, in many short runs,
     of memcached, larderd and an empty loop. The latencies of the empty loop show the part that the machine causes."""
     connections = ["-t", 1, "-c", 64, "--data-size-range", "1-1024", "--key-maximum", 100_000]
     with Server("memcached", 1024) as server:
@@ -92,8 +92,9 @@ def tails():
 
 
 def growth():
-    """Latency of a batch of 16 sets on the engine alone, in ns: p50, p99, p99.9 and maximum; while the index grows from
-    empty to ten million items, under eviction, and in comparable steady states."""
+    """Measures the latency of a batch of 16 sets on the engine alone, in ns: p50, p99, p99.9 and maximum. The
+    measurements are made while the index grows from empty to ten million items, under eviction, and in comparable
+    steady states."""
     found = {}
     for _ in range(7):
         for line in output([EXAMPLES / "growth"]).splitlines():
@@ -103,7 +104,7 @@ def growth():
 
 
 def fill():
-    """Items per GiB for several value sizes."""
+    """Measures items per GiB for several value sizes."""
     return of_bench("fill", "-m", "256", "-d", "10,50,100,230,1000,4000")
 
 
@@ -118,7 +119,7 @@ def of_bench(measure, *options):
 
 
 def live():
-    """The share of a full cache's memory that live items take if 30 % of the sets overwrite existing
+    """Measures the share of a full cache's memory that live items take if 30 % of the sets overwrite existing
     items, for values of equal and of changing sizes."""
     return {"equal": live_share(lambda n: 200), "changing": live_share(lambda n: 50 + n * 37 % 300)}
 
@@ -147,9 +148,9 @@ def live_share(length, memory_mb=128, key_len=13, sets=4_000_000):
 
 
 def hitratio(quick=False):
-    """Miss ratios of the named workloads, with one server thread and, unless `quick` is true, with four. The load sends
-    batches over four connections in turn, so that every thread receives requests. Server and load never run at the same
-    time, so one core suffices for both, and both numbers of threads are measured in parallel."""
+    """Measures miss ratios of the named workloads, with one server thread and, unless `quick` is true, with four. The
+    load sends batches round-robin over four connections, so that every thread receives requests. Server and load never
+    run at the same time, so one core suffices for both, and both numbers of threads are measured in parallel."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     threads = (1,) if quick else THREADS
     names = ",".join(QUICK if quick else WORKLOADS)
@@ -171,7 +172,7 @@ def workload_rows(names, threads):
 
 
 def footprints():
-    """Miss ratios with caches of 1 % and 10 % of the footprint."""
+    """Measures miss ratios with caches of 1 % and 10 % of the footprint."""
     common = ["--footprint", "1%,10%", "--keys", "1000000", "-n", "3000000"]
     found = {}
     for name, stream in STREAMS.items():
@@ -181,8 +182,9 @@ def footprints():
 
 
 def scaling():
-    """Millions of operations per second of the engine alone, by Zipf exponent and share of sets, in rounds of four runs:
-    one thread, two threads with a shared cache, two with separate caches, and sixteen with a shared cache."""
+    """Measures the rate of the engine alone in millions of operations per second, by Zipf exponent and share of sets,
+    in rounds of four runs: one thread, two threads with a shared cache, two with separate caches, and sixteen with a
+    shared cache."""
     found = {}
     for exponent in (1, 0):
         for sets in (0, 10, 100):
@@ -193,13 +195,13 @@ def scaling():
 
 
 def instructions():
-    """Instructions per request, counted by callgrind."""
+    """Measures instructions per request, counted by callgrind."""
     lines = output([ROOT / "scripts/instructions"]).splitlines()
     return {name: int(count) for name, count in (line.split() for line in lines)}
 
 
 def start():
-    """Seconds from the start of the process to its first answer, by server and memory limit."""
+    """Measures the seconds from the start of the process to its first reply, by server and memory limit."""
     found = {}
     for memory_mb in (64, 16384):
         for name in ("memcached", "larder"):
@@ -210,37 +212,38 @@ def start():
 
 
 def restart():
-    """Restarts with items in a file."""
+    """Measures restarts with items in a file."""
     return restarts.measure()
 
 
 def flash():
-    """The flash tiers of larderd and memcached."""
+    """Measures the flash tiers of larderd and memcached."""
     return flash_tiers.measure()
 
 
 def embedded():
-    """Caches as libraries."""
+    """Measures caches as libraries."""
     return libraries.measure()
 
 
 def interfaces():
-    """Costs of RESP, HTTP and metrics."""
+    """Measures costs of RESP, HTTP and metrics."""
     return further_interfaces.measure()
 
 
 def idle():
-    """Instructions of a memcached get while further interfaces are idle."""
+    """Measures instructions of a memcached get while further interfaces are idle."""
     return idle_interfaces.measure()
 
 
 def builds():
-    """Cold builds of larderd."""
+    """Measures cold builds of larderd."""
     return cold_builds.measure()
 
 
 def cluster():
-    """Replication and clusters: the loss of a leader, replication lag, the cost of followers, and a migration."""
+    """Measures replication and clusters: the loss of a leader, replication lag, the cost of followers, and a
+    migration."""
     return groups.measure()
 
 
@@ -262,6 +265,6 @@ def measure(name):
 
 
 def known(name):
-    """The last results of a part; None if there are none."""
+    """Returns the last results of a part, or None without results."""
     path = FOLDER / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None

@@ -1,5 +1,5 @@
-"""CPU time of requests to the servers of servers.toml, under the load of memtier_benchmark, an independent tool, and
-of `larder bench`."""
+"""Measures the CPU time of requests to the servers of servers.toml, under the load of memtier_benchmark, an independent
+tool, and of `larder bench`."""
 
 import os
 import re
@@ -17,7 +17,7 @@ ROUNDS = 5
 CONNECTIONS = 16
 KEYS = 100_000
 MEMTIER = "memtier_benchmark"
-# memtier_benchmark's names of the protocols; it has none for the meta protocol.
+# memtier_benchmark's names of the protocols. It does not support the meta protocol.
 MEMTIER_PROTOCOLS = {"text": "memcache_text", "binary": "memcache_binary", "resp": "redis"}
 
 
@@ -33,7 +33,7 @@ class Load:
         return f"{self.tool}, {self.protocol}, {what}, {self.depth} deep"
 
     def requests(self):
-        """Number of requests of each connection, for about a second of server time."""
+        """Returns the number of requests of each connection, for about a second of server time."""
         return 100_000 if self.depth == 10 else 200_000
 
     def command(self, port, protocol):
@@ -61,7 +61,7 @@ def loads():
 
 
 def measure():
-    """Returns, by load and server, the µs of user and of system CPU time per request in each round. Rounds start with
+    """Measures the user and the system CPU time per request in µs in each round, by load and server. Rounds start with
     different servers."""
     servers = [server for server in known() if shutil.which(str(program(server)))]
     found = {"rounds": ROUNDS, "versions": {server["name"]: version(server) for server in servers}, "loads": {}}
@@ -80,7 +80,8 @@ def measure():
 
 
 def spoken(server, load):
-    """The protocol of a load for this server: the load's own, or RESP instead of text; None if the server has neither."""
+    """Returns the protocol of a load for this server: the load's own, or RESP instead of text; None if the server has
+    neither."""
     protocols = server["protocols"]
     if load.protocol in protocols:
         return load.protocol
@@ -117,7 +118,7 @@ def wait_for(port, process):
 
 
 def cpu_secs(pid):
-    """User and system CPU time of a process in seconds."""
+    """Returns the user and system CPU time of a process in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return [int(field) / os.sysconf("SC_CLK_TCK") for field in fields[11:13]]
 

@@ -1,5 +1,5 @@
-"""Restarts of servers that keep their items in a file on tmpfs (`-e`): the time to the first hit and the share of items
-that survive, by the signal that ends the server; and the CPU cost of `-e` without restarts."""
+"""Measures restarts of servers that keep their items in a file on tmpfs (`-e`): the time to the first hit and the share
+of items that survive, by the signal that stops the server. Also measures the CPU cost of `-e` without restarts."""
 
 import shutil
 import signal
@@ -50,7 +50,7 @@ class Kept:
         self.process = None
 
     def start(self, key=None):
-        """Starts the server. Returns the seconds to its first answer, and whether that was a hit."""
+        """Starts the server. Returns the seconds to its first reply, and whether the reply was a hit."""
         begun = time.monotonic()
         command = on_core(SERVER_CORE, [*self.command, "-p", self.port])
         self.process = subprocess.Popen(command, **QUIET)
@@ -102,7 +102,7 @@ def restart(fill, name, end):
 
 
 def get_costs():
-    """CPU time of a get in µs, in pairs of larderd without and with `-e`."""
+    """Measures the CPU time of a get in µs, in pairs of larderd without and with `-e`."""
     found = {"without": [], "with": []}
     keys, requests = 100_000, 40_000
     for number in range(PAIRS):
@@ -126,5 +126,5 @@ def get_costs():
 
 
 def ratio(costs):
-    """CPU time with `-e` ÷ without; the median over the pairs."""
+    """Returns the ratio of the CPU time with `-e` to the CPU time without, as the median over the pairs."""
     return statistics.median(kept / plain for plain, kept in zip(costs["without"], costs["with"]))

@@ -16,7 +16,7 @@ COMMANDS = {
     "memcached": ["memcached", "-u", "root", "-U", "0"],
     "larder": [str(ROOT / "target/dist/larderd"), "-u", "root"],
 }
-# A server that answers without parsing requests: a lower bound of CPU time.
+# A server that replies without parsing requests, as a lower bound of CPU time.
 EMPTY_LOOP = "empty loop"
 
 
@@ -40,7 +40,7 @@ def stats_of(port):
 
 class Server:
     """A server that runs on its core during a `with` block. `secs_to_answer` is the time from its start to its first
-    answer."""
+    reply."""
 
     def __init__(self, name, memory_mb, *options):
         self.port = free_port()
@@ -75,7 +75,7 @@ class Server:
         return stats_of(self.port)
 
     def load(self, *options):
-        """Runs `larder bench` on the load's core; returns the medians from its JSON."""
+        """Runs `larder bench` on the load's core. Returns the medians from its JSON."""
         with tempfile.TemporaryDirectory() as folder:
             found = Path(folder) / "found.json"
             command = [LARDER, "bench", "-p", self.port, "-q", "--hide-histogram", *options]

@@ -16,7 +16,7 @@ class Workload:
     unit: str = "miss ratio"
 
     def figure(self, stats):
-        """The figure that is compared with the target."""
+        """Returns the figure to compare with the target."""
         if self.unit == "miss ratio":
             return stats["misses"] / stats["requests"]
         return stats["misses"] if self.unit == "misses" else stats["requests"] - stats["misses"]
@@ -55,7 +55,7 @@ WORKLOADS = {
     "new-ranks": Workload("500,000 requests after all ranks changed", 145_000, "misses"),
 }
 
-# The workloads of `scripts/bench --quick`: the most important ones, in a fraction of the time.
+# The workloads of `scripts/bench --quick`: the most important ones, which take a fraction of the time.
 QUICK = (
     "zipf",
     "log-uniform-zipf",

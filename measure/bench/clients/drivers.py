@@ -55,7 +55,7 @@ def run(command, **options):
 
 
 def debian(*packages):
-    """Installs those of the Debian packages that are missing."""
+    """Installs the missing ones of these Debian packages."""
     def is_installed(package):
         status = subprocess.run(["dpkg-query", "-W", "-f=${Status}", package], capture_output=True, text=True)
         return " installed" in status.stdout

@@ -15,9 +15,9 @@ RESULTS = ROOT / "compare/bench/clients.json"
 MEMORY_MB = 1024
 MODES = ("pool", "none", "thread")
 DELAY_MILLIS = 5
-# How long the server is down in a test of recovery.
+# Time in seconds for which the server is down in a test of recovery.
 OUTAGE_SECS = 0.5
-# A driver that takes longer is killed. In a test of recovery, the driver itself gives up earlier.
+# Time after which a driver is killed. In a test of recovery, the driver itself stops earlier.
 DRIVER_SECS_MAX = 180
 
 
@@ -33,12 +33,12 @@ class Plan:
         self.calls = 100 if short else 2000
         # Duration of the load next to a busy thread, and of the load through the delaying proxy.
         self.slow_secs = 0.2 if short else 1
-        # Some clients do not retry a failed server for half a minute, which is too long for a short run. That tests
-        # the recovery of one client only.
+        # Some clients do not retry a failed server for half a minute, which is too long for a short run. A short run
+        # tests the recovery of only one client.
         self.recovers = not short
 
     def secs_estimated(self, clients):
-        """An upper estimate of the duration of all rounds; most clients need less time for `times`."""
+        """Returns an upper estimate of the duration of all rounds. Most clients need less time for `times`."""
         times = len(self.values) * len(MODES) * len(self.threads) * 0.1 * (self.repeats + 1)
         loads = len(self.values) * len(self.threads) * self.secs
         each = times + loads + 3 * self.slow_secs + OUTAGE_SECS + 5
@@ -49,7 +49,7 @@ class Runner:
     def __init__(self, server, plan):
         self.server, self.plan, self.commands = server, plan, {}
         self.seed = 0
-        # By client and measurement: a list with an entry for each round that has a result.
+        # Results by client and measurement: a list with an entry for each round that has a result.
         self.times = defaultdict(lambda: defaultdict(list))
         self.figures = defaultdict(lambda: defaultdict(list))
         self.failures = defaultdict(list)
@@ -123,7 +123,8 @@ class Runner:
             self.recovery(client)
 
     def recovery(self, client):
-        """Kills and restarts the server. Records the milliseconds from its first answer to the client's first success."""
+        """Kills and restarts the server. Records the milliseconds from its first reply to the client's first
+        success."""
         with Server(self.server, MEMORY_MB) as server:
             with self.start(client, server.port, "recovery") as driver:
                 if "ready" not in driver.stdout.readline():
@@ -144,7 +145,7 @@ class Runner:
 
 @contextmanager
 def far_away(port):
-    """Runs the proxy that delays the server's answers. Yields its port."""
+    """Runs the proxy that delays the server's replies. Yields its port."""
     command = on_core(SERVER_CORE, [EXAMPLES / "delay_proxy", f"127.0.0.1:{port}", DELAY_MILLIS])
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as proxy:
         try:

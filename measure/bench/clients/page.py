@@ -1,4 +1,5 @@
-"""Writes the results of client libraries between the markers of docs/results/clients.md, and their plots to docs/plots."""
+"""Writes the results of client libraries between the markers of docs/results/clients.md, and their plots to
+docs/plots."""
 
 import json
 from statistics import fmean, median, pstdev
@@ -11,8 +12,8 @@ MODES = {"pool": "a pool of 64", "none": "a connection for each operation", "thr
 # The mode and the value length of each plot.
 PLOTTED = [("pool", 19), ("pool", 4096), ("none", 19), ("thread", 19)]
 JUDGED_THREADS = (63, 64, 128, 256)
-# Targets: a client of Larder's, the client that it is compared with, and the limits of their ratios: the maximum for mean
-# and deviation, the minimum for operations/s, the maximum for CPU time of an operation.
+# Targets: a Larder client, the client to compare it with, and the limits of their ratios. These are the maximum for
+# mean and deviation, the minimum for operations/s, and the maximum for CPU time per operation.
 AIMS = [
     ("larder", "gomemcache", (0.8, 1.2, 0.8)),
     ("larder-pool", "gomemcache", (0.8, 1.2, 0.8)),
@@ -31,7 +32,7 @@ MANY_AIMS = [
     ("larder-python", "pymemcache", 0.3),
     ("larder-python", "pylibmc", 0.8),
 ]
-# Larder's clients, and the clients that each is compared with at few threads.
+# Larder's clients, and the rivals of each in the comparison with few threads.
 RIVALS = {
     "larder": ("memcache-exp", "memcache", "gomemcache", "libmemcached"),
     "larder-tokio": ("async-memcached",),
@@ -41,7 +42,7 @@ RIVALS = {
 
 
 class Found:
-    """Results by client. Each figure is a median over the rounds, except that of `most`, which is the maximum."""
+    """Results by client. Each figure is a median over the rounds, except the result of `most`, which is the maximum."""
 
     def __init__(self, found):
         self.found = found
@@ -49,8 +50,8 @@ class Found:
         self.languages = {name: language for name, language, _ in found["clients"]}
 
     def mean(self, client, mode, value, threads):
-        """Mean and standard deviation of the thread times of a round in µs, each as the median over the rounds; None
-        without results."""
+        """Returns the mean and standard deviation of the thread times of a round in µs, each as the median over the
+        rounds; None without results."""
         rounds = self.found["times"].get(client, {}).get(f"times {mode} {value} {threads}")
         return (median(map(fmean, rounds)), median(map(pstdev, rounds))) if rounds else None
 
@@ -115,7 +116,7 @@ def aims(found):
 
 
 def aim_row(found, ours, other, limits, threads):
-    """Mean, deviation, operations/s and CPU time in one row."""
+    """Returns mean, deviation, operations/s and CPU time in one row."""
     pairs = [found.mean(client, "pool", 19, threads) for client in (ours, other)]
     if not all(pairs):
         return [f"{ours} ÷ {other}, {threads} threads", "", "no result", met(False)]
@@ -128,7 +129,7 @@ def aim_row(found, ours, other, limits, threads):
 
 
 def leads(found):
-    """Each figure of Larder's clients with up to 32 threads ÷ the best one of their rivals."""
+    """Returns each figure of Larder's clients with up to 32 threads ÷ the best figure of their rivals."""
     counts = [count for count in found.found["threads"] if count <= 32]
     rows = []
     for ours, others in RIVALS.items():
@@ -209,13 +210,13 @@ def recovery(found):
 
 
 def failures(known):
-    """The errors of drivers, without repetitions."""
+    """Returns the errors of drivers, without repetitions."""
     lines = dict.fromkeys(f"- {client}: {why}" for client, reasons in known["failures"].items() for why in reasons)
     return "### Failed operations\n\n" + "\n".join(lines) if lines else ""
 
 
 def groups(found):
-    """Clients by plot. Interpreted languages have a plot of their own, which also shows Larder's client in Rust."""
+    """Returns clients by plot. Interpreted languages have a separate plot, which also shows Larder's client in Rust."""
     interpreted = [client for client in found.clients if found.languages[client] in ("Python", "Ruby")]
     compiled = [client for client in found.clients if client not in interpreted]
     ours = [client for client in compiled if client == "larder"]

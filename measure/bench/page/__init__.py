@@ -1,1 +1,1 @@
-"""Writes docs/results, docs/performance.md and README.md: one module per subject; `writer.py` replaces the sections."""
+"""Writes docs/results, docs/performance.md and README.md: one module per subject. `writer.py` replaces the sections."""

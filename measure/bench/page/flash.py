@@ -74,7 +74,7 @@ def flash_written(found):
 
 
 def filling_ratio(found, name):
-    """Bytes written to the device ÷ bytes of the items on flash."""
+    """Returns the bytes written to the device ÷ the bytes of the items on flash."""
     one = found["held"][name]
     return one["device_bytes"] / max(one["items_on_flash"] * one["payload_bytes"], 1)
 
@@ -150,7 +150,7 @@ def flash_restart_targets(what, trials):
     if not known or any(one["hit_secs"] is None for one in known):
         yield f"{what}: first hit", "≤ 60 ms", "none", False
         return
-    # The limit is 50 ms, and 10 ms per million items; the server holds a million.
+    # The limit is 50 ms plus 10 ms per million items. The server holds a million.
     yield at_most(f"{what}: first hit", 60, [1e3 * median(one["hit_secs"] for one in known)], " ms")
     kept = min(map(kept_share, known))
     yield "… items kept", "≥ 99.9 %", f"{100 * kept:.3f} %", kept >= 0.999
@@ -159,7 +159,8 @@ def flash_restart_targets(what, trials):
     yield at_most("… wrong values, deleted items that are back, failed trials", 0, [wrong, failed], "")
 
 
-# The targets of gets from flash: Larder ÷ extstore in rate, p99, p50 and CPU time, and ÷ the bare device.
+# The targets of gets from flash: the ratios of Larder to extstore in rate, p99, p50 and CPU time, and the ratio of its
+# rate to that of the bare device.
 FLASH_AIMS = {
     ("1024 B", "32 × 1"): {"per_second": 1.9, "device": 0.65, "get_p99": 0.6, "cpu_micros": 0.4},
     ("1024 B", "8 × 16"): {"per_second": 2},
@@ -189,7 +190,8 @@ def flash_reads_targets(found, length, loads):
 
 
 def flash_ratio(loads, load, name):
-    """Larder ÷ extstore, with 32 threads if they were measured; an empty list if no extstore was measured."""
+    """Returns the ratio of Larder to extstore, with 32 threads if they were measured, or an empty list if no extstore
+    was measured."""
     others = [server for server in ("memcached, 32 threads", "memcached, 1 thread") if server in loads]
     ours = flash_tiers.middle(loads["larder"][load], name)
     return [ours / flash_tiers.middle(loads[other][load], name) for other in others[:1]]

@@ -1,4 +1,4 @@
-"""The decisive figures of docs/performance.md and the comparison of README.md, read from the tables of docs/results."""
+"""Reads the main figures of docs/performance.md and the comparison of README.md from the tables of docs/results."""
 
 import re
 from typing import NamedTuple
@@ -17,8 +17,8 @@ class Cell(NamedTuple):
 
 
 class Headline(NamedTuple):
-    """A figure of Larder and its counterpart. `unit` follows both. `ratio` is the cell with their exact ratio, for figures
-    whose rounding would change it."""
+    """A figure of Larder and its counterpart. `unit` follows both. `ratio` is the cell with their exact ratio, for
+    figures whose rounding would change it."""
 
     what: str
     other: str
@@ -35,7 +35,7 @@ def pair(part, row, theirs, ours="larder"):
 
 
 def column(part, name, theirs="memcached", ours="larder"):
-    """The figures of both servers in a table whose rows are servers."""
+    """Returns the figures of both servers in a table whose rows are servers."""
     return Cell(part, theirs, name), Cell(part, ours, name)
 
 
@@ -142,18 +142,18 @@ HEADLINES = (
 
 
 def decisive():
-    """The table of docs/performance.md."""
+    """Returns the table of docs/performance.md."""
     return _table(["figure", "compared with", "theirs", "Larder", "Larder ÷ theirs", "better"], HEADLINES, _full_row)
 
 
 def comparison():
-    """The table of README.md: the figures with `in_readme`."""
+    """Returns the table of README.md: the figures with `in_readme`."""
     shown = [headline for headline in HEADLINES if headline.in_readme]
     return _table(["", MEMCACHED, "Larder", "ratio"], shown, lambda *row: _full_row(*row)[:1] + _full_row(*row)[2:5])
 
 
 def figures():
-    """The three figures of README.md."""
+    """Returns the three figures of README.md."""
     tables = {}
     theirs, ours = (_number(_shown(cell, tables)) for cell in pair("peers", GETS, "memcached"))
     held = [_number(ratio) for ratio in _rows("fill")["ratio"].values()]
@@ -184,7 +184,7 @@ def _full_row(headline, tables):
 
 
 def _shown(cell, tables):
-    """The median of a cell, without the spread in brackets."""
+    """Returns the median of a cell, without the spread in brackets."""
     rows = tables.setdefault(cell.part, _rows(cell.part))
     return rows[cell.row][cell.column].strip("*").split(" (")[0]
 
@@ -194,7 +194,8 @@ def _number(shown):
 
 
 def _rows(part):
-    """The cells of a part's tables by row and heading. If two tables share a row and a heading, the first one wins."""
+    """Returns the cells of a part's tables by row and heading. If two tables share a row and a heading, the first table
+    applies."""
     text = (RESULTS / f"{PAGES[part]}.md").read_text()
     block = re.search(rf"<!-- {part} -->(.*)<!-- end of {part} -->", text, re.S)[1]
     rows, head = {}, None

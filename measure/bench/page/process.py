@@ -18,7 +18,7 @@ def scaling(found):
 
 
 def scaled(rounds):
-    """The ratios of each round: two threads ÷ one, two threads with separate caches ÷ one, 16 threads ÷ two."""
+    """Returns the ratios of each round: two threads ÷ one, two threads with separate caches ÷ one, 16 threads ÷ two."""
     return zip(*((two / one, apart / one, many / two) for one, two, apart, many in rounds))
 
 

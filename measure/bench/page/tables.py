@@ -22,7 +22,7 @@ def table(head, rows):
 
 
 def spread(values, unit=""):
-    """The median, with minimum and maximum in brackets."""
+    """Returns the median, with minimum and maximum in brackets."""
     low, mid, high = (short(value) for value in (min(values), median(values), max(values)))
     return f"{mid}{unit} ({low}–{high})"
 

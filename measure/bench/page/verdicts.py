@@ -1,4 +1,4 @@
-"""Rows of the table of targets: figure, limit, results, and whether they are within the limit.
+"""Builds rows of the table of targets: figure, limit, results, and whether the results are within the limit.
 
 Without results, the row has "not measured" and no verdict."""
 

@@ -57,7 +57,7 @@ SECTIONS |= {part.__name__: part for part in OTHERS}
 
 
 def targets():
-    """The table of the project's targets and the measured figures."""
+    """Returns the table of the project's targets and the measured figures."""
     rows = []
     for name, rows_of in TARGETS.items():
         known = parts.known(name)

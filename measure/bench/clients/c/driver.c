@@ -15,7 +15,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
-/* A slower operation counts as part of the outage, because some clients wait for the server instead of failing. */
+/* Minimum time of an operation that counts as part of the outage, because some clients wait for the server instead of
+ * failing. */
 enum { OUTAGE_NANOS_MIN = 250000000 };
 enum { POOL = 64, RECOVERY_SECS_MAX = 60, KEYS_MAX = 100 };
 
@@ -57,7 +58,7 @@ static void print_line(long threads, const char *name, double value) {
     fflush(stdout);
 }
 
-/* Writes libmemcached's options for one connection or, if `connections` is higher, for a pool of at most so many.
+/* Writes libmemcached's options for one connection or, if `connections` is higher, for a pool of at most this number.
  * Connects and calls time out after a second. */
 static void options(char *text, size_t len, int connections) {
     int written = snprintf(text, len, "--SERVER=%s --TCP-NODELAY --CONNECT-TIMEOUT=1000 --POLL-TIMEOUT=1000", server);
@@ -314,7 +315,7 @@ static void load(long threads) {
     free(started);
 }
 
-/* Gets all keys over the first caller's connection. Each value must be right, and values must arrive in the order of keys. */
+/* Gets all keys over the first caller's connection. Checks each value, and that values arrive in the order of keys. */
 static void get_many(struct caller *callers, const char **keys, size_t *lens, size_t count) {
     memcached_st *used = take(&callers[0]);
     if (used == NULL)

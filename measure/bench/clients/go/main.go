@@ -23,13 +23,14 @@ const (
 	pool        = 64
 	timeout     = time.Second
 	recoveryMax = time.Minute
-	// A slower operation counts as part of the outage, because some clients wait for the server instead of failing.
+	// Minimum time of an operation that counts as part of the outage, because some clients wait for the server instead of
+	// failing.
 	outageMin = 250 * time.Millisecond
 )
 
 var many = []int{6, 100}
 
-// A client is a library: make returns an instance for so many connections, a number that gomemcache can exceed.
+// A client is a library. make returns an instance for this number of connections, which gomemcache can exceed.
 type client struct {
 	module string
 	make   func(server string, connections int) connections
@@ -46,7 +47,7 @@ var clients = map[string]client{
 	"gomemcache": {"github.com/bradfitz/gomemcache", newGomemcache},
 }
 
-// gomemcache limits the number of idle connections, not that of open ones.
+// gomemcache limits the number of idle connections, but not the number of open ones.
 type gomemcache struct{ *memcache.Client }
 
 func newGomemcache(server string, connections int) connections {
@@ -126,7 +127,7 @@ func (c *caller) get(number int) error {
 	return err
 }
 
-// judge ends the process if the value is wrong.
+// judge exits the process if the value is wrong.
 func (c *caller) judge(number int, found []byte) {
 	if expected := c.values[number%2]; string(found) != string(expected) {
 		fail(fmt.Errorf("the value of %s is %.40q, but %.40q was stored there last", c.key, found, expected))

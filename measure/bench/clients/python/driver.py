@@ -17,7 +17,8 @@ POOL = 64
 TIMEOUT_SECS = 1
 MANY = (6, 100)
 RECOVERY_SECS_MAX = 60
-# A slower operation counts as part of the outage, because some clients wait for the server instead of failing.
+# Minimum time of an operation that counts as part of the outage, because some clients wait for the server instead of
+# failing.
 OUTAGE_SECS_MIN = 0.25
 
 
@@ -53,8 +54,8 @@ class Larder:
 
 
 class Pylibmc:
-    """In the mode `pool`, each call reserves a client of a `ClientPool`. `ThreadMappedPool` would give each thread a
-    client of its own."""
+    """In the mode `pool`, each call reserves a client of a `ClientPool`. `ThreadMappedPool` would give each thread its
+    own client."""
 
     package = "pylibmc"
 
@@ -82,7 +83,7 @@ class Pylibmc:
 
 class Libmc:
     """libmc returns `None` and `False` instead of raising exceptions. Its `Client` works only in the thread that
-    created it; the clients of its pool and `ClientUnsafe` work in any thread."""
+    created it. The clients of its pool and `ClientUnsafe` work in any thread."""
 
     package = "libmc"
 
@@ -223,7 +224,8 @@ class Driver:
         print(f"{self.arguments.client},{self.arguments.mode},{threads},{name},{value:.3f}", flush=True)
 
     def attempt(self, operation, number):
-        """Whether the operation succeeded. Counts an error of the client. A wrong value ends the run later."""
+        """Runs an operation, and returns whether it succeeded. Counts an error of the client. A wrong value ends the
+        run later."""
         try:
             operation(number)
             return True
@@ -330,7 +332,8 @@ class Driver:
             self.line(1, f"get_many_{keys}_cpu_us", (cpu_secs() - cpu_before) * 1e6 / self.arguments.calls)
 
     def busy(self, threads):
-        """Runs the load next to a computing thread. `busy_share` is that thread's progress, as a share of its progress alone."""
+        """Runs the load next to a computing thread. `busy_share` is that thread's progress, as a share of its progress
+        alone."""
         done, counted = threading.Event(), [0]
 
         def compute():

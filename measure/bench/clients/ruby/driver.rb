@@ -9,7 +9,8 @@ POOL = 64
 TIMEOUT_SECS = 1
 MANY = [6, 100].freeze
 RECOVERY_SECS_MAX = 60
-# A slower operation counts as part of the outage, because some clients wait for the server instead of failing.
+# Minimum time of an operation that counts as part of the outage, because some clients wait for the server instead of
+# failing.
 OUTAGE_SECS_MIN = 0.25
 
 class WrongValue < StandardError; end
@@ -102,7 +103,7 @@ class Caller
   def with(&block) = @client ? block.call(@client) : @driver.with_new(&block)
 end
 
-# `wait` blocks each thread until `count` threads have called it.
+# A barrier: `wait` blocks each thread until `count` threads have called it.
 class Barrier
   def initialize(count)
     @missing = count
@@ -147,7 +148,7 @@ class Driver
     puts format("%s,%s,%d,%s,%.3f", options[:client], options[:mode], threads, name, value)
   end
 
-  # Whether the operation succeeded. Counts an error of the client; raises WrongValue, which ends the run.
+  # Whether the operation succeeded. Counts an error of the client. Raises WrongValue, which ends the run.
   def attempt
     yield
     true

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// Timeout of waiting for a connection of the pool, of opening one, and of each operation, because
-/// async-memcached has none.
+/// async-memcached has no timeouts.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) struct AsyncMemcached;
@@ -73,7 +73,8 @@ async fn take(pool: &Pool<Connections>) -> Result<Object<Connections>, String> {
     pool.get().await.map_err(|error| error.to_string())
 }
 
-/// Removes a connection with an error from the pool, because async-memcached does not detect that the server closed it.
+/// Removes a connection with an error from the pool, because async-memcached does not detect that
+/// the server closed it.
 fn settled<T>(
     client: Object<Connections>,
     outcome: Result<Result<T, Error>, String>,

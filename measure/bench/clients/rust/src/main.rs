@@ -1,7 +1,8 @@
-//! Measures Rust clients of memcached: `larder-bench-clients CLIENT --server HOST:PORT --mode pool ...`
+//! Measures Rust clients of memcached: `larder-bench-clients CLIENT --server HOST:PORT --mode pool
+//! ...`
 //!
-//! docs/client-benchmarks.md defines the arguments and the output lines of all drivers. To add a client, implement
-//! `Library` if it blocks threads, or `AsyncLibrary` if it is asynchronous.
+//! docs/client-benchmarks.md defines the arguments and the output lines of all drivers. To add a
+//! client, implement `Library` if it blocks threads, or `AsyncLibrary` if it is asynchronous.
 #![forbid(unsafe_code)]
 
 mod async_client;

@@ -1,4 +1,5 @@
-//! Measurements of an asynchronous client. All tasks run on one thread, because the driver has one core.
+//! Measurements of an asynchronous client. All tasks run on one thread, because the driver has one
+//! core.
 
 use larder_bench::clients::{
     Arguments, Connections, Errors, Failure, Harness, Load, Mode, OUTAGE_MIN, RECOVERY_MAX,
@@ -18,7 +19,7 @@ use tokio::task::JoinHandle;
 pub(crate) trait AsyncLibrary: Send + Sync + 'static {
     /// The client's name in CSV lines.
     const NAME: &'static str;
-    /// A client with its connections. Clones share them.
+    /// A client with its connections. Clones share the connections.
     type Client: Clone + Send + Sync + 'static;
 
     /// Creates a client of the server at `HOST:PORT`. Each step of its calls times out after a
@@ -32,13 +33,13 @@ pub(crate) trait AsyncLibrary: Send + Sync + 'static {
         value: &[u8],
     ) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// The value of a key; `None` if the server does not have the key.
+    /// Returns the value of a key; `None` if the server does not have the key.
     fn get(
         client: &Self::Client,
         key: &str,
     ) -> impl Future<Output = Result<Option<Vec<u8>>, String>> + Send;
 
-    /// The values of the keys that exist, in the order of `keys`.
+    /// Returns the values of the keys that exist, in the order of `keys`.
     fn get_many(
         client: &Self::Client,
         keys: &[&str],
@@ -164,7 +165,7 @@ impl<L: AsyncLibrary> Harness for Tasks<'_, L> {
                 })
             };
             let tasks = callers.iter().map(spawn).collect();
-            // The first wait returns when all tasks are ready; the second one starts them.
+            // The first wait returns when all tasks are ready. The second one starts them.
             barrier.wait().await;
             let (begun, cpu_before) = (Instant::now(), own_cpu_secs());
             barrier.wait().await;
@@ -213,8 +214,8 @@ impl<L: AsyncLibrary> Harness for Tasks<'_, L> {
     }
 }
 
-/// Sets and gets without a pause for `time`. Returns the latencies of the operations that
-/// succeeded, and the errors.
+/// Sets and gets without a pause for `time`. Returns the latencies of the successful operations,
+/// and the errors.
 async fn set_and_get<L: AsyncLibrary>(
     caller: &Caller<L>,
     time: Duration,
