@@ -1,7 +1,7 @@
 """Options and markers of the tests.
 
-`--server` and `--runtime` select the server under test. `--long` adds the tests of the long tier: those with the
-marker `long`, and all engines where the default tier uses the first one.
+`--server` and `--runtime` select the server under test. `--long` adds the long tier: tests with the marker `long`, and
+all engines where the default tier uses the first one.
 """
 
 import fnmatch
@@ -13,7 +13,8 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 from server import LARDERD, RUNTIMES, Server, engines, is_upstream
 from tiers import engine_params
 
-# Files whose tests share servers or other fixtures. With several processes (-n), one of them runs all tests of a file.
+# Files whose tests share servers or other fixtures. With several processes (-n), one process runs all tests of such a
+# file.
 SHARING = [
     "clients/*",
     "cluster/test_discovery.py",
@@ -64,8 +65,8 @@ def is_sharing(nodeid):
 
 
 def mixed(items):
-    """The tests in the order in which several processes start them: large units first, and directories mixed evenly, so
-    that some tests wait while others use the processors."""
+    """Returns the tests in the order in which several processes start them: large units first, and directories mixed
+    evenly. So some tests wait while others use the processors."""
     units = {}
     for item in items:
         units.setdefault(unit(item.nodeid), []).append(item)
@@ -81,7 +82,7 @@ def mixed(items):
 
 
 def unit(nodeid):
-    """The unit of a test: all tests that one process must run together with it."""
+    """Returns the name of a test's unit: the tests that one process must run together."""
     return nodeid.partition("::")[0] if is_sharing(nodeid) else nodeid
 
 
@@ -117,7 +118,7 @@ def start(request):
 
 @pytest.fixture(scope="module")
 def memcached():
-    """A server of Debian's memcached, as the reference."""
+    """Provides a server of Debian's memcached, as the reference."""
     program = shutil.which("memcached")
     assert program, "memcached is not installed"
     with Server(program, "upstream") as server:

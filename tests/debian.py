@@ -1,4 +1,4 @@
-"""Packages of Debian that tests use without installing them."""
+"""Debian packages that tests use without installing them."""
 
 import fcntl
 import subprocess
@@ -11,7 +11,8 @@ def apt(*arguments, cwd=None):
 
 
 def once(name, make):
-    """A folder that `make` fills, in one process at a time, if an earlier run has not."""
+    """Returns a folder that `make` fills. Only one process at a time calls `make`, and only if no earlier run has
+    filled the folder."""
     folder = ROOT / "target" / "suites" / name
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:
@@ -23,7 +24,7 @@ def once(name, make):
 
 
 def unpacked(name, packages):
-    """A folder with the files of these packages, in their versions of the installed release."""
+    """Returns a folder with the files of these packages, in their versions of the installed release."""
 
     def make(folder):
         apt("download", *packages, cwd=folder)
@@ -34,7 +35,7 @@ def unpacked(name, packages):
 
 
 def source(package, release):
-    """A folder with the unpacked source archive of a package in this release."""
+    """Returns a folder with the unpacked source archive of a package in this release."""
 
     def make(folder):
         for part in ["lists/partial", "cache/archives/partial"]:

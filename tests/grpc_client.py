@@ -1,4 +1,4 @@
-"""A gRPC client that gets the description of the service by reflection, like grpcurl."""
+"""A gRPC client that reads the description of the service by reflection, like grpcurl."""
 
 import grpc
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -45,7 +45,7 @@ class Cache:
         return run
 
     def outcome(self, response):
-        """The name of an outcome, without its prefix."""
+        """Returns the name of an outcome, without its prefix."""
         return self.outcomes[response.outcome].name.removeprefix("OUTCOME_")
 
     def write(self, pieces, length=None, **item):
@@ -56,7 +56,7 @@ class Cache:
         return self.Write(iter([request(head=head), *(request(data=piece) for piece in pieces)]))
 
     def read(self, key):
-        """The head of an item, and its value."""
+        """Returns the head of an item, and its value."""
         first, *rest = self.Read(key=key)
         return first.head, b"".join(part.data for part in rest)
 
@@ -79,13 +79,13 @@ class _WithLogin:
 
 
 def seconds(number):
-    """A duration for a request."""
+    """Returns a duration for a request."""
     whole = int(number)
     return {"seconds": whole, "nanos": round((number - whole) * 1e9)}
 
 
 def code(call):
-    """The status name and the message of a failing call."""
+    """Returns the status name and the message of a failing call."""
     try:
         result = call()
         if hasattr(result, "__next__"):

@@ -1,10 +1,10 @@
-"""Measures scheduling delays, for limits of wall time on a machine with other load."""
+"""Measures scheduling delays, to adjust time limits on a machine with other load."""
 
 import threading
 import time
 
 INTERVAL_SECS = 0.005
-# The number of threads and processes that an operation passes through. Each of them may be delayed.
+# The number of threads and processes through which an operation passes. Other load may delay each of them.
 STEPS = 20
 
 
@@ -22,7 +22,7 @@ class Pace(threading.Thread):
             self.latest = max(self.latest, time.monotonic() - due)
 
     def without_delay(self, secs):
-        """A duration less the delay that other load of the machine may have caused."""
+        """Returns a duration minus the delay that other load of the machine may have caused."""
         return max(0.0, secs - STEPS * self.latest)
 
     def __enter__(self):

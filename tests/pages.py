@@ -8,7 +8,8 @@ from server import ROOT, TIMEOUT_SECS
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-# `nc` is written in Python, because not every machine has it. `curl` uses no proxy, and ends a value with a line break.
+# Replacements of tools: `nc` in Python, because not every machine has it, and a `curl` that uses no proxy and ends a
+# value with a line break.
 TOOLS = r"""
 nc() { python3 -c 'import sys, socket
 with socket.create_connection(sys.argv[1:]) as peer:
@@ -19,7 +20,7 @@ curl() { command curl -sS --noproxy '*' "$@" && echo; }
 
 
 def shell_blocks(page):
-    """The commands of each shell block of a page, without prompts."""
+    """Yields the commands of each shell block of a page, without prompts."""
     for block in BLOCK.findall(page.read_text()):
         if any(line.startswith("$ ") for line in block.splitlines()):
             lines = block.replace("\\\n", " ").splitlines()
@@ -28,22 +29,22 @@ def shell_blocks(page):
 
 
 def client_blocks(name):
-    """The shell blocks of a page below docs/, except those that start a server."""
+    """Returns the shell blocks of a page below docs/, except blocks that start a server."""
     return [block for block in shell_blocks(ROOT / "docs" / name) if not block.startswith("larderd")]
 
 
 def expected_lines(block):
-    """The output that a block shows in comments."""
+    """Returns the output that a block shows in comments."""
     return [line[2:] for line in block.splitlines() if line.startswith("# ")]
 
 
 def output_lines(output):
-    """The lines of an output, without empty ones."""
+    """Returns the lines of an output, without empty ones."""
     return [line for line in output.replace("\r", "").split("\n") if line]
 
 
 def check_block(block, replacements, **environment):
-    """Runs a block with the replacements, such as addresses, and compares its output with the one that it shows."""
+    """Runs a block with the replacements, such as addresses, and compares its output with the documented output."""
     script = TOOLS + block
     for documented, present in replacements.items():
         script = script.replace(documented, str(present))

@@ -1,4 +1,4 @@
-"""A connection of RESP that shows replies and messages as they are sent."""
+"""A RESP connection that returns the raw bytes of replies and messages."""
 
 import socket
 
@@ -6,7 +6,7 @@ from server import TIMEOUT_SECS
 
 
 class Peer:
-    """A connection that shows all bytes it receives."""
+    """A connection that returns all received bytes."""
 
     opened = []
 
@@ -19,7 +19,7 @@ class Peer:
             self.ask("HELLO 3")
 
     def ask(self, *lines):
-        """The replies to these requests, and the messages that have arrived, up to the reply to a `PING`."""
+        """Sends requests and a `PING`. Returns the replies and messages that arrive before the reply to the `PING`."""
         self.is_subscribed |= any(line.startswith("SUBSCRIBE _") for line in lines)
         self.is_subscribed &= not any(line.startswith(("UNSUBSCRIBE", "RESET")) for line in lines)
         self.asked += 1
@@ -39,7 +39,7 @@ class Peer:
         return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
 
     def read_until(self, end):
-        """What arrives up to `end`, without a further request."""
+        """Returns the bytes that arrive before `end`, without a further request."""
         while end not in self.received:
             part = self.socket.recv(1 << 16)
             assert part, f"the connection is closed after {self.received}"
@@ -52,7 +52,7 @@ class Peer:
 
 
 def push(*keys):
-    """A message about keys in RESP3."""
+    """Returns a message about keys in RESP3."""
     shown = b"".join(b"$%d\r\n%s\r\n" % (len(key), key) for key in (key.encode() for key in keys))
     return b">2\r\n$10\r\ninvalidate\r\n*%d\r\n%s" % (len(keys), shown)
 

@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def binaries():
-    """The directory of the binaries under test: LARDER_BIN_DIR if it is set; otherwise debug/ in the target directory,
-    or release/ if only that one has larderd."""
+    """Returns the directory of the binaries under test: LARDER_BIN_DIR if it is set. Otherwise debug/ in the target
+    directory, or release/ if only release/ has larderd."""
     if chosen := os.environ.get("LARDER_BIN_DIR"):
         return ROOT / chosen
     target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
@@ -22,16 +22,16 @@ def binaries():
 # The directory of the programs under test. `cargo test --no-run` builds all of them.
 BUILT = binaries()
 LARDERD = BUILT / "larderd"
-# The load program. It also checks answers.
+# The load program, which also checks replies.
 LOAD = Path(os.environ.get("LARDER_LOAD", BUILT / "examples" / "load"))
 ENGINES = {
     "segment": ["--engine", "segment"],
     "moka": ["--engine", "moka"],
     # This engine has no eviction and refuses to start without -M.
     "dashmap": ["--engine", "dashmap", "-M"],
-    # This engine delays answers at random, as if items were on slower storage.
+    # This engine delays replies at random, as if items were on slower storage.
     "delayed": ["--engine", "delayed"],
-    # Any other server with memcached's command line. memcached itself is used to check the tests.
+    # Any other server with memcached's command line. Runs against memcached itself check the tests.
     "upstream": [],
 }
 RUNTIMES = ["per-core", "tokio-current-thread", "tokio-multi-thread"]
@@ -41,17 +41,17 @@ TIMEOUT_SECS = 60
 
 
 def is_upstream(config):
-    """Whether this pytest run is against upstream memcached, to check the tests themselves."""
+    """Whether this pytest run uses upstream memcached, to check the tests themselves."""
     return Path(config.getoption("--server")).name == "memcached"
 
 
 def engines(config):
-    """The engines of the server under test, the default one first."""
+    """Returns the engines of the server under test, the default one first."""
     return ["upstream"] if is_upstream(config) else [name for name in ENGINES if name != "upstream"]
 
 
 def free_ports(count, host="127.0.0.1"):
-    """Ports of an address that no program uses at the moment."""
+    """Returns ports of an address that no program uses at the moment."""
     socks = [socket.create_server((host, 0)) for _ in range(count)]
     ports = [sock.getsockname()[1] for sock in socks]
     for sock in socks:
@@ -60,7 +60,7 @@ def free_ports(count, host="127.0.0.1"):
 
 
 def wait_until(condition, event):
-    """Waits until `condition()` is true; fails with the name of the `event` after the timeout."""
+    """Waits until `condition()` is true. Fails with the name of the `event` after the timeout."""
     deadline, pause = time.monotonic() + TIMEOUT_SECS, 0.002
     while not condition():
         assert time.monotonic() < deadline, f"{event} did not happen within {TIMEOUT_SECS} s"
@@ -69,10 +69,10 @@ def wait_until(condition, event):
 
 
 def has_read_all(address):
-    """Whether a server has accepted all connections at an IPv4 address, and read all that they have received."""
+    """Whether a server has accepted all connections at an IPv4 address, and has read all received bytes."""
     port = int(address.rsplit(":", 1)[1])
     rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    # The queue of a listener has the connections that wait to be accepted.
+    # The queue of a listener contains the connections that the server has not accepted yet.
     queues = [row[4].split(":")[1] for row in rows if int(row[1].split(":")[1], 16) == port]
     assert queues
     return all(int(length, 16) == 0 for length in queues)
@@ -153,30 +153,30 @@ class Server:
         raise AssertionError(f"the server did not listen: {self.output()}")
 
     def output(self):
-        """The output of the server so far."""
+        """Returns the output of the server so far."""
         return self.log.read_text(errors="replace")
 
     @property
     def address(self):
-        """`host:port`, `[v6]:port` or the socket's path, the notation of most clients."""
+        """Returns `host:port`, `[v6]:port` or the socket's path, the notation of most clients."""
         if self.path:
             return self.path
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def resp_port(self):
-        """The port of the RESP listener (with `resp`), which is the last one."""
+        """Returns the port of the RESP listener (with `resp`), which is the last one."""
         ports = [line for line in self.ports_file.read_text().splitlines() if line.startswith("TCP")]
         return int(ports[-1].split(":")[1])
 
     @property
     def http_address(self):
-        """`host:port` of HTTP (with `http`)."""
+        """Returns `host:port` of HTTP (with `http`)."""
         return self._gateway_address("HTTP")
 
     @property
     def grpc_address(self):
-        """`host:port` of gRPC (with `grpc`)."""
+        """Returns `host:port` of gRPC (with `grpc`)."""
         return self._gateway_address("GRPC")
 
     def _gateway_address(self, interface):
@@ -184,7 +184,7 @@ class Server:
         return next(f"127.0.0.1:{line.split()[-1]}" for line in lines if line.startswith(interface))
 
     def connect(self, timeout=TIMEOUT_SECS, port=None):
-        """A new connected socket: to the unix socket, or to the first port or a given one."""
+        """Returns a socket that is connected to the unix socket, or to `port` (by default the first port)."""
         if not self.path:
             return socket.create_connection((self.host, port or self.port), timeout)
         sock = socket.socket(socket.AF_UNIX)
@@ -193,7 +193,7 @@ class Server:
         return sock
 
     def stats(self, topic=""):
-        """`stats` or `stats <topic>` as a dict of strings."""
+        """Returns the reply to `stats` or `stats <topic>` as a dict of strings."""
         with self.connect() as sock, sock.makefile("rb") as replies:
             sock.sendall(f"stats {topic}".strip().encode() + b"\r\n")
             found = {}
@@ -210,11 +210,11 @@ class Server:
         raise AssertionError(f"no {field} for pid {self.pid}")
 
     def rss(self):
-        """Current resident memory in bytes."""
+        """Returns the current resident memory in bytes."""
         return self._status_bytes("VmRSS")
 
     def rss_peak(self):
-        """Maximum resident memory in bytes since the process started, as recorded by the kernel."""
+        """Returns the maximum resident memory in bytes since the process started, as recorded by the kernel."""
         return self._status_bytes("VmHWM")
 
     def alive(self):
@@ -222,7 +222,7 @@ class Server:
         return self.process.poll() is None
 
     def stop(self):
-        """Stops the process by SIGTERM, or by SIGKILL after the timeout. Removes its directory and returns its exit
+        """Stops the process with SIGTERM, or with SIGKILL after the timeout. Removes its directory and returns its exit
         status."""
         if self.alive():
             self.process.terminate()

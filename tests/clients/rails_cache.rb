@@ -1,4 +1,4 @@
-# Rails' cache store for Redis, at the port that is given.
+# Tests Rails' cache store for Redis, on the port in the first argument.
 
 require "active_support"
 require "active_support/cache"

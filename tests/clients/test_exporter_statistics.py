@@ -1,12 +1,12 @@
 """Reads the statistics that the Prometheus `memcached_exporter` reads, by its rules.
 
-The exporter requests `stats`, `stats slabs`, `stats items` and `stats settings`, calls the server down
-(`memcached_up 0`) once a value is not the number, word or time that it expects, and leaves out the
-metric whose statistic is missing. So the tests check that every value is readable, and that the exporter gets
-every metric that it gets from Debian's memcached.
+The exporter requests `stats`, `stats slabs`, `stats items` and `stats settings`. It reports the server as down
+(`memcached_up 0`) if a value is not the expected number, word or time, and omits metrics whose statistics are missing.
+So the tests check that every value is readable, and that the exporter gets every metric that it gets from Debian's
+memcached.
 
-The exporter itself does not run here: the names are those in its source. `go/exporter_test.go` tests the client library
-that it uses.
+The exporter itself does not run here. The names are from its source. `go/exporter_test.go` tests the exporter's client
+library.
 """
 
 OPERATIONS = "get delete incr decr cas touch".split()
@@ -51,7 +51,7 @@ def boolean(text):
 
 
 def classes(page, prefix=""):
-    """A page by slab class, such as {"1": {"number": "7"}}; statistics without a class are under ""."""
+    """Returns a page by slab class, such as {"1": {"number": "7"}}; statistics without a class are under ""."""
     found = {"": {}}
     for name, value in page.items():
         number, _, rest = name.removeprefix(prefix).partition(":")
@@ -63,7 +63,7 @@ def classes(page, prefix=""):
 
 
 def scrape(server):
-    """The value of each metric; raises an exception where the exporter would fail."""
+    """Returns the value of each metric. Raises an exception where the exporter would fail."""
     metrics = {}
 
     def take(page, names, read=float, label=""):

@@ -1,5 +1,5 @@
-"""Go clients, tested by the module in `go/`: gomemcache, the library that
-memcached_exporter uses, and go-redis; and rueidis, by a module that needs a newer Go."""
+"""Go clients: gomemcache, the library that memcached_exporter uses, and go-redis, which the module in `go/` tests. A
+module that needs a newer Go tests rueidis."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# The first run compiles Go's standard library: two minutes.
+# The first run takes two minutes, because it compiles Go's standard library.
 pytestmark = pytest.mark.long
 
 MODULE = Path(__file__).parent / "go"
@@ -46,7 +46,7 @@ def test_go_redis(start, kind):
 @pytest.mark.timeout(900)
 @pytest.mark.larder
 def test_rueidis(start):
-    """Its near cache, with `CLIENT TRACKING`."""
+    """The near cache of rueidis, with `CLIENT TRACKING`."""
     module = MODULE / "rueidis"
     needed = re.search(r"^go (\d+)\.(\d+)", (module / "go.mod").read_text(), re.M)
     found = re.search(r"go(\d+)\.(\d+)", subprocess.run(["go", "version"], capture_output=True, text=True).stdout)

@@ -1,4 +1,5 @@
-"""Redis's clients at a RESP listener: redis-py, Django's cache with it, and Rails'. Go's is in test_go.py."""
+"""Redis clients on a RESP listener: redis-py, Django's cache with redis-py, and Rails' cache. test_go.py tests the Go
+clients."""
 
 import asyncio
 import subprocess
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.larder
 
 @pytest.fixture(scope="module", params=["segment", long("delayed")])
 def resp(request, start):
-    """The port of a RESP listener."""
+    """Provides the port of a RESP listener."""
     with start("-o", "resp_db=1", "-t", "2", engine=request.param, resp=True) as server:
         yield server.resp_port
 
@@ -79,7 +80,7 @@ def test_parts_of_values(client):
     assert client.renamenx("cost", "copy") is False and client.renamenx("cost", "price") is True
     assert client.msetnx({"a": 1, "b": 2}) and not client.msetnx({"b": 3, "c": 4})
     assert client.mget("a", "b", "c") == [b"1", b"2", None]
-    # A value in pieces.
+    # A value that the server stores in pieces.
     large = bytes(range(256)) * 3000
     client.set("large", large)
     assert client.bitcount("large") == 1024 * 3000 and client.getbit("large", 8 * 255 + 7) == 1
@@ -141,7 +142,7 @@ def test_milliseconds(client):
         client.set("key", 2, px=sent)
         left = client.pttl("key")
         gone_by = before + sent / 1000
-        # 2 ms are allowed, because the server's clock counts whole milliseconds.
+        # Allows 2 ms, because the server's clock has a resolution of a millisecond.
         passed = (time.monotonic() - before) * 1000 + 2
         assert sent - passed <= left <= sent or left == -2 and passed >= sent
         if sent > 2000:

@@ -1,4 +1,4 @@
-"""Libraries whose scripts the server runs as operations of its own: locks, counters and rate limits."""
+"""Libraries whose scripts the server implements as built-in operations: locks, counters and rate limits."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.larder
 
 @pytest.fixture(scope="module", params=["segment", long("delayed")])
 def resp(request, start):
-    """The port of a RESP listener."""
+    """Provides the port of a RESP listener."""
     with start("-t", "2", engine=request.param, resp=True) as server:
         yield server.resp_port
 
@@ -46,7 +46,7 @@ def test_locks_of_redis_py(client):
     lock.acquire()
     client.set("lock", "another owner")
     for call in lock.release, lock.reacquire, lambda: lock.extend(1):
-        lock.local.token = b"token"  # `release` forgets it.
+        lock.local.token = b"token"  # `release` removes it.
         with pytest.raises(LockNotOwnedError):
             call()
     assert client.get("lock") == b"another owner"

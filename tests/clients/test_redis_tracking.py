@@ -1,4 +1,4 @@
-"""`CLIENT TRACKING`: clients of RESP that keep copies of items learn which items have changed."""
+"""`CLIENT TRACKING`: RESP clients that keep copies of items receive messages about changed items."""
 
 import contextlib
 import random
@@ -37,7 +37,7 @@ def server(request, start):
 
 @pytest.fixture(scope="module")
 def reference():
-    """The port of Debian's redis-server."""
+    """Provides the port of Debian's redis-server."""
     program = shutil.which("redis-server")
     assert program, "redis-server is not installed"
     (port,) = free_ports(1)
@@ -139,7 +139,8 @@ def test_messages_equal_those_of_redis_server(server, reference, scenario, resp3
 
 
 def test_idle_connections_get_messages(server):
-    """A connection that has sent its last request in the same batch as `CLIENT TRACKING`, and waits."""
+    """A connection receives messages while it waits, even if its last request was in the same batch as `CLIENT
+    TRACKING`."""
     writer = Peer(server.resp_port)
     for lines in [("CLIENT TRACKING ON BCAST",), ("CLIENT TRACKING ON", "GET k"), ("GET j", "CLIENT TRACKING ON OPTOUT", "GET k")]:
         reader = Peer(server.resp_port, resp3=True)
@@ -182,7 +183,7 @@ def test_a_closed_target_is_noticed_whatever_its_protocol(server):
 
 
 def conns(server):
-    """The numbers and addresses of connections."""
+    """Returns the numbers and addresses of connections."""
     return [f"{name.split(':')[0]}:{value}" for name, value in server.stats("conns").items() if name.endswith(":addr")]
 
 
@@ -306,7 +307,7 @@ def test_a_client_that_reads_nothing_gets_one_message_about_all_items(server):
     reader, writer = Peer(server.resp_port, resp3=True), Peer(server.resp_port)
     reader.ask("CLIENT TRACKING ON BCAST")
     before = server.rss()
-    # The messages fill the socket, then the output, then the inbox.
+    # The messages fill the socket's buffers, then the output buffer, then the inbox.
     value = "x" * 200
     for part in range(60):
         writer.ask(*(f"SET {value}{part}-{number} 1" for number in range(1000)))
@@ -319,7 +320,7 @@ def test_a_client_that_reads_nothing_gets_one_message_about_all_items(server):
 
 
 def test_the_table_of_keys_is_bounded(start):
-    """A client that has read too many keys gets messages about those that are forgotten."""
+    """A client that has read too many keys gets messages about the keys that the table drops."""
     with start("-m", "64", resp=True) as server:
         reader, writer = Peer(server.resp_port, resp3=True), Peer(server.resp_port)
         reader.ask("CLIENT TRACKING ON")
@@ -364,7 +365,7 @@ def test_redis_py_keeps_a_near_cache(server):
 
 
 class NearCache(threading.Thread):
-    """A client that reads keys at random, keeps copies, and drops those that messages name."""
+    """A client that reads keys at random, keeps copies, and drops the copies of keys in messages."""
 
     def __init__(self, port, keys, seed, options):
         super().__init__()
@@ -380,7 +381,7 @@ class NearCache(threading.Thread):
             self.reads += len(wanted)
 
     def read(self, received, wanted):
-        """Applies replies and messages in their order."""
+        """Applies replies and messages in the order of their arrival."""
         parts, wanted = iter(received.split(b"\r\n")[:-1]), iter(wanted)
         for part in parts:
             if part[:1] == b">":
@@ -397,7 +398,7 @@ class NearCache(threading.Thread):
 
 @pytest.mark.parametrize("options", ["", "NOLOOP", "BCAST"])
 def test_copies_equal_the_items_in_the_end(server, options):
-    """Eight clients change a few keys while eight others keep copies of them: no stale copy remains."""
+    """Eight clients change a few keys while eight others keep copies of them. No stale copy remains."""
     keys = [f"shared{number}" for number in range(12)]
     near = [NearCache(server.resp_port, keys, seed, options) for seed in range(8)]
     pace = random.Random(99)
@@ -425,14 +426,14 @@ def test_copies_equal_the_items_in_the_end(server, options):
         reply = reader.ask(f"GET {key}").split(b"\r\n")
         items[key] = reply[1] if reply[0] != b"$-1" else None
     for client in near:
-        # An item with an expiry may be gone before its copy: the client knows the expiry.
+        # An item may expire before its copy. This is correct, because the client can read the expiry.
         stale = {key: copy for key, copy in client.copies.items() if copy not in (items[key], b"1")}
         assert not stale, f"{stale}, but {items}"
     assert sum(client.reads for client in near) > 500
 
 
 def test_subscribers_are_not_idle(start):
-    """Other connections that send nothing are closed."""
+    """The server closes other connections that send nothing."""
     with start("-o", "idle_timeout=1", resp=True) as server:
         subscriber, silent = Peer(server.resp_port), Peer(server.resp_port, resp3=True)
         subscriber.ask("SUBSCRIBE __redis__:invalidate")

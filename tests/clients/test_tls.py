@@ -37,7 +37,7 @@ def issue(folder, name):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Creates a CA, and certificates of a server and a client that it signs."""
+    """Creates a CA, and the certificates of a server and a client, which the CA signs."""
     folder = tmp_path_factory.mktemp("tls")
     openssl(
         folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
@@ -57,7 +57,7 @@ def context(folder):
 
 @pytest.fixture(scope="module")
 def server(start, folder):
-    """A server with TLS that requires client certificates."""
+    """Provides a server with TLS that requires client certificates."""
     files = f"ssl_chain_cert={folder}/server.pem,ssl_key={folder}/server.key"
     trust = f"ssl_ca_cert={folder}/ca.pem,ssl_verify_mode=2"
     with start("-t", "2", "-Z", "-o", f"{files},{trust}") as server:
@@ -122,7 +122,7 @@ def test_certificates_are_reloaded(server, folder, context):
 
 @pytest.fixture(scope="module")
 def web(start, folder):
-    """A server with TLS for memcached's protocol, HTTP and gRPC, without client certificates."""
+    """Provides a server with TLS for memcached's protocol, HTTP and gRPC, without client certificates."""
     files = f"ssl_chain_cert={folder}/server.pem,ssl_key={folder}/server.key,ssl_ca_cert={folder}/ca.pem"
     with start("-t", "1", "-Z", "-o", files, http=True, grpc=True) as server:
         yield server

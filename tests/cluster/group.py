@@ -17,7 +17,7 @@ from replicas import ask, keys
 from server import LARDERD, TIMEOUT_SECS, Server, free_ports, wait_until
 
 
-# etcd syncs each change to disk. Other tests may delay that for longer than nodes wait, so etcd is on tmpfs.
+# etcd syncs each change to disk. Other tests may delay the sync for longer than nodes wait, so etcd is on tmpfs.
 TMPFS = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
@@ -43,7 +43,8 @@ class Etcd:
         return self.start()
 
     def start(self):
-        """Starts etcd, with its data if it ran before. Returns False if it exits, as it does if its ports are taken."""
+        """Starts etcd, with its data if it ran before. Returns False if it exits, which it does if its ports are in
+        use."""
         self.process = subprocess.Popen(
             self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -97,7 +98,7 @@ class Node(Server):
         os.kill(self.pid, number)
         self.is_paused = number == signal.SIGSTOP or self.is_paused and number != signal.SIGCONT
         if number == signal.SIGSTOP:
-            # SIGSTOP reaches each thread separately, so some may still run for a moment.
+            # SIGSTOP reaches each thread separately, so some threads may still run for a moment.
             wait_until(self._has_paused, "the stop of all threads")
 
     def _has_paused(self):
@@ -110,7 +111,7 @@ class Node(Server):
 
 
 class Group:
-    """The nodes of one group, for a `with` block, which may kill and restart them."""
+    """The nodes of one group, for a `with` block. The block may kill and restart nodes."""
 
     def __init__(self, etcd, count=3, *options, prefix="n", **more):
         self.etcd, self.options, self.more = etcd, options, more
@@ -170,22 +171,22 @@ class Group:
         self.stop()
 
 
-# A refusal that takes less than this came without waiting for a leader: a node waits for one for a second before it
-# refuses a request.
+# Minimum time of a rejection after the wait for a leader: a node waits up to a second for a leader before it rejects a
+# request.
 PATIENCE_SECS = 0.9
 # The pause between requests of a client in a loop, because many tests run at the same time.
 PAUSE_SECS = 0.004
 
 
 class Client:
-    """Repeats a set and a get on one node, and records the times of answers and faults."""
+    """Repeats a set and a get on one node, and records the times of replies and faults."""
 
     def __init__(self, node, name):
         self.host, self.port, self.name = node.host, node.port, name
         self.end = threading.Event()
         self.answers = []
         self.faults = []
-        # Errors that came without waiting for a leader, and lost connections.
+        # Errors without a wait for a leader, and lost connections.
         self.early_faults = []
         self.pace = Pace()
         self.thread = threading.Thread(target=self._run)
@@ -224,7 +225,7 @@ class Client:
                 time.sleep(0.005)
 
     def longest_gap(self):
-        """The longest time without an answer in seconds, less the delays by other load on the machine."""
+        """Returns the longest time without a reply in seconds, minus the delays by other load on the machine."""
         return self.pace.without_delay(max(after - before for before, after in zip(self.answers, self.answers[1:])))
 
     def __enter__(self):
@@ -240,7 +241,7 @@ class Client:
 
 
 def http_of(server):
-    """An HTTP client for a `with` block."""
+    """Returns an HTTP client for a `with` block."""
     return httpx.Client(base_url=f"http://{server.http_address}", timeout=60, trust_env=False)
 
 

@@ -30,7 +30,7 @@ def addresses(group):
 
 
 def listed(node):
-    """The server list in the answer to `config get cluster`."""
+    """Returns the server list in the reply to `config get cluster`."""
     head, rest = ask(node, b"config get cluster\r\n", b"\r\nEND\r\n").split(b"\r\n", 1)
     length = int(head.removeprefix(b"CONFIG cluster 0 "))
     assert rest[length:] == b"\r\nEND\r\n", rest
@@ -53,7 +53,7 @@ def test_the_list_is_an_item_for_old_clients(group):
         for end in (b"\r\n", b"\n"):
             assert ask(node, b"get %s%s" % (key, end), b"END\r\n") == item
             assert ask(node, b"gets %s%s" % (key, end), b"END\r\n") == with_cas
-        # The item is found between other requests, and between other keys of a line.
+        # The server also finds the item between other requests, and between other keys of a request.
         pipeline = b"get a\r\nget %s\r\nget a %s b\r\nmn\r\n" % (key, key)
         assert ask(node, pipeline, b"MN\r\n") == b"END\r\n" + item + item + b"MN\r\n"
 
@@ -64,7 +64,7 @@ def test_pymemcache(group):
         assert servers_of(client.get(KEY)) == addresses(group)
         payload, version = client.gets(KEY)
         assert payload == listed(node) and payload.startswith(version + b"\n")
-        # The request of pymemcache's client for ElastiCache, which is not released yet.
+        # The request of pymemcache's ElastiCache client, which is not released yet.
         answer = client.raw_command(b"config get cluster", end_tokens=b"\n\r\nEND\r\n")
         *_, last = answer.splitlines()
         assert {tuple(server.split(b"|")) for server in last.split(b" ")} == {
@@ -90,7 +90,7 @@ def request(opcode, key):
 
 
 def answer(sock):
-    """The opcode, key length, status, opaque, extras and value of a binary answer."""
+    """Returns the opcode, key length, status, opaque, extras and value of a binary reply."""
     head = b""
     while len(head) < 24:
         head += sock.recv(24 - len(head))

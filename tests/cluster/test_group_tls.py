@@ -33,14 +33,14 @@ def text(value):
 
 
 def hello(node, group):
-    """The first frame of a member that forwards requests (`larder-replica/src/frame`)."""
+    """Returns the first frame of a member that forwards requests (`larder-replica/src/frame`)."""
     member = b"\x01" + text(group) + bytes(8)
     body = b"\x01" + struct.pack("<H", 5) + bytes(32) + text(node) + member + b"\x02"
     return struct.pack("<II", len(body), zlib.crc32(body)) + body
 
 
 def handshake_answer(files, port, node, group):
-    """The answer to a node that presents this certificate and this name."""
+    """Connects as a node with this certificate and this name, and returns the leader's reply to its hello."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.load_cert_chain(*files.split(",")[:2])

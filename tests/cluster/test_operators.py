@@ -1,4 +1,4 @@
-"""`larder cluster`: operator requests are executed, or refused with a reason."""
+"""`larder cluster`: nodes execute operator requests, or reject them with a reason."""
 
 import signal
 import subprocess
@@ -52,8 +52,8 @@ def test_the_ack_mode_is_set_for_the_group(etcd):
         assert leader.seen()["held"] == "0"
         assert larder(etcd, "set", "set", "--ack", "writes") == (True, "")
         wait_until(lambda: all(node.seen()["ack"] == "writes" for node in group), "the same everywhere")
-        # The leader removes members that do not run for a second from the in-sync members, and without them no reply
-        # waits. So the test repeats the set until a reply has waited.
+        # After a second, the leader removes members that do not run from the in-sync members. Then no reply waits for
+        # them. So the test repeats the set until a reply has waited.
         wait_until(lambda: client(leader).set("a", "2") and leader.seen()["held"] != "0", "an answer that waits")
         assert "--ack writes for all nodes" in larder(etcd, "status", "set")[1]
         assert larder(etcd, "transfer-leadership", "set")[0]
@@ -74,7 +74,8 @@ def test_a_node_with_incomplete_data_leads_on_request(etcd):
         assert refused == (False, f"larder: leader {leader.name} is alive: use transfer-leadership")
         follower.signal(signal.SIGSTOP)
         wait_until(lambda: leader.seen()["in_sync"].split() == [leader.name], "the leader alone")
-        # The test stores more than the socket buffers hold, because the follower applies their content when it resumes.
+        # The test stores more than the socket buffers hold, because the follower applies the content of the buffers
+        # when it resumes.
         for number in range(20):
             assert client(leader).set(f"much{number}", "v" * 900_000)
         assert client(leader).set("lost", "1")

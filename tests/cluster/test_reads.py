@@ -51,7 +51,7 @@ def test_a_lagging_follower_does_not_answer_lookups(etcd):
         leader.signal(signal.SIGSTOP)
         time.sleep(1.1)
         follower.signal(signal.SIGCONT)
-        # The follower receives buffered changes, but no heartbeat that tells their age.
+        # The follower receives buffered changes, but no heartbeat with their age.
         with follower.connect() as sock:
             sock.sendall(b"get a\r\n")
             time.sleep(0.3)

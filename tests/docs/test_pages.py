@@ -1,7 +1,7 @@
 """The shell blocks of the guide and the README.
 
-Each `larderd` and `larder` command line of all pages is checked for options that do not exist. Some pages are also run
-as a user would paste them, and their output is compared with the one that they show."""
+The tests check each `larderd` and `larder` command line of all pages for options that do not exist. They also run the
+blocks of some pages as a user would paste them, and compare the output with the documented output."""
 
 import os
 import re
@@ -16,13 +16,13 @@ from pages import PAGES, TOOLS, expected_lines, output_lines, shell_blocks
 from server import BUILT, LARDERD, ROOT, TIMEOUT_SECS, free_ports, wait_until
 
 pytestmark = pytest.mark.larder
-# Pages that are run from the first block to the last, except blocks that build with cargo. Other tests run blocks of
-# the pages on HTTP, metrics, gRPC, RESP and tags.
+# Pages whose blocks the test runs in order, except blocks that build with cargo. Other tests run the blocks of the
+# pages on HTTP, metrics, gRPC, RESP and tags.
 RUN = ["start", "from-memcached", "configuration"]
 
 
 def command_lines(program):
-    """The arguments of each command line of the pages that starts the program, and the name of the page."""
+    """Yields the arguments of each command line of the pages that starts the program, and the name of the page."""
     for page in PAGES:
         for block in shell_blocks(page):
             # A variable such as `$i` in a loop stands for a digit.
@@ -30,7 +30,7 @@ def command_lines(program):
             before = r"(?m)^(?:[A-Z_]+=\S+ |for .*; do |until |target/release/)*"
             for words in re.findall(rf"{before}{program}( [^;&|\n]*)", joined):
                 words = re.sub(r"#.*|[<>].*", "", words)
-                # An ellipsis stands for options of another line.
+                # An ellipsis stands for the options of another line.
                 if "…" not in words:
                     yield pytest.param(shlex.split(words), id=f"{page.name}: {words.strip()}")
 
@@ -67,7 +67,7 @@ def test_larder_has_the_subcommand_and_options(arguments):
 
 
 def help_text(subcommands):
-    """The help of the subcommand. The last words may be arguments of it instead."""
+    """Returns the help of a subcommand. The last words may be arguments of the subcommand instead."""
     for length in range(len(subcommands), -1, -1):
         command = [BUILT / "larder", *subcommands[:length], "--help"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECS)
@@ -115,6 +115,6 @@ def test_page_gives_the_output_that_it_shows(name, tmp_path):
                 output.append(line)
             assert output_lines("".join(output)) == expected, block
     finally:
-        # Ends the shell, and the servers that the page has not stopped.
+        # Stops the shell, and the servers that the page has not stopped.
         os.killpg(shell.pid, signal.SIGTERM)
         shell.communicate(timeout=TIMEOUT_SECS)

@@ -10,15 +10,16 @@ from server import MIB, TIMEOUT_SECS
 
 # Limit of the buffers of all connections together, with some allowance for the allocator.
 BUFFERS_BYTES_MAX = 32 * MIB
-# Limits of the duration of an exchange, without the time in which the client's thread and the server's
-# threads waited for a processor, which depends on other load of the machine.
+# Limits of the duration of an exchange. The duration excludes the time in which the client's thread and the server's
+# threads wait for a processor, because other load of the machine affects this time.
 MEDIAN_SECS_MAX = 0.02
 SLOWEST_SECS_MAX = 1.0
 TURNS_MIN = 100
 
 
 def waited_secs(folder):
-    """How long a thread was ready but waited for a processor, from the kernel's statistics; 0 without them."""
+    """Returns the time in seconds for which a thread was ready but waited for a processor, from the kernel's
+    statistics, or 0 without them."""
     try:
         return int((folder / "schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError):
@@ -26,7 +27,7 @@ def waited_secs(folder):
 
 
 class Bystander(threading.Thread):
-    """A well-behaved client on its own connection, which sets and gets until it is stopped."""
+    """A well-behaved client with its own connection, which sets and gets until it is stopped."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
@@ -36,12 +37,12 @@ class Bystander(threading.Thread):
         self.took, self.broken = [], None
 
     def waited_secs(self):
-        """Total waiting time of this thread and all threads of the server."""
+        """Returns the total waiting time of this thread and all threads of the server."""
         tasks = Path(f"/proc/{self.server.pid}/task").iterdir()
         return waited_secs(Path("/proc/thread-self")) + sum(map(waited_secs, tasks))
 
     def exchange(self):
-        """Sets and gets once; returns the duration without waiting times."""
+        """Sets and gets once. Returns the duration without waiting times."""
         waited, began = self.waited_secs(), time.monotonic()
         self.sock.sendall(b"set bystander 0 0 5\r\nvalue\r\nget bystander\r\n")
         lines = [self.replies.readline() for _ in range(4)]
@@ -71,7 +72,7 @@ class Bystander(threading.Thread):
 
 @contextlib.contextmanager
 def bounded(server, grown_bytes_max=BUFFERS_BYTES_MAX):
-    """Checks, while its body runs an attack, that memory stays bounded and a bystander is served."""
+    """Checks that memory stays bounded and the server serves a bystander, while the `with` block runs an attack."""
     before = server.rss()
     bystander = Bystander(server)
     bystander.start()
@@ -90,7 +91,7 @@ def bounded(server, grown_bytes_max=BUFFERS_BYTES_MAX):
 
 
 def ask(server, request):
-    """Sends `request` on a new connection; returns the first line of the answer."""
+    """Sends `request` on a new connection. Returns the first line of the reply."""
     with server.connect() as sock, sock.makefile("rb") as replies:
         sock.sendall(request)
         return replies.readline()

@@ -1,4 +1,4 @@
-"""Raises the limit of open files for a thousand connections; servers inherit it."""
+"""Raises the limit of open files, which servers inherit, for a thousand connections."""
 
 import resource
 

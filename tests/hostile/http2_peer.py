@@ -11,7 +11,7 @@ import h2.settings
 
 from server import TIMEOUT_SECS
 
-# How the messages of INTERNAL start for a stream that violates gRPC's protocol.
+# The starts of the messages of INTERNAL for a stream that violates gRPC's protocol.
 NO_GRPC = ("protocol error: ", "Unexpected EOF", "Missing request message")
 NAMES = {str(code.value[0]): code.name for code in grpc.StatusCode}
 
@@ -54,7 +54,7 @@ class Peer:
         self.flush()
 
     def send(self, stream, data, end=True):
-        """Sends data as far as the windows allow."""
+        """Sends as much of the data as the windows allow."""
         room = self.h2.local_flow_control_window(stream)
         for at in range(0, min(len(data), room), 16_000):
             self.h2.send_data(stream, data[at : min(at + 16_000, room)])
@@ -63,7 +63,7 @@ class Peer:
         self.flush()
 
     def receive(self):
-        """Receives once; false at the end of the connection."""
+        """Receives once. Returns false at the end of the connection."""
         data = self.sock.recv(65536)
         for event in self.h2.receive_data(data) if data else []:
             match event:

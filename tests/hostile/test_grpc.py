@@ -1,4 +1,5 @@
-"""Hostile gRPC clients: the server still serves other clients over gRPC and memcached's protocol, with bounded memory."""
+"""Hostile gRPC clients: the server still serves other clients over gRPC and memcached's protocol, with bounded
+memory."""
 
 import collections
 import contextlib
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.larder
 # More connections than the limit of HTTP and gRPC.
 MANY = 300
 STREAMS = 30
-# How long a peer waits for the server to grant more of a window.
+# Time that a peer waits for the server to grant more of a window.
 GRANT_SECS = 0.5
 VALUE = bytes(900_000)
 METHODS = [
@@ -53,7 +54,7 @@ def is_served(server):
 
 
 def await_a_free_connection(server):
-    """Waits until a new client is served, because the server may have to disconnect a slow one first."""
+    """Waits until the server serves a new client, because it may have to disconnect a slow client first."""
     wait_until(lambda: is_served(server), "service")
 
 
@@ -62,7 +63,7 @@ def message(data, length=None, compressed=0):
 
 
 def malformed(noise, sound):
-    """A malformed gRPC frame."""
+    """Returns a malformed gRPC frame."""
     data = bytearray(noise.choice(sound))
     for _ in range(noise.randrange(1, 4)):
         if data:
@@ -89,7 +90,7 @@ def malformed(noise, sound):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("count", [2000, long(10_000)])
 def test_malformed_frames(start, count):
-    """Each malformed frame gets an answer with a documented status."""
+    """Each malformed frame gets a reply with a documented status."""
     noise = random.Random(11)
     with attacked(start) as server:
         with Cache(server.grpc_address) as cache:
@@ -154,7 +155,7 @@ def test_many_idle_connections(start):
 
 
 def test_many_slow_senders(start):
-    """Each client sends a part of 30 messages of 900 KB, as much as its windows allow."""
+    """Each client sends as much of 30 messages of 900 KB as its windows allow."""
     with attacked(start) as server:
         slow = []
         for n in range(100):
@@ -178,7 +179,7 @@ def test_many_slow_senders(start):
 
 
 def test_many_clients_that_read_nothing(start):
-    """Unsent answers hold leases of the cache, which still serves others."""
+    """Unsent replies hold leases of the cache, which still serves others."""
     with attacked(start, (64 + 32) * MIB) as server:
         with Cache(server.grpc_address) as cache:
             for n in range(20):
@@ -203,7 +204,7 @@ def test_many_clients_that_read_nothing(start):
 
 @pytest.mark.parametrize("method", ["GetMany", "Read"])
 def test_many_clients_that_read_no_batches(start, method):
-    """The server copies values that it looks up ahead of the reader."""
+    """The server looks up values ahead of the reader, and copies them."""
     with attacked(start) as server:
         with Cache(server.grpc_address) as cache:
             for n in range(32):
@@ -268,7 +269,7 @@ def test_watchers_that_read_nothing(start):
 
 @pytest.mark.parametrize("window", [0, 1])
 def test_answers_that_wait_in_the_connection(start, window):
-    """A peer grants no byte or one, so the whole answer waits in the connection after its handler has ended."""
+    """A peer grants no byte or one, so the complete reply waits in the connection after its handler has ended."""
     with attacked(start) as server:
         with Cache(server.grpc_address) as cache:
             for n in range(8):
@@ -329,7 +330,7 @@ def test_others_keep_half_of_the_memory_for_connections(start):
         peers = [Peer(server.grpc_address) for _ in range(20)]
         for peer in peers:
             with contextlib.suppress(OSError, h2.exceptions.H2Error):
-                # The peer waits only for this time, because the server may grant no more of a window.
+                # The peer waits only for this time, because the server may not grant more of a window.
                 peer.sock.settimeout(GRANT_SECS)
                 stream, at = peer.begin("Set"), 0
                 while at < len(half) and (room := peer.h2.local_flow_control_window(stream)):

@@ -6,7 +6,7 @@ from bystander import ask, bounded
 from server import MIB
 
 CONNECTIONS = 1000
-# Incomplete values may be in the cache already, so the limit is that of the whole process.
+# Incomplete values may already be in the cache, so the limit applies to the entire process.
 LIMIT_MIB, ALLOWANCE_MIB = 64, 32
 HALVES = {
     "half a line": b"get some_key_that_is_cut_o",
@@ -62,7 +62,7 @@ def test_a_gibibyte_announced_in_binary(start):
 
 
 def test_values_far_over_the_limit_are_discarded(start):
-    """A value of 200 MB for a server with 64 MiB and an item limit of 1 MiB is read, discarded and refused."""
+    """A server with 64 MiB and an item limit of 1 MiB reads, discards and rejects a value of 200 MB."""
     length = 200_000_000
     with start("-m", "64", "-t", "2") as server:
         with server.connect(timeout=60) as sock, sock.makefile("rb") as replies, bounded(server):

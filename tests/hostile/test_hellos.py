@@ -1,8 +1,8 @@
 """Floods of TLS handshakes, which cost the server a thousand times as much CPU time as the client.
 
-The server has one worker thread and is paused while the messages are sent, so that all of them wait for the worker at
-the same moment. Then the order of answers, or the CPU time, shows how the worker divides its time. Neither depends on
-other load of the machine.
+The server has one worker thread. The test pauses it while it sends the messages, so that all messages wait for the
+worker at the same moment. Then the order of replies, or the CPU time, shows how the worker divides its time. Neither
+depends on other load of the machine.
 """
 
 import contextlib
@@ -19,18 +19,18 @@ from server import wait_until
 
 pytestmark = pytest.mark.larder
 
-# More connections than the worker receives events for at once, so that the last request is in a later batch of events.
+# More connections than the maximum number of events in a batch, so that the last request is in a later batch.
 BATCH = 400
 ROUNDS = 3
-# A worker handles a few handshakes in the millisecond that they have until other connections are served.
+# A worker handles a few handshakes in the millisecond before it serves other connections.
 ANSWERED_BEFORE_MAX = BATCH // 4
-# A closed connection costs a worker a twentieth of a handshake.
+# A closed connection costs a worker about a twentieth of a handshake.
 CLOSED_COST_SHARE_MAX = 1 / 3
 
 
 @pytest.fixture
 def server(start, tmp_path):
-    """A server with a TLS listener and one for clients without TLS, whose port is `server.port`."""
+    """Provides a server with a TLS listener and a listener without TLS, whose port is `server.port`."""
     key, chain = tmp_path / "key.pem", tmp_path / "chain.pem"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost".split()
     subprocess.run([*command, "-keyout", key, "-out", chain], check=True, capture_output=True)
@@ -43,7 +43,7 @@ def server(start, tmp_path):
 
 
 def hello():
-    """The ClientHello of a handshake."""
+    """Returns the ClientHello of a handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     sent = ssl.MemoryBIO()
@@ -58,8 +58,8 @@ def connections(server):
 
 @contextlib.contextmanager
 def silent_connections(server, others=0):
-    """`BATCH` silent connections to the TLS listener, in addition to `others` of the test. At the end of the block, waits
-    until the server has closed them, so that they are not in the next count."""
+    """Provides `BATCH` silent connections to the TLS listener, in addition to `others` of the test. At the end of the
+    block, waits until the server has closed these connections, so that they are not in the next count."""
     # The count includes the connection that reads it.
     rest = 1 + others
     with contextlib.ExitStack() as stack:
@@ -71,7 +71,8 @@ def silent_connections(server, others=0):
 
 @contextlib.contextmanager
 def paused(server):
-    """Pauses the server in the `with` block. At its end, the server receives all that was sent in the block."""
+    """Pauses the server in the `with` block. At the end of the block, the server receives all messages that were sent
+    in it."""
     tasks = Path(f"/proc/{server.pid}/task")
     os.kill(server.pid, signal.SIGSTOP)
     try:
@@ -86,7 +87,7 @@ def state(task):
 
 
 def cpu_secs(server):
-    """The CPU time of all threads of the server, from the kernel's statistics."""
+    """Returns the CPU time of all threads of the server, from the kernel's statistics."""
     tasks = Path(f"/proc/{server.pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
@@ -99,8 +100,8 @@ def await_input(socks):
     wait_until(lambda: len(waiting.poll(0)) == len(socks), "an answer on each connection")
 
 
-# Without a time limit for handshakes, the worker would answer at least 256 of them, a whole batch of events, before the
-# request without TLS.
+# Without a time limit for handshakes, the worker would answer a full batch of 256 of them before the request without
+# TLS.
 def test_clients_without_tls_do_not_wait_for_handshakes(server):
     message = hello()
     with server.connect() as plain:

@@ -1,4 +1,5 @@
-"""Hostile HTTP clients: the server still serves other clients over HTTP and memcached's protocol, with bounded memory."""
+"""Hostile HTTP clients: the server still serves other clients over HTTP and memcached's protocol, with bounded
+memory."""
 
 import contextlib
 import random
@@ -54,7 +55,7 @@ def is_served(server):
 
 
 def await_a_free_connection(server):
-    """Waits until a new client is served, because the server may have to disconnect a slow one first."""
+    """Waits until the server serves a new client, because it may have to disconnect a slow client first."""
     wait_until(lambda: is_served(server), "service")
 
 
@@ -83,7 +84,7 @@ def test_many_slow_bodies(start):
 
 
 def test_many_clients_that_read_nothing(start):
-    """Unsent values hold leases of a part of the cache, and the rest serves others."""
+    """Unsent values hold leases of a part of the cache, and the rest serves other clients."""
     with attacked(start, (64 + 32) * MIB) as server:
         with httpx.Client(timeout=TIMEOUT_SECS, trust_env=False) as client:
             for n in range(20):
@@ -126,8 +127,8 @@ def test_many_slow_large_uploads(start):
 
 
 def test_many_slow_readers_of_large_values(start):
-    """Clients read a little all the time, so that their connections are not idle. The values exceed the buffers of the
-    operating system."""
+    """Clients read a little from time to time, so that their connections are not idle. The values exceed the buffers of
+    the operating system."""
     value = bytes(12 * MIB)
     with attacked(start, (64 + 32) * MIB, options=("-I", "16m")) as server:
         url = f"http://{server.http_address}/v1/keys/large"
@@ -154,7 +155,7 @@ def test_many_slow_readers_of_large_values(start):
 
 
 def test_many_batches_at_once(start):
-    """Peers send parts of bodies of 8 MiB, and do not read answers of 8 MiB."""
+    """Peers send parts of bodies of 8 MiB, and do not read replies of 8 MiB."""
     ask = b'{"operations": [' + b",".join([b'{"op": "get", "key": "large"}'] * 8) + b"]}"
     head = b"POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
     with attacked(start) as server:
@@ -206,7 +207,7 @@ def test_a_large_head(start, head):
 @pytest.mark.parametrize("target", [b"/v1/keys/a", b"http://localhost/v1/keys/a"], ids=["path", "URI"])
 @pytest.mark.parametrize("head", [b"", b"Host: localhost\r\nHost: localhost\r\n"], ids=["none", "two"])
 def test_a_request_without_one_host(start, head, target):
-    """RFC 9112, 3.2: the answer is 400, and the connection can be used for the next request."""
+    """RFC 9112, 3.2: the reply is 400, and the connection can be used for the next request."""
     with start(http=True) as server, peer(server) as sock:
         sock.sendall(b"GET " + target + b" HTTP/1.1\r\n" + head + b"\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n")
         sock.sendall(b"Connection: close\r\n\r\n")
@@ -218,7 +219,7 @@ def test_a_request_without_one_host(start, head, target):
 @pytest.mark.parametrize("window", [long(0), 1])
 @pytest.mark.parametrize("path", ["/v1/keys/small", "/v1/keys?limit=1000", "/v1/stats/conns", "/metrics", "/openapi.json"])
 def test_answers_that_wait_in_the_connection(start, path, window):
-    """HTTP/2 peers that grant a window of no or one byte, for many answers at once."""
+    """HTTP/2 peers that grant a window of zero bytes or one byte, for many replies at once."""
     with attacked(start) as server:
         with httpx.Client(timeout=TIMEOUT_SECS, trust_env=False) as client:
             keys = f"http://{server.http_address}/v1/keys/"
@@ -251,7 +252,7 @@ def test_batches_of_many_parts(start):
 
 
 def test_batches_that_arrive_slowly_are_given_up(start):
-    """A byte now and then is no progress, so the server gives the memory to others."""
+    """Single bytes are too little progress, so the server gives the memory to other connections."""
     head = b"POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n"
     with attacked(start) as server:
         peers = [peer(server) for _ in range(10)]
@@ -278,7 +279,7 @@ def put_head(name, length, *headers):
 
 
 def answer_of(reader):
-    """The next answer without its body: the status and the headers in lower case."""
+    """Returns the next reply without its body: the status and the headers in lower case."""
     status, headers = reader.readline().decode(), {}
     for line in iter(reader.readline, b"\r\n"):
         name, _, content = line.decode().lower().partition(":")
@@ -288,12 +289,12 @@ def answer_of(reader):
 
 
 def test_a_refused_request_keeps_its_connection(start):
-    """Its body arrives after the server has refused it."""
+    """The body arrives after the server has rejected the request."""
     with start(http=True) as server, peer(server) as sock, sock.makefile("rb") as reader:
         sock.sendall(put_head("a?tags=,", 1))
         sock.settimeout(0.2)
         with contextlib.suppress(TimeoutError):
-            # The server sends no answer before the body arrives, or one that announces the close of the connection.
+            # Before the body arrives, the server sends no reply, or a reply that announces the close of the connection.
             assert sock.recv(1, socket.MSG_PEEK)
             assert answer_of(reader)[1]["connection"] == "close"
             return
@@ -303,7 +304,7 @@ def test_a_refused_request_keeps_its_connection(start):
 
 
 def test_a_body_that_was_asked_for_is_received_even_if_it_is_refused(start):
-    """A body without a length is refused when it turns out to be long, after `100 Continue`."""
+    """The server rejects a body without a length after `100 Continue`, when the body has become too long."""
     with start(http=True) as server, peer(server) as sock, sock.makefile("rb") as reader:
         head = ["PUT /v1/keys/a HTTP/1.1", "Host: localhost", "Transfer-Encoding: chunked", "Expect: 100-continue", "", ""]
         sock.sendall("\r\n".join(head).encode())
@@ -323,7 +324,7 @@ def test_a_refusal_announces_that_the_connection_closes(start, headers):
 
 
 def frames(sock):
-    """The type, flags and content of each frame until the end of the connection. Answers PINGs."""
+    """Yields the type, flags and content of each frame until the end of the connection. Replies to PINGs."""
     with sock.makefile("rb") as reader:
         while head := reader.read(9):
             content = reader.read(int.from_bytes(head[:3], "big"))
@@ -333,7 +334,7 @@ def frames(sock):
 
 
 def test_no_request_of_many_is_cut_off(start):
-    """Requests wait for memory. On a slow machine, some may wait for too long and are refused."""
+    """Requests wait for memory. On a slow machine, the server may reject some that wait for too long."""
     with start("-m", "64", "-t", "2", http=True) as server:
         with server.connect() as sock:
             sock.sendall(b"set a 0 0 2\r\nhi\r\n")
@@ -358,7 +359,8 @@ def test_no_request_of_many_is_cut_off(start):
 
 
 def last_accepted_of_replaced(server):
-    """The last stream that the server has accepted, by the GOAWAY frames of a connection that another one replaces."""
+    """Returns the last stream that the server has accepted, according to the GOAWAY frames of a connection that another
+    one replaces."""
     first = Peer(server.http_address)
     first.get("/v1/keys/a")
     while not first.ended:

@@ -64,7 +64,7 @@ def test_garbage(start, first):
 
 
 def test_commands_with_broken_pieces(start):
-    """Lines of valid words in a random order, which reach far into the parsers."""
+    """Lines of valid words in random order, which parsers reject late."""
     words = b"get gets set cas incr mg ms ma md 0 1 -1 99999999999999999999 noreply key v T C q S".split()
     noise = random.Random(7)
     lines = [b" ".join(noise.choices(words, k=noise.randrange(1, 12))) for _ in range(20_000)]
@@ -76,7 +76,7 @@ def test_commands_with_broken_pieces(start):
 
 
 def closed_silently(sock):
-    """Whether the server closed the connection without an answer; with unread input, that is a reset."""
+    """Whether the server closed the connection without a reply. With unread input, the close sends a reset."""
     try:
         return sock.recv(100) == b""
     except ConnectionResetError:

@@ -1,4 +1,4 @@
-"""Clients that send requests and never read answers."""
+"""Clients that send requests and never read replies."""
 
 import contextlib
 import socket
@@ -13,7 +13,7 @@ REQUESTS = 20_000
 
 
 def flood(sock, request, times):
-    """Sends until the server stops reading; returns the number of bytes that were sent."""
+    """Sends until the server stops reading. Returns the number of sent bytes."""
     sock.settimeout(1.0)
     block, sent = request * 100, 0
     try:
@@ -26,7 +26,7 @@ def flood(sock, request, times):
 
 @pytest.mark.parametrize("request_line", [b"get big\r\n", b"mg big v\r\n"])
 def test_unread_replies_are_bounded(start, request_line):
-    """The answers to 20,000 requests for 100 KB each would take 2 GB."""
+    """The replies to 20,000 requests for 100 KB each would take 2 GB."""
     with start("-m", "64", "-t", "2") as server:
         assert ask(server, b"set big 0 0 %d\r\n%s\r\n" % (VALUE_LEN, b"x" * VALUE_LEN)) == b"STORED\r\n"
         silent = server.connect()
@@ -73,7 +73,7 @@ def test_a_client_that_reads_late_gets_all_replies(start):
 @pytest.mark.larder
 @pytest.mark.parametrize("count, length", [(20, 500_000), (8000, 1000)])
 def test_a_pipeline_is_sent_before_a_reply_is_read(start, count, length):
-    """redis-server keeps replies without a limit, and its clients rely on that."""
+    """redis-server buffers replies without a limit, and its clients rely on this."""
     with start(resp=True) as server, redis.Redis(port=server.resp_port, socket_timeout=60) as client:
         client.set("big", b"x" * length)
         pipeline = client.pipeline(transaction=False)
@@ -82,7 +82,7 @@ def test_a_pipeline_is_sent_before_a_reply_is_read(start, count, length):
         replies = pipeline.execute()
         assert replies[1::2] == [True] * count
         assert all(reply == b"x" * length for reply in replies[::2])
-        # The pipeline again, of a client that closes its side before it reads.
+        # Sends the pipeline again, from a client that closes its sending side before it reads.
         get = b"get big\r\nset w 0 0 %d\r\n%s\r\n" % (length, b"y" * length)
         with server.connect(timeout=60) as late:
             late.sendall(get * count)
@@ -96,7 +96,7 @@ def test_a_pipeline_is_sent_before_a_reply_is_read(start, count, length):
 
 @pytest.mark.larder
 def test_a_pipeline_goes_on_when_others_free_memory(start):
-    """Others hold all memory for requests that wait, so the server stops reading, until they disconnect."""
+    """Other clients hold all memory for waiting requests, so the server stops reading until they disconnect."""
     pair = b"get big\r\nset w 0 0 1000\r\n%s\r\n" % (b"y" * 1000)
     with start("-m", "64", "-t", "2") as server:
         assert ask(server, b"set big 0 0 %d\r\n%s\r\n" % (VALUE_LEN, b"x" * VALUE_LEN)) == b"STORED\r\n"
@@ -119,14 +119,15 @@ def test_a_pipeline_goes_on_when_others_free_memory(start):
 
 @pytest.mark.larder
 def test_pipelines_that_are_never_read_share_a_bound(start):
-    """Twelve clients send 20 MB each. Their input takes at most half of the memory for connections, so others are served."""
+    """Twelve clients send 20 MB each. Their input takes at most half of the memory for connections, so the server
+    serves other clients."""
     pair = b"get big\r\nset w 0 0 1000\r\n%s\r\n" % (b"y" * 1000)
     with start("-m", "64", "-t", "2") as server:
         assert ask(server, b"set big 0 0 %d\r\n%s\r\n" % (VALUE_LEN, b"x" * VALUE_LEN)) == b"STORED\r\n"
         silent = [server.connect() for _ in range(12)]
         with bounded(server):
             for sock in silent:
-                # A client that has read nothing for long may be disconnected.
+                # The server may disconnect a client that has read nothing for long.
                 with contextlib.suppress(ConnectionError):
                     flood(sock, pair, REQUESTS)
             with server.connect(timeout=60) as other:

@@ -1,4 +1,4 @@
-"""The server serves well-behaved clients, while others leave answers unread or values incomplete."""
+"""The server serves well-behaved clients, while others leave replies unread or values incomplete."""
 
 import contextlib
 import time
@@ -12,14 +12,14 @@ HALVES = 3000
 LARGE = b"x" * (MIB - 512)
 SMALLER = b"y" * 300_000
 # Longer than the 0.2 s without progress after which a connection counts as stalled, because the server first fills the
-# socket's buffers with answers.
+# socket's buffers with replies.
 STALL_SECS = 0.5
 # A value that stays in the connection's buffer until it is complete.
 BUFFERED, HALVES_SECS = b"z" * 30_000, 0.02
 
 
 class Client:
-    """A well-behaved client, which checks its answers."""
+    """A well-behaved client, which checks its replies."""
 
     def __init__(self, server):
         self.sock = server.connect()
@@ -37,7 +37,7 @@ class Client:
         return self.replies.readline()
 
     def get(self, key, value):
-        """Gets a key; returns whether the answer is this value."""
+        """Gets a key. Returns whether the reply is this value."""
         self.sock.sendall(b"get %s\r\n" % key)
         head = self.replies.readline()
         assert head == b"VALUE %s 0 %d\r\n" % (key, len(value)), head
@@ -45,7 +45,7 @@ class Client:
         return body[:-2] == value and self.replies.readline() == b"END\r\n"
 
     def find(self, key, value):
-        """Gets a key; returns whether the answer is this value, or None on a miss."""
+        """Gets a key. Returns whether the reply is this value, or None on a miss."""
         self.sock.sendall(b"get %s\r\n" % key)
         if self.replies.readline() == b"END\r\n":
             return None
@@ -68,7 +68,7 @@ def client(server):
 
 @contextlib.contextmanager
 def silent(server, requests):
-    """Opens connections that send a request each and read nothing."""
+    """Opens connections that each send a request and read nothing."""
     socks = []
     try:
         for request in requests:
@@ -84,7 +84,7 @@ def silent(server, requests):
 
 
 def serve_all(server, secs=2):
-    """Gets and sets large values for some time; every request must succeed."""
+    """Gets and sets large values for some time. Every request must succeed."""
     deadline, rounds = time.monotonic() + secs, 0
     with client(server) as good:
         while time.monotonic() < deadline or rounds < 10:
@@ -139,7 +139,7 @@ def test_items_on_flash_are_served_despite_clients_that_do_not_read(start, tmp_p
         with client(server) as good:
             for n in range(count):
                 assert good.set(b"f%d" % n, value) == b"STORED\r\n"
-                # Waits for the disk, because items may be evicted that are set faster than they are written.
+                # Waits for the disk, because the server may evict items that it cannot write fast enough.
                 if n % (count // 60) == 0:
                     wait_until(lambda: server.stats()["extstore_io_queue"] == "0", "writing all")
             assert int(server.stats()["extstore_objects_used"]) > count // 10
@@ -153,6 +153,6 @@ def test_items_on_flash_are_served_despite_clients_that_do_not_read(start, tmp_p
             with client(server) as good:
                 found = [good.find(b"f%d" % n, value) for n in range(0, count, count // 100)]
         shown = server.stats()
-        # Some items are evicted because they are set faster than they are written.
+        # The server evicts some items because it cannot write them fast enough.
         there = 100 * (1 - int(shown["evictions"]) / count)
         assert found.count(False) == 0 and found.count(True) > 0.7 * there, (found.count(True), shown)

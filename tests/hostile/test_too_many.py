@@ -10,7 +10,7 @@ ALLOWED, TRIED = 64, 300
 
 
 def first_answer(sock):
-    """The first answer on a new connection: the version, or the refusal."""
+    """Returns the first reply on a new connection: the version, or the error."""
     try:
         sock.sendall(b"version\r\n")
         return sock.recv(100)
@@ -28,8 +28,8 @@ def test_connections_over_the_limit_are_refused_and_others_served(start):
                 held.append(sock)
                 heard.append(first_answer(sock))
         served = sum(line.startswith(b"VERSION") for line in heard)
-        # memcached serves fewer, because it also counts its own descriptors. A refusal may be lost to the reset after
-        # it, so one is enough.
+        # memcached serves fewer, because it also counts its own descriptors. The reset after an error may discard the
+        # error, so one is enough.
         assert ALLOWED / 4 <= served <= ALLOWED
         assert REFUSED in heard
         for sock in held:
@@ -39,7 +39,7 @@ def test_connections_over_the_limit_are_refused_and_others_served(start):
 
 
 def first_served(server):
-    """Whether a new client is served again after the flood."""
+    """Whether the server serves a new client again after the flood."""
     deadline = time.monotonic() + TIMEOUT_SECS
     while time.monotonic() < deadline:
         try:

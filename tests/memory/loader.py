@@ -12,7 +12,7 @@ OVERHEAD_LEN = 31
 
 
 def load(server, verb, **numbers):
-    """Runs the load program; returns its report as a dict."""
+    """Runs the load program. Returns its report as a dict."""
     words = [f"{name.rstrip('_')}={number}" for name, number in numbers.items()]
     command = [str(LOAD), server.address, verb, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
@@ -21,25 +21,25 @@ def load(server, verb, **numbers):
 
 
 def fill(server, count, size, first=0, **more):
-    """Stores `count` keys from number `first`; no set may be refused."""
+    """Stores `count` keys from number `first`. Checks that the server accepts every set."""
     report = load(server, "set", from_=first, to=first + count, size=size, **more)
     assert report["failed"] == 0, report
     return report
 
 
 def within_promise(server, limit_bytes):
-    """Checks that the maximum resident memory of the process was within limit and allowance."""
+    """Checks that the maximum resident memory of the process was at most the limit plus the allowance."""
     peak = server.rss_peak()
     assert peak <= limit_bytes + ALLOWANCE_BYTES, f"{peak / MIB:.1f} MiB resident"
 
 
 def live_share(server, first, last, size, limit_bytes):
-    """The share of the limit that the readable items of `first..last` take with their overhead."""
+    """Returns the share of the limit that the readable items of `first..last` take with their overhead."""
     report = load(server, "probe", from_=first, to=last, size=size)
     assert report["wrong"] == 0, report
     return report["hits"] * (KEY_LEN + size + OVERHEAD_LEN) / limit_bytes
 
 
 def capacity(size, limit_bytes):
-    """Number of items that fit into the limit without any waste."""
+    """Returns the number of items that fit into the limit without any waste."""
     return limit_bytes // (KEY_LEN + size + OVERHEAD_LEN)

@@ -14,8 +14,8 @@ GRACE_SECS = 60
 
 
 class Load:
-    """A running load. `report()` waits for its end and returns requests, errors, latencies and the
-    server's CPU time per request in µs."""
+    """A running load. `report()` waits until the load exits, and returns requests, errors, latencies and the server's
+    CPU time per request in µs."""
 
     def __init__(self, server, seconds, *options):
         ends = [f"--test-time={seconds}"] if seconds else []
@@ -48,8 +48,8 @@ class Load:
 
 @contextlib.contextmanager
 def load(server, seconds, *options):
-    """A `Load` of so many seconds, or, with `None`, of the requests that `options` tell. It is stopped at the end of
-    the `with` block."""
+    """Provides a `Load` with this duration in seconds or, with `None`, with the number of requests in `options`. It is
+    stopped at the end of the `with` block."""
     running = Load(server, seconds, *options)
     try:
         yield running

@@ -51,7 +51,7 @@ def idle_connections(server, count):
 
 
 def bytes_per_idle(server, count):
-    """Additional resident memory of the server per idle connection, in bytes."""
+    """Returns the additional resident memory of the server per idle connection, in bytes."""
     with idle_connections(server, 10):
         before = server.rss()
     with idle_connections(server, count):
@@ -60,7 +60,7 @@ def bytes_per_idle(server, count):
 
 
 def measure(server, asked):
-    """Runs the load; returns its latencies and the server's CPU time per request, in µs."""
+    """Runs the load. Returns its latencies and the server's CPU time per request, in µs."""
     words = [
         "--threads=1", f"--clients={asked.busy}", "--ratio=1:9", "--key-maximum=100000",
         "--data-size=100", f"--rate={asked.rate}",
@@ -73,7 +73,7 @@ def measure(server, asked):
 
 
 def compare(server, asked):
-    """Runs pairs with and without idle connections, in alternating order; returns the medians."""
+    """Runs pairs of loads with and without idle connections, in alternating order. Returns the medians."""
     seen = {"without": [], "with": []}
     for pair in range(asked.pairs):
         for kind in ("without", "with") if pair % 2 == 0 else ("with", "without"):

@@ -8,7 +8,8 @@ import pytest
 from bench import load
 from server import Server
 
-# Of each of 50 connections. On a busy machine, few requests fit a time, and handshakes take most of what is measured.
+# Number of requests of each of 50 connections. A run with a time limit could complete few requests on a busy machine,
+# and then measure mostly handshakes.
 REQUESTS = 1000
 # The maximum ratio of larderd's CPU time to memcached's. The measured ratio is 0.15 or less.
 RATIO_MAX = 1.3
@@ -30,7 +31,7 @@ def options(tmp_path):
 
 
 def micros(server):
-    """User and system CPU time per request, in µs."""
+    """Returns the user and system CPU time per request, in µs."""
     with load(server, None, f"--requests={REQUESTS}", *WORDS) as running:
         report = running.report()
     assert report["errors"] == 0, report

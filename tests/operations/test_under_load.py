@@ -1,4 +1,4 @@
-"""Administrative commands on a server under full load: no request may fail or hang."""
+"""Administrative commands on a server under full load. No request may fail or hang."""
 
 import os
 import signal
@@ -13,10 +13,10 @@ from server import MIB, TIMEOUT_SECS, wait_until
 
 pytestmark = pytest.mark.larder
 
-# Durations of the load. On a machine with other load, it may end before all commands were sent; then a
-# longer one is tried.
+# Durations of the load in seconds. On a machine with other load, the load may end before all commands were sent. Then
+# the test tries a longer load.
 LOAD_SECS = (6, 20, 60)
-# Limit of every answer's duration, which holds on a machine of two cores with other load. The measured
+# Limit of every reply's duration, which holds on a machine of two cores with other load. The measured
 # durations are printed (pytest -s).
 SLOWEST_SECS_MAX = 5.0
 # The load has 400 MB of values, so memory is full after a few seconds at most.
@@ -27,7 +27,7 @@ BUSY = [
 
 
 class Operator:
-    """Sends administrative commands on its own connection and records the duration of each answer."""
+    """Sends administrative commands on its own connection and records the duration of each reply."""
 
     def __init__(self, sock):
         self.sock, self.replies, self.took = sock, sock.makefile("rb"), {}
@@ -50,7 +50,7 @@ class Operator:
 
 
 def judge(operator, report, record_property):
-    """Checks that no request failed or took too long; durations are added to the test's record."""
+    """Checks that no request failed or took too long. Adds the durations to the test's record."""
     slowest = {**operator.took, "load": report["latency"]["max"] / 1e6}
     record_property("slowest_secs", slowest)
     print(f"requests/s {report['per_second']:.0f}, slowest answers in s: {slowest}")
@@ -68,7 +68,7 @@ def fill(sock, items):
 
 
 def under_load(server, operate, *options):
-    """Runs `operate()` during a load that lasts longer; returns the load's report."""
+    """Runs `operate()` during a load that lasts longer. Returns the load's report."""
     for seconds in LOAD_SECS:
         with load(server, seconds, *options) as running:
             operate()
@@ -111,7 +111,7 @@ def certify(folder):
 
 
 def shown(server):
-    """The certificate that a new connection receives."""
+    """Returns the certificate that a new connection receives."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with context.wrap_socket(server.connect()) as sock:
@@ -142,7 +142,7 @@ def test_certificates_are_reloaded(start, tmp_path, record_property):
     judge(operator, report, record_property)
 
 
-# How many seconds longer than `SLOWEST_SECS_MAX` a shutdown may take: a graceful one waits up to ten seconds for
+# Number of seconds by which a shutdown may exceed `SLOWEST_SECS_MAX`: a graceful shutdown waits up to ten seconds for
 # pending requests.
 ENDS = {"SIGTERM": 0, "SIGINT": 0, "SIGUSR1": 10}
 

@@ -22,7 +22,7 @@ class Leader(Server):
 
 
 def ask(server, request, end):
-    """The answer to `request`, up to `end`."""
+    """Returns the reply to `request`, up to `end`."""
     with server.connect() as sock:
         sock.sendall(request)
         return read_until(sock, end)
@@ -38,13 +38,13 @@ def read_until(sock, end):
 
 
 def keys(server):
-    """The keys of all items, as arguments of `mg`."""
+    """Returns the keys of all items, as arguments of `mg`."""
     dump = ask(server, b"lru_crawler mgdump hash\r\n", b"EN\r\n")
     return sorted(line[3:] for line in dump.split(b"\r\n") if line.startswith(b"mg "))
 
 
 def items(server, of):
-    """The items of these keys on a server, without remaining lifetimes and access times."""
+    """Returns the items of these keys on a server, without remaining lifetimes and access times."""
     with server.connect() as sock:
         found = {}
         for start in range(0, len(of), 500):
@@ -72,7 +72,7 @@ def parse(answer):
 
 
 def are_equal(leader, follower):
-    """Whether both have the same items."""
+    """Whether both servers have the same items."""
     of = keys(leader)
     return of == keys(follower) and items(leader, of) == items(follower, of)
 
@@ -84,7 +84,7 @@ def wait_for_equality(leader, follower):
     ask(leader, b"set %s 0 0 1\r\n1\r\n" % marker, b"STORED\r\n")
     wait_until(lambda: items(follower, [marker]) != {}, "the last change")
     wait_until(lambda: follower.stats("replication")["link"] == "following", "the copy")
-    # An item may expire on the follower up to a second later.
+    # An item may expire up to a second later on the follower.
     wait_until(lambda: are_equal(leader, follower), "the same items")
 
 

@@ -1,4 +1,5 @@
-"""`--follow`: a follower has the items of its leader after failures of either, or of the connection."""
+"""`--follow`: a follower has the items of its leader after failures of the leader, of the follower, or of the
+connection."""
 
 import contextlib
 import os
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.larder
 
 
 def follower(leader_or_port, *options, **more):
-    """A follower of a leader, or of the server behind a port."""
+    """Returns a follower of a leader, or of the server on a port."""
     port = getattr(leader_or_port, "replication_port", leader_or_port)
     return Server(options=["--follow", f"127.0.0.1:{port}", "-v", *options], **more)
 
@@ -153,7 +154,7 @@ def test_a_killed_follower_needs_a_full_sync():
 
 
 def test_a_restarted_leader_is_followed_again(tmp_path):
-    """With -e, the leader keeps its items after a restart, and its followers keep them, too."""
+    """With -e, the leader keeps its items after a restart, and so do its followers."""
     file = tmp_path / "items"
     if not os.path.exists("/dev/shm"):
         pytest.skip("there is no /dev/shm")
@@ -313,7 +314,7 @@ def test_clients_of_a_follower_can_only_read():
 
 
 def test_clients_of_a_follower_learn_of_changes():
-    """`CLIENT TRACKING` at a follower."""
+    """`CLIENT TRACKING` on a follower."""
     with contextlib.ExitStack() as stack:
         leader = Leader()
         stack.callback(leader.stop)

@@ -35,7 +35,7 @@ def other(folder):
 
 @pytest.fixture(scope="module")
 def tls(authority):
-    """The options of a node with a valid certificate."""
+    """Provides the options of a node with a valid certificate."""
     return ["--cluster-tls", authority.issue("here", HERE)]
 
 
@@ -67,7 +67,7 @@ def refused(leader):
 
 
 def context(files=None):
-    """A TLS client context that accepts any server, and presents a certificate if it has one."""
+    """Returns a TLS client context that accepts any server, and presents a certificate if it has one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if files:
@@ -171,7 +171,7 @@ def test_silent_peers_do_not_block_followers(tls):
             sock = socket.create_connection(("127.0.0.1", leader.replication_port))
             silent.append(sock)
             try:
-                # Each peer sends nothing, half of a hello, or a complete hello and no more.
+                # Each peer sends nothing, half of a hello, or only a complete hello.
                 sock.sendall(hello[: number % 3 * len(hello) // 2])
             except OSError:
                 pass

@@ -8,7 +8,7 @@ from pymemcache.client.base import Client
 
 from items import NEVER, Snapshot, brief, check_ttl
 
-# From empty values to values in chains of segments. They need -I 8m.
+# The lengths of values: from empty values to values in chains of segments. The longest need -I 8m.
 SIZES = [0, 1, 2, 9, 50, 230, 1000, 4000, 16_000, 65_536, 200_000, 1_000_000, 3_000_000, 5_000_000]
 ROOMY = ["-m", "512", "-I", "8m"]
 SMALL_ITEMS = 20_000
@@ -17,19 +17,19 @@ POOL = random.Random(1).randbytes(max(SIZES) + 1000)
 
 
 def client(server):
-    """A client of the server for a `with` block."""
+    """Returns a client of the server for a `with` block."""
     address = server.path or (server.host, server.port)
     return contextlib.closing(Client(address, timeout=60, default_noreply=False))
 
 
 def value(number, size):
-    """A value of this size that depends on the number."""
+    """Returns a value of this size that depends on the number."""
     first = number * 37 % 1000
     return POOL[first : first + size]
 
 
 class Contents:
-    """The stored items: each key's value, flags and lifetime in seconds, or None."""
+    """The stored items: for each key, the value, flags and lifetime in seconds, or None."""
 
     def __init__(self, server, sizes=SIZES, small=SMALL_ITEMS):
         self.items, self.begun = {}, time.monotonic()
@@ -48,7 +48,7 @@ class Contents:
         self.items[key] = (stored, flags, life or NEVER)
 
     def store(self, size):
-        """Stores with all kinds of flags and lifetimes. Lifetimes of 70,000 s do not fit in 16 bits."""
+        """Stores items with all kinds of flags and lifetimes. Lifetimes of 70,000 s do not fit in 16 bits."""
         self.set(f"plain-{size}", value(1, size))
         self.set(f"flags-{size}", value(2, size), flags=1)
         self.set(f"all-flags-{size}", value(3, size), flags=2**32 - 1)
@@ -61,7 +61,7 @@ class Contents:
         self.items[f"expired-{size}"] = None
 
     def change(self, size):
-        """Overwrites, deletes, touches."""
+        """Overwrites, deletes and touches items."""
         self.set(f"same-size-{size}", value(7, size), flags=7)
         self.set(f"same-size-{size}", value(8, size), flags=8)
         for other in (10, 100_000):
@@ -86,7 +86,7 @@ class Contents:
         self.items[f"compared-{size}"] = (value(16, size), 0, NEVER)
 
     def extend(self, size):
-        """Adds, replaces, appends, prepends."""
+        """Adds, replaces, appends and prepends items."""
         key = f"extended-{size}"
         assert not self.client.replace(key, b"x")
         assert self.client.add(key, value(18, size), flags=18)
@@ -111,7 +111,7 @@ class Contents:
             self.items[key] = (shown, 3, 9000)
 
     def spread(self, count):
-        """Stores many small items, so that the index grows. Deletes every fifth and changes every seventh."""
+        """Stores many small items, so that the index grows. Deletes every fifth item and changes every seventh."""
         small = {f"small-{n}": b"%d " % n + value(n, n % 200) for n in range(count)}
         assert self.client.set_many(small, expire=0) == []
         for number, (key, stored) in enumerate(small.items()):

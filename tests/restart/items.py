@@ -3,7 +3,7 @@
 import time
 from typing import NamedTuple
 
-# The tolerance for lifetimes: the server counts expiries in whole seconds, and reading takes time.
+# The tolerance for lifetimes: the server's expiries have a resolution of a second, and reading takes time.
 TTL_SLACK_SECS = 2
 NEVER = -1
 BATCH = 100
@@ -19,7 +19,7 @@ class Item(NamedTuple):
 
 
 def read_item(replies):
-    """Reads an answer to `mg <key> f c t s v`; returns None after a miss."""
+    """Reads a reply to `mg <key> f c t s v`. Returns None after a miss."""
     words = replies.readline().split()
     if words == [b"EN"]:
         return None
@@ -31,7 +31,7 @@ def read_item(replies):
 
 
 def look_up(server, keys):
-    """Reads all keys (str); returns each key's `Item` or None."""
+    """Reads all keys (str). Returns each key's `Item` or None."""
     keys, found = list(keys), {}
     with server.connect() as sock, sock.makefile("rb") as replies:
         for first in range(0, len(keys), BATCH):
@@ -43,7 +43,7 @@ def look_up(server, keys):
 
 
 def brief(item):
-    """An item for a message: long values are cut."""
+    """Returns an item for a message, with long values truncated."""
     if item is None or len(item.value) <= 60:
         return item
     return item._replace(value=item.value[:60] + b"... (%d bytes)" % len(item.value))

@@ -9,12 +9,12 @@ from pathlib import Path
 from server import TIMEOUT_SECS
 
 TMPFS = Path("/dev/shm")
-# The signals that end a server in most tests. Its items are kept after each of them.
+# The signals that stop a server in most tests. After each of them, the items are kept.
 ENDS = ["SIGTERM", "SIGINT", "SIGUSR1", "SIGKILL"]
 
 
 def end(server, name):
-    """Ends the server by a signal and waits until its process is gone; returns its output."""
+    """Stops the server with a signal and waits until its process has exited. Returns its output."""
     os.kill(server.pid, getattr(signal, name))
     status = server.process.wait(TIMEOUT_SECS)
     output = server.output()
@@ -33,20 +33,20 @@ class Region:
         self.file = self.folder / "region"
 
     def start(self, *options, **more):
-        """Starts a server with this file. It is stopped at the end of the `with` block at the latest."""
+        """Starts a server with this file. The end of the `with` block stops the server if it still runs."""
         server = self.launch("-e", str(self.file), *options, **more)
         self.servers.append(server)
         return server
 
     def restart(self, server, name, *options, **more):
-        """Ends the server by a signal and starts another one, which must have found the items."""
+        """Stops the server with a signal and starts another one, which must find the items."""
         end(server, name)
         server = self.start(*options, **more)
         assert_warm(server)
         return server
 
     def allocated(self):
-        """The memory of the file, in bytes."""
+        """Returns the memory of the file, in bytes."""
         return self.file.stat().st_blocks * 512
 
     def __enter__(self):
@@ -61,12 +61,12 @@ class Region:
 
 
 def state(server):
-    """`restart_state` of the server: cold, warm or repaired."""
+    """Returns `restart_state` of the server: cold, warm or repaired."""
     return server.stats()["restart_state"]
 
 
 def assert_warm(server):
-    """Checks that the server has found the items of the one before."""
+    """Checks that the server has found the items of the previous one."""
     assert state(server) in ("warm", "repaired"), server.output()
 
 

@@ -1,5 +1,5 @@
-"""A clock of the system that was wrong at the first start with a memory file: after a restart with the right clock,
-absolute times are Unix times, and items keep their lifetimes."""
+"""A system clock that was wrong at the first start with a memory file. After a restart with the right clock, absolute
+times are Unix times, and items keep their lifetimes."""
 
 import struct
 import time
@@ -18,8 +18,8 @@ HEADER_LEN = 4096
 
 
 def note_at(file):
-    """The offset of the clock in the header of the memory file, and its value: the server's time at the machine's
-    start, in microseconds."""
+    """Returns the offset of the clock in the header of the memory file, and its value: the server's time at the
+    machine's start, in microseconds."""
     expected = (time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)) * 1e6
     header = struct.unpack_from(f"<{HEADER_LEN // 8}Q", file)
     [index] = [n for n, word in enumerate(header) if abs(word - expected) < SLACK_SECS * 1e6]
@@ -27,7 +27,7 @@ def note_at(file):
 
 
 def ask(server, line):
-    """Sends one line on a new connection; returns the answer's lines."""
+    """Sends one line on a new connection. Returns the reply's lines."""
     with server.connect() as sock:
         sock.sendall(line + b"\r\nquit\r\n")
         return sock.makefile("rb").read().splitlines()

@@ -1,5 +1,5 @@
-"""Damaged files, and files of other programs: the server refuses to start with a clear message, or starts, cold or with
-items, and never returns a wrong value."""
+"""Damaged files, and files of other programs. The server refuses to start with a clear message, or starts, cold or with
+items. It never returns a wrong value."""
 
 import os
 import random
@@ -25,7 +25,7 @@ SEEDS, SEEDS_OF_LONG = range(8), range(8, 40)
 
 @pytest.fixture(scope="module")
 def stored(start):
-    """A region file that a server has left, and its items."""
+    """Provides a region file that a server has left, and its items."""
     with Region(start) as region:
         server = region.start(*OPTIONS)
         contents = Contents(server, [10, 1000, 300_000], small=3000)
@@ -35,7 +35,7 @@ def stored(start):
 
 @pytest.fixture
 def damaged(stored, start):
-    """A copy of that file, to be damaged, and the items."""
+    """Provides a copy of that file, to be damaged, and the items."""
     source, contents = stored
     with Region(start) as region:
         # `cp` keeps the holes of the file.
@@ -44,8 +44,8 @@ def damaged(stored, start):
 
 
 def survives(region, contents=None):
-    """Starts a server with the file. It may refuse; if it serves, no value is wrong, it works, and its
-    items outlive it. Returns `restart_state` or None."""
+    """Starts a server with the file, which may refuse to start. If it serves, checks that no value is wrong, that it
+    works, and that the next server has its items. Returns `restart_state`, or None if the server refuses."""
     try:
         server = region.start(*OPTIONS)
     except ExitedAtStart as refused:
@@ -58,7 +58,7 @@ def survives(region, contents=None):
     began = state(server)
     if began == "cold":
         assert not any(found.values())
-    # Commands that visit all items, and everything that the index and the table refer to.
+    # Commands that visit all items, and all data to which the index and the table refer.
     with server.connect() as sock, sock.makefile("rb") as replies:
         sock.sendall(b"lru_crawler metadump all\r\n")
         for line in iter(replies.readline, b"END\r\n"):
@@ -79,7 +79,7 @@ def survives(region, contents=None):
 
 
 def refuses(region, refused):
-    """Checks how a server refused the file."""
+    """Checks the exit status and the message of a server that refused the file."""
     assert refused.status in (64, 71), refused
     assert str(region.file) in refused.output, refused
     assert "panicked" not in refused.output, refused
@@ -100,7 +100,7 @@ def test_the_copy_of_a_file_is_used(damaged):
 
 
 def data_end(path):
-    """The end of the last bytes of a file that are not in a hole."""
+    """Returns the offset after the last bytes of a file that are not in a hole."""
     with open(path, "rb") as file:
         end = 0
         try:
@@ -115,7 +115,7 @@ def data_end(path):
     [0, 1, 4095, 4096, 8192, HEAD, MIB, 0.1, 0.3, 0.5, 0.7, 0.9, 0.999, -4096, -1],
 )
 def test_a_truncated_file(damaged, length):
-    """Truncates to a number of bytes, to a share of the data, or by a number of bytes."""
+    """Truncates the file to a number of bytes, to a share of the data, or by a number of bytes."""
     region, contents = damaged
     if isinstance(length, float):
         length = int(length * data_end(region.file))
@@ -180,7 +180,7 @@ def test_a_file_of_other_content(region, content):
 
 
 def test_a_region_of_another_boot(damaged):
-    """The kernel's boot id is in the header; a copy that was made before a reboot has another one."""
+    """The header contains the kernel's boot ID. A copy from before a reboot has another one."""
     region, contents = damaged
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
     big = bytes.fromhex(boot)
@@ -251,7 +251,7 @@ def test_a_file_that_may_not_be_written_is_refused(damaged):
 
 
 def test_a_file_of_memcached_is_refused(region):
-    """memcached writes FILE.meta when it ends; its items cannot be read."""
+    """memcached writes FILE.meta when it exits. larderd cannot read its items."""
     meta = region.folder / "region.meta"
     meta.write_text("Kthis is memcached's\n")
     is_refused(region)
@@ -286,7 +286,7 @@ def test_a_file_that_is_not_on_tmpfs_works_with_a_warning(region, tmp_path):
 
 @pytest.fixture
 def narrow(region):
-    """A tmpfs of 24 MiB for the region."""
+    """Provides a tmpfs of 24 MiB for the region."""
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=24m,mode=700", "tmpfs", region.folder], capture_output=True
     )
@@ -301,7 +301,7 @@ def narrow(region):
 
 
 def test_a_small_tmpfs_does_not_crash_the_server(narrow):
-    """The server refuses to start, or keeps less than its limit and says so."""
+    """The server refuses to start, or uses less memory than its limit and reports it."""
     try:
         server = narrow.start("-m", "64", "-t", "2")
     except ExitedAtStart as refused:

@@ -55,7 +55,7 @@ def test_items_are_kept_once(image):
     image.rebooted()
     server = image.start()
     contents.check(server)
-    # The server listens before, but answers after it has removed the image.
+    # The server may listen earlier, but answers only after it has removed the image.
     assert not image.file.exists(), "an image is used once"
     assert int(server.stats()["curr_items"]) == contents.live()
     # An image is written and used a second time, with later changes.
@@ -83,7 +83,7 @@ def test_other_ends_write_no_image(image, name):
 
 
 def test_the_region_is_newer_than_the_image(region):
-    """If the region exists, the server removes the image: items deleted after the image must not come back."""
+    """If the region exists, the server removes the image, because items deleted after the image must not return."""
     image = Image(region, True)
     server = image.start()
     with client(server) as user:
@@ -130,7 +130,7 @@ def test_another_limit(image, mib):
 
 @pytest.fixture(scope="module")
 def saved(start):
-    """An image that a server has written, and its items."""
+    """Provides an image that a server has written, and its items."""
     with Region(start) as region:
         image = Image(region, False)
         server = image.start()

@@ -1,4 +1,4 @@
-"""A file belongs to one server at a time."""
+"""Only one server at a time can use a file."""
 
 import threading
 import time

@@ -1,5 +1,5 @@
 """After SIGTERM, SIGINT, SIGUSR1 and SIGKILL, the next server has all items, and no deleted, flushed or expired item
-comes back."""
+returns."""
 
 import time
 
@@ -24,14 +24,14 @@ def curr_items(server):
 
 
 def ask(server, line):
-    """Sends one line on a new connection; returns the answer's first line."""
+    """Sends one line on a new connection. Returns the reply's first line."""
     with server.connect() as sock, sock.makefile("rb") as replies:
         sock.sendall(line + b"\r\n")
         return replies.readline().rstrip()
 
 
 def shown(server, line):
-    """The flags of the answer to a meta command."""
+    """Returns the flags of the reply to a meta command."""
     return set(ask(server, line).split()[1:])
 
 
@@ -134,7 +134,7 @@ def test_flushed_items_stay_flushed(region, name):
     server = region.restart(server, name, *ROOMY)
     assert not any(look_up(server, gone).values())
     later.check(server)
-    # After the second flush, nothing is stored.
+    # After the second flush, the server has no items.
     assert ask(server, b"flush_all") == b"OK"
     server = region.restart(server, name, *ROOMY)
     assert not any(look_up(server, [*gone, *later.items]).values())
@@ -150,7 +150,7 @@ def test_a_delayed_flush_happens_after_the_restart(region, name):
     server = region.restart(server, name)
     with client(server) as after:
         kept = after.get_many(["early", "timed"])
-        # The server counts the delay in whole seconds.
+        # The delay has a resolution of a second.
         if time.monotonic() < due - 1:
             assert kept == {"early": b"1", "timed": b"1"}
         wait_past(due + 1)

@@ -1,5 +1,5 @@
-"""A restart with other options keeps the items, as many as a lower -m leaves room for. Only a change of -C (no CAS
-values) starts cold."""
+"""A restart with other options keeps all items or, with a lower -m, the number of items that fit it. Only a change of
+-C (no CAS values) starts cold."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tiers import long
 pytestmark = pytest.mark.larder
 
 SIZES = [10, 3000, 400_000]
-# How much memory the region file may take beyond the limit of its items.
+# Maximum memory of the region file beyond the limit of its items.
 ALLOWANCE = 8 * MIB
 
 
@@ -41,7 +41,7 @@ def limit(server):
     ids=lambda words: "".join(words) or "defaults",
 )  # fmt: skip
 def test_other_options_keep_the_items(region, name, first, second):
-    """Changes the options, and changes them back."""
+    """Changes the options, then restores them, then changes them again."""
     server = region.start(*first)
     contents = Contents(server, SIZES, small=5000)
     contents.check(server)
@@ -63,7 +63,7 @@ def test_a_server_with_another_item_size_limit_has_longer_items(region):
 
 
 def fill(server, mib, size=10_000):
-    """Stores `mib` MiB of values; returns a snapshot of the items."""
+    """Stores `mib` MiB of values. Returns a snapshot of the items."""
     count = mib * MIB // size
     with client(server) as filler:
         for first in range(0, count, 100):
@@ -109,7 +109,7 @@ def test_a_higher_limit_has_room_for_more(region, name):
 
 
 def test_cache_memlimit_does_not_affect_restarts(region):
-    """`cache_memlimit` raises and lowers the limit; the next server has the limit of its options."""
+    """`cache_memlimit` raises and lowers the limit. The next server has the limit of its options."""
     server = region.start("-m", "64")
     with server.connect() as sock:
         for mib in (128, 32, 256):
@@ -123,7 +123,7 @@ def test_cache_memlimit_does_not_affect_restarts(region):
 
 
 def store_plain(server):
-    """Stores and deletes some items; returns each key's value or None."""
+    """Stores and deletes some items. Returns each key's value or None."""
     contents = {f"plain-{size}": value(size, size) for size in SIZES}
     with client(server) as filler:
         assert filler.set_many({**contents, "deleted": b"1"}) == []

@@ -40,7 +40,7 @@ def test_ten_restarts_keep_everything(region):
 
 
 def churn(server, rng, mib, mix=MIX):
-    """Stores `mib` MiB of values of all sizes of the mix; returns each key's value."""
+    """Stores `mib` MiB of values of all sizes of the mix. Returns each key's value."""
     contents, stored = {}, 0
     with client(server) as user:
         while stored < mib * MIB:
@@ -61,7 +61,7 @@ def check_values(snapshot, contents):
 
 
 def smallest(start):
-    """The smallest memory limit with which a server starts, in MiB."""
+    """Returns the smallest memory limit with which a server starts, in MiB."""
 
     for mib in range(1, SMALLEST_MIB_MAX + 1):
         with Region(start) as probe:
@@ -73,7 +73,7 @@ def smallest(start):
     raise AssertionError(f"-m {SMALLEST_MIB_MAX} is refused")
 
 
-# The minimum share of a full cache that is kept, by limit and number of threads.
+# The minimum share of a full cache that a restart keeps, by limit and number of threads.
 FULL = [(64, 4, 0.999), (24, 1, 0.999), (24, 16, 0.98)]
 
 

@@ -28,17 +28,17 @@ KEYS_PER_REQUEST = 500
 
 
 def documented(language):
-    """The configuration block of docs/routers.md in a language."""
+    """Returns the configuration block of docs/routers.md in a language."""
     return re.search(rf"```{language}\n(.*?)```", (ROOT / "docs/routers.md").read_text(), re.DOTALL)[1]
 
 
 def own_address():
-    """A random loopback address. Hardly any other test uses it, so free ports stay free."""
+    """Returns a random loopback address, which hardly any other test uses, so that free ports stay free."""
     return "127." + ".".join(str(random.randint(1, 254)) for _ in range(3))
 
 
 def connect_client(host, port):
-    """A client that waits for answers, and closes its connection after an error."""
+    """Returns a client that waits for replies, and closes its connection after an error."""
     return pymemcache.Client((host, port), timeout=TIMEOUT_SECS, default_noreply=False)
 
 
@@ -61,11 +61,11 @@ class Cluster:
         self.ports = {name: server.port for name, server in self.servers.items()}
 
     def client(self, name):
-        """A client of one server, without the router."""
+        """Returns a client of one server, without the router."""
         return connect_client(self.host, self.ports[name])
 
     def holders(self, keys):
-        """For each key, the names of the servers that have its item."""
+        """Returns for each key the names of the servers that have its item."""
         found = defaultdict(list)
         for name in self.servers:
             client = self.client(name)
@@ -87,7 +87,7 @@ class Cluster:
 
     @contextmanager
     def stopped(self, name):
-        """Pauses a server for a `with` block: it answers nothing, and its connections stay open."""
+        """Pauses a server for a `with` block. It answers no requests, and its connections stay open."""
         server = self.servers[name]
         server.process.send_signal(signal.SIGSTOP)
         try:
@@ -112,14 +112,14 @@ class Cluster:
 
 
 def is_stopped(pid):
-    """Whether each thread has been stopped by SIGSTOP, which takes a moment to reach them."""
+    """Whether SIGSTOP, which takes a moment to reach all threads, has stopped each of them."""
     tasks = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
     return all(task.rpartition(")")[2].split()[0] == "T" for task in tasks)
 
 
 class Twemproxy:
-    """A running twemproxy, with the documented configuration and other `settings`. Without names, its ring
-    is made of the addresses of the servers."""
+    """A running twemproxy, with the documented configuration and other `settings`. Without names, its ring consists of
+    the addresses of the servers."""
 
     def __init__(self, cluster, has_names=True, hash="fnv1a_64", is_redis=False, settings=None):
         self.host = cluster.host
@@ -181,13 +181,13 @@ class Twemproxy:
         return connect_client(self.host, self.port)
 
     def ring(self, names=None):
-        """The ring of the servers with these names, or of all."""
+        """Returns the ring of the servers with these names, or of all servers."""
         by_ring_name = {ring_name: name for name, ring_name in self.ring_names.items()}
         chosen = [self.ring_names[name] for name in names or self.ring_names]
         return Owners(rings.Ring(chosen, self.hash_key), by_ring_name)
 
     def stats(self):
-        """The statistics of twemproxy's pool."""
+        """Returns the statistics of twemproxy's pool."""
         with socket.create_connection((self.host, self.stats_port), TIMEOUT_SECS) as sock:
             return json.loads(sock.makefile("rb").read())["larder"]
 
@@ -207,8 +207,8 @@ class Twemproxy:
 
 
 class MemcachedProxy(Server):
-    """A running memcached that is a router with the documented configuration, if the environment names
-    one."""
+    """A running memcached that is a router with the documented configuration. Skips the test if the environment names
+    none."""
 
     def __init__(self, cluster, timeout=TIMEOUT_SECS):
         program = os.environ.get(MEMCACHED_PROXY)
@@ -247,7 +247,7 @@ class Owners:
         return self.names[self.ring.owner(key)]
 
     def keys_of(self, name, count, prefix="key"):
-        """Some keys that belong to a server."""
+        """Returns some keys that belong to a server."""
         numbers = range(1_000_000)
         keys = (f"{prefix}{number}" for number in numbers)
         owned = (key for key in keys if self.owner(key) == name)
@@ -255,7 +255,7 @@ class Owners:
 
 
 def receive(sock, length):
-    """The next bytes of an answer, as many as these."""
+    """Receives this number of bytes of a reply."""
     answer = bytearray()
     while len(answer) < length:
         piece = sock.recv(1 << 16)

@@ -7,7 +7,7 @@ from clusters import Cluster, MemcachedProxy, Twemproxy
 
 @pytest.fixture(scope="module")
 def cluster(start):
-    """Three servers. Requests of all clients reach each of them over one connection or a few."""
+    """Provides three servers. Requests of all clients reach each of them over one connection or a few."""
     with Cluster(start, options=["-t", "2"]) as cluster:
         yield cluster
 

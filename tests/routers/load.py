@@ -10,8 +10,8 @@ import pymemcache
 
 @dataclass
 class Outcome:
-    """A request for a key of `owner`, with its start `begun` and its duration in `seconds`. `fault` is None if it was
-    answered."""
+    """A request for a key of `owner`, with its start `begun` and its duration in `seconds`. `fault` is None if the
+    request was answered."""
 
     owner: str
     begun: float
@@ -20,8 +20,8 @@ class Outcome:
 
 
 class Load:
-    """Threads that store and read keys of each server, until the end of a block. A value names its key, and wrong
-    values are recorded for `check`."""
+    """Threads that store and read keys of each server, until the end of a block. A value contains its key, and `check`
+    reports recorded wrong values."""
 
     def __init__(self, router, keys, threads=4):
         self.router, self.keys = router, keys
@@ -50,7 +50,7 @@ class Load:
         return [outcome for outcome in list(self.outcomes) if outcome.fault]
 
     def answered_since(self, when, owner):
-        """The number of answered requests for keys of `owner` that started after `when`."""
+        """Returns the number of answered requests for keys of `owner` that started after `when`."""
         return sum(
             outcome.owner == owner and outcome.begun > when and not outcome.fault
             for outcome in list(self.outcomes)

@@ -1,4 +1,4 @@
-"""The ring on which twemproxy and memcached's proxy place servers and keys (ketama)."""
+"""The ring (ketama) that twemproxy and memcached's proxy use to map keys to servers."""
 
 import bisect
 import hashlib
@@ -7,28 +7,29 @@ POINTS_PER_SERVER = 160
 
 
 class Ring:
-    """A ring of servers with these names and equal weights; `hash_key` makes 32 bits of a key."""
+    """A ring of servers with these names and equal weights. `hash_key` hashes a key to 32 bits."""
 
     def __init__(self, names, hash_key):
         self.hash_key = hash_key
         self.points = sorted((point, name) for name in names for point in points(name))
 
     def owner(self, key):
-        """The name of the server that a key belongs to: the one at the first point that is not before the key. Behind
-        the last point the ring starts again."""
+        """Returns the name of a key's server: the server of the first point that is not before the key. After the last
+        point, the ring wraps around."""
         at = bisect.bisect_left(self.points, (self.hash_key(key.encode()),))
         return self.points[at % len(self.points)][1]
 
 
 def points(name):
-    """The points of a server: four for each MD5."""
+    """Yields the points of a server: four for each MD5."""
     for number in range(POINTS_PER_SERVER // 4):
         digest = hashlib.md5(f"{name}-{number}".encode()).digest()
         yield from (int.from_bytes(digest[at : at + 4], "little") for at in range(0, 16, 4))
 
 
 def fnv1a_64(key):
-    """twemproxy's `fnv1a_64`, which calculates with 32 bits. Keys have to be ASCII: it reads signed bytes."""
+    """Computes twemproxy's `fnv1a_64`, which calculates with 32 bits. Keys must be ASCII, because twemproxy reads
+    signed bytes."""
     found = 0x84222325
     for byte in key:
         found = ((found ^ byte) * 0x1B3) & 0xFFFFFFFF
@@ -36,5 +37,5 @@ def fnv1a_64(key):
 
 
 def md5(key):
-    """The hash of libmemcached's ketama: the first four bytes of the MD5."""
+    """Returns the hash of libmemcached's ketama: the first four bytes of the MD5."""
     return int.from_bytes(hashlib.md5(key).digest()[:4], "little")

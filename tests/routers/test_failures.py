@@ -1,4 +1,4 @@
-"""A server behind a router is killed or paused, and comes back."""
+"""A server behind a router is killed or paused, and then returns."""
 
 import glob
 import os
@@ -42,7 +42,7 @@ def keys_of_each(cluster, router, count=50):
 
 
 def until_answered(request):
-    """Repeats a request while the router answers that it failed, and returns the answer."""
+    """Repeats a request until the router no longer replies with an error, and returns the reply."""
     answers = []
 
     def is_answered():
@@ -84,7 +84,7 @@ def test_a_killed_server_is_ejected_and_comes_back(cluster, twemproxy):
         client = twemproxy.client()
         for key in keys[LOST][:20]:
             store_until_held_by(others.owner(key), cluster, client, key, f"value of {key}".encode())
-        # The router tries the server again while it is down. The requests that it uses for this fail.
+        # While the server is down, the router retries it with client requests, which fail.
         ejects = twemproxy.stats()["server_ejects"]
         wait_until(lambda: twemproxy.stats()["server_ejects"] >= ejects + 2, "ejections")
 
@@ -179,7 +179,7 @@ def test_a_paused_server_returns_with_old_values(cluster):
 
 @pytest.mark.larder
 def test_a_server_that_kept_its_items_returns_with_old_values(start):
-    """With -e, items survive `kill -9`, even old values of keys that were changed on other servers in between."""
+    """With -e, items survive `kill -9`. These include old values of keys that other servers have changed since then."""
     if not os.path.exists("/dev/shm"):
         pytest.skip("there is no /dev/shm")
     prefix = f"/dev/shm/larder-test-{os.getpid()}-{random.random()}-"
@@ -204,7 +204,7 @@ def test_a_server_that_kept_its_items_returns_with_old_values(start):
 
 
 def test_behind_memcached_a_killed_server_is_missing_until_it_is_back(cluster, proxy):
-    """memcached's proxy ejects no server: requests for keys of a lost server fail at once, and no other server gets
+    """memcached's proxy ejects no server. Requests for keys of a lost server fail at once, and no other server gets
     them."""
     keys = keys_of_each(cluster, proxy)
     with Load(proxy, keys) as load:

@@ -25,7 +25,7 @@ def router(cluster):
 
 @pytest.fixture
 def client(router):
-    """twemproxy knows neither `HELLO` nor `CLIENT`, so the client must begin with neither."""
+    """Provides a client that starts with neither `HELLO` nor `CLIENT`, because twemproxy supports neither."""
     options = {"protocol": 2, "driver_info": None, "socket_timeout": TIMEOUT_SECS}
     with redis.Redis(router.host, router.port, **options) as client:
         yield client
@@ -96,7 +96,7 @@ def test_refused_commands_close_the_connection(client, command):
 
 
 def test_a_killed_server(cluster, router, client):
-    """This is the last test of the module: its server does not come back."""
+    """This is the last test of the module, because it does not restart the server."""
     keys = router.ring().keys_of("cache1", 1) + router.ring().keys_of("cache2", 1)
     cluster.kill("cache1")
     with pytest.raises((redis.ResponseError, redis.ConnectionError)):

@@ -11,10 +11,10 @@ from clusters import Cluster, Twemproxy, receive
 from server import TIMEOUT_SECS
 
 KEYS = 5000
-# Lengths around twemproxy's buffers (16 KiB), around the length above which larderd stores and sends values in pieces
-# (64 KiB), and up to nearly the largest value.
+# Lengths around the size of twemproxy's buffers (16 KiB), around the length above which larderd stores and sends values
+# in pieces (64 KiB), and up to nearly the largest value.
 LENGTHS = [0, 1, 100, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 262_144, 900 << 10]
-# Requests for the key, and the answers.
+# Requests for the key, and the replies.
 EXCHANGES = [
     (b"get key\r\n", b"END\r\n"),
     (b"set key 7 0 5\r\nvalue\r\n", b"STORED\r\n"),
@@ -61,7 +61,7 @@ def test_deletes_without_an_answer(router, client):
 
 
 def test_requests_at_once_to_all_servers(router):
-    """A pipeline of all requests for many keys. Answers come in the order of requests."""
+    """A pipeline of all requests for many keys. Replies arrive in the order of requests."""
     keys = [b"pipeline%d" % number for number in range(100)]
     requests, answers = bytearray(), bytearray()
     for request, answer in EXCHANGES:
@@ -93,7 +93,7 @@ def test_values_of_all_lengths(cluster, router, client):
 
 
 def test_values_up_to_the_limit_of_the_servers(start, router):
-    """Routers have no limit of their own."""
+    """Routers add no limit of the length."""
     with Cluster(start, options=["-I", "8m", "-m", "256"]) as cluster, type(router)(cluster) as own:
         client = own.client()
         for length in [1 << 20, 3 << 20, 7 << 20]:
@@ -104,7 +104,7 @@ def test_values_up_to_the_limit_of_the_servers(start, router):
 
 
 def test_too_large_values_are_refused_without_other_failures(cluster, router, client):
-    """twemproxy ejects a server that answers before it has the whole request."""
+    """twemproxy ejects a server that replies before it has the complete request."""
     key, other = router.ring().keys_of("cache1", 2)
     client.set(other, b"1")
     with router.connect() as sock:
@@ -146,7 +146,7 @@ def test_compare_and_swap(client):
 
 
 def test_counters_of_several_clients(router, client):
-    """Each increment of each connection counts once."""
+    """The server counts each increment of each connection once."""
     for number in range(20):
         client.set(f"counter{number}", b"0")
 
@@ -230,7 +230,7 @@ def test_twemproxy_and_memcached_find_the_same_keys(cluster, router, client):
 
 
 def in_threads(count, function):
-    """Calls `function(number)` in threads, and fails with the first exception of one."""
+    """Calls `function(number)` in threads, and raises the first exception of a thread."""
     faults = []
 
     def run(number):

@@ -1,7 +1,7 @@
-"""Agents of Debian (check_memcached, check_redis, collectd, munin, prometheus-redis-exporter, zabbix-agent2) with an empty,
-an evicting, a flash and a tagged server: their figures are those of the server, and possible ones.
+"""Agents of Debian (check_memcached, check_redis, collectd, munin, prometheus-redis-exporter, zabbix-agent2) with an
+empty, an evicting, a flash and a tagged server: the figures equal those of the server, and are plausible.
 
-Their packages are unpacked, and not installed, because some start services.
+The packages are unpacked, and not installed, because some of them start services.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def server(request, start, tmp_path_factory):
 
 
 def fill(server, kind):
-    """Stores items, reads some of them and some that are not there, and lets some expire or drops their tags."""
+    """Stores items, reads some of them and some missing keys, and lets some items expire or drops their tags."""
     if kind == "empty":
         return
     value, count = (b"x" * 600, ITEMS) if kind != "tagged" else (b"x" * 10, 2000)
@@ -85,7 +85,7 @@ def numbers(text, separator):
 
 
 def is_near(number, expected):
-    """Whether a figure is that of the server, but for the agent's own requests."""
+    """Whether a figure equals that of the server, except for the agent's own requests."""
     return abs(number - int(expected)) <= 50 + int(expected) // 50
 
 

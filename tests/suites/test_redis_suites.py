@@ -1,7 +1,6 @@
-"""The own tests of redis-py (locks, pipelines, near caches) and of django-redis, against larderd.
+"""The tests of redis-py (locks, pipelines, near caches) and of django-redis, against larderd.
 
-They come with the source archive of the installed version. A test may fail because of a command below, and for no other
-reason.
+The source archive of the installed version contains them. A test may fail only because of a command below.
 """
 
 import importlib.metadata
@@ -26,7 +25,7 @@ LEFT_OUT = "not ClusterCache and not SentinelCache and not SSLCache"
 
 
 def source(package):
-    """The unpacked source archive of the installed version of a package."""
+    """Returns the unpacked source archive of the installed version of a package."""
     version = importlib.metadata.version(package)
     name = f"{package.replace('-', '_')}-{version}"
     folder = ROOT / "target" / "suites"
@@ -39,7 +38,7 @@ def source(package):
 
 
 def failures(report):
-    """The failed tests, with their messages, and the number of those that passed."""
+    """Returns the failed tests with their messages, and the number of passed tests."""
     failed, passed = {}, 0
     for case in xml.parse(report).getroot().iter("testcase"):
         bad = [part for part in case if part.tag in ("failure", "error")]
@@ -56,7 +55,8 @@ def is_explained(message):
 
 
 def check(report, done, count):
-    """Fails if a test has failed for another reason than an unknown command, or fewer have passed."""
+    """Fails if a test has failed for another reason than an unknown command, or if fewer than `count` tests have
+    passed."""
     assert report.exists(), done.stdout[-4000:] + done.stderr[-4000:]
     failed, passed = failures(report)
     unexplained = {test: message[:500] for test, message in failed.items() if not is_explained(message)}
@@ -77,7 +77,8 @@ def test_redis_py(start, tmp_path):
     check(report, done, 100)
 
 
-# One of the settings with which django-redis runs its tests, which excludes the others, whose names are longer.
+# An expression that excludes all settings of django-redis's tests except one. The names of the others contain these
+# words.
 OTHER_SETTINGS = "gzip or herd or json or lz4 or msgpack or sentinel or sharding or usock or zlib or zstd"
 
 

@@ -1,6 +1,6 @@
 """Valkey's own tests of strings, expiries, keys, transactions, the protocol and tracking, against larderd.
 
-They come with Debian's source archive of Valkey. A test may fail because of a command or a setting that Larder does not
+Debian's source archive of Valkey contains them. A test may fail because of a command or a setting that Larder does not
 have, or for a reason below.
 """
 
@@ -40,7 +40,7 @@ REASONS = {
     "CLIENT GETREDIR provides correct client id": "continues a test that is left out",
     "Tracking only occurs for scripts when a command calls a read-only command": SCRIPTS,
 }
-# Tests that fail for such a reason, and leave connections behind that make later ones fail.
+# Tests that fail for such a reason, and leave connections open that make later tests fail.
 SKIPPED = [
     "Invalid keys should not be tracked for scripts in NOLOOP mode",
     "Tracking info is correct",
@@ -63,8 +63,8 @@ def valkey():
 
 
 def adapted(sources, folder):
-    """A copy of the tests without functions and a setting that Larder does not have. After a failed test, the next one has
-    a new connection."""
+    """Returns a copy of the tests without the functions and the setting that Larder does not have. After a failed test,
+    the next one has a new connection."""
     subprocess.run(["cp", "-r", sources / "tests", folder], check=True)
     for name, old, new in [
         ("support/server.tcl", "    r function flush\n", ""),
@@ -79,7 +79,7 @@ def adapted(sources, folder):
 
 
 def reason(name, message):
-    """The reason for a failure, or None."""
+    """Returns whether the failure has an accepted reason."""
     if command := re.search(r"unknown (?:sub)?command '([^']+)'", message):
         return command[1].lower() in UNKNOWN_COMMANDS
     if setting := re.search(r"number of arguments for CONFIG SET - '([^']+)'", message):
@@ -99,7 +99,7 @@ def test_valkey(valkey, start, tmp_path, suite):
             cwd=adapted(valkey, tmp_path), capture_output=True, text=True, errors="replace",
         )  # fmt: skip
     output = re.sub(r"\x1b?\[[0-9;]*m", "", done.stdout)
-    # Failures are printed again at the end.
+    # The output repeats the failures at its end.
     report = output.split("\n*** [err]")[0]
     parts = re.split(r"\n(?=\[(?:ok|err|ignore|skip|testing|exception)\])", report)
     passed = sum(part.startswith("[ok]") for part in parts)

@@ -1,4 +1,4 @@
-"""HTTP, with clients of both versions, the commands of docs/http.md, and requests made from the API's own
+"""HTTP, with clients of both versions, the commands of docs/http.md, and requests generated from the API's own
 description."""
 
 import concurrent.futures
@@ -21,7 +21,7 @@ from tiers import by_tier, long
 pytestmark = pytest.mark.larder
 
 SCHEMATHESIS = Path(__file__).parents[3] / ".venv" / "bin" / "schemathesis"
-# The number of random requests that schemathesis generates for each operation, and the minimum number of all its
+# The number of random requests that schemathesis generates for each operation, and the minimum total number of its
 # requests.
 EXAMPLES, EXAMPLES_OF_LONG = 15, 100
 CASES_MIN, CASES_MIN_OF_LONG = 500, 1000
@@ -60,7 +60,7 @@ def http(request, server):
 
 
 def problem(response, status):
-    """The detail of a problem."""
+    """Checks that a response is a problem with this status, and returns its detail."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     body = response.json()
@@ -123,7 +123,7 @@ def test_requests_are_watched_and_timed(http, server):
 
 
 def test_unknown_fields_of_queries_are_refused(http):
-    """A misspelled field must not select a default, and one that has no meaning must not seem to have one."""
+    """The server must not ignore a misspelled field, or a field without a meaning for the request."""
     assert http.put("/v1/keys/q", content=b"1").status_code == 201
     for method, path in [
         ("GET", "keys/q"), ("HEAD", "keys/q"), ("DELETE", "keys/q"), ("PUT", "keys/q"), ("POST", "keys/q/append"),
@@ -246,7 +246,7 @@ def test_batches(http):
     binary = results[602]
     assert binary["value_base64"] == "/w==" and binary["flags"] == 3 and 0 <= binary["ttl"] <= 9
     problem(http.post("/v1/batch", json={"operations": [{"op": "get", "key": "k"}] * 1001}), 413)
-    # The server may refuse the request before it has received all of it.
+    # The server may reject the request before it has received the complete body.
     try:
         problem(http.post("/v1/batch", content=b" " * (9 << 20)), 413)
     except httpx.TransportError:
@@ -410,7 +410,7 @@ def test_the_commands_of_the_page_on_metrics(start):
 
 @pytest.mark.timeout(600)
 def test_requests_made_from_the_description(request, server):
-    """Random requests get only documented answers."""
+    """Random requests get only documented replies."""
     done = subprocess.run(
         [
             SCHEMATHESIS,

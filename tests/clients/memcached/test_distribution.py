@@ -1,4 +1,5 @@
-"""`larder bench` finds the keys that libmemcached distributed over several servers, and the reverse."""
+"""`larder bench` finds the keys that libmemcached distributed over several servers, and libmemcached finds the keys of
+`larder bench`."""
 
 import json
 import subprocess

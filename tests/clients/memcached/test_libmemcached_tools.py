@@ -1,5 +1,5 @@
-"""libmemcached's command-line tools and memcached-tool: their output for larderd is correct, and output and
-exit status are those for Debian's memcached."""
+"""libmemcached's command-line tools and memcached-tool: their output for larderd is correct. Their output and exit
+status equal those for Debian's memcached."""
 
 import re
 import shutil
@@ -57,7 +57,7 @@ def test_memcping_finds_it(filled):
     assert tool(filled, "memcping").returncode == 0
 
 
-# Commands on two keys, as in a script. The output and exit status of each step are compared.
+# Commands on two keys, as in a script. The test compares the output and exit status of each step.
 STEPS = """
     memcping
     memccp first second
@@ -149,7 +149,7 @@ FEW = b"set small 7 0 1\r\n1\r\nset large 0 0 2000\r\n" + b"x" * 2000 + b"\r\nge
 
 
 def script(server, command):
-    """The output of memcached-tool, without ages and times."""
+    """Returns the output of memcached-tool, without ages and times."""
     assert SCRIPT.exists(), "Debian's memcached has it"
     with server.connect() as sock:
         sock.sendall(FEW)

@@ -57,7 +57,8 @@ def test_add_replace_append_prepend(client):
 
 
 def replaced(client, key, value):
-    """The text answer NOT_STORED becomes False; the binary answer "not found" becomes an exception."""
+    """Replaces a value, and returns whether it was stored. pylibmc returns False for the text reply NOT_STORED, and
+    raises an exception for the binary reply "not found"."""
     try:
         return client.replace(key, value)
     except pylibmc.NotFound:

@@ -1,5 +1,5 @@
-"""Groups on partitioned networks. Each node and etcd has a network namespace, and the scenarios cut links in one or both
-directions. `python cuts.py SCENARIO` runs in a namespace of its own (`unshare --net`).
+"""Groups on partitioned networks. Each node and etcd has a network namespace, and the scenarios cut links in one or
+both directions. `python cuts.py SCENARIO` must run in a separate network namespace (`unshare --net`).
 
 `test_cuts.py` runs each scenario.
 """
@@ -26,7 +26,7 @@ NET = "10.77.0."
 HUB, ETCD = 254, 10
 PORT, MEMBERS, ETCD_PORT = 11211, 11311, 2379
 SLOTS = 4096
-# The limit of the time that clients wait for an answer. docs/failover.md promises 3 seconds; the rest allows for other
+# The limit of the time that clients wait for a reply. docs/failover.md promises 3 seconds. The rest allows for other
 # load on the machine.
 SILENT_SECS = 8
 # Longer than the lease of a node at etcd (2 s), and than the delay before another node stands for election.
@@ -34,7 +34,7 @@ LEASE_PASSED_SECS = 4
 
 
 def await_answers(*clients):
-    """Waits until each client has more answers."""
+    """Waits until each client has more replies."""
     counts = [len(one.answers) for one in clients]
     wait_until(lambda: all(len(one.answers) > count + 50 for one, count in zip(clients, counts)), "answers")
 
@@ -81,7 +81,7 @@ class Machine:
         ip("route", "add", "blackhole", f"{other.host}/32", pid=self.pid)
 
     def slow_down(self):
-        """Limits the link to this machine to a megabyte a second."""
+        """Limits the link to this machine to a megabyte per second."""
         tc("add", "dev", self.link, "root", "tbf", "rate", "8mbit", "burst", "64kb", "latency", "400ms")
 
     def speed_up(self):
@@ -202,7 +202,7 @@ class TwoGroups(Net):
         self.larder("move", "--to", "1", "--no-wait")
 
     def moved(self):
-        """The number of slots that the second group owns."""
+        """Returns the number of slots that the second group owns."""
         owned = self.larder("status").partition("group 1:")[2].partition("  slots ")[2].partition("\n")[0]
         return int(owned.rpartition("(")[2].rstrip(")") or 0)
 
@@ -290,7 +290,7 @@ def an_unreachable_follower_leaves_the_sync():
 
 
 def two_successive_partitions():
-    """First the followers are partitioned, then the leader. Only the leader is in sync, so no other node leads."""
+    """Partitions first the followers, then the leader. Only the leader is in sync, so no other node leads."""
     with Net("--ack", "writes") as net:
         leader = net.leader()
         first, second = net.others(leader)
@@ -311,7 +311,7 @@ def two_successive_partitions():
 
 
 def a_follower_behind_a_slow_link_leaves_the_sync():
-    """The load exceeds the capacity of the link. Deletes wait for the follower until it is out of sync."""
+    """Sends a load that exceeds the capacity of the link. Deletes wait for the follower until it is out of sync."""
     with Net() as net:
         leader = net.leader()
         slow, _ = net.others(leader)
@@ -349,9 +349,9 @@ def a_follower_behind_a_slow_link_leaves_the_sync():
 
 @contextmanager
 def slots_move(unused=None):
-    """Two groups. The `with` block starts moving half of the slots from the first to the second group, and cuts links.
-    Afterwards, checks that the slots have moved, that each node finds all items, and that no confirmed change is lost.
-    Clients do not use the leader of the group `unused`."""
+    """Provides two groups. The `with` block starts to move half of the slots from the first to the second group, and
+    cuts links. Afterwards, checks that the slots have moved, that each node finds all items, and that no confirmed
+    change is lost. Clients do not use the leader of the group `unused`."""
     with TwoGroups("--ack", "writes") as net:
         cut = [] if unused is None else [net.leader(unused)]
         used = [node for node in net if node not in cut]
@@ -385,7 +385,7 @@ def partition_during_move(net, leader):
 
 
 def the_importing_leader_can_not_reach_the_exporting_one():
-    """Both groups keep their leaders. Slots move when the importing leader can send again."""
+    """Checks that both groups keep their leaders, and that slots move when the importing leader can send again."""
     with slots_move(unused=1) as net:
         giver, taker = net.leader(0), net.leader(1)
         taker.silence(giver)
@@ -397,7 +397,7 @@ def the_importing_leader_can_not_reach_the_exporting_one():
 
 
 def the_importing_leader_can_not_reach_etcd():
-    """Both groups keep their leaders, and the shard map does not change while the link is cut."""
+    """Checks that both groups keep their leaders, and that the shard map does not change while the link is cut."""
     with slots_move() as net:
         giver, taker = net.leader(0), net.leader(1)
         net.start_move()

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.larder
 
 
 class Recorder:
-    """Changes its own keys through any node. Records for each key the last confirmed value (`None` after a delete), and the
-    values of later, unconfirmed changes."""
+    """A client that changes its own keys through any node. For each key, it records the last confirmed value (`None`
+    after a delete), and the values of later, unconfirmed changes."""
 
     def __init__(self, group, name, deletes_only):
         self.group, self.name, self.deletes_only = group, name, deletes_only
@@ -52,7 +52,7 @@ class Recorder:
         self.answers += 1
 
     def check(self, node):
-        """Checks that every key has its last confirmed value, or one of a later, unconfirmed change."""
+        """Checks that every key has its last confirmed value, or the value of a later, unconfirmed change."""
         with_all = client(node)
         for key, last in self.told.items():
             found, possible = with_all.get(key), self.asked[key][last:]
@@ -135,7 +135,7 @@ def test_a_change_without_acknowledgement_gets_no_answer():
                 reader.sendall(b"get a\r\n")
                 return reader.recv(100) == b"VALUE a 0 1\r\n2\r\nEND\r\n"
 
-            # Reads are answered, even with unconfirmed values.
+            # The node answers reads, even with unconfirmed values.
             wait_until(seen, "the new value")
             assert sock.recv(100) == b"", "the connection is closed without an answer"
             assert 3 < time.monotonic() - begun < 20
@@ -158,5 +158,5 @@ def test_acknowledgements_need_no_timer(etcd):
                 begun = time.monotonic()
                 assert through.set(f"k{number}", "1")
                 times.append(time.monotonic() - begun)
-            # Other load on the machine delays some changes, but a timer would delay all.
+            # Other load on the machine delays some changes, but a timer would delay all of them.
             assert sorted(times)[30] < 0.02, node.name

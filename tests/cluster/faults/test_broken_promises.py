@@ -15,7 +15,7 @@ pytestmark = pytest.mark.larder
 
 
 def test_the_rest_of_a_value_is_not_parsed_as_requests():
-    """The leader does not serve when a long value starts to arrive, and serves again before the value is complete."""
+    """The leader does not serve when a long value starts to arrive, but serves again before the value is complete."""
     length, piece = 300_000, b"\r\nset victim 0 0 5\r\nOWNED\r\n"
     with Etcd() as own, Group(own, 3) as group:
         leader, (through, still) = group.leader(), group.followers()
@@ -45,8 +45,8 @@ def test_the_rest_of_a_value_is_not_parsed_as_requests():
 
 
 def test_a_member_in_a_full_sync_does_not_lead(etcd):
-    """The follower is stopped for less than a second, in which its leader writes more than the journals hold, and the
-    leader is killed as soon as the follower starts another full sync."""
+    """The test pauses the follower for less than a second. In this time, the leader writes more than the journals hold.
+    The test kills the leader as soon as the follower starts another full sync."""
     options = ("--cluster", "copy", "--ack", "writes", "--journal-size", "1")
     with Group(etcd, 2, *options) as group:
         leader, follower = group.leader(), group.followers()[0]
@@ -81,8 +81,8 @@ def test_a_member_in_a_full_sync_does_not_lead(etcd):
                 assert found == 3000, "it has what was acknowledged"
                 break
             time.sleep(0.05)
-        # If the follower does not lead, the group has waited for the killed leader. That one restarts without items, so
-        # the group continues without them.
+        # If the follower does not lead, the group has waited for the killed leader. The killed leader restarts without
+        # items, so the group continues without them.
         group.start(leader.name)
         group.wait_until_in_sync()
         assert client(follower).set("a", "1")
@@ -109,7 +109,7 @@ def test_a_replaced_leader_does_not_store_a_slow_upload(etcd, length):
             assert client(new).get("slow") == value
             wait_until(lambda: keys(old) == keys(new) == [b"slow"], "the copy")
         else:
-            # The old leader had received the beginning of the long value into its own cache.
+            # The old leader had received the start of the long value into its own cache.
             assert said.startswith(b"HTTP/1.1 503 "), said
             assert b"send requests to the leader of its group" in said
             assert client(new).get("slow") is None

@@ -1,4 +1,4 @@
-"""`--cluster`: a new leader replaces one that has failed, and no group has two leaders."""
+"""`--cluster`: a new leader replaces a failed one, and no group has two leaders."""
 
 import signal
 import time
@@ -13,7 +13,7 @@ from server import wait_until
 pytestmark = pytest.mark.larder
 
 # The limits of the time that clients wait after a leader has exited, and after it is paused or partitioned. They exceed
-# those of docs/failover.md, to allow for other load on the machine.
+# the limits of docs/failover.md, to allow for other load on the machine.
 ENDED_SECS, SILENT_SECS = 3, 8
 
 
@@ -30,12 +30,13 @@ def test_clients_continue_when_the_leader_is_killed(etcd):
                 killed = time.monotonic()
                 for watched in (a, b):
                     wait_until(lambda: watched.answers[-1] > killed + 0.5, "answers after the end")
-                    # A request that is pending when the leader is killed may get no answer.
+                    # A request that is pending when the leader is killed may get no reply.
                     assert len([fault for fault in watched.faults if fault > killed - 0.1]) <= 2
             assert max(a.longest_gap(), b.longest_gap()) < ENDED_SECS
             assert client(followers[0]).get("kept") == b"%d" % number
             assert int(group.leader().seen()["epoch"]) == epoch + 1
-            # The old leader's CAS value stays valid, and the next one exceeds all that the old leader assigned.
+            # The old leader's CAS value stays valid, and the next CAS value exceeds all values that the old leader
+            # assigned.
             assert client(followers[1]).cas("kept", "next", str(cas))
             assert int(client(followers[1]).gets("kept")[1]) >= (epoch + 1) << 48
             group.start(leader.name)
@@ -69,7 +70,8 @@ def test_clients_do_not_notice_a_paused_etcd(etcd):
         leader = group.leader()
         with Client(group.followers()[0], "a") as a, Client(leader, "b") as b:
             own.kill()
-            # etcd is away for longer than a lease lasts, and than a leader answers without confirmation.
+            # etcd is unavailable for longer than the duration of a lease, and for longer than a leader answers without
+            # confirmation.
             time.sleep(5)
             assert own.start()
             time.sleep(1)
@@ -88,7 +90,7 @@ def test_a_leader_without_etcd_and_members_stops_by_default(doubt):
         follower.signal(signal.SIGSTOP)
         if doubt == "stop":
             wait_until(lambda: no_leader(leader), "the end of answers")
-            # Requests that are not about items are answered.
+            # The node answers requests that are not about items.
             assert ask(leader, b"version\r\n", b"\r\n").startswith(b"VERSION")
         else:
             time.sleep(3)
@@ -182,8 +184,8 @@ def test_a_member_with_incomplete_data_leads_if_allowed(etcd):
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_planned_shutdown_fails_no_request(etcd, end):
-    """The leader transfers leadership before it exits. No request through other nodes fails, and no change is lost, even
-    without acknowledgements."""
+    """The leader transfers leadership before it exits. No request through other nodes fails, and no change is lost,
+    even without acknowledgements."""
     with Group(etcd, 3, "--cluster", f"planned{end}", "--ack", "none") as group:
         for _ in range(4):
             leader, followers = group.leader(), group.followers()

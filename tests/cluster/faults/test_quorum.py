@@ -29,8 +29,8 @@ class Etcds:
         self.url = ",".join(self.clients)
 
     def start(self, number):
-        """Starts a member, with its data if it ran before. Returns False if it exits at once, as it does if its ports
-        are taken."""
+        """Starts a member, with its data if it ran before. Returns False if it exits at once, which it does if its
+        ports are in use."""
         url, peer = self.clients[number], self.peers[number]
         members = ",".join(f"e{other}={address}" for other, address in enumerate(self.peers))
         command = [
@@ -59,7 +59,7 @@ class Etcds:
         return False
 
     def leader(self):
-        """The number of the etcd leader."""
+        """Returns the number of the etcd leader."""
         for number, url in enumerate(self.clients):
             seen = httpx.post(url + "/v3/maintenance/status", json={}).json()
             if seen["leader"] == seen["header"]["member_id"]:
@@ -109,7 +109,8 @@ def test_a_group_without_an_etcd_quorum_keeps_its_leader():
         with Client(leader, "a") as a, Client(followers[0], "b") as b:
             etcds.kill(0)
             etcds.kill(1)
-            # The quorum is away for much longer than a lease lasts, and than a leader answers without confirmation.
+            # The quorum is unavailable for much longer than the duration of a lease, and for much longer than a leader
+            # answers without confirmation.
             time.sleep(10)
         assert a.early_faults == [] and b.early_faults == []
         group.kill(leader)

@@ -54,14 +54,14 @@ class Load:
 
 
 def copies(node):
-    """How many full syncs and how many delta syncs a node has received."""
+    """Returns the numbers of full syncs and of delta syncs that a node has received."""
     seen = node.stats("replication")
     return int(seen["full_syncs_received"]), int(seen["delta_syncs_received"])
 
 
 def check(group, repaired, before):
-    """Checks that a node has had a delta sync and no full sync since `before`, and that it has its leader's items when
-    it leads after that leader was killed."""
+    """Checks that a node has received a delta sync and no full sync since `before`. Then kills the leader, and checks
+    that the node leads with the leader's items."""
     (copied, repairs), (copied_now, repairs_now) = before, copies(repaired)
     assert copied_now == copied and repairs_now > repairs
     wait_for_same_keys(group)
@@ -106,7 +106,7 @@ def test_a_replaced_leader_needs_no_full_sync(etcd):
 
 
 def test_a_delayed_flush_of_a_lost_leader_is_dropped(etcd):
-    """The old leader resumes with a delayed flush that the new leader does not know."""
+    """The old leader resumes with a delayed flush that the new leader has not received."""
     with Group(etcd, 2, "--cluster", "planned") as group:
         old, new = group.leader(), group.followers()[0]
         assert ask(old, b"flush_all 6\r\n", b"\r\n") == b"OK\r\n"

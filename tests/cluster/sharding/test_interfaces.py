@@ -86,7 +86,7 @@ class WebClient:
         self.node = node
         self.end = threading.Event()
         self.done, self.faults, self.stored = [], [], {}
-        # Errors that come without waiting for a leader.
+        # Errors without a wait for a leader.
         self.early_faults = []
         self.pace = Pace()
         self.thread = threading.Thread(target=self._run)
@@ -112,7 +112,7 @@ class WebClient:
                         self.faults.append((answer.status_code, answer.text))
                 except grpc.RpcError as error:
                     self.faults.append((error.code().name, error.details()))
-                # A large value whose key moves while a server receives it is refused at once (docs/http.md).
+                # A server rejects a large value at once if its key moves while the server receives it (docs/http.md).
                 may_be_early = is_large and self.faults[-1:] and self.faults[-1][0] == 503
                 is_early = time.monotonic() - begun < PATIENCE_SECS
                 if len(self.faults) > faults and is_early and not may_be_early:
@@ -164,8 +164,8 @@ def test_requests_continue_when_a_leader_is_lost(etcd, end):
             wait_until(lambda: all(len(one.done) > n + 20 for one, n in zip(clients, counts)), "answers")
         for one in clients:
             assert one.gap < 4, one.gap
-            # A request failed because the group had no leader, or because a change was sent and not answered, so that
-            # its outcome is unknown.
+            # A request fails if the group has no leader, or if a change was sent and not answered, so that its outcome
+            # is unknown.
             assert {code for code, _ in one.faults} <= {503, 504, "UNAVAILABLE"}, one.faults
             for key, value in one.stored.items():
                 assert client(followers[0]).get(key) == value.encode(), key
@@ -192,7 +192,8 @@ def test_a_slow_upload_reaches_the_new_leader(etcd):
 
 
 def test_messages_of_tracking_in_a_cluster(etcd):
-    """Each node of a group sends messages about all changes; with a second group, `CLIENT TRACKING` is refused."""
+    """Each node of a group sends messages about all changes. With a second group, the nodes reject `CLIENT
+    TRACKING`."""
     with cluster(etcd, "tracking", 1, 2, resp=True) as (group,):
         leader, other = group.leader(), group.followers()[0]
         for node in (leader, other):

@@ -29,7 +29,7 @@ def larder(etcd, task, cluster, *words):
 
 @contextlib.contextmanager
 def cluster(etcd, name, groups=2, nodes=2, *options, **more):
-    """The groups of one cluster. The first one owns all slots."""
+    """Provides the groups of one cluster. The first one owns all slots."""
     with contextlib.ExitStack() as stack:
         all_groups = []
         for number in range(groups):
@@ -39,7 +39,7 @@ def cluster(etcd, name, groups=2, nodes=2, *options, **more):
 
 
 def owned(etcd, name):
-    """The number of slots of each group, from `larder cluster status`."""
+    """Returns the number of slots of each group, from `larder cluster status`."""
     sizes, group = {}, None
     for line in larder(etcd, "status", name).splitlines():
         if line.startswith("group "):
@@ -65,7 +65,7 @@ def test_items_move_to_a_new_group_with_their_slots(etcd):
             wait_until(lambda: all(keys(node) == keys(group.leader()) for node in group), "the same keys")
         in_both = set(keys(first.leader())) & set(keys(second.leader()))
         assert not in_both
-        # A node that does not own all keys answers for a line of keys, and changes items.
+        # A node that does not own all keys answers a get of many keys, and changes items.
         node = second.followers()[0]
         names = " ".join(list(many)[:100])
         answer = ask(node, f"get {names}\r\n".encode(), b"END\r\n")

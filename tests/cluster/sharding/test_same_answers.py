@@ -1,4 +1,4 @@
-"""HTTP and gRPC through nodes that do not own the items: they answer like a server that owns them."""
+"""HTTP and gRPC through nodes that do not own the items: the nodes answer like a server that owns them."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ VOLATILE = {"date", "etag", "connection", "keep-alive"}
 
 @pytest.fixture(scope="module")
 def two_groups(etcd):
-    """Two groups of two nodes, each with half of the slots."""
+    """Provides two groups of two nodes, each with half of the slots."""
     with cluster(etcd, "web", 2, 2, "-I", "2m", http=True, grpc=True) as groups:
         larder(etcd, "move", "web", "--to", "1")
         assert len(owned(etcd, "web")) == 2
@@ -34,12 +34,12 @@ def alone(start):
 
 
 def rounded_secs(pattern, text):
-    """Rounds the seconds in a text to hundreds, to ignore the time that passes between requests."""
+    """Rounds the seconds in a text to hundreds, to ignore the time between requests."""
     return re.sub(pattern, lambda found: str((int(found[1]) + 50) // 100), text)
 
 
 def http_answers(server, key):
-    """The answers of a server to requests of all kinds, without the parts that differ between servers."""
+    """Returns the replies of a server to requests of all kinds, without the parts that differ between servers."""
     url, tag = f"/v1/keys/{key}", ""
     large = bytes(number % 251 for number in range(1000)) * 1500
     requests = [
@@ -77,7 +77,7 @@ def http_answers(server, key):
         ("POST", url + "/append", {"content": large}),
         ("PUT", url, {"content": b"x" * (3 << 20)}),
         ("GET", url, {}),
-        # Value and key together are too large, so nothing changes.
+        # Value and key together are too large, so the server changes nothing.
         ("PUT", url, {"content": b"x" * (2 << 20)}),
         ("PUT", url, {"content": b"x" * (2 << 20), "headers": {"If-Match": '"1"'}}),
         ("POST", url + "/append", {"content": b"x" * (2 << 20)}),
@@ -94,7 +94,7 @@ def http_answers(server, key):
         for method, path, more in requests:
             headers = {name: {"TAG": tag, "GOT": tag}.get(value, value) for name, value in more.get("headers", {}).items()}
             answer = http.request(method, path, **{**more, "headers": headers})
-            # `tag` is the entity tag of the first value, until the delete that needs the current one.
+            # `tag` is the entity tag of the first value, until the delete, which needs the current tag.
             if "etag" in answer.headers and (not tag or len(answers) in (4, 20)):
                 tag = answer.headers["etag"]
             shown = {name: value for name, value in answer.headers.items() if name not in VOLATILE}
@@ -128,7 +128,7 @@ def batch(server, prefix):
         answer = http.post("/v1/batch", content=json.dumps({"operations": operations}))
         assert answer.status_code == 200, answer.text
         http.delete("/v1/keys/%00%01%20")
-        # Ignores the time that passes between requests.
+        # Ignores the time between requests.
         return [{**result, "etag": "etag" in result, "ttl": result.get("ttl", 0) > 900} for result in answer.json()["results"]]
 
 
@@ -214,7 +214,7 @@ def test_requests_that_can_not_be_forwarded_are_refused(two_groups):
                 else:
                     assert answer.status_code in (201, 204)
                     assert cache.Get(key=key.encode()).value == b"1"
-    # Each leader owns about half of the keys and refuses the others. A follower refuses all.
+    # Each leader owns about half of the keys and rejects the others. A follower rejects all of them.
     assert 16 < refused < 32, refused
 
 

@@ -1,5 +1,5 @@
-"""Many small items, stored in the order of their numbers, so that the index grows and segments fill up. The value
-of a key is computed from its number."""
+"""Many small items, stored in the order of their numbers, so that the index grows and segments fill up. The number of a
+key determines its value."""
 
 import zlib
 
@@ -7,17 +7,17 @@ from crash_load import LAST, POOL
 from items import look_up
 
 CHUNK = 100
-# A chunk deletes every eighth item of the chunk before.
+# A chunk deletes every eighth item of the previous chunk.
 DELETED_EVERY = 8
 
 
 class Bulk:
-    """The items of one region. Values have a number, a checksum and 10 to 9 + `longest` bytes of text; `evicts`: the
-    server may drop items."""
+    """The items of one region. Values have a number, a checksum and 10 to 9 + `longest` bytes of text. With `evicts`,
+    the server may drop items."""
 
     def __init__(self, seed, longest, evicts):
         self.seed, self.longest, self.evicts = seed, longest, evicts
-        # Chunks from `live_from` to `next` are stored. Those in `torn` may be missing.
+        # Chunks from `live_from` to `next` are stored. The items of chunks in `torn` may be missing.
         self.live_from, self.next, self.torn = 0, 0, set()
         # Chunks from here to `live_from` were flushed.
         self.flushed_from = 0
@@ -31,7 +31,7 @@ class Bulk:
         return b"%d:%08x:" % (number, mixed) + body
 
     def chunk(self, chunk):
-        """The requests of a chunk. Only the last one has an answer."""
+        """Returns the requests of a chunk. Only the last one has a reply."""
         wire = []
         for number in range(chunk * CHUNK, (chunk + 1) * CHUNK):
             value = self.value(number)
@@ -51,7 +51,7 @@ class Bulk:
         if flush is None:
             return
         if flush.answered is None:
-            # The earlier items are all there or all flushed, so they are not checked any more.
+            # Either all earlier items exist or all are flushed, so the test no longer checks them.
             self.flushed_from = self.live_from = self.next
             self.torn.clear()
             return
@@ -62,7 +62,7 @@ class Bulk:
         self.torn.update(range(first + before, first + during))
 
     def expected(self, number):
-        """The expected state of an item: there, gone or unsure."""
+        """Returns the expected state of an item: there, gone or unsure."""
         chunk = number // CHUNK
         if chunk in self.torn:
             return "unsure"
@@ -74,7 +74,8 @@ class Bulk:
         return "there"
 
     def sample(self, rng, fresh, older):
-        """The numbers to look up: all of the last `fresh` chunks, and up to `older` random ones of all chunks."""
+        """Returns the numbers to look up: all of the last `fresh` chunks, and up to `older` random ones of all
+        chunks."""
         first = max(self.flushed_from, self.next - fresh) * CHUNK
         numbers = set(range(first, self.next * CHUNK))
         if self.flushed_from < self.next:
@@ -85,7 +86,8 @@ class Bulk:
         return range(self.flushed_from * CHUNK, self.next * CHUNK)
 
     def check(self, server, numbers):
-        """Looks up the numbers. Yields the verdict, the key, the expected state and the found item for each of them."""
+        """Looks up the items with these numbers. Yields the verdict, the key, the expected state and the found item for
+        each number."""
         found = look_up(server, [self.key(number).decode() for number in numbers])
         for number in numbers:
             key = self.key(number).decode()

@@ -1,5 +1,5 @@
-"""The load of a crash test: workers with their own keys. They send pipelines over raw sockets, so that the test knows
-exactly which answers arrived.
+"""The load of a crash test: workers with their own keys. They send pipelines over raw sockets, so that the test can
+determine exactly which replies arrived.
 
 All requests of a round are generated before it starts, so that the server, not the load, is busy when it crashes.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from model import State
 
 POOL = bytes(random.Random(2).choices(b"abcdefghijklmnopqrstuvwxyz0123456789", k=1 << 20))
-# The last request of every chunk of a pipeline. Its answer marks the end of the chunk's answers; no value contains it.
+# The last request of every chunk of a pipeline. Its reply marks the end of the chunk's replies. No value contains it.
 LAST, LAST_ANSWER = b"mn\r\n", b"MN\r\n"
 RECEIVE_LEN = 1 << 18
 TIMEOUT_SECS = 30
@@ -25,8 +25,8 @@ LARGE_LENGTHS = [(0.2, (1, 20_000)), (0.7, (20_000, 200_000)), (1, (200_000, 900
 
 
 class Request:
-    """A request for one key. `apply(state, at)` returns the state afterwards and the bytes of the answer, for a request
-    that is sent at the time `at`. The `form` of the answer is `line`, `value` or `none`."""
+    """A request for one key. `apply(state, at)` returns the state afterwards and the bytes of the reply, for a request
+    that is sent at the time `at`. The `form` of the reply is `line`, `value` or `none`."""
 
     __slots__ = ("wire", "form", "apply")
 
@@ -161,7 +161,7 @@ class Script:
         return next(self.rng.randrange(*range_) for share, range_ in self.lengths if drawn < share)
 
     def value(self, key):
-        """Key, counter, checksum and a text, cut to a random length."""
+        """Returns a value: key, counter, checksum and a text, truncated to a random length."""
         self.counter += 1
         length, first = self.length(), self.rng.randrange(1 << 16)
         body = POOL[first : first + length]
@@ -206,8 +206,8 @@ class Script:
         return meta_store(name, self.value(name), rng.randrange(2**16), self.life())
 
     def chunk(self):
-        """A few requests in one pipeline. Only the last one may have a long answer, because a server that waits for the
-        client to read answers does not read requests."""
+        """Returns a few requests in one pipeline. Only the last one may have a long reply, because a server that waits
+        for the client to read replies does not read requests."""
         made = []
         for _ in range(self.rng.choice([1, 1, 2, 3, 5, 8, 12])):
             if self.rng.random() < 0.2:
@@ -223,8 +223,9 @@ class Script:
 
 
 def split(received, forms):
-    """The complete answers among the bytes received, one for each form; `none` has the answer None.
-    Returns them up to the last request that was executed for sure, and whether all of the chunk was."""
+    """Returns the complete replies in the received bytes, one for each form, and whether the server has executed the
+    complete chunk. The reply to a request of the form `none` is None. Replies after the last request that was certainly
+    executed are omitted."""
     answers, at = [], 0
     sure = 0
     for form in [*forms, "line"]:
@@ -246,7 +247,7 @@ def split(received, forms):
 
 
 class Played(NamedTuple):
-    """A sent chunk: the time of sending, the time of its last answer or of the connection's end, the answers, and
+    """A sent chunk: the time of sending, the time of its last reply or of the connection's end, the replies, and
     whether they are complete."""
 
     begin: float
@@ -256,8 +257,8 @@ class Played(NamedTuple):
 
 
 class Player(threading.Thread):
-    """Sends chunks over one connection, `delay` seconds after the event `go`, until the server is killed. `played` has a
-    `Played` for each sent chunk."""
+    """Sends chunks over one connection, `delay` seconds after the event `go`, until the server is killed. `played` has
+    a `Played` for each sent chunk."""
 
     def __init__(self, server, chunks, go, delay=0):
         super().__init__(daemon=True)

@@ -1,7 +1,7 @@
 """Rounds of a crash test with flash: most items are on flash when the server is killed.
 
 In addition to the faults of `rounds`, some rounds end with a planned shutdown, and some servers start without flash,
-with a flash file of another length, or with a new file. Items on flash are then lost, and must not come back; items in
+with a flash file of another length, or with a new file. Items on flash are then lost, and must not return. Items in
 memory may remain.
 
 The server, which is built with the feature `larder-server/delayed`, writes the keys of the items that it evicts to a
@@ -43,15 +43,15 @@ LENGTHS = [(0.5, (100, 800)), (0.95, (800, 4000)), (1, (4000, 9000))]
 LARGE_LENGTHS = [(0.6, (100, 9000)), (0.95, (9000, 40_000)), (1, (40_000, 120_000))]
 LIMITS = [16, 16, 20, 24, 32, 64]
 SIZES_MIB = [256, 320]
-# Chunks are sent this far apart, so that evictions do not outrun writes.
+# Pauses between chunks in seconds, so that evictions are not faster than writes.
 BULK_PACE_SECS, PACE_SECS = 0.006, 0.001
 POLL = b"stats\r\n" + LAST
-# No chunk of `FlashBulk` is sent while more writes wait for the disk.
+# The load sends no chunk of `FlashBulk` while more writes than this wait for the disk.
 WAITING_WRITES_MAX = 1
 PACED = Kind("flash", LIMITS, False, 1500, 300, False, 2000, 0)
 FLUSHED = PACED._replace(name="flash and flushes", flush_share=0.1)
 LARGE = PACED._replace(name="flash and large values", large=True, keys=300)
-# Requests are sent as fast as the server reads them, so that many items are evicted unwritten.
+# The load sends requests as fast as the server reads them, so that the server evicts many items unwritten.
 HEAVY = PACED._replace(name="flash, heavily written", evicts=True, pace=6000)
 KINDS = [PACED, HEAVY, FLUSHED, LARGE]
 # Statistics that must stay zero, because all reads succeed.
@@ -63,7 +63,7 @@ class FlashBulk(Bulk):
 
     def __init__(self, seed, longest):
         super().__init__(seed, longest, evicts=False)
-        # Missing items, which must not come back.
+        # Missing items, which must not return.
         self.missing = set()
 
     def value(self, number):
@@ -83,7 +83,7 @@ class FlashBulk(Bulk):
         return super().expected(number)
 
     def all(self):
-        """The numbers of the items that may exist, and of as many deleted ones."""
+        """Returns the numbers of the items that may exist, and of an equal number of deleted items."""
         return range(max(self.flushed_from, self.next - 2 * WINDOW) * CHUNK, self.next * CHUNK)
 
     def check(self, server, numbers):
@@ -178,7 +178,7 @@ class FlashCampaign(Campaign):
         self.is_empty |= is_first or change is not None
 
     def start_without_flash(self):
-        """Starts a server without flash. It and the next server have only the items that were in memory."""
+        """Starts a server without flash. This server and the next one have only the items that were in memory."""
         most = str(max(self.kind.limits))
         self.server = self.region.start("-m", most, **self.more)
         if (shown := state(self.server)) == "cold":
@@ -197,7 +197,7 @@ class FlashCampaign(Campaign):
         self.load()
 
     def fill(self):
-        """Stores more than memory holds."""
+        """Stores more items than memory holds."""
         go = threading.Event()
         go.set()
         player = DiskPacedPlayer(self.server, self.bulk.chunks(PRELOADED), go, BULK_PACE_SECS)
@@ -206,7 +206,8 @@ class FlashCampaign(Campaign):
         self.on_flash = max(self.on_flash, int(self.server.stats()["extstore_objects_used"]))
 
     def note_evictions(self):
-        """Returns the keys that were evicted since the last call. A key is written before its item is removed."""
+        """Returns the keys that were evicted since the last call. The server writes a key before it removes the
+        item."""
         lines = self.evicted_keys.read().decode().splitlines()
         self.evicted.update(lines)
         return set(lines)
@@ -285,8 +286,8 @@ class FlashCampaign(Campaign):
             self.follow(script, made, player.played, flush)
 
     def follow(self, script, chunks, played, flush):
-        """Computes the states that the keys of a worker may have. If an item was missing under load that is not in the
-        file of evictions, that counts as a loss."""
+        """Computes the states that the keys of a worker may have. Counts a loss if an item was missing under load and
+        is not in the file of evictions."""
         keys = [*script.keys, *script.numbers]
         states = {key: set(key.states) for key in keys}
         for key in keys:
@@ -313,15 +314,15 @@ class FlashCampaign(Campaign):
 
 
 def shown(poll, name):
-    """A number in an answer to `stats`; 0 if the answer is truncated."""
+    """Returns a number in a reply to `stats`; 0 if the reply is truncated."""
     prefix = f"STAT {name} ".encode()
     lines = poll.received.split(b"\r\n")[:-1]
     return next((int(line[len(prefix) :]) for line in lines if line.startswith(prefix)), 0)
 
 
 def run(rounds, seed, binary=LARDERD, runtime=None, progress=None):
-    """Runs rounds in campaigns, with the flash file by turns on tmpfs and where temporary files are; returns
-    the totals."""
+    """Runs rounds in campaigns, with the flash file alternately on tmpfs and in the directory of temporary files.
+    Returns the totals."""
     totals, done, campaigns = Totals(seed), 0, 0
     while done < rounds:
         count = min(ROUNDS_PER_CAMPAIGN, rounds - done)

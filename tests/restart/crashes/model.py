@@ -1,15 +1,16 @@
-"""The possible states of a key after a crash, given the answers to its requests.
+"""The possible states of a key after a crash, given the replies to its requests.
 
-A request without an answer was executed or not. A flush by another client was executed at some moment
-between its request and its answer. So a key has a set of possible states, nearly always of one.
+A request without a reply was executed or not. A flush by another client was executed at some moment between its request
+and its reply. So a key has a set of possible states, which nearly always has one element.
 """
 
 from typing import NamedTuple
 
 
 class Clock:
-    """The tolerance for expiries, in seconds: by how much an item may expire earlier or later than its client expects.
-    The server counts expiries in whole seconds, and a busy machine may execute a request late."""
+    """The tolerance for expiries, in seconds: the maximum difference between the actual expiry of an item and the
+    expiry that its client expects. The server's expiries have a resolution of a second, and a busy machine may execute
+    a request late."""
 
     SLACK_SECS = 2.0
     slack_secs = SLACK_SECS
@@ -25,25 +26,25 @@ class State(NamedTuple):
 
     value: bytes
     flags: int
-    # The expiry on the client's monotonic clock; None: never.
+    # The expiry on the client's monotonic clock; None for no expiry.
     expires: float | None
-    # None: unknown, because no answer contained it.
+    # None if it is unknown, because no reply contained it.
     cas: int | None
 
 
 class Flush(NamedTuple):
-    """A flush by another connection: the times of sending and of the answer (None: no answer)."""
+    """A flush by another connection: the times of sending and of the reply (None without a reply)."""
 
     sent: float
     answered: float | None
 
 
 class Impossible(Exception):
-    """No possible state explains the received answer."""
+    """No possible state explains the received reply."""
 
 
 class Key:
-    """A key with its possible states. `evicts`: the server may evict items at any moment."""
+    """A key with its possible states. With `evicts`, the server may evict items at any moment."""
 
     __slots__ = ("name", "states", "evicts", "configs", "flush")
 
@@ -80,8 +81,8 @@ class Key:
         self.configs = passed
 
     def answered(self, request, answer, begin, end):
-        """The request was executed between two moments; `answer` is None if it has none. Raises `Impossible` if no
-        possible state explains the answer."""
+        """Records that the server executed a request between two moments. `answer` is None for a request without a
+        reply. Raises `Impossible` if no possible state explains the reply."""
         self._pass_time(begin, end)
         left, answers = set(), set()
         for state, flushed in self.configs:
@@ -99,7 +100,8 @@ class Key:
             self._pass_time(begin, end)
 
     def unanswered(self, requests, begin, end):
-        """The server ended while these requests were in flight: it executed none, the first ones or all of them."""
+        """Records that the server exited while these requests were in flight. It executed none, the first ones or all
+        of them."""
         self._pass_time(begin, end)
         possible = set(self.configs)
         for request in requests:
@@ -110,14 +112,14 @@ class Key:
         self.configs = possible
 
     def end(self, now):
-        """Ends the round, after the server is gone."""
+        """Ends the round, after the server has exited."""
         self._pass_time(now, now)
         self.states = {state for state, _ in self.configs}
         self.configs = None
 
     def judge(self, found, begin, end):
-        """Compares with the `Item` that was read between two moments, or None. Returns the verdict: kept, absent,
-        evicted, lost, wrong or back. The found item becomes the key's state."""
+        """Compares the possible states with the `Item` (or None) that was read between two moments. Returns the
+        verdict: kept, absent, evicted, lost, wrong or back. The found item becomes the key's state."""
         states = set()
         for state in self.states:
             if state is not None and state.expires is not None:

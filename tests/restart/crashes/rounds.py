@@ -1,8 +1,8 @@
 """Rounds of a crash test: load, SIGKILL at a random moment, a restart with the same file, and a check of the workers'
 keys and of a sample of the others.
 
-A campaign is a series of rounds with one region file. In most campaigns memory is ample, and at least 99.9 % of the
-items must be kept. In the others the cache is full, so that items are evicted. No value may be wrong.
+A campaign is a series of rounds with one region file. In most campaigns, memory is ample, and the server must keep at
+least 99.9 % of the items. In the others, the cache is full, so that the server evicts items. No value may be wrong.
 """
 
 import collections
@@ -26,12 +26,12 @@ COUNT_SECS = 15
 KEPT_SHARE_MIN = 0.999
 # The share of the rounds that change the memory limit under load.
 RESIZE_SHARE = 0.2
-# The maximum number of printed failures. More are only counted.
+# The maximum number of printed failures. Further failures are only counted.
 SHOWN_MAX = 50
 THREADS = [1, 2, 2, 2, 4, 4, 16]
-# The limits of memory in MiB, whether items are evicted, the longest texts in values of `Bulk`, how many keys a worker
-# has and whether their values are long, how many chunks of requests each worker gets for each second of load, and in
-# which share of the rounds everything is flushed.
+# The limits of memory in MiB, whether the server evicts items, and the length of the longest texts in values of `Bulk`.
+# For workers: the number of keys, whether their values are long, and the number of chunks of requests for each second
+# of load. Finally, the share of the rounds with a flush of all items.
 Kind = collections.namedtuple("Kind", "name limits evicts longest keys large pace flush_share")
 # `Bulk` stores up to 100 MB in a campaign if the machine is fast enough to play all requests, and 55 MB on average.
 AMPLE = Kind("ample memory", [128, 160, 160, 160, 256], False, 100, 80, False, 6000, 0)
@@ -39,7 +39,8 @@ LARGE = Kind("large values", [128, 128, 160], False, 100, 16, True, 400, 0.05)
 FULL = Kind("full memory", [16, 16, 16, 20, 24], True, 4000, 80, False, 6000, 0.1)
 FULL_LARGE = Kind("full of large values", [32, 32, 40], True, 4000, 80, True, 400, 0.05)
 SMALL = FULL._replace(name="little memory", limits=[4, 4, 5, 8], longest=500)
-# Each campaign of 50 rounds has the next kind: a run of 200 rounds has the first four, one of 350 all.
+# Each campaign of 50 rounds has the next kind. A run of 200 rounds has the first four kinds, and a run of 350 rounds
+# has all of them.
 KINDS = [AMPLE, FULL, LARGE, AMPLE._replace(flush_share=0.2), FULL_LARGE, SMALL, AMPLE]
 
 
@@ -57,7 +58,7 @@ class Interrupted(Server):
 
 
 class Killer:
-    """A process that sends signals. A thread would be late, because other threads hold the interpreter lock."""
+    """A process that sends signals. A thread could be late, because other threads hold the interpreter lock."""
 
     SCRIPT = 'while read -r delay signal pid; do sleep "$delay"; kill -s "$signal" "$pid"; done'
 
@@ -104,7 +105,7 @@ class Totals:
 
 
 class Campaign:
-    """Rounds with one region file. `signal` ends the server in each round."""
+    """Rounds with one region file. `signal` stops the server in each round."""
 
     def __init__(self, totals, seed, kind, binary=LARDERD, runtime=None, signal="KILL"):
         self.totals, self.kind, self.signal = totals, kind, signal
@@ -149,7 +150,7 @@ class Campaign:
         self.load()
 
     def load(self):
-        """Sends requests until `signal` ends the server, and computes the possible states."""
+        """Sends requests until `signal` stops the server, and computes the possible states."""
         seconds = self.rng.uniform(0, LOAD_SECS_MAX)
         count = 20 + int(seconds * self.kind.pace)
         go = threading.Event()
@@ -181,7 +182,7 @@ class Campaign:
             self.follow(script, made, player.played, flush)
 
     def reads(self, count):
-        """The requests of a client that reads random keys and ignores the answers."""
+        """Returns the requests of a client that reads random keys and ignores the replies."""
         names = [key.name for script in self.scripts for key in script.keys]
         names += [self.bulk.key(self.rng.randrange(self.bulk.next + 1)) for _ in range(20)]
         return [b"get %s\r\n" % b" ".join(self.rng.choices(names, k=10)) + LAST for _ in range(count)]
@@ -275,7 +276,7 @@ class Lazy:
 
 
 def read_flush(played):
-    """The flush of a round, or None if it was not sent: the times of sending and of the answer."""
+    """Returns the flush of a round, or None if it was not sent: the times of sending and of the reply."""
     if not played:
         return None
     chunk = Played(*played[0])
@@ -283,7 +284,7 @@ def read_flush(played):
 
 
 def run(rounds, seed, binary=LARDERD, runtime=None, progress=None):
-    """Runs rounds in campaigns; returns the totals. `progress(rounds, totals)` is called after each campaign."""
+    """Runs rounds in campaigns. Returns the totals. Calls `progress(rounds, totals)` after each campaign."""
     totals, done = Totals(seed), 0
     while done < rounds:
         count = min(ROUNDS_PER_CAMPAIGN, rounds - done)

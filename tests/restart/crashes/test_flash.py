@@ -118,7 +118,7 @@ def test_another_file_of_the_same_size(flash):
     assert on_flash(server) < 1000
     assert 0 < check(server) <= in_memory
     check_use(server)
-    # After another restart, without flash, no item of the first file comes back either.
+    # After another restart, without flash, no item of the first file returns either.
     server = flash.region.restart(server, "SIGKILL", "-m", "16")
     check(server)
 
@@ -176,7 +176,7 @@ def test_a_truncated_file(flash, length):
     except ExitedAtStart as refused:
         assert refused.status == 71 and str(flash.file) in refused.output
         return
-    # The file has its former length again, with holes.
+    # The file has its previous length again, with holes.
     assert check(server) > 0
     check_use(server)
 
@@ -209,7 +209,7 @@ def test_two_servers_with_one_file(flash):
 
 
 def test_a_start_without_flash(flash):
-    """Items on flash do not come back with the flash file."""
+    """Items on flash do not return with the flash file."""
     server = flash.stored()
     in_memory = ITEMS - on_flash(server)
     server = flash.region.restart(server, "SIGKILL", "-m", "64")
@@ -223,7 +223,7 @@ def test_a_start_without_flash(flash):
 
 
 def test_a_kill_in_the_middle_of_writes(flash):
-    """Writes to flash are under way at each kill."""
+    """The server is writing to flash at each kill."""
     server = flash.start()
     for round_number in range(5):
         done = threading.Event()

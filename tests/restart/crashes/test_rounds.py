@@ -62,7 +62,7 @@ def touch_some(campaign):
 
 
 def store_again(campaign):
-    """Stores items again with the same values, which gives them new CAS values."""
+    """Stores items again with the same values, so that they get new CAS values."""
     found = present(campaign)
     return "wrong", [
         (key, b"set %s %d 0 %d\r\n%s\r\n" % (key.name, state.flags, len(state.value), state.value))
@@ -81,7 +81,7 @@ def change_bulk(campaign):
 
 
 def present(campaign):
-    """The keys that certainly have an item, with the item."""
+    """Returns the keys that certainly have an item, with the item."""
     keys = [key for script in campaign.scripts for key in script.keys]
     certain = {key: next(iter(key.states)) for key in keys if len(key.states) == 1}
     return {key: state for key, state in certain.items() if state}

@@ -26,8 +26,8 @@ INTERRUPTED, INTERRUPTED_OF_LONG = 10, 30
 
 
 def test_crashes_while_starting(request, region):
-    """A start that is killed at any moment leaves the file intact. The test kills only two starts in succession, because
-    after three the server gives the file up."""
+    """A server that is killed at any moment of its start leaves the file intact. The test kills only two starts in
+    succession, because after three the server discards the file."""
     asked, rng = request.config.getoption, random.Random(1)
     server = region.start("-m", "128")
     contents = Contents(server, SIZES, small=20_000)

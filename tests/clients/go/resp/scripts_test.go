@@ -10,7 +10,7 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 )
 
-// The locks of redsync and the limits of redis_rate are scripts that larderd knows.
+// The locks of redsync and the limits of redis_rate use scripts that larderd implements.
 
 func TestRedsync(t *testing.T) {
 	client := connectRedis(t, 2)

@@ -14,9 +14,9 @@ pytestmark = pytest.mark.larder
 
 
 def watched(cache, count, act, **filter):
-    """The first `count` events that `act` causes."""
+    """Returns the first `count` events that `act` causes."""
     stream = cache.Watch(**filter)
-    # The server starts watching some time after the call, and does not report when.
+    # The server starts watching some time after the call, and does not report the start.
     seen, ready = [], threading.Event()
 
     def collect():
@@ -54,7 +54,7 @@ def test_events(cache, server):
     names = {value.number: name.removeprefix("EVENT_KIND_") for name, value in cache.kinds.items()}
     events = [message.event for message in watched(cache, 5, act)]
     seen = [(names[event.kind], event.key, event.length) for event in events]
-    # Stores and removals also cause events of a lookup, because they look up their key first.
+    # Stores and removals also cause lookup events, because they look up their key first.
     stored, hit, missed, removed = ("STORED", b"k", 5), ("HIT", b"k", 5), ("MISS", b"none", 0), ("REMOVED", b"k", 5)
     assert [event for event in seen if event in (stored, hit, missed, removed)][:3] == [stored, hit, missed], seen
     first = events[seen.index(stored)]

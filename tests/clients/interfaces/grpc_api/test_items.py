@@ -1,4 +1,4 @@
-"""Items over gRPC, which are the same as those of memcached's protocol."""
+"""Items over gRPC, which are the same as the items of memcached's protocol."""
 
 import concurrent.futures
 import os
