@@ -1,5 +1,5 @@
-"""Go clients: gomemcache, the library that memcached_exporter uses, and go-redis, which the module in `go/` tests. A
-module that needs a newer Go tests rueidis."""
+"""Go clients. The module in `go/` tests gomemcache, the library that memcached_exporter uses, and go-redis. Another
+module, which needs a newer Go, tests rueidis."""
 
 import os
 import re

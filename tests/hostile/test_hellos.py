@@ -100,8 +100,8 @@ def await_input(socks):
     wait_until(lambda: len(waiting.poll(0)) == len(socks), "an answer on each connection")
 
 
-# Without a time limit for handshakes, the worker would answer a full batch of 256 of them before the request without
-# TLS.
+# Without a time limit for handshakes, the worker would answer at least 256 of them, a full batch of events, before the
+# request without TLS.
 def test_clients_without_tls_do_not_wait_for_handshakes(server):
     message = hello()
     with server.connect() as plain:

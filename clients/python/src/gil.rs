@@ -58,8 +58,8 @@ struct Last {
 }
 
 impl Gil {
-    /// Records a wait of this thread. Returns false if another thread waited last, or waited within [`TOGETHER`] before
-    /// the waits of this thread.
+    /// Records a wait of this thread. Returns false if the previous wait was in another thread.
+    /// Also returns false for [`TOGETHER`] after waits changed from another thread to this one.
     fn is_alone(&self, now: Instant) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let thread = thread::current().id();

@@ -168,8 +168,8 @@ impl PeerError {
         matches!(self, Self::Connection(error) if error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
-    /// Prefixes the text of a failed connection or of a violation with `the TLS handshake`. Returns
-    /// other errors unchanged.
+    /// Names the TLS handshake in the text of a failed connection or of a violation. If the
+    /// connection was closed, the text also contains the remedy. Returns other errors unchanged.
     pub(crate) fn in_tls_handshake(self) -> Self {
         use io::ErrorKind::{ConnectionReset, UnexpectedEof};
         match self {

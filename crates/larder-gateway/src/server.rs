@@ -377,7 +377,7 @@ async fn until_ordered<C: GracefulConnection>(
     };
     connection.as_mut().graceful_shutdown();
     if time.is_zero() {
-        // Another task waits for the memory. Poll once instead of with a timer, which may take a
+        // Another task waits for the memory. Poll only once, without a timer, which may take a
         // millisecond.
         return match poll_fn(|cx| Poll::Ready(connection.as_mut().poll(cx))).await {
             Poll::Ready(ended) => ended,

@@ -25,7 +25,7 @@ pub(crate) struct Keys {
 impl Keys {
     /// Adds a key, and marks it as unsent. Returns false if the set had the key already and unsent,
     /// or if the key or the set is too long. A key has at most 2^16 - 1 bytes, and all keys
-    /// together have about 2^32.
+    /// together have at most about 2^32 bytes.
     pub(crate) fn push(&mut self, key: &[u8], hash: u64) -> bool {
         if 2 * (self.entries.len() + 1) > self.table.len() {
             self.grow();

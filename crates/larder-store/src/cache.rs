@@ -59,8 +59,8 @@ pub trait CacheControl: Send + Sync {
     fn observe_evictions(&self, observer: EvictionObserver);
 
     /// Makes the cache call `observer` for each change of items, except for evictions, from now on.
-    /// If a lookup starts after this call, all changes after the lookup are reported. Only the
-    /// first call has an effect.
+    /// If a lookup starts after this call, all later changes of the state that it returns are
+    /// reported. Only the first call has an effect.
     fn observe_changes(&self, observer: ChangeObserver);
 }
 

@@ -31,8 +31,8 @@ pub(crate) struct Difference {
     interval: Option<Interval>,
 }
 
-/// Limit of the loss in a metric. Without a metric, the limit applies to all compared metrics
-/// without their own limit.
+/// Limit of the loss in a metric, in percent. Without a metric, the limit applies to all compared
+/// metrics without their own limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
     /// The metric; `None` for all metrics without their own threshold.

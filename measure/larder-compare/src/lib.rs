@@ -127,7 +127,8 @@ pub enum Error {
         why: String,
     },
     /// Regressions: figures are significantly worse by more than a threshold, cells of both results
-    /// failed only in the new results, or the new results lack cells (if there is a threshold).
+    /// failed only in the new results, or (if there is a threshold) the new results lack cells of
+    /// the old ones.
     #[error("{count} regressions, first {first}")]
     Regressions {
         /// Number of these figures and cells.

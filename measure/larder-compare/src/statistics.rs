@@ -68,7 +68,8 @@ impl Interval {
             ours.iter().flat_map(|our| theirs.iter().map(move |their| our / their)).collect();
         ratios.sort_by(f64::total_cmp);
         // Each end excludes the largest number of ratios for which the error probability of its
-        // side is at most 2.5 %. With too few runs, such as three each, it excludes none.
+        // side is at most 2.5 %. With too few runs, such as three each, it excludes none, although
+        // the probability exceeds 2.5 %.
         let errors = rank_sum_probabilities(ours.len(), theirs.len());
         let allowed = errors.iter().take_while(|error| **error <= ERROR_MAX / 2.0).count();
         let left_out = allowed.saturating_sub(1);

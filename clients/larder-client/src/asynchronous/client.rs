@@ -89,10 +89,12 @@ impl Client {
     calls!([async] [.await]);
     computing!([async] [.await] [F: FnOnce() -> Fut, Fut: Future<Output = Result<V, E>>]);
 
-    /// Like [`get_or_compute`](Self::get_or_compute), but if there is an old value, returns it at once, and a spawned
-    /// task computes the new one. There is an old value after [`invalidate`](Self::invalidate), and with
-    /// [`Lease::early`] or [`Lease::stale`]. If the computation fails in the task, the task drops the error, and the
-    /// old value stays until it expires.
+    /// Like [`get_or_compute`](Self::get_or_compute), but a caller that has to compute the value
+    /// also gets the old value at once, if there is one. Then a spawned task computes the new
+    /// value. Without an old value, this call computes it. There is an old value for example after
+    /// [`invalidate`](Self::invalidate), or with [`Lease::early`] or [`Lease::stale`]. If the
+    /// computation fails in the task, the task drops the error, and the old value stays until it
+    /// expires.
     ///
     /// # Errors
     /// See [`get_or_compute`](Self::get_or_compute).

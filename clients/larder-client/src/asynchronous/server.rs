@@ -112,8 +112,8 @@ impl Server {
                 let mut pooled = None;
                 let called = self.transact(&mut admission, &mut pooled, operation, deadline).await;
                 admission.note(called.as_ref().err());
-                // Returns the connection to the pool only after it has recorded a fault: the next waiting call must see
-                // the fault before it connects.
+                // Releases the permit only after a fault is recorded: the next waiting call must
+                // see the fault before it connects.
                 drop(pooled);
                 called
             }

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use nix::poll::PollFlags;
 use std::time::{Duration, Instant};
 
-/// The minimum time in which a call may read available data, even if it starts to read near or after its deadline. A
-/// call that waits for another server can start late. Without a limit, a server that sends without pause could delay
-/// the end of the call indefinitely.
+/// The time for which a call may still read available data if it starts to read near or after its
+/// deadline, for example because it has waited for another server. Without this limit, a server
+/// that sends without pause could delay the end of the call indefinitely.
 pub(super) const LATE_MAX: Duration = Duration::from_millis(10);
 
 pub(crate) type Link = link::Link<Stream>;

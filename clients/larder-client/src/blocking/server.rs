@@ -162,8 +162,8 @@ impl Server {
                 Ok(attempt) => Ok(StartedCall { at: now, admission, attempt, deadline }),
                 Err(error) => {
                     admission.note(Some(&error));
-                    // Returns the slot to the pool only after it has recorded a fault: the next waiting call must see
-                    // the fault before it connects.
+                    // Returns the slot to the pool only after a fault is recorded: the next waiting
+                    // call must see the fault before it connects.
                     drop(failed);
                     Err(error)
                 }
@@ -226,8 +226,8 @@ impl Server {
                 }
             };
             admission.note(called.as_ref().err());
-            // Returns the slot to the pool only after it has recorded a fault: the next waiting call must see the fault
-            // before it connects.
+            // Returns the slot to the pool only after a fault is recorded: the next waiting call
+            // must see the fault before it connects.
             drop(pooled);
             self.recorder.called(operation.command(), at.elapsed(), called.as_ref().err());
             called

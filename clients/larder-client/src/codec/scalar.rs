@@ -9,7 +9,7 @@ pub enum Value {
     Bytes(Bytes),
     /// Text in UTF-8.
     Text(String),
-    /// A number. The codec cannot read the larger numbers of Python and Ruby.
+    /// A number. Codecs cannot read numbers of Python and Ruby that do not fit in 64 bits.
     Integer(i64),
 }
 

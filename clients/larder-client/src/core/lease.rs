@@ -59,9 +59,10 @@ impl Lease {
         self
     }
 
-    /// Sets the lifetime of a lease of a missing value in seconds, at least 1. After that time another caller may
-    /// compute the value, because the process of the first one may have been killed. If a computation takes longer, the
-    /// client returns the value without storing it. [Default: 10]
+    /// Sets the lifetime of a lease of a missing value in seconds, at least 1. If the first caller
+    /// has neither stored the value nor reported an error in that time, for example because its
+    /// process was killed, another caller may compute it. If the computation of a missing value
+    /// takes longer, the client returns the value without storing it. [Default: 10]
     pub fn lock(mut self, secs: u32) -> Self {
         self.lock = secs.max(1);
         self

@@ -251,8 +251,9 @@ impl<T> Exchange<T> {
     }
 
     /// Moves calls from the queue to the output, up to [`CALLS_MAX`] calls under way, once all earlier output is sent.
-    /// First drops queued calls that `is_wanted` rejects. Because later calls stay in the queue, callers can still
-    /// withdraw them, and unwanted requests to a slow server do not accumulate in memory.
+    /// In any case, first drops queued calls that `is_wanted` rejects. Because later calls stay in
+    /// the queue, callers can still withdraw them, and unwanted requests to a slow server do not
+    /// accumulate in memory.
     pub(crate) fn take(&mut self, queue: &mut Queue<T>, is_wanted: impl Fn(&T) -> bool) {
         for index in (0..queue.calls.len()).rev() {
             if queue.calls.get(index).is_some_and(|call| !is_wanted(&call.ticket)) {

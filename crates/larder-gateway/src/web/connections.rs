@@ -152,7 +152,7 @@ impl Connections {
 }
 
 /// Closes the connection that has been idle for the longest time, at least `idle_min`, or a slow
-/// one. Its requests have `time` to finish. Returns its task, or `None` if no connection may be
+/// one. The connection has `time` to end. Returns its task, or `None` if no connection may be
 /// closed.
 fn close_one(open: &mut Vec<Open>, idle_min: Duration, time: Duration) -> Option<AbortHandle> {
     let states = open.iter().map(|connection| connection.activity.state()).enumerate();

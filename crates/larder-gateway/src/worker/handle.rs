@@ -1,6 +1,6 @@
 //! The cache handle of the gateway's thread. A request creates it. It is dropped one to two seconds
-//! after the last request, so that an unused gateway holds no memory of the cache and needs no
-//! timer.
+//! after the last request, so that an unused gateway holds no memory of the cache and never wakes
+//! up.
 
 use crate::server_view::ServerView;
 use larder_store::Maintenance;

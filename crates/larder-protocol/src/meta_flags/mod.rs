@@ -3,7 +3,8 @@
 //!
 //! The parser (`meta.rs`), the writers of replies (`reply/`) and the fast path (`fast_get.rs`) use
 //! this table, and `docs/meta-flags.md` is generated from it. The session (`larder-session`)
-//! defines the effect of a flag on an item. It can query any flag with [`MetaFlags::has`].
+//! defines the effect of a flag on an item when it converts a request to an operation. It can query
+//! any flag with [`MetaFlags::has`].
 
 mod lookup;
 mod table;

@@ -53,7 +53,8 @@ pub struct IoBytes {
     pub written: usize,
 }
 
-/// Writes until the socket would block. Returns the number of written bytes.
+/// Writes until all bytes are written or the socket would block. Returns the number of written
+/// bytes.
 pub(super) fn write(stream: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {

@@ -68,8 +68,8 @@ impl Server {
     /// mark.
     fn has_room(&self, sparing: u64, held: usize, total: usize) -> bool {
         let connections = self.memory().connections;
-        // The tracker's limit depends on the memory limit at the start, which a client may have
-        // lowered since.
+        // The tracker's limit depends on the memory limit at the start. A client or a full file
+        // system may have lowered the memory limit since.
         let tracked = self.connections.tracker.memory().min(connections / TRACKER_SHARE);
         let max = connections - tracked;
         let share = max / 4 * 3;

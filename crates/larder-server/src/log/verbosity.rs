@@ -40,8 +40,8 @@ impl Verbosity {
     }
 }
 
-/// Returns the filter of a level. It passes only warnings and errors of the HTTP client for etcd,
-/// because that client logs each of its requests.
+/// Returns the filter of a level. Of the messages of the HTTP client for etcd, it passes only
+/// warnings and errors, because that client logs each of its requests.
 fn filter(level: u32) -> Targets {
     let level = match level {
         0 => LevelFilter::WARN,

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 /// The minimum time between two lines about one count.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// The log lines about growing counts of failures, each at most once a minute, and about the end of
-/// the flash tier.
+/// Logs growing counts of failures, each at most once a minute, and the end of the flash tier.
 #[derive(Debug, Default)]
 pub(crate) struct StorageWatch(Mutex<State>);
 

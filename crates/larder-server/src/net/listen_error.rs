@@ -1,10 +1,10 @@
-//! Errors while binding an address to listen on.
+//! Errors while checking or binding the sockets to listen on.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-/// An error while binding an address to listen on.
+/// An error while checking or binding a socket to listen on.
 #[derive(Debug)]
 pub enum ListenError {
     /// The text is not an address, or does not resolve.

@@ -200,7 +200,7 @@ impl<E: Engine> Session<E> {
             if is_sent_in_part || is_scattered {
                 return Step::finish(0, Next::Close);
             }
-            // The refused command may have started to send a large value, or may have stored tags
+            // The refused command may have started to send a large value, or may have kept tags
             // while it waited.
             self.pending = Pending::Idle;
             let _ = self.take_kept_tags();

@@ -122,8 +122,8 @@ impl<E: Engine> Part<E> {
         self.trailer.is_empty() || is_right
     }
 
-    /// Removes the trailer from a reply of this server. Returns false for a reply without the
-    /// trailer, which is an error.
+    /// Removes the trailer from a reply of this server. A reply without the trailer is an error:
+    /// the part's state becomes [`PartState::Refused`].
     fn strip_trailer(&mut self) {
         let is_right = match &mut self.state {
             PartState::Local(Some(sending)) => sending.strip_trailer(&self.trailer),

@@ -6,7 +6,8 @@ use std::task::Wake;
 use std::time::Duration;
 
 /// A notifier of changes, at which readers wait when there is nothing to read. While no reader
-/// waits or pauses, a notification takes no lock and makes no system call.
+/// waits or pauses, a notification costs a fence and a few atomic accesses. It then takes no lock
+/// and makes no system call.
 ///
 /// A reader that has just read something pauses before it waits. So while changes continue, writers
 /// do not wake readers, which would cost system calls, and a reader finds more changes at a time.

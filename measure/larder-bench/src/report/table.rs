@@ -339,7 +339,7 @@ pub(crate) fn histogram(total: &Histogram<u64>) -> String {
 }
 
 /// Returns a time in microseconds, milliseconds or seconds: with three significant digits from 1 us
-/// to 1,000 s, with two decimals below, and without decimals above.
+/// to 1,000 s, with two decimals below, and in seconds without decimals above.
 pub(crate) fn time(micros: f64) -> String {
     match micros {
         _ if micros < 999.5 => digits(micros) + " us",

@@ -39,7 +39,8 @@ impl Collected {
         }
     }
 
-    /// Adds a worker's report. Calls `progress` each time that one report per worker has arrived.
+    /// Adds a worker's report. Calls `progress` each time that the number of new reports reaches
+    /// the number of workers. Several of these reports may be from one worker.
     pub(super) fn add(&mut self, stats: LoadStats, progress: &mut dyn FnMut(Progress)) {
         self.recent.add(&stats);
         while self.by_second.len() <= stats.second {

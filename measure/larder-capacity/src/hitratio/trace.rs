@@ -45,8 +45,8 @@ pub fn read(name: &str, mut reader: Reader<impl BufRead>) -> Result<Stream, Trac
             (_, Operation::Set | Operation::Add | Operation::Replace | Operation::Cas) => {
                 requests.store(request);
             }
-            // A stream has only gets. Other operations are ignored, although some of them change
-            // the value's size in the traced cache.
+            // A stream has only gets. Ignores delete, incr, decr, append and prepend, although
+            // some of them change the value's size in the traced cache.
             _ => (),
         }
     }

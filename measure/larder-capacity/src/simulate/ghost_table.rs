@@ -4,7 +4,7 @@
 use larder_store::eviction::{GhostClock, Ghosts};
 
 /// Number of live items per bucket above which the table grows: 85 % of eight. The engine's
-/// constant is `INDEX_LOAD` (`segment/write/index_growth.rs` of `larder-store`).
+/// constant for the 85 % is `INDEX_LOAD` (`segment/write/index_growth.rs` of `larder-store`).
 const ITEMS_PER_BUCKET: f64 = 6.8;
 
 /// A table of ghosts that grows by splitting one bucket at a time. Both buckets of a split keep all

@@ -81,7 +81,7 @@ const TOTAL_COMMANDS: &str = "total_commands";
 
 /// The name of the eviction policy, for [`InfoPage::set`].
 pub const MAXMEMORY_POLICY: &str = "maxmemory_policy";
-/// Redis's name of the policy that evicts the least recently used items first.
+/// Redis's name of the policy that may evict any item, the least recently used ones first.
 pub const EVICTING_POLICY: &str = "allkeys-lru";
 /// Redis's name of the policy without eviction: stores fail when memory is full.
 const NO_EVICTION: &str = "noeviction";

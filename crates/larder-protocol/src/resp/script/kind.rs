@@ -52,7 +52,7 @@ pub enum Script {
     /// rate in each period of arg 3 seconds, arg 4 the cost. Returns the cost or 0, the remaining
     /// burst, the seconds until a retry, and the seconds until the reset.
     AllowRate,
-    /// As [`Self::AllowRate`], but allows a part of the cost if the burst does not cover all of it.
+    /// As [`Self::AllowRate`], but allows a part of the cost if the remaining burst is less.
     AllowRateAtMost,
 }
 

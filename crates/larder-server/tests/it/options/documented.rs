@@ -31,8 +31,8 @@ const EXTENDED: &str = "
     ssl_ca_cert ssl_wbuf_size ssl_session_cache ssl_kernel_tls ssl_min_version proxy_config
     proxy_arg proxy_uring relaxed_privileges";
 
-/// memcached 1.6.45's commands, each with a valid request. Commands that larderd answers with
-/// `ERROR` have their names in the table of differences.
+/// memcached 1.6.45's commands, each with a valid request. The names of commands that larderd
+/// answers with `ERROR` are the same as in the table of differences.
 const COMMANDS: &[(&str, &str)] = &[
     ("set", "set k 0 0 1\r\n1"),
     ("add", "add k 0 0 1\r\n1"),

@@ -183,7 +183,8 @@ impl Handle {
                 flash.counts.page_allocs.add(1);
                 flash.queue.notify();
             } else {
-                // If no page is full, no page will become free. Then all items share one page.
+                // If no page is full, there are so few pages that no other page will become free.
+                // Then all items share one page.
                 let patience = if flash.lists().full().next().is_some() {
                     PAGE_PATIENCE
                 } else {

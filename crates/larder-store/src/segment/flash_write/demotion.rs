@@ -91,9 +91,9 @@ impl Shared {
             || waiting == 0 && self.may_write_large(segments)
     }
 
-    /// Returns whether maintenance should evict nothing now: the device completes writes, but the
-    /// queue of write buffers is full except for the buffer that is being filled, or no large value
-    /// may be added to the queue.
+    /// Returns whether maintenance should evict nothing now. This is so while the device completes
+    /// writes, and either the queue of write buffers is full except for the buffer that is being
+    /// filled, or no large value may be added to the queue.
     pub(crate) fn waits_for_writes(&self) -> bool {
         let Some(flash) = &self.flash else { return false };
         let (waiting, max) = self.write_backlog();

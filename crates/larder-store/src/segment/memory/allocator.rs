@@ -18,11 +18,12 @@ const INDEX_SHARE_MAX: usize = 60;
 /// the growth of the index.
 pub(crate) const INDEX_SHARE_FLASH: usize = 75;
 
-/// The highest dead level of a segment, at which no item is live. Each lower level is 1/35 of the
-/// segment's length: level 6 starts at 17 %.
+/// The highest dead level of a segment, at which no item is live. A lower level is the length of
+/// the dead records in units of 1/35 of a segment's length, rounded down: level 6 starts at 17 %.
 pub(crate) const DEAD_LEVELS: usize = 35;
 
-/// Memory that no index word refers to any more. Readers of its epoch may still use it.
+/// Memory that no index word refers to any more. Readers of its epoch and of earlier epochs may
+/// still use it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetiredMemory {
     /// The last epoch in which readers could find the memory.
@@ -452,7 +453,7 @@ impl Alloc {
     }
 
     /// Takes the next segment to evict; `None` if no segment is queued. `hit_bytes` returns the
-    /// total size of a segment's items that were hit since they were written.
+    /// total length in bytes of a segment's items that were hit since they were written.
     pub(crate) fn take_victim(&mut self, hit_bytes: impl Fn(u32) -> u64) -> Option<Victim> {
         let victim = self.queues.victim(hit_bytes)?;
         self.dequeue(victim.segment)?;

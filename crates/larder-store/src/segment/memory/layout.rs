@@ -87,9 +87,10 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Returns the shape for a limit that may grow to `limit_max`. If there is room, it has blocks
-    /// for `threads` handles, and at least for [`BLOCKS_USUAL`]. A block counts items in `classes`
-    /// size classes. Returns `None` if the limit is too low, or higher than locations can address.
+    /// Returns the shape for a limit that may grow to `limit_max`. It has blocks for `threads`
+    /// handles, and at least for [`BLOCKS_USUAL`], but only as many blocks as there is room for. A
+    /// block counts items in `classes` size classes. Returns `None` if the limit is too low, or
+    /// higher than locations can address.
     pub(crate) fn new(
         limit: usize,
         limit_max: usize,
@@ -228,7 +229,8 @@ impl Layout {
         self.first_segment + segment as usize * self.segment_len
     }
 
-    /// Returns the number of the segment that contains this offset.
+    /// Returns the number of the segment that contains this offset. Segment lengths are powers of
+    /// two.
     #[inline]
     pub(crate) fn segment_of(&self, offset: usize) -> u32 {
         ((offset - self.first_segment) >> self.segment_shift) as u32

@@ -30,25 +30,25 @@ impl Open {
     }
 }
 
-/// If one segment in this many is open, a write takes over an idle open segment of another handle
-/// before it opens a new one. While handles alternate (see `write::room`), the write waits for such
-/// a segment.
+/// If one segment in this many is open, a write takes over an idle open segment of another handle,
+/// if there is one, before it opens a new one. While handles alternate (see `write::room`), the
+/// write waits for such a segment.
 pub(crate) const OPEN_SHARE_MAX: usize = 3;
 
 /// The maximum number of lifetime classes. The simulator (`simulate/s3fifo.rs` of
 /// `larder-capacity`) has copies of this constant and of [`lifetime_class`].
 const LIFETIMES_MAX: usize = 8;
 
-/// Returns the number of lifetime classes. It decreases with the number of segments that may be
-/// open.
+/// Returns the number of lifetime classes. It is low if few segments may be open.
 pub(crate) fn lifetime_count(segments: usize, threads: usize) -> u32 {
     let each = open_budget(segments, threads) / Queue::ALL.len();
     u32::try_from(each.clamp(1, LIFETIMES_MAX)).expect("LIFETIMES_MAX fits 32 bits")
 }
 
-/// Returns the lifetime class of an item. All items of a segment have the same class, so that they
-/// expire at about the same time. Items of class 0 never expire, unless it is the only class. The
-/// other classes are spaced logarithmically up to about 50 days.
+/// Returns the lifetime class of an item. Items of one class share segments if enough segments may
+/// be open, so that the items of a segment expire at about the same time. Items of class 0 never
+/// expire, unless it is the only class. The other classes are spaced logarithmically up to about 50
+/// days.
 pub(crate) fn lifetime_class(expiry: Expiry, now: Seconds, classes: u32) -> u8 {
     const SPAN_BITS: u32 = 22;
     let mortal = classes - 1;

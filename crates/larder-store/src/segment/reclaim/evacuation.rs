@@ -416,8 +416,8 @@ impl Handle {
         Some(len)
     }
 
-    /// Opens a segment of `kind`, from the reserve if necessary, unless an open one has room for
-    /// `len` bytes. Returns true if there is room.
+    /// Opens a segment of `kind`, from the reserve if necessary, unless the open segment for items
+    /// of `kind` has room for `len` bytes. Returns true if there is room.
     fn reserve_room(&mut self, kind: Kind, len: usize) -> bool {
         let (shared, mut writer) = self.writer();
         if writer.has_room(shared, kind, len) {

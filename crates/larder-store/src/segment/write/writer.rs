@@ -120,8 +120,8 @@ impl Handle {
     }
 
     /// Adds the number of index words that this handle took, less the number that it cleared, to
-    /// the shared count. Grows the index if the count is high. Does nothing while the difference is
-    /// below [`SLOTS_STEP`].
+    /// the shared count. Grows the index if the count is high. Does nothing while the difference
+    /// is below [`SLOTS_STEP`] in either direction.
     pub(crate) fn flush_slot_delta(&mut self) {
         let (shared, writer) = self.writer();
         if writer.writing.slots.abs() < SLOTS_STEP {

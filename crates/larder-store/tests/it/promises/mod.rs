@@ -18,7 +18,7 @@
 //! | `stress/overwritten` | memory of overwritten items is reused while threads read |
 //! | `stress/stress_all` | all operations at once, with values that can be checked |
 //! | `tags` | items of a dropped tag are not found, and no other items are dropped |
-//! | `walks` | a walk misses no item that exists during the walk |
+//! | `walks` | a walk misses no item that exists during the whole walk |
 #![allow(clippy::disallowed_methods, reason = "tests measure and wait")]
 
 mod amendments;

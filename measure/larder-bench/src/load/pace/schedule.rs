@@ -26,8 +26,8 @@ pub(crate) struct Schedule {
     pub(crate) free_at: u64,
 }
 
-/// Limit of the groups into which the schedule divides unsent requests: they have fewer than twice
-/// this number of different waiting times.
+/// Unsent requests are divided into fewer than twice this number of groups. The requests of a group
+/// count with the same waiting time.
 const NEVER_SENT_STEPS: u64 = 1 << 20;
 
 impl Schedule {

@@ -25,7 +25,7 @@ pub struct Server {
 
 /// A port that the system does not assign to other sockets while this value exists. A server can
 /// still listen on it, because both sockets allow the reuse of addresses. Without a server,
-/// connections to the port fail.
+/// connections to the port fail at once.
 pub struct ReservedPort {
     _socket: Socket,
     pub port: u16,

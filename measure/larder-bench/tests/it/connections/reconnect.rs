@@ -20,7 +20,8 @@ fn a_run_goes_on_when_its_server_is_back() {
     assert!(outcome.faults.is_empty() && outcome.ended_early.is_none(), "{outcome:?}");
     assert_eq!(outcome.lost_connections, 0, "connections were reconnected");
     let interruption = outcome.interruption.unwrap();
-    // There are six connections. A reconnected one can be lost again, as on a busy machine.
+    // There are six connections. A reconnected one can be lost again, which happened once on a busy
+    // machine.
     assert!((6..=12).contains(&interruption.lost_connections), "{interruption:?}");
     assert_eq!(outcome.total().never_answered, interruption.lost_requests, "{interruption:?}");
     let (answered, hit) = (interruption.answered_secs.unwrap(), interruption.hit_secs.unwrap());

@@ -13,13 +13,14 @@
 //!    its stripe. It writes them before it stores an index word with their location with `Release`,
 //!    or before it delivers a finished read. Afterwards they do not change until the segment is
 //!    recycled or they become a free block (`free_lists`).
-//! 3. *Recycling*: a segment is recycled, and a free block overwritten, only after every lease and
-//!    every epoch pin that could have seen an index word into it has ended. No index word refers to
-//!    it any more, or none ever did. A reader of bytes holds such a pin, or a lease, or the lock of
-//!    the key's stripe, without which the key's index word does not change. Or the reader owns the
-//!    sealed segment. The segment is then closed, and no free block in it is taken. In a block that
-//!    was taken earlier, the header of the dead record stays until the new record is complete, and
-//!    no thread reads the bytes of a record whose header is marked dead.
+//! 3. *Recycling*: a segment is recycled, and a free block overwritten, only after no index word
+//!    refers to it any more, and every lease and every epoch pin that could have seen such a word
+//!    has ended. This is also allowed if no index word ever referred to it. A reader of bytes holds
+//!    such a pin, or a lease, or the lock of the key's stripe, without which the key's index word
+//!    does not change. Or the reader owns the sealed segment. The segment is then closed, and no
+//!    free block in it is taken. In a block that was taken earlier, the header of the dead record
+//!    stays until the new record is complete, and no thread reads the bytes of a record whose
+//!    header is marked dead.
 //!
 //! | file | subject |
 //! |---|---|
