@@ -2,8 +2,8 @@
 //!
 //! The program stores `--items` values of `--value-bytes` under keys of 16 bytes, and every cache
 //! has room for all of them. Then threads look up Zipf-distributed keys, and read a byte of each
-//! value. Of a hundred operations, `--sets` store the value again instead. The program prints one
-//! JSON object. `scripts/bench embedded` runs it.
+//! value. In each hundred operations, `--sets` operations store the value again instead. The
+//! program prints one JSON object. `scripts/bench embedded` runs it.
 #![expect(clippy::print_stdout, reason = "the program prints its measurements")]
 
 use clap::{Parser, ValueEnum};

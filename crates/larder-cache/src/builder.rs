@@ -61,7 +61,7 @@ impl Builder {
     /// has taken effect and before the operation returns. If maintenance evicts the item, the
     /// cache's own thread calls the listener. The listener may use the cache. If the listener
     /// panics, so does the insert or removal, which has taken effect. A panic in the cache's own
-    /// thread has no further effect. A cache with a listener that owns a clone of it is never
+    /// thread has no further effect. If the listener owns a clone of the cache, the cache is never
     /// freed.
     pub fn on_evict(self, listener: impl Fn(&Evicted) + Send + Sync + 'static) -> Self {
         Self { listener: Some(Arc::new(listener)), ..self }

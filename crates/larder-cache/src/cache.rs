@@ -33,18 +33,18 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Returns a copy of the value under `key`. `None` if there is no value.
+    /// Returns a copy of the value under `key`, or `None` if there is no value.
     #[must_use]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Bytes> {
         Batch::new(&self.core).get(key)
     }
 
-    /// Calls `f` with the value under `key`, without a copy, and returns the result of `f`. `None`
-    /// if there is no value.
+    /// Calls `f` with the value under `key`, without a copy, and returns the result of `f`. Returns
+    /// `None` if there is no value.
     ///
     /// A large value, which takes segments of its own, is not contiguous, so the cache copies it
-    /// first. `f` should be short: the cache can't reuse freed memory until `f` returns, so it may
-    /// refuse writes. `f` may use the cache.
+    /// first. `f` should be short. Until it returns, the cache can't reuse freed memory, and may
+    /// therefore refuse writes. `f` may use the cache.
     #[inline]
     pub fn read<R>(&self, key: impl AsRef<[u8]>, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let read = self.core.claim().read(key.as_ref(), f)?;
@@ -118,9 +118,9 @@ impl Cache {
     ///
     /// Of all threads that request a key, one at a time calls its maker, and the others wait for
     /// the value. If the maker panics, one of the waiting threads calls its own maker. A maker may
-    /// use this cache and others. If waiting would be a deadlock, because the value's maker waits
-    /// for this call, this call makes a value of its own. It also returns a value that can't be
-    /// stored, for example because it is too large.
+    /// use this cache and others. If the value's maker waits for this call, waiting would be a
+    /// deadlock. This call then makes a value of its own. The call also returns a value that can't
+    /// be stored, for example because the value is too large.
     pub fn get_or_insert_with<M: Into<Insertion>>(
         &self,
         key: impl AsRef<[u8]>,
@@ -226,7 +226,8 @@ impl Cache {
     }
 
     /// Returns the number of items, including expired and cleared items that maintenance has not
-    /// removed yet. Adds up the counts of all handles, so it is too slow to call for each request.
+    /// removed yet. Adds up the counts of all handles. It is therefore too slow to call for each
+    /// request.
     #[must_use]
     pub fn len(&self) -> usize {
         usize::try_from(self.core.store.gauges().items).unwrap_or(usize::MAX)
@@ -245,10 +246,10 @@ impl Cache {
     }
 
     /// Returns an estimate of the hit ratio, 0 to 1, with `factor` times the memory, from 0.25 to
-    /// 4. `None` for other factors, and before enough lookups.
+    /// 4. Returns `None` for other factors, and before enough lookups.
     ///
-    /// The estimate is for an LRU cache, from a sample of at most one key in 128, so it takes
-    /// thousands of lookups. Misses count, too.
+    /// The estimate is for an LRU cache, and uses a sample of at most one key in 128. It therefore
+    /// needs thousands of lookups, which include misses.
     #[must_use]
     pub fn hit_ratio_at(&self, factor: f64) -> Option<f64> {
         stats::hit_ratio_at(&self.core.store.miss_ratio_curve(), factor)

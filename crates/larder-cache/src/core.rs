@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 const MAINTENANCE_TIME_MAX: Duration = Duration::from_millis(2);
 
 pub(crate) struct Core {
-    /// A number of the cache, unique in the process.
+    /// The number of the cache, which is unique in the process.
     pub(crate) id: u64,
     pub(crate) clock: Clock,
     pub(crate) store: segment::Cache,
     pub(crate) workers: Workers,
     pub(crate) has_listener: bool,
-    /// Wakes the maintenance thread. Dropping it stops the thread.
+    /// The channel that wakes the maintenance thread. Dropping it stops the thread.
     pub(crate) waker: SyncSender<()>,
 }
 

@@ -48,7 +48,7 @@ impl InsertOptions {
 }
 
 /// A value and its options: the result of a maker of [`crate::Cache::get_or_insert_with`]. A value
-/// converts to an insertion without options, and a pair of a value and [`InsertOptions`] to an
+/// converts to an insertion without options. A pair of a value and [`InsertOptions`] converts to an
 /// insertion with these options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Insertion {
@@ -75,7 +75,7 @@ impl<V: Into<Bytes>> From<(V, InsertOptions)> for Insertion {
 }
 
 /// The reason why a value was not stored. The insert removes an old value under the key, so that no
-/// lookup finds it instead of the new one.
+/// lookup finds the old value instead of the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InsertError {
     /// The key is empty, or longer than [`KEY_LEN_MAX`].

@@ -36,15 +36,15 @@ pub(crate) fn note(listener: &Listener, eviction: &Eviction<'_>) {
         value_len: eviction.value_len,
         was_read: eviction.fetched,
     };
-    // While a thread exits, its queue may already be destroyed. Then the listener does not get the
-    // eviction.
+    // While a thread exits, its queue may already be destroyed. Then the listener does not receive
+    // the eviction.
     let _ = QUEUE.try_with(|queue| {
         queue.borrow_mut().push_back((Arc::clone(listener), evicted));
     });
 }
 
 /// Calls listeners for all evictions in the queue of this thread, including evictions by listeners.
-/// Has no effect in a call from a listener.
+/// A call from a listener has no effect.
 pub(crate) fn deliver() {
     if IS_DELIVERING.replace(true) {
         return;

@@ -2,7 +2,8 @@
 //! would be a deadlock.
 //!
 //! All caches of the process share one table of the values that are being made and of the threads
-//! that wait for them. So `join` detects a deadlock before it waits, even between caches:
+//! that wait for them. `join` can therefore detect a deadlock, even between caches, before it
+//! waits:
 //!
 //! ```text
 //!   thread 1 makes a, waits for b ──▶ thread 2 makes b, wants a ──▶ thread 1: thread 2 makes a itself
@@ -29,7 +30,7 @@ struct Table {
 struct Flight {
     maker: ThreadId,
     ended: Condvar,
-    /// The value, or `None` if the maker has failed. Empty until the maker ends.
+    /// The value, or `None` if the maker has failed. The cell is empty until the maker ends.
     outcome: OnceLock<Option<Bytes>>,
 }
 
@@ -87,8 +88,8 @@ impl Table {
 
 /// The right to make a value. If it is dropped before [`MakerGuard::finish`], the maker has failed.
 pub(crate) struct MakerGuard {
-    /// `None` if the thread makes a value because waiting for the current maker would be a
-    /// deadlock.
+    /// The name and flight in the table; `None` if the thread makes a value because waiting for the
+    /// current maker would be a deadlock.
     registered: Option<(Name, Arc<Flight>)>,
 }
 

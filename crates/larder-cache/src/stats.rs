@@ -14,7 +14,7 @@ pub struct Stats {
     /// Values that were stored.
     pub insertions: u64,
     /// Values that the cache refused because they are too large or because no memory was left.
-    /// Refusals because of an invalid key or tag, or because of no memory for tags, do not count.
+    /// Refusals because of an invalid key or tag, or a lack of memory for tags, do not count.
     pub refusals: u64,
     /// Items that the cache evicted to make room.
     pub evictions: u64,
@@ -22,7 +22,7 @@ pub struct Stats {
     pub items: u64,
     /// Used memory in bytes: items, index and bookkeeping.
     pub memory_used: u64,
-    /// The maximum of used memory in bytes.
+    /// The maximum used memory in bytes.
     pub memory_limit: u64,
 }
 
@@ -55,7 +55,7 @@ impl Stats {
 
 /// Returns the hit ratio at `factor` times the memory. Interpolates linearly between the two
 /// neighbouring points over the logarithm of the memory, because the curve is nearly straight
-/// there. `None` outside of the curve.
+/// there. Returns `None` outside of the curve.
 pub(crate) fn hit_ratio_at(curve: &MissRatioCurve, factor: f64) -> Option<f64> {
     let mut points = curve.hit_ratios.windows(2).filter_map(|pair| {
         let &[(low, at_low), (high, at_high)] = pair else { return None };

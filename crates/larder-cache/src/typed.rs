@@ -7,7 +7,7 @@ use std::error::Error;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Encodes keys and values as bytes, and decodes values.
+/// A conversion of keys and values to bytes, and of bytes to values.
 ///
 /// Two keys must have the same bytes if and only if they are equal.
 ///
@@ -101,7 +101,7 @@ fn append<T: serde::Serialize + ?Sized>(
     Ok(())
 }
 
-/// A [`Cache`] of values of one type. Encodes values when they are stored, and decodes them when
+/// A [`Cache`] of values of one type. It encodes values when they are stored, and decodes them when
 /// they are read.
 ///
 /// ```
@@ -166,9 +166,9 @@ impl<K: ?Sized, V, C> Typed<K, V, C> {
 }
 
 impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
-    /// Returns the value under `key`. `None` if there is no value, or if the codec can't encode the
-    /// key. Also `None` if the codec can't decode the value, which may belong to another type with
-    /// the same key bytes.
+    /// Returns the value under `key`, or `None` if there is no value or the codec can't encode the
+    /// key. Also returns `None` if the codec can't decode the value, which may belong to another
+    /// type with the same key bytes.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<V> {
         let key = self.encode_key(key).ok()?;

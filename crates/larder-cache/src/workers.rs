@@ -3,9 +3,9 @@
 //! One thread at a time may use a handle. The cache has an array of slots, and the first use of a
 //! slot creates its handle. A call takes the slot that its thread used last. If another thread, or
 //! a call further up the same thread's stack, uses that slot, the call takes another free slot, or
-//! creates a temporary handle. A call never waits for a slot. So a cache keeps at most [`SLOTS`]
-//! handles until it is dropped, and keeps no state of exited threads. If a program has only one
-//! cache, the number of its handles is at most the largest number of concurrent calls.
+//! creates a temporary handle. A call never waits for a slot. A cache therefore keeps at most
+//! [`SLOTS`] handles until it is dropped, and keeps no state of exited threads. If a program has
+//! only one cache, the number of its handles is at most the largest number of concurrent calls.
 
 use crate::insert::{InsertError, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
 use atomic_refcell::{AtomicRefCell, AtomicRefMut};
@@ -127,7 +127,8 @@ pub(crate) struct Claim<'w> {
 pub(crate) enum Read<R, F> {
     /// The result of the closure.
     Shown(R),
-    /// The uncalled closure, and a copy of the value, which is not contiguous.
+    /// The closure, which was not called, and a copy of the value, which is not contiguous in the
+    /// cache.
     Copied(F, Vec<u8>),
 }
 
@@ -146,8 +147,8 @@ impl Claim<'_> {
         OpContext::new(engine, counters, &self.workers.limits, self.now)
     }
 
-    /// Looks up a key, and calls `f` with the value if it is contiguous. `None` if there is no
-    /// value.
+    /// Looks up a key, and calls `f` with the value if it is contiguous. Returns `None` if there is
+    /// no value.
     #[inline]
     pub(crate) fn read<R, F: FnOnce(&[u8]) -> R>(
         &mut self,
