@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The maximum number of exports at the same time. Each walks through all items of the cache. A
-/// cluster carries out one migration at a time. Further exports belong to earlier connections whose
-/// end this node has not detected yet.
+/// The maximum number of exports at the same time. Each export walks through all items of the
+/// cache. A cluster carries out one migration at a time. Further exports belong to earlier
+/// connections whose end this node has not detected yet.
 const MIGRATIONS_MAX: usize = 16;
 /// The maximum number of connections in their handshake. The listener closes further ones.
 const HANDSHAKES_MAX: usize = 32;
@@ -45,7 +45,7 @@ struct AcceptedPeer {
     leadership: u32,
 }
 
-/// Accepts and serves the peers of this node.
+/// The listener that accepts and serves the peers of this node.
 pub(crate) struct PeerListener {
     node: Arc<Node>,
     leader: Leader,

@@ -66,7 +66,7 @@ pub(crate) enum Violation {
     NotMember,
 }
 
-/// A reason on this node's side.
+/// A reason on this node's side why a connection ends or is not established.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LocalError {
     /// The node shuts down.

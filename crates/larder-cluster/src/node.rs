@@ -46,7 +46,7 @@ pub struct Node {
     pub(crate) clock: Clock,
     pub(crate) cache: erased::Cache,
     pub(crate) answerer_counters: Vec<Arc<Counters>>,
-    /// Logs at most one warning of refused peers a minute.
+    /// The warning of refused peers, logged at most once a minute.
     pub(crate) refused_peer_warning: RateLimitedWarning,
 }
 

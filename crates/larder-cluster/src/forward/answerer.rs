@@ -23,25 +23,25 @@ use std::time::{Duration, Instant};
 
 /// The interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(100);
-/// How long a node that shuts down keeps these connections, so that peers can move their requests
-/// to the next leader.
+/// The time for which a node that shuts down keeps its connections for forwarded requests, so that
+/// peers can move their requests to the next leader.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 /// The maximum number of bytes of replies in one frame.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
-/// The limit of the output that a session writes before it pauses, and of the replies that a
-/// conversation sends before it waits for a `Continue` frame, in bytes. A single reply may exceed
-/// either limit. The limit on memory of connections does not count this output.
+/// The limit, in bytes, of the output that a session writes before it pauses. It is also the limit
+/// of the replies that a conversation sends before it waits for a `Continue` frame. A single reply
+/// may exceed either limit. The limit on memory of connections counts neither.
 const OUTPUT_MAX: usize = 64 << 10;
-/// The length in bytes of the output of one peer's conversations at which the answerer sends the
-/// output before it answers further requests.
+/// The length of the unsent output for one peer, in bytes, at which the answerer sends the output
+/// before it answers further requests.
 const UNSENT_MAX: usize = 1 << 20;
 /// The maximum length of the buffer that an idle conversation keeps, in bytes.
 const KEPT_LEN_MAX: usize = 4 << 10;
 /// The maximum number of open routes of one peer.
 const ROUTES_MAX: usize = 1 << 20;
 
-/// Answers forwarded requests. Its connections share the handles to the cache.
+/// The answerer of forwarded requests. Its connections share the handles to the cache.
 pub(crate) struct Answerer {
     node: Arc<Node>,
     host: Arc<dyn SessionHost>,
@@ -70,9 +70,9 @@ struct ForwardedConversation {
 #[derive(Default)]
 struct RequestBatch {
     unread: Vec<u8>,
-    /// Whether all bytes have arrived.
+    /// Whether all bytes of the requests have arrived.
     is_whole: bool,
-    /// Whether this node has started to answer the requests: some may have taken effect.
+    /// Whether this node has started to answer the requests, so that some may have taken effect.
     has_started: bool,
 }
 
@@ -235,7 +235,7 @@ impl Answerer {
                     return;
                 }
                 Next::Read { .. } if !*is_whole => return,
-                // The peer has marked the requests as complete, but the last one is not.
+                // The peer has marked the requests as complete, but the last request is incomplete.
                 Next::Read { .. } if !unread.is_empty() => ReplyEnd::Close,
                 Next::Read { .. } => ReplyEnd::Done,
                 Next::Write => ReplyEnd::Paused,

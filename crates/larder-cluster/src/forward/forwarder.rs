@@ -2,7 +2,8 @@
 //!
 //! Sessions append requests to the output of the connection, and are woken when their replies have
 //! arrived. One thread connects, one writes and one reads. Without a connection, sessions wait for
-//! at most a second: for a connection, or until this node leads or the group no longer owns keys.
+//! at most a second. They stop waiting when there is a connection, when this node leads, or when
+//! the group no longer owns keys.
 
 use super::link::{Link, LocalMember, connect};
 use super::owner::OwnerGroup;
@@ -25,7 +26,8 @@ const TICK: Duration = Duration::from_millis(20);
 /// The pause after a failed connection to a leader.
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
-/// Forwards requests to the leader of one group, on one connection for all clients of this node.
+/// The forwarder of requests to the leader of one group. It uses one connection for all clients of
+/// this node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Forwarder(pub(super) Arc<ForwarderShared>);
 
@@ -209,8 +211,8 @@ impl Forwarder {
         link.close();
     }
 
-    /// Handles requests that the peer has refused: their session waits for at least
-    /// [`RETRY_AFTER`], and then sends them to the leader of the group that owns their keys at that
+    /// Handles requests that the peer has refused. Their session waits for at least
+    /// [`RETRY_AFTER`]. It then sends them to the leader of the group that owns their keys at that
     /// time.
     fn retry_soon(&self, route: &Arc<Mutex<RouteState>>) {
         self.0.has_refusals.store(true, Ordering::Release);

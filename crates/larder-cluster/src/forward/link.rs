@@ -12,14 +12,14 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// A leader that sends nothing for this long is unreachable: it sends ten heartbeats a second. Also
-/// the write timeout of the connection.
+/// The time without received bytes after which a leader counts as unreachable: a leader sends ten
+/// heartbeats a second. It is also the write timeout of the connection.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
-/// How long a connection to a former leader may wait for the results of its requests.
+/// The maximum time that a connection to a former leader waits for the results of its requests.
 const RETIRED_MAX: Duration = Duration::from_secs(10);
 /// The interval at which a waiting read checks whether the connection must end.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The writer shrinks a longer buffer to this length, in bytes.
+/// The length, in bytes, to which the writer shrinks a longer buffer.
 const BUFFER_LEN_MAX: usize = 1 << 20;
 /// The maximum number of bytes of requests in one frame.
 const PIECE_LEN: usize = 256 << 10;
@@ -28,7 +28,7 @@ const READ_LEN: usize = 256 << 10;
 /// The callback for sessions with requests that the peer has refused.
 pub(super) type OnRefused<'f> = &'f dyn Fn(&Arc<Mutex<RouteState>>);
 
-/// The identity of this node for leaders of groups of its cluster.
+/// The identity that this node presents to the leaders of its cluster's groups.
 #[derive(Clone)]
 pub(crate) struct LocalMember {
     pub(crate) process: Process,
@@ -52,7 +52,7 @@ pub(super) struct Link {
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
     pub(super) is_closed: bool,
-    /// Wakers of sessions that wait for room.
+    /// Wakers of sessions that wait for room in the output.
     pub(super) waiting: Vec<Waker>,
 }
 

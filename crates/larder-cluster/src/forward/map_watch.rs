@@ -19,10 +19,10 @@ const RETRY: Duration = Duration::from_millis(100);
 /// The minimum time between two reads.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Reads the shard map periodically, revokes the releases of failed exports, and starts a forwarder
-/// to each other group of the map.
+/// The watch over the shard map. It reads the map periodically, revokes the releases of failed
+/// exports, and starts a forwarder to each other group of the map.
 pub(crate) struct MapWatch<'n> {
-    /// Reads the map.
+    /// The access to the map in etcd.
     pub(crate) keeper: &'n ShardMapKeeper,
     /// The local group.
     pub(crate) group: &'n Arc<Group>,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 /// A group that owns keys, from the view of its forwarder.
 pub(crate) trait OwnerGroup: Send {
-    /// Returns the leader of the group, and its address if it is published. `None` if the leader is this node, or
-    /// unknown.
+    /// Returns the leader of the group, and the leader's address if it is published. Returns `None`
+    /// if the leader is this node, or unknown.
     fn leader(&self) -> Option<(Process, Option<String>)>;
 
     /// Returns whether waiting requests need no connection: this node answers them, or the group owns no keys any more.

@@ -7,8 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// Requests that a session sends within this time after an outcome are retries: the time limit of
-/// its wait for a leader continues. Later requests are new ones, with a new time limit.
+/// The time after an outcome in which the requests that a session sends are retries. Retries do not
+/// restart the time limit of the session's wait for a leader. Later requests are new ones, with a
+/// new time limit.
 const RETRIED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The forwarded requests of a session, and their replies.
@@ -32,8 +33,8 @@ pub(super) struct RouteState {
     /// The route on which the session opened its conversation last; `None` after it has closed the
     /// conversation. Replies on other routes are dropped.
     pub(super) route: Option<u64>,
-    /// Rises with each batch that is added while all others are answered, so that the end of an old
-    /// wait does not affect later requests.
+    /// A number that rises with each batch that is added while all earlier batches are answered. So
+    /// the end of an old wait does not affect later requests.
     pub(super) round: u64,
 }
 
@@ -67,7 +68,7 @@ impl RouteState {
         self.batches.iter().any(|batch| matches!(batch.outcome, None | Some(ForwardOutcome::More)))
     }
 
-    /// Ends all batches without a complete reply, with this outcome.
+    /// Ends all batches that have no complete reply. They get this outcome.
     pub(super) fn end(&mut self, outcome: ForwardOutcome) {
         self.ended_at = Some(Instant::now());
         for batch in &mut self.batches {

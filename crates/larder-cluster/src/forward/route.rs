@@ -28,8 +28,8 @@ pub(super) struct RemoteRoute {
     forwarder: Forwarder,
     conversation: Conversation,
     state: Arc<Mutex<RouteState>>,
-    /// The connection on which the conversation was opened last, and the number of the route; `None`
-    /// before the first, and after this side has closed the conversation.
+    /// The connection on which the conversation was opened last, and the number of the route;
+    /// `None` before the first connection, and after this side has closed the conversation.
     on: Option<(Arc<Link>, u64)>,
 }
 
@@ -109,7 +109,7 @@ impl Route for RemoteRoute {
         } else if let Some((link, route)) = self.open_conversation() {
             self.send(&link, route, bytes, more);
         }
-        // Otherwise earlier requests wait for a leader, and these get the same outcome.
+        // Otherwise earlier requests wait for a leader, and the new requests get the same outcome.
         id
     }
 

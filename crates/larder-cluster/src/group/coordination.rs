@@ -10,11 +10,12 @@ use larder_support::clock::boot_millis;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a process renews its lease. The simulation has a copy (`tests/it/election.rs` of `larder-replica`).
+/// The interval at which a process renews its lease. The simulation has a copy
+/// (`tests/it/election.rs` of `larder-replica`).
 const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(LEASE_SECS * 1000 / 5);
 
-// When a leader fails, its last lease expires after the promises to it. So these promises delay no
-// election.
+// When a leader fails, its last lease at etcd expires after the election promises to the leader. So
+// the promises delay no election.
 const _: () = assert!(
     Duration::from_millis(PROMISE_TIME).as_millis() + LEASE_RENEWAL_INTERVAL.as_millis()
         < Duration::from_secs(LEASE_SECS).as_millis()
@@ -112,7 +113,7 @@ impl Coordination {
     }
 }
 
-/// Logs once that requests to etcd fail, and once that they succeed again.
+/// A log that records once that requests to etcd fail, and once that they succeed again.
 #[derive(Default)]
 struct EtcdLog {
     error: Option<CoordinatorError>,

@@ -37,7 +37,7 @@ pub fn addresses(
 }
 
 /// The time limit for waiting until batches under way have ended. A replaced leader waits before it
-/// follows, and a follower before a sync.
+/// follows another node, and a follower waits before a sync.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 /// The interval of checks for the end of batches, and for acknowledgements.
 const TRANSFER_TICK: Duration = Duration::from_millis(2);
@@ -45,7 +45,7 @@ const TRANSFER_TICK: Duration = Duration::from_millis(2);
 /// The settings of a member of a group.
 #[derive(Clone, Debug)]
 pub struct GroupConfig {
-    /// The names of its cluster and group.
+    /// The names of the cluster and the group.
     pub name: GroupName,
     /// The name of this node.
     pub node: String,
@@ -56,7 +56,7 @@ pub struct GroupConfig {
     /// or etcd has lost the record. It then leads with an empty cache.
     pub unclean_after: Option<Millis>,
     /// The changes that wait for acknowledgements (`--ack`). A value that operators set for the
-    /// group overrides it.
+    /// group overrides this one.
     pub ack: AckMode,
     /// The maximum replication lag at which this replica answers lookups (`--read-lag`); 0: never.
     pub read_lag: Millis,
@@ -65,12 +65,12 @@ pub struct GroupConfig {
 /// The state of the group that all threads share.
 #[derive(Debug)]
 pub struct Group {
-    /// The names of its cluster and group.
+    /// The names of the cluster and the group.
     pub name: GroupName,
     /// The groups that own slots, and their leaders.
     pub topology: Topology,
     /// The changes that wait for acknowledgements. A value that operators set for the group
-    /// overrides it.
+    /// overrides this one.
     ack: AckMode,
     member: Mutex<Member>,
     changed: Condvar,
@@ -81,7 +81,7 @@ pub struct Group {
     /// The time until which this replica may answer lookups, unless a heartbeat extends it; 0 if it
     /// may not.
     reads_until: AtomicU64,
-    /// The start epoch of the leadership for which this node is ready; 0 without one.
+    /// The start epoch of the leadership for which this node is ready; 0 if there is none.
     ready_epoch: AtomicU32,
     /// The start of this node's last leadership, for delta syncs of other members. `None` before the
     /// first leadership, and if other members need full syncs.
@@ -164,7 +164,7 @@ impl Group {
         if is_ready {
             let now = boot_millis();
             let mut joining = self.joining.lock().unwrap_or_else(PoisonError::into_inner);
-            // A member in `joining` leaves it when it may be in sync, or is too slow.
+            // Remove a member from `joining` when it may be in sync, or is too slow.
             joining.retain(|incarnation, time| {
                 !member.may_be_in_sync(*incarnation, now) && is_caught_up(*time, now)
             });
@@ -229,8 +229,8 @@ impl Group {
     }
 
     /// Transfers the leadership of this node to the node `to`, or to any member in sync. This node
-    /// stops answering, waits until a candidate has all changes, and writes a record with that
-    /// leader. Requests wait, and are forwarded afterwards.
+    /// stops answering, waits until a candidate has all changes, and writes a record that names the
+    /// candidate as the leader. Requests wait, and are forwarded afterwards.
     ///
     /// Returns whether this node led and there was a candidate. The transfer may have timed out
     /// nevertheless.
@@ -306,8 +306,8 @@ impl Group {
             && acks.all_have_passed(ends)
     }
 
-    /// Returns whether this node is in the same leadership, and may answer requests: neither its lease has expired nor
-    /// a transfer is under way.
+    /// Returns whether this node still has the leadership `leadership`, and may answer requests. It
+    /// may not while a transfer is under way, or after its lease has expired.
     pub(crate) fn is_leading_in(&self, leadership: u32) -> bool {
         self.leadership() == Some(leadership) && self.is_serving()
     }

@@ -9,7 +9,7 @@ use larder_replica::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the keeper tries to finish a migration.
+/// The maximum time that the keeper tries to finish a migration.
 const TRY_MAX: Duration = Duration::from_secs(3);
 /// The pause between two attempts to finish a migration.
 const RETRY_AFTER: Duration = Duration::from_millis(50);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// The maximum age of a current map.
 const MAP_AGE_MAX: Duration = Duration::from_millis(1500);
-/// How often waiters check whether the node shuts down.
+/// The interval at which waiters check whether the node shuts down.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The last known state of the cluster.
@@ -22,23 +22,24 @@ pub struct Topology {
     owners: Box<[AtomicU16]>,
     /// Whether other groups own slots, or will import some.
     is_divided: AtomicBool,
-    /// Rises when `owners` or `is_divided` change. Odd during the change.
+    /// The version of `owners` and `is_divided`. It rises with each change of either, and is odd
+    /// during the change.
     version: AtomicU64,
     /// The number of slots that this node has imported.
     imported: AtomicU64,
     /// The number of slots that this node has exported.
     exported: AtomicU64,
     known: Mutex<TopologyState>,
-    /// Notified when the topology has changed.
+    /// The condition that is notified when the topology has changed.
     changed: Condvar,
-    /// Notified when a read of the map is due.
+    /// The condition that is notified when a read of the map is due.
     due: Condvar,
 }
 
 #[derive(Debug)]
 struct TopologyState {
     /// The names of all groups that the map has had so far. The index is the local number of the
-    /// group; the own group is the first.
+    /// group. The local group is the first.
     names: Vec<String>,
     /// The map, and the slots that this leader has released.
     ownership: Ownership,
@@ -84,8 +85,8 @@ impl Topology {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the shard map for sessions, or `None` while the own group owns all slots and no other group will import
-    /// any.
+    /// Returns the shard map for sessions, or `None` while the local group owns all slots and no
+    /// other group will import any.
     pub fn shard_map(&self) -> Option<&dyn GroupMap> {
         self.is_divided.load(Ordering::Acquire).then_some(self)
     }
@@ -100,7 +101,7 @@ impl Topology {
         slots.iter().any(|slot| self.owner(slot) == GroupIndex::OWN)
     }
 
-    /// Returns whether the map is at most this old, and at most [`MAP_AGE_MAX`].
+    /// Returns whether the age of the map is at most `within`, and at most [`MAP_AGE_MAX`].
     pub(crate) fn is_current(&self, within: Duration) -> bool {
         let read_at = self.known().read_at;
         read_at.is_some_and(|read_at| read_at.elapsed() < within.min(MAP_AGE_MAX))
@@ -221,7 +222,8 @@ impl Topology {
         self.known().ownership.slots()
     }
 
-    /// Revokes a release. `map` has replaced the revision that the other group would replace.
+    /// Revokes a release. `map` has replaced the revision of the map that the other group would
+    /// replace.
     pub(crate) fn revoke_release(&self, map: ShardMap, revision: Revision) {
         let mut known = self.known();
         known.ownership.revoke_release(map, revision);
@@ -308,7 +310,8 @@ impl Topology {
     }
 }
 
-/// Returns the number of the group at this index of `names`; `u16::MAX` for larger indexes.
+/// Returns the number of the group at this index of `names`. Returns `u16::MAX` for an index that
+/// does not fit in a `u16`.
 fn number(position: usize) -> GroupIndex {
     GroupIndex(u16::try_from(position).unwrap_or(u16::MAX))
 }

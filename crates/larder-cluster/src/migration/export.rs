@@ -17,10 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The maximum time from the release of the slots to the end of the connection. After it, the export
-/// fails, and this node revokes the release unless the other group has completed the import.
+/// The maximum time from the release of the slots to the end of the connection. After this time,
+/// the export fails, and this node revokes the release unless the other group has completed the
+/// import.
 const RELEASED_MAX: Duration = Duration::from_secs(5);
-/// A peer that sends nothing for this long is unreachable.
+/// The time without received bytes after which a peer counts as unreachable.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// The interval of checks for the end of batches.
 const TICK: Duration = Duration::from_millis(1);
@@ -32,7 +33,7 @@ pub(crate) struct Export<'n> {
     pub(crate) stop: &'n Stop,
     /// The local group.
     pub(crate) group: &'n Group,
-    /// The migration, as the shard map must plan it.
+    /// The migration, which the shard map must plan.
     pub(crate) planned: Migration,
     /// The epoch in which the current leadership of this node started.
     pub(crate) leadership: u32,
@@ -43,7 +44,7 @@ impl Export<'_> {
     ///
     /// # Errors
     /// The peer is refused, or the export fails. A successful export ends when the peer closes the
-    /// connection, which is an error only if the peer resets it while this node reads.
+    /// connection. This is an error only if the peer resets the connection while this node reads.
     pub(crate) fn run(&self, stream: &PeerStream) -> Result<(), PeerError> {
         let Self { group, planned, leadership, .. } = self;
         if group.leadership() != Some(*leadership) {
@@ -114,8 +115,8 @@ impl Export<'_> {
                 is_done = true;
             }
             match stream.write_all(&out) {
-                // The importer closes the connection when it has everything. If it has not replaced
-                // the map, `Topology::has_unused_release` detects that.
+                // The importer closes the connection when it has everything. If the importer has
+                // not replaced the map, `Topology::has_unused_release` detects the unused release.
                 Err(_) if is_done => return Ok(()),
                 written => written?,
             }

@@ -38,8 +38,8 @@ const FOLLOWERS_MAX: Duration = Duration::from_secs(2);
 const FLUSHED_WITHIN: Duration = Duration::from_secs(5);
 /// The number of epochs that must be left for later leaders when an import raises the epoch.
 const EPOCHS_LEFT: u32 = 1000;
-/// A leader that sends nothing for this long is unreachable. Also the write timeout of the
-/// connection.
+/// The time without received bytes after which a leader counts as unreachable. It is also the write
+/// timeout of the connection.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks whether the migration continues.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -53,7 +53,7 @@ const ITEMS_AHEAD: usize = 1000;
 /// The approximate number of items that a walk visits in one batch.
 const WALK_ITEMS: usize = 256;
 
-/// Imports slots that the shard map assigns to the local group.
+/// The importer of slots that the shard map assigns to the local group.
 pub(crate) struct Importer {
     node: Arc<Node>,
     group: Arc<Group>,

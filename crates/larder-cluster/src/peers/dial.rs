@@ -13,8 +13,9 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// The time limit for a member of a group. It applies to the connect to each address of the peer,
-/// and then to both handshakes together (TLS, nodes). It is short because the nodes of a cluster
-/// are close to each other, and because another leader may replace the peer soon.
+/// and then to the TLS handshake and the handshake of the nodes together. It is short because the
+/// nodes of a cluster are close to each other, and because another leader may replace the peer
+/// soon.
 const MEMBER_CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 /// The same time limit for a follower outside of groups.
 const FOLLOWER_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

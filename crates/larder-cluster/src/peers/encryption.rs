@@ -50,7 +50,7 @@ struct Session {
 /// The outcome of decrypting records.
 #[derive(Debug, PartialEq, Eq)]
 enum DecryptOutcome {
-    /// The number of bytes for the reader; 0: the peer has closed the session.
+    /// The number of bytes for the reader; 0 if the peer has closed the session.
     Bytes(usize),
     /// No record is complete, or none has bytes for the reader.
     Nothing,
@@ -72,7 +72,7 @@ impl Encryption {
         Ok(Self { sending: Mutex::default(), session: Mutex::new(session) })
     }
 
-    /// Returns whether a read can return buffered bytes, without the socket.
+    /// Returns whether a read can return buffered bytes without reading from the socket.
     pub(super) fn has_buffered(&self) -> bool {
         lock(&self.session).has_buffered()
     }

@@ -3,11 +3,11 @@
 use larder_replica::LEADER_LEASE;
 use std::time::{Duration, Instant};
 
-/// The interval at which a leader sends heartbeats. A copy is `HEARTBEAT_INTERVAL` of the
-/// simulation (`tests/it/election.rs` of `larder-replica`).
+/// The interval at which a leader sends heartbeats. The simulation (`tests/it/election.rs` of
+/// `larder-replica`) has a copy, `HEARTBEAT_INTERVAL`.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-// The next heartbeat is due before the lease that starts with the previous heartbeat ends.
+// A lease that starts with one heartbeat must not end before the next heartbeat is due.
 const _: () = assert!(INTERVAL.as_millis() < Duration::from_millis(LEADER_LEASE).as_millis());
 
 /// The schedule of the heartbeats on one connection.

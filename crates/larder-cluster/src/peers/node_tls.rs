@@ -39,8 +39,8 @@ impl std::str::FromStr for NodeTlsFiles {
 #[derive(Debug)]
 pub struct NodeTls {
     options: Tls,
-    /// The name of this node in its group, which its certificate must have. `None` outside of
-    /// groups: any name is valid.
+    /// The name of this node in its group, which its certificate must have. It is `None` outside of
+    /// groups, where any name is valid.
     node: Option<String>,
     provider: Arc<CryptoProvider>,
     present: Mutex<Configurations>,

@@ -13,8 +13,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Stop {
     is_set: AtomicBool,
-    /// The other end of `polled`. Closed when the flag is set, so that a thread that polls sockets
-    /// wakes.
+    /// The other end of `polled`. It is closed when the flag is set, so that a thread that polls
+    /// sockets wakes.
     ends: Mutex<Option<UnixStream>>,
     polled: UnixStream,
     condition: Condvar,

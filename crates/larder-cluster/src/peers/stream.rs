@@ -102,8 +102,8 @@ impl PeerStream {
         self.socket.shutdown(how)
     }
 
-    /// Returns whether a read can return buffered bytes, without the socket. Callers check this
-    /// before they poll.
+    /// Returns whether a read can return buffered bytes without reading from the socket. Callers
+    /// check this before they poll.
     pub(crate) fn has_buffered(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_buffered())
     }
@@ -219,7 +219,8 @@ mod tests {
 
     #[test]
     fn both_sides_read_while_their_writers_are_blocked() {
-        // More than sockets buffer: each writer is blocked until the reader of the other side reads.
+        // The sockets cannot buffer this many bytes, so each writer is blocked until the reader of
+        // the other side reads.
         let (near, far) = pair();
         let sent = bytes(32 << 20);
         std::thread::scope(|scope| {
@@ -290,7 +291,7 @@ mod tests {
         let stop = Stop::new().unwrap();
         let start = Instant::now();
         std::thread::scope(|scope| {
-            // The header of a record, and then a byte from time to time.
+            // Send the header of a record, and then a byte from time to time.
             near.write_all(&[22, 3, 1, 1, 0, 1, 0, 0, 252]).unwrap();
             let slow = scope.spawn(move || {
                 while near.write_all(&[3]).is_ok() && start.elapsed() < TIME {

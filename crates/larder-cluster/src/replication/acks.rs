@@ -60,8 +60,8 @@ pub(super) fn read_acks(
         while let Some((frame, len)) = Frame::read(&input, HANDSHAKE_FRAME_LEN_MAX)? {
             if let Frame::ChangedKeys(changed_keys) = frame {
                 changed_len += len;
-                // Each key follows its length in two bytes, so a key of one byte takes three. The
-                // factor 4 leaves room for the headers of the frames.
+                // Each key is preceded by its length in two bytes, so a key of one byte takes three
+                // bytes. The factor 4 leaves room for the headers of the frames.
                 let fits = changed_len <= 4 * CHANGED_KEYS_LEN_MAX;
                 let Some(keys_sender) = keys_sender.as_ref().filter(|_| fits) else {
                     return Err(Violation::UnexpectedKeys.into());

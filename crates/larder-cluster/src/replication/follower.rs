@@ -14,12 +14,14 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A leader that sends nothing for this long is unreachable: it sends ten heartbeats a second. Also
-/// the write timeout of the connection. The simulation has a copy (`tests/it/election.rs` of `larder-replica`).
+/// The time without received bytes after which a leader counts as unreachable: a leader sends ten
+/// heartbeats a second. It is also the write timeout of the connection. The simulation has a copy
+/// (`tests/it/election.rs` of `larder-replica`).
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks for the shutdown of the node, and for another leader.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The minimum pause before another attempt to connect. A copy is `CONNECT_INTERVAL` of the simulation.
+/// The minimum pause before another attempt to connect. The simulation has a copy,
+/// `CONNECT_INTERVAL`.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The maximum pause before another attempt to connect.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -38,8 +40,8 @@ pub(crate) struct Follower {
 #[derive(Default)]
 struct Heartbeats {
     last: u64,
-    /// The minimum difference between the arrival time on the local clock and the send time on the leader's clock, and the
-    /// arrival time of that heartbeat.
+    /// The minimum difference between a heartbeat's arrival time on the local clock and its send
+    /// time on the leader's clock. The second value is the arrival time of that heartbeat.
     least: Option<(i128, Millis)>,
 }
 
@@ -145,9 +147,9 @@ impl Follower {
         }
     }
 
-    /// Follows until the connection ends. Logs the reason, unless the node shuts down, the group has
-    /// another leader or none, or this attempt could not connect for the same reason as the last
-    /// one. Returns whether there was a connection.
+    /// Follows until the connection ends. Logs the reason. Logs nothing if the node shuts down, if
+    /// the group has another leader or none, or if this attempt could not connect for the same
+    /// reason as the last one. Returns whether there was a connection.
     fn follow_noting_errors(
         &self,
         applier: &mut Applier<erased::Handle>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 
-/// Wakes the thread that waits at the notifier of the journals, and records the wake.
+/// A waker that wakes the thread that waits at the notifier of the journals, and records the wake.
 #[derive(Debug)]
 pub(crate) struct JournalWaker {
     notifier: Arc<Notifier>,

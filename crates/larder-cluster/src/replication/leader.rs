@@ -19,8 +19,8 @@ use std::time::Duration;
 
 /// The maximum number of connected followers.
 const FOLLOWERS_MAX: usize = 16;
-/// How long an idle sender lets changes gather, unless a reply waits for them. Larger batches need
-/// less CPU time.
+/// The time for which an idle sender lets changes gather, unless a reply waits for them. Larger
+/// batches need less CPU time.
 const REST: Duration = Duration::from_millis(1);
 
 /// The cache of a server that has followers.
@@ -43,8 +43,8 @@ pub(crate) struct Leader {
 }
 
 impl Leader {
-    /// Serves a follower until its connection ends. `position` is the position from which it could
-    /// resume or start a delta sync; `None` if it needs a full sync.
+    /// Serves a follower until its connection ends. `position` is the position from which the
+    /// follower could resume or start a delta sync; `None` if the follower needs a full sync.
     ///
     /// # Errors
     /// The follower is refused.

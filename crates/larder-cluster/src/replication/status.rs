@@ -86,7 +86,7 @@ impl ReplicationStatus {
 /// The leader's view of a follower.
 #[derive(Debug, Default)]
 pub struct FollowerStatus {
-    /// For a member of a group the name of its node, otherwise the first address at which the
+    /// The name of the node for a member of a group, otherwise the first address at which the
     /// follower serves clients.
     pub name: String,
     /// The address from which the follower has connected.
@@ -97,7 +97,8 @@ pub struct FollowerStatus {
 #[derive(Clone, Debug, Default)]
 struct FollowerState {
     stats: FollowerStats,
-    /// The batches without an acknowledgement: number, and number of states.
+    /// The batches without an acknowledgement: the number of each batch, and the number of its
+    /// states.
     batches: VecDeque<(u64, u64)>,
     /// The heartbeats without an acknowledgement, by number.
     heartbeats: VecDeque<(u64, SentHeartbeat)>,
@@ -206,8 +207,8 @@ impl FollowerStatus {
         acked
     }
 
-    /// Returns the current values for statistics. `lag_keys` includes sent changes without an acknowledgement, and
-    /// `lag` the time of a round trip.
+    /// Returns the current values for statistics. `lag_keys` includes sent changes without an
+    /// acknowledgement, and `lag` includes the time of a round trip.
     pub fn stats(&self) -> FollowerStats {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stats = state.stats;
