@@ -206,8 +206,8 @@ fn measure(
     Ok(())
 }
 
-/// Waits for the ends of reads: by polling the descriptor of a ring, like a server, or without a
-/// ring by receiving from a channel.
+/// A way to wait for the ends of reads: by polling the descriptor of a ring, like a server, or
+/// without a ring by receiving from a channel.
 struct Waiting {
     poll: Option<(mio::Poll, mio::Events)>,
 }

@@ -50,7 +50,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// does not have the offset.
     fn descriptor(&self, offset: u64) -> Option<(RawFd, u64)>;
 
-    /// Reads `len` bytes from `offset` on. Blocks. Any thread may call it.
+    /// Reads `len` bytes from `offset` on. Any thread may call this. The call blocks until the read
+    /// has ended.
     ///
     /// # Errors
     /// Returns the operating system's error, or `UnexpectedEof` if the read ends before `len`
@@ -61,7 +62,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// returns.
     unsafe fn read(&self, offset: u64, into: *mut u8, len: usize) -> io::Result<()>;
 
-    /// Writes `len` bytes at `offset`. Blocks. Any thread may call it.
+    /// Writes `len` bytes at `offset`. Any thread may call this. The call blocks until the write
+    /// has ended.
     ///
     /// # Errors
     /// Returns the operating system's error. Any part may have been written.
@@ -120,7 +122,7 @@ pub unsafe trait Target: Send + Sync + 'static {
     /// Returns the parameters of the read.
     fn parameters(&self) -> ReadParameters;
 
-    /// Ends the read: all bytes were read, or the error is the reason why not. Called once, on any
-    /// thread.
+    /// Ends the read: all bytes were read, or the error is the reason why not. It is called once,
+    /// on any thread.
     fn finish(self: Arc<Self>, result: io::Result<()>);
 }

@@ -90,7 +90,7 @@ struct State {
     has_ended: bool,
 }
 
-/// A read was submitted after the end of the pool.
+/// The error of a read that was submitted after the pool was dropped.
 #[derive(Debug, thiserror::Error)]
 #[error("the pool of reading threads was dropped")]
 struct PoolDropped;

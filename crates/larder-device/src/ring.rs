@@ -17,13 +17,14 @@ const RETRIES_MAX: u32 = 64;
 const ENTER_RETRIES_MAX: u32 = 64;
 /// The maximum number of registered files. Reads from other files take slightly longer.
 const FILES_MAX: usize = 64;
-/// The pause after a call that waits for reads has failed, when the ring is dropped.
+/// The pause before another call that waits for reads, after a call has failed while the ring is
+/// dropped.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The reads of one thread.
 pub(crate) struct Ring {
-    /// Declared before `device`, whose descriptors the ring uses, because fields are dropped in the
-    /// order of their declaration.
+    /// The system's ring. It is declared before `device`, whose descriptors it uses, because fields
+    /// are dropped in the order of their declaration.
     ring: IoUring,
     device: Arc<dyn Device>,
     /// The ring returns the index of a slot when its read has ended.
@@ -38,7 +39,7 @@ pub(crate) struct Ring {
 }
 
 struct Slot {
-    /// `None` if the slot is free.
+    /// The target of the slot's read; `None` if the slot is free.
     target: Option<Arc<dyn Target>>,
     /// The number of bytes that were read.
     done: usize,
@@ -103,7 +104,7 @@ impl Ring {
             let _ = self.enter(0);
         }
         let mut count = 0;
-        // One at a time, so that a target that panics does not lose other completions.
+        // Completions are taken one at a time, so that a target that panics does not lose others.
         while let Some((number, result)) = self.next_completion() {
             count += usize::from(self.end(number, result));
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Reads a whole range. A direct read ends at an offset that is no multiple of `align` only at the
-/// end of the file, and the system would refuse to continue from there.
+/// end of the file. The system would refuse to continue from such an offset.
 ///
 /// # Errors
 /// Returns the operating system's error, or `UnexpectedEof` at the end of the file.

@@ -12,9 +12,10 @@ use crate::transfer;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// Two words, so that a file with one damaged word is still recognised.
+/// The first two words of a header. With two words, a file with one damaged word is still
+/// recognised.
 const MAGIC: [u64; 2] = [u64::from_le_bytes(*b"Larder's"), u64::from_le_bytes(*b" flash 1")];
-/// Rises with each change of the layout of headers or pages.
+/// The version, which rises with each change of the layout of headers or pages.
 const VERSION: u64 = 1;
 const PAGE_LEN: usize = 4096;
 const _: () = assert!(PAGE_LEN as u64 == HEADER_LEN);

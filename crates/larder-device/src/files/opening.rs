@@ -16,7 +16,7 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// Another user that files may belong to, besides the user of the process: the user that a
-    /// server switches to later. Ignored unless the process runs as root.
+    /// server switches to later. This option is ignored unless the process runs as root.
     pub owner: Option<u32>,
     /// The total time to wait until no other process uses the files. A killed process keeps the
     /// files in use until its reads and writes have ended.
@@ -36,7 +36,7 @@ pub enum FilesError {
     /// No file was given.
     #[error("no file was given")]
     None,
-    /// The file must not be overwritten, or others can read it.
+    /// The file must not be overwritten, or other users can access it.
     #[error("{}: {what}: give another file, or {remedy}", path.display())]
     NotOwn {
         /// The file.
@@ -254,7 +254,7 @@ fn lock(path: &Path, file: &File, opening: &Opening, begun: Instant) -> Result<(
 }
 
 /// Refuses a file that starts with neither a header of this crate nor a page of zeros, and a file
-/// that is shorter than a page but not empty, because the cache would overwrite them.
+/// that is shorter than a page but not empty. The cache would overwrite the content of such files.
 fn check_content(spec: &FileSpec, file: &File) -> Result<(), FilesError> {
     let path = &spec.path;
     let is_foreign = match Page::read(file.as_fd(), 1) {

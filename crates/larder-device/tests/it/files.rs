@@ -14,7 +14,7 @@ fn a_read_returns_the_written_bytes() {
     assert_eq!(files.len(), 5 * PAGE_LEN);
     let align = files.align();
     assert!(align.is_power_of_two() && (512..=4096).contains(&align), "{align}");
-    // The first and the last page of each file.
+    // These are the offsets of the first and the last page of each file.
     for offset in [0, 2 * PAGE_LEN, 3 * PAGE_LEN, 4 * PAGE_LEN] {
         Buffer::numbered(offset, usize::try_from(PAGE_LEN).unwrap()).write(&files, offset).unwrap();
     }

@@ -155,7 +155,7 @@ fn a_file_that_became_short_is_an_error() {
     let specs = specs(folder.path(), &[4 * PAGE_LEN]);
     let device: Arc<dyn Device> = filled(&specs);
     let file = OpenOptions::new().write(true).open(&specs[0].path).unwrap();
-    // The header, half a page and part of a sector.
+    // The file keeps its header, half a page and part of a sector.
     file.set_len(4096 + PAGE_LEN / 2 + 100).unwrap();
     with_readers(&device, |mut reader| {
         for (offset, is_there) in [(0, true), (PAGE_LEN / 4, false), (2 * PAGE_LEN, false)] {
