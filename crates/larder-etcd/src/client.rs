@@ -19,8 +19,8 @@ pub struct TimeLimits {
 }
 
 impl TimeLimits {
-    /// The limits of a node, which has to determine the leader within a second. A copy is
-    /// `REQUEST_TIMEOUT` of the simulation (`tests/it/election.rs` of `larder-replica`).
+    /// The limits of a node, which has to determine the leader within a second. The simulation
+    /// (`tests/it/election.rs` of `larder-replica`) has a copy, `REQUEST_TIMEOUT`.
     pub const NODE: Self =
         Self { request: Duration::from_millis(400), call: Duration::from_millis(700) };
     /// The limits of an operator's command, which may wait for a busy etcd.
@@ -28,7 +28,8 @@ impl TimeLimits {
         Self { request: Duration::from_secs(5), call: Duration::from_secs(10) };
 }
 
-// A leader's call that reads its record ends before a lease that starts with the call.
+// A leader's lease starts with the call that reads its record, so the call must end before the
+// lease ends.
 const _: () =
     assert!(TimeLimits::NODE.call.as_millis() < Duration::from_millis(LEADER_LEASE).as_millis());
 
@@ -212,8 +213,8 @@ impl Etcd {
         self.replace_while(key, revision, value, &[])
     }
 
-    /// Writes a value as [`Self::replace`] does, on the condition that the `others` have these
-    /// revisions, too.
+    /// Writes a value as [`Self::replace`] does, on the condition that the keys in `others` also
+    /// have the given revisions.
     pub(crate) fn replace_while(
         &mut self,
         key: &str,
@@ -295,7 +296,7 @@ fn key_values(response: &Value) -> Option<Vec<KeyValue>> {
     all.as_array()?.iter().map(read).collect()
 }
 
-/// Reads a number. Returns `None` if the field is missing or has no number. etcd writes 64-bit
+/// Reads a number. Returns `None` if the field is missing or is not a number. etcd writes 64-bit
 /// numbers as strings.
 pub(crate) fn number(of: &Value, field: &str) -> Option<u64> {
     let number = of.get(field)?;

@@ -8,25 +8,26 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// How long a server without a lease stays listed. Clients redistribute keys when the list changes,
-/// so a short restart must not change it.
+/// The time for which a server without a lease stays in the list. Clients redistribute keys when
+/// the list changes, so a short restart must not change it.
 const ABSENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The list of servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Discovery {
-    /// Rises by 1 with each change. 0 follows 2³¹ - 1.
+    /// The version of the list, which rises by 1 with each change. 0 follows 2³¹ - 1.
     pub version: u32,
     /// Addresses for clients, `HOST:PORT`, sorted.
     pub servers: Vec<String>,
 }
 
-/// Reads and updates the list. Each group's leader updates it; the other nodes only read it.
+/// The keeper of the list, which reads and updates it. Each group's leader updates the list; the
+/// other nodes only read it.
 #[derive(Debug)]
 pub struct DiscoveryKeeper {
     etcd: Etcd,
     cluster: String,
-    /// For each address for clients, the last time at which an update found a lease of its node.
+    /// The last time at which an update found a lease of a node, by the node's address for clients.
     seen: BTreeMap<String, Instant>,
     started: Instant,
 }
@@ -54,7 +55,7 @@ impl DiscoveryKeeper {
     /// Computes the list from the nodes and their leases, and writes it if it has changed. Returns
     /// the computed list.
     ///
-    /// If another leader has changed the list at the same time, that list stays in etcd.
+    /// If another leader changes the list at the same time, the list of that leader stays in etcd.
     ///
     /// # Errors
     /// [`CoordinatorError`].
@@ -80,7 +81,8 @@ impl DiscoveryKeeper {
                 self.seen.insert(address.clone(), now);
             }
             let seen = self.seen.get(&address).copied();
-            // A new keeper has seen no leases: listed servers count as seen at its start.
+            // A new keeper has not seen any lease, so it counts listed servers as seen at its own
+            // start.
             let absent_since =
                 seen.or_else(|| list.servers.contains(&address).then_some(self.started));
             if absent_since.is_some_and(|since| now.duration_since(since) < ABSENCE_MAX) {

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The lifetime of a request for a leadership transfer, in seconds.
 pub const TRANSFER_REQUEST_SECS: u64 = 5;
 
-// A request lasts longer than the transfer that carries it out.
+// A request must not expire before the transfer that carries it out ends.
 const _: () = assert!(TRANSFER_TIME_MAX < TRANSFER_REQUEST_SECS * 1000);
 
 /// A group in etcd.
@@ -32,7 +32,7 @@ impl EtcdGroup {
         Self { etcd, name }
     }
 
-    /// Sets the changes that wait for acknowledgements. Overrides `--ack` of the group's nodes.
+    /// Sets which changes wait for acknowledgements. Overrides `--ack` of the group's nodes.
     ///
     /// # Errors
     /// [`CoordinatorError`].

@@ -8,8 +8,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use larder_replica::{Addresses, CoordinatorError, Process};
 use serde_json::{Value, json};
 
-/// The lifetime of a lease without a renewal, in seconds. A copy is `LEASE` of the simulation
-/// (`tests/it/election.rs` of `larder-replica`).
+/// The lifetime of a lease without a renewal, in seconds. The simulation (`tests/it/election.rs` of
+/// `larder-replica`) has a copy, `LEASE`.
 pub const LEASE_SECS: u64 = 2;
 
 /// The lease of a process, and the keys of its node: `live`, under the lease, and `nodes`, which
@@ -33,8 +33,9 @@ impl Presence {
         Self { etcd, live_key, node_key, incarnation: process.incarnation, addresses, lease: None }
     }
 
-    /// Renews the lease, or requests a new one if it has expired. Writes both keys if `live` is not
-    /// under this lease. Must be called several times in [`LEASE_SECS`] seconds.
+    /// Renews the lease, or requests a new one if it has expired. Writes both keys if the key
+    /// `live` does not belong to this lease. Must be called several times in [`LEASE_SECS`]
+    /// seconds.
     ///
     /// # Errors
     /// [`CoordinatorError`].
@@ -63,7 +64,7 @@ impl Presence {
     /// Renews the lease. Returns false if it has expired.
     fn keep(&mut self, lease: u64) -> Result<bool, CoordinatorError> {
         let answer = self.etcd.call("/v3/lease/keepalive", &json!({"ID": lease.to_string()}));
-        // Keep the lease after an error, too: it may have been renewed.
+        // Keep the lease after an error, too, because etcd may have renewed it.
         self.lease = Some(lease);
         let answer = answer?;
         let left = answer.get("result").and_then(|result| number(result, "TTL"));

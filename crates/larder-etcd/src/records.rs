@@ -39,7 +39,7 @@ struct TransferJson {
     to: Option<String>,
 }
 
-/// The shard map: for each group its slots, and the slots that it will import, as ranges.
+/// The shard map: the ranges of each group's slots, and of the slots that each group will import.
 #[derive(Deserialize, Serialize)]
 struct MapJson {
     slots: BTreeMap<String, String>,

@@ -66,8 +66,9 @@ impl EtcdShardMap {
         Ok(ShardMapView { map, revision, leaders: leaders.collect() })
     }
 
-    /// Replaces the map if its revision is `revision` (0: there is none), and if the records of these groups have these
-    /// revisions. Returns the new revision; `None` if any of them has changed.
+    /// Replaces the map if its revision is `revision` (0: there is none), and if the records of
+    /// these groups have these revisions. Returns the new revision, or `None` if the map or one of
+    /// the records has another revision.
     ///
     /// # Errors
     /// [`CoordinatorError`]: the map may have been replaced.

@@ -41,7 +41,7 @@ fn only_the_first_of_two_concurrent_swaps_succeeds() {
     assert!(second > first);
     assert_eq!(one.swap(first, &record(2, &a)).unwrap(), None);
     assert_eq!(one.read().unwrap().record, Some(record(2, &b)));
-    // The name of the first group is a prefix of this one's name.
+    // The name of the first group, `0`, is a prefix of the name `00`.
     assert_eq!(server.group("00").read().unwrap().record, None);
 }
 
