@@ -16,9 +16,10 @@ pub(crate) type Upload = Box<dyn Any + Send>;
 
 /// Operations on items, called on the gateway's thread. `larder-operations` defines their semantics.
 ///
-/// An operation on an item that this server does not serve is forwarded to the leader of the item's group. If the
-/// leader is unreachable, [`Items::get`] reports it, and other forwarded operations abort the request (`abort.rs`).
-/// Pages and tags concern only this server: an engine with replicas has no tags.
+/// An operation on an item that this server does not serve is forwarded to the leader of the item's
+/// group. If the leader is unreachable, [`Items::get`] reports it, and other forwarded operations
+/// abort the request (`abort.rs`). Pages and tags concern only the items of this server: an engine
+/// with replicas does not support tags.
 pub(crate) trait Items: Send + Sync + 'static {
     /// Looks a key up. With `allows_replica`, this server may answer as a replica (`--read-lag`).
     fn get<'a>(&'a self, key: &'a [u8], allows_replica: bool) -> ItemFuture<'a, LookupOutcome>;
@@ -51,11 +52,12 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// Resolves the names of at most [`larder_store::TAGS_MAX`] tags.
     ///
     /// # Errors
-    /// [`Refusal::NoTags`]: the engine has no tags. [`Refusal::OutOfMemory`]: there is no memory for a tag.
+    /// [`Refusal::NoTags`]: the engine does not support tags. [`Refusal::OutOfMemory`]: there is no
+    /// memory for a tag.
     fn tags(&self, names: &[Vec<u8>]) -> Result<Tags, Refusal>;
 
-    /// Drops a tag: removes all items with the tag in one step. Returns `None` if the engine has no
-    /// tags, and false if no item can have the tag.
+    /// Drops a tag: removes all items with the tag in one step. Returns `None` if the engine does
+    /// not support tags, and `Some(false)` if no item can have the tag.
     fn drop_tag(&self, name: &[u8]) -> Option<bool>;
 
     /// Removes, in all groups, the items that were stored before the second of `at`. Takes effect
@@ -68,8 +70,8 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// Starts the upload of a value of `len` bytes for this key.
     ///
     /// # Errors
-    /// [`Refusal::TooLarge`]; [`Refusal::OutOfMemory`] if all uploads together would exceed their limit or the engine
-    /// has no memory.
+    /// [`Refusal::TooLarge`]: the item would be too large. [`Refusal::OutOfMemory`]: all uploads
+    /// together would exceed their limit, or the engine has no memory.
     fn start_upload(&self, key: &[u8], len: usize) -> Result<Upload, Refusal>;
 
     /// Returns whether uploads, of all protocols together, use more than their share of memory. If so, the caller

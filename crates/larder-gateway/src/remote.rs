@@ -2,9 +2,9 @@
 //!
 //! Servers forward requests in memcached's or Redis's protocol, and the owner executes them like
 //! requests of its own clients. So this module encodes an HTTP or gRPC operation on one item as a
-//! meta request, and a flush as `flush_all`. A key in a meta request has at most 250 bytes, or 186
-//! bytes if it has blanks or control characters, because base64 lengthens it. Clients have to send
-//! requests with longer keys to the owner itself.
+//! meta request, and a flush as `flush_all`. A key in a meta request has at most 250 bytes. A key
+//! with blanks or control characters has at most 186 bytes, because base64 lengthens it. Clients
+//! have to send requests with longer keys to the owner itself.
 
 use crate::items::{LookupOutcome, StoredItem};
 use bytes::Bytes;
@@ -28,8 +28,8 @@ pub(crate) trait RemoteOperation: Sync {
     /// many bytes and the line end after it.
     fn write(&self, key: MetaKey<'_>, value_len: Option<usize>, now: Now, out: &mut Vec<u8>);
 
-    /// Decodes `answer`, which borrows from `reply`. Returns `None` if `answer` stands for no
-    /// outcome of this operation.
+    /// Decodes `answer`, which borrows from `reply`. Returns `None` if `answer` does not describe
+    /// an outcome of this operation.
     fn read(&self, answer: &Answer<'_>, reply: &Bytes) -> Option<Self::Outcome>;
 }
 
@@ -259,7 +259,8 @@ pub(crate) enum ReplyOutcome<O> {
     Outcome(O),
     /// The server does not lead the item's group, so it did not execute the operation.
     NoLeader,
-    /// The bytes are not exactly one reply, or the reply stands for no outcome of the operation.
+    /// The bytes are not exactly one reply, or the reply does not describe an outcome of the
+    /// operation.
     Unknown,
 }
 

@@ -45,7 +45,7 @@ use tower_service::Service;
 const HEAD_MAX: usize = 16 << 10;
 /// The time limit for receiving the head of an HTTP/1 request.
 const HEAD_TIME: Duration = Duration::from_secs(30);
-/// A connection is closed after this time without a read or write.
+/// The time without a read or write after which a connection is closed.
 const IDLE_TIME: Duration = Duration::from_secs(30);
 /// The interval of HTTP/2 pings to peers that may have gRPC streams. The sum of this and [`PING_ANSWER_TIME`] is below
 /// [`IDLE_TIME`], so that a peer that answers pings is never idle.
@@ -81,14 +81,15 @@ pub struct WebListener {
     pub socket: std::net::TcpListener,
     /// The interfaces at this address.
     pub interfaces: Interfaces,
-    /// The TLS settings; `None` serves plain connections.
+    /// The TLS settings; `None` for plain connections.
     pub tls: Option<WebTls>,
 }
 
 /// TLS settings of an address.
 #[derive(Clone)]
 pub struct WebTls {
-    /// Returns the configuration for a new connection. It must offer HTTP's protocols through ALPN.
+    /// The function that returns the configuration for a new connection. The configuration must
+    /// offer HTTP's protocols through ALPN.
     pub configuration: Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>,
     /// The time limit of a handshake.
     pub handshake_time: Duration,
@@ -118,7 +119,7 @@ pub enum Interfaces {
     /// gRPC, over HTTP/2.
     #[cfg(feature = "grpc")]
     Grpc,
-    /// Both, distinguished by path.
+    /// HTTP and gRPC, distinguished by the path of the request.
     #[cfg(feature = "grpc")]
     HttpAndGrpc,
 }
@@ -377,8 +378,8 @@ async fn until_ordered<C: GracefulConnection>(
     };
     connection.as_mut().graceful_shutdown();
     if time.is_zero() {
-        // Another task waits for the memory. Poll only once, without a timer, which may take a
-        // millisecond.
+        // Another task waits for the memory of this connection. Poll only once, without a timer,
+        // which may take a millisecond.
         return match poll_fn(|cx| Poll::Ready(connection.as_mut().poll(cx))).await {
             Poll::Ready(ended) => ended,
             Poll::Pending => Ok(()),

@@ -59,8 +59,8 @@ pub trait ServerView: Send + Sync + 'static {
     fn read_only(&self) -> bool;
 
     /// Returns whether this server currently serves requests about items of its group. A server
-    /// outside a cluster and the leader of a group serve all of them. With `is_lookup`, a recent
-    /// enough replica serves them, too.
+    /// outside a cluster and the leader of a group serve all of them. With `is_lookup`, a replica
+    /// that is recent enough to serve reads serves them, too.
     fn serves(&self, is_lookup: bool) -> bool;
 
     /// Returns the group that owns a key.
@@ -89,8 +89,8 @@ pub trait ServerView: Send + Sync + 'static {
     fn release(&self, bytes: usize);
 }
 
-/// A group of servers with the same items, as numbered by this server. Without a cluster, there is only
-/// [`Group::OWN`].
+/// The number that this server has assigned to a group of servers with the same items. Without a
+/// cluster, there is only [`Group::OWN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group(pub u16);
 

@@ -17,7 +17,7 @@ pub struct WebCounts {
     /// Memory of the heads of requests that wait for memory, in bytes.
     #[cfg(feature = "http")]
     waiting: AtomicUsize,
-    /// Notified of each release of memory.
+    /// The signal of each release of memory.
     #[cfg(feature = "http")]
     freed: tokio::sync::Notify,
 }

@@ -1,5 +1,5 @@
 //! Generates Rust code and a descriptor set from `proto/larder/v1/cache.proto`, without `protoc`.
-//! The argument is the folder of both files. `scripts/grpc-code` runs this program.
+//! The argument is the folder for both generated files. `scripts/grpc-code` runs this program.
 
 use protox::prost::Message;
 use std::error::Error;

@@ -184,8 +184,8 @@ impl Cache for CacheService {
 /// closes slow connections one by one and retries.
 ///
 /// # Errors
-/// `UNAVAILABLE`: too many large values are being sent and no connection is slow, or the server that owns the item is
-/// unreachable. `RESOURCE_EXHAUSTED`: there is no memory for the lookup.
+/// `UNAVAILABLE`: the server that owns the item is unreachable, or too many large values are being
+/// sent although no connection is slow. `RESOURCE_EXHAUSTED`: there is no memory for the lookup.
 async fn look(app: &App, key: &[u8]) -> Result<Option<StoredItem>, Status> {
     loop {
         match app.items.get(key, true).await {
@@ -202,8 +202,8 @@ async fn look(app: &App, key: &[u8]) -> Result<Option<StoredItem>, Status> {
     }
 }
 
-/// Builds the reply to a lookup, with the value in one piece, or without an item if `found` is
-/// `None`. Reserves memory for the value and its encoded copy, in addition to `overhead_bytes`
+/// Builds the reply to a lookup, with the value in one piece. If `found` is `None`, the reply has
+/// no item. Reserves memory for the value and its encoded copy, in addition to `overhead_bytes`
 /// bytes of keys and other values.
 ///
 /// # Errors

@@ -48,7 +48,7 @@ impl Bounded for pb::WatchRequest {
 }
 impl Bounded for pb::StatsRequest {}
 
-/// Decodes bounded messages, and encodes any message.
+/// A codec that decodes bounded messages, and encodes any message.
 pub(crate) struct BoundedCodec<T, U>(PhantomData<(T, U)>);
 
 impl<T, U> Default for BoundedCodec<T, U> {

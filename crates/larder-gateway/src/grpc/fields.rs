@@ -75,7 +75,7 @@ impl NewItem {
     /// Reads the fields of a request.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`: a field is invalid. `UNIMPLEMENTED`: the engine has no tags.
+    /// `INVALID_ARGUMENT`: a field is invalid. `UNIMPLEMENTED`: the engine does not support tags.
     /// `RESOURCE_EXHAUSTED`: there is no memory for the tags.
     pub(super) fn of(app: &App, request: &SetRequest) -> Result<Self, Status> {
         key(&request.key)?;
@@ -93,8 +93,8 @@ impl NewItem {
         })
     }
 
-    /// Stores the item with `value`, or with the value of `upload`: an upload and the length of its
-    /// value in bytes.
+    /// Stores the item with `value`, or with the value of `upload`. `upload` contains an upload and
+    /// the length of its value in bytes.
     ///
     /// # Errors
     /// The item is too large, or there is no memory for it.

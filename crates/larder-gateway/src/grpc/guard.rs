@@ -1,8 +1,8 @@
 //! Middleware of each request: access checks, deadline and memory.
 //!
 //! A web page of any site can make a browser send requests to every server that the browser
-//! reaches. Such requests use HTTP/1.1 (without TLS) or have an `Origin` field. gRPC clients do
-//! neither, so `check` refuses both.
+//! reaches. Such requests use HTTP/1.1 (without TLS) or have an `Origin` field. gRPC clients send
+//! no such requests, so `check` refuses them.
 
 use super::deadline::Deadline;
 use super::memory::{CountedBody, RequestMemory};
@@ -38,7 +38,8 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
     let deadline = match checked {
         Ok(deadline) => deadline,
         Err(status) => {
-            // Some clients read no reply before they have sent their whole stream, so receive its rest first.
+            // Some clients read no reply before they have sent their whole stream, so receive the
+            // rest of the stream first.
             discard(&mut request.into_body()).await;
             return refuse(&status);
         }

@@ -118,8 +118,8 @@ impl http_body::Body for CountedBody {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         if self.app.connections.close_long_idle() {
-            // The runtime has one thread and polls tasks in the order of their wakes, so the task of the closed
-            // connection ends before this one is polled again.
+            // The runtime has one thread and polls tasks in the order of their wakes, so the task
+            // of the closed connection ends before this task is polled again.
             self.waiting = Some(data);
             cx.waker().wake_by_ref();
             return Poll::Pending;

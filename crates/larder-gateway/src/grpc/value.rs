@@ -44,8 +44,8 @@ pub(super) fn parts(
 /// Stores an item whose value arrives in pieces.
 ///
 /// # Errors
-/// The head is missing or invalid, the value is longer or shorter than announced, too long or too slow, or there is no
-/// memory for it.
+/// The head is missing or invalid. The value is too long, arrives too slowly, or is longer or
+/// shorter than announced. There is no memory for the value.
 pub(super) async fn write(
     app: &App,
     memory: &RequestMemory,

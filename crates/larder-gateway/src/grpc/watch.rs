@@ -32,8 +32,8 @@ impl Drop for Watcher {
 /// Starts a watch.
 ///
 /// # Errors
-/// The filter is invalid, the server does not allow watchers, there are too many, or there is no
-/// memory for the queue.
+/// The filter is invalid, the server does not allow watchers, there are too many watchers, or there
+/// is no memory for the queue.
 pub(super) async fn watch(
     app: &App,
     memory: &RequestMemory,

@@ -31,19 +31,20 @@ const OPERATIONS_MAX: usize = 1000;
 const LEN_MAX: usize = 8 << 20;
 /// The maximum total length in bytes of the values in the reply to a batch.
 const ANSWER_LEN_MAX: usize = 4 << 20;
-/// Besides [`LEN_MAX`] and [`ANSWER_LEN_MAX`], the body and the values in the reply may each have at most the memory
-/// limit of all gateway connections, divided by this.
+/// The divisor for a second limit of the body and of the values in the reply. The limit of each is
+/// the memory limit of all gateway connections divided by this number, unless [`LEN_MAX`] or
+/// [`ANSWER_LEN_MAX`] is lower.
 const SHARE: usize = 4;
-/// The number of copies of the body: as received, and in the operations.
+/// The number of copies of the body in memory: the received bytes, and the decoded operations.
 const BODY_COPIES: usize = 2;
-/// The memory of a value while the reply is written, in multiples of its length: the value itself,
-/// and its JSON text, which has up to two bytes for each byte of the value.
+/// The memory of a value while the reply is written, in multiples of its length. It consists of the
+/// value and its JSON text, which has up to two bytes for each byte of the value.
 const COPIES: usize = 3;
 /// The memory of a result in the reply without its value, in bytes.
 const RESULT_LEN: usize = 200;
 /// The maximum number of concurrent lookups. Concurrent lookups wait for slower storage together.
 const AT_ONCE: usize = 32;
-/// After waiting this long for unreachable servers, a batch refuses its remaining operations.
+/// The total wait for unreachable servers after which a batch refuses its remaining operations.
 const UNREACHABLE_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// A batch of operations.
@@ -70,7 +71,7 @@ enum Operation {
         key: KeyField,
         #[serde(flatten)]
         value: ValueField,
-        /// Seconds until the item expires; without it, the item does not expire.
+        /// Seconds until the item expires; `None` if it never does.
         ttl: Option<f64>,
         /// Client flags.
         #[serde(default)]
@@ -89,10 +90,10 @@ enum Operation {
 /// A key, as text or in base64.
 #[derive(Debug, Deserialize)]
 enum KeyField {
-    /// As text, 1 to 1024 bytes of UTF-8.
+    /// The key as text: 1 to 1024 bytes of UTF-8.
     #[serde(rename = "key")]
     Text(String),
-    /// In base64.
+    /// The key in base64.
     #[serde(rename = "key_base64")]
     Base64(String),
 }
@@ -100,10 +101,10 @@ enum KeyField {
 /// A value, as text or in base64.
 #[derive(Debug, Deserialize)]
 enum ValueField {
-    /// As text.
+    /// The value as text.
     #[serde(rename = "value")]
     Text(String),
-    /// In base64.
+    /// The value in base64.
     #[serde(rename = "value_base64")]
     Base64(String),
 }
@@ -118,7 +119,7 @@ pub(super) struct BatchAnswer {
 /// The result of an operation.
 #[derive(Debug, Serialize)]
 struct OperationResult {
-    /// The status of the operation as a single request: 200, 201, 204, 404 and so on.
+    /// The status that the operation would have as a single request: 200, 201, 204, 404 and so on.
     status: u16,
     /// The value of a found item, if it is UTF-8 text without control characters other than tabs and line ends.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -291,7 +292,8 @@ fn tag_names<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, 
     from.deserialize_seq(BoundedList { max: TAGS_MAX, of: "tags", item: PhantomData }).map(Some)
 }
 
-/// Deserializes a list of up to `max` elements. A longer list fails before it takes more memory.
+/// The deserializer of a list of up to `max` elements. A longer list fails before it takes more
+/// memory.
 struct BoundedList<T> {
     max: usize,
     of: &'static str,
@@ -372,7 +374,7 @@ enum Outcome {
 }
 
 /// Executes an operation. With `has_changed`, an earlier operation of the batch may have changed an
-/// item, so a replica must not serve a lookup: it may lack the change.
+/// item. A replica may lack this change, so it must not serve a lookup.
 async fn run(app: &App, operation: Operation, has_changed: bool) -> Result<Outcome, Problem> {
     let done = |status| Ok(Outcome::Done(OperationResult::of(status)));
     match operation {

@@ -20,8 +20,8 @@ use tokio::time::timeout;
 
 /// The maximum length in bytes of a body without a `Content-Length`.
 pub(super) const UNANNOUNCED_MAX: usize = 64 << 10;
-/// The time limit for receiving a body. It rises by this time for each full 30 seconds that the announced length takes
-/// at [`SLOWEST`] bytes per second.
+/// The time limit for receiving a short body. The limit of a long body is higher by the same time
+/// for each full 30 seconds that the announced length takes at [`SLOWEST`] bytes per second.
 const BODY_TIME: Duration = Duration::from_secs(30);
 /// The lowest transfer rate of a long body, in bytes per second.
 const SLOWEST: usize = 16 << 10;
@@ -57,7 +57,7 @@ pub(super) enum ReceivedValue {
 }
 
 impl ReceivedValue {
-    /// Returns the value, empty if it is an upload.
+    /// Returns the bytes of the value. Returns an empty slice if the value is an upload.
     pub(super) fn bytes(&self) -> &[u8] {
         if let Self::Whole { bytes, .. } = self { bytes } else { &[] }
     }
@@ -75,7 +75,8 @@ impl ReceivedValue {
     }
 }
 
-/// Reads a value of at most `max` bytes for a key; without a `Content-Length`, also at most [`UNANNOUNCED_MAX`].
+/// Reads a value of at most `max` bytes for a key. Without a `Content-Length`, the value must also
+/// have at most [`UNANNOUNCED_MAX`] bytes.
 ///
 /// # Errors
 /// A [`Problem`]: the value is too long, arrives too slowly, or differs from the announced length;
@@ -118,7 +119,8 @@ async fn in_time<T>(
 /// Reads a body of at most `max` bytes, and reserves its memory.
 ///
 /// # Errors
-/// A [`Problem`]: the body is too long, arrives too slowly, receiving it fails, or there is no memory for it.
+/// A [`Problem`]: the body is too long or arrives too slowly, receiving it fails, or there is no
+/// memory for it.
 pub(super) async fn collect(
     app: &App,
     body: Body,

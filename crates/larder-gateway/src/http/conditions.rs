@@ -26,8 +26,8 @@ pub(super) fn etag(cas: u64) -> Option<ETag> {
 /// Reads the precondition of a change from the headers.
 ///
 /// # Errors
-/// A [`Problem`] if a header is malformed, or if [`Precondition`] does not have the condition: the
-/// engine cannot check other conditions atomically with the change.
+/// A [`Problem`] if a header is malformed, or if [`Precondition`] has no variant for the condition.
+/// The engine cannot check other conditions atomically with the change.
 pub(super) fn of_change(headers: &HeaderMap) -> Result<Precondition, Problem> {
     match (value(headers, IF_MATCH)?, value(headers, IF_NONE_MATCH)?) {
         (None, None) => Ok(Precondition::None),
@@ -56,7 +56,7 @@ fn cas_of(tag: &str) -> Result<u64, Problem> {
     let quoted = tag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     let is_one = |text: &&str| !text.contains('"');
     match quoted.filter(is_one) {
-        // A tag that no item can have does not match any item, and neither does a weak tag.
+        // An entity tag that no item can have does not match any item, and neither does a weak one.
         Some(digits) => Ok(u64::from_str_radix(digits, 16).unwrap_or(0)),
         None if tag.starts_with("W/\"") && !tag.contains(',') => Ok(0),
         None => Err(Problem::bad_request("If-Match must be * or one entity tag in quotes.")),

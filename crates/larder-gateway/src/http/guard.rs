@@ -23,7 +23,8 @@ use std::net::IpAddr;
 
 /// Paths that need no login.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
-/// The path of key lists. A list has only items of this server, so a server that does not serve its group refuses it.
+/// The path of key lists. A list contains only items of this server, so a server refuses the list
+/// while it does not serve its group.
 const LIST: &str = "/v1/keys";
 
 /// Passes allowed requests to their handlers. Receives the body of a refused request before the

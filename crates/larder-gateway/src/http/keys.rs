@@ -234,9 +234,9 @@ pub(super) struct CountQuery {
     /// The amount to add or subtract.
     #[serde(default = "one")]
     by: u64,
-    /// The value of a created item; without it, a missing item is not created.
+    /// The value of a created item; `None`: a missing item is not created.
     initial: Option<u64>,
-    /// Seconds until a created item expires; without it, the item does not expire.
+    /// Seconds until a created item expires; `None` if it never does.
     ttl: Option<f64>,
 }
 

@@ -24,7 +24,7 @@ const ITEM_LEN_MAX: usize = 2 * (KEY_LEN_MAX + 128);
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListQuery {
-    /// The cursor in the previous page; without it, the first page.
+    /// The cursor from the previous page; 0, the default, requests the first page.
     #[serde(default)]
     cursor: u64,
     /// The approximate number of items per page.
@@ -52,7 +52,7 @@ struct Item {
     /// The key, if it is UTF-8 text without control characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
-    /// The key in base64, if it is not UTF-8 text without control characters.
+    /// The key in base64, if it is not in `key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     key_base64: Option<String>,
     /// The length of the value in bytes.

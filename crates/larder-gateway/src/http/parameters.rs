@@ -21,7 +21,8 @@ const KEY_LEN_MAX: usize = larder_store::KEY_LEN_MAX;
 /// The header with an item's client flags.
 pub(super) const LARDER_FLAGS: HeaderName = HeaderName::from_static("larder-flags");
 
-/// The key of an item: 1 to [`KEY_LEN_MAX`] bytes of any kind. In a path, one percent-encoded segment.
+/// The key of an item: 1 to [`KEY_LEN_MAX`] bytes of any kind. In a path, a key is one
+/// percent-encoded segment.
 pub(super) struct Key(pub(super) Vec<u8>);
 
 impl Key {
@@ -66,8 +67,8 @@ impl<T: DeserializeOwned> FromRequestParts<App> for QueryFields<T> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TouchQuery {
-    /// Seconds until the item expires; without it, the item does not expire. Times below a minute are exact to the
-    /// millisecond; longer ones are rounded down to a whole second.
+    /// Seconds until the item expires; `None` if it never does. Times below a minute are exact to
+    /// the millisecond; longer ones are rounded down to a whole second.
     pub(super) ttl: Option<f64>,
 }
 
@@ -75,19 +76,19 @@ pub(super) struct TouchQuery {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StoreQuery {
-    /// Seconds until the item expires; without it, the item does not expire. Times below a minute are exact to the
-    /// millisecond; longer ones are rounded down to a whole second.
+    /// Seconds until the item expires; `None` if it never does. Times below a minute are exact to
+    /// the millisecond; longer ones are rounded down to a whole second.
     pub(super) ttl: Option<f64>,
-    /// Tags of the item: one to seven names of 1 to 250 bytes, separated by commas. Dropping any of them removes
-    /// the item.
+    /// Tags of the item: one to seven names of 1 to 250 bytes, separated by commas. Dropping any of
+    /// the tags removes the item.
     pub(super) tags: Option<String>,
 }
 
 /// Resolves the names of an item's tags.
 ///
 /// # Errors
-/// A [`Problem`]: there are too many tags, a name is empty or too long, the engine has no tags, or there is no memory
-/// for a tag.
+/// A [`Problem`]: there are too many tags, a name is empty or too long, the engine does not support
+/// tags, or there is no memory for a tag.
 pub(super) fn tags<'n>(
     items: &dyn Items,
     names: impl Iterator<Item = &'n str>,

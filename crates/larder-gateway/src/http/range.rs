@@ -44,8 +44,8 @@ pub(super) fn part(
 /// A requested range of bytes (RFC 9110, 14.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ByteRange {
-    /// From the first offset to the second one, inclusive; to the end of the value if the second
-    /// one is `None`.
+    /// The bytes from the first offset to the second one, inclusive. Without a second offset, the
+    /// range ends at the end of the value.
     From(u64, Option<u64>),
     /// This many bytes at the end of the value.
     Last(u64),

@@ -17,7 +17,7 @@ use serde_json::{Map, Number, Value};
 /// A page of statistics.
 #[derive(Debug, Serialize)]
 pub(super) struct Statistics {
-    /// Numbers and texts by name. Statistics that memcached has keep its names.
+    /// Numbers and texts by name. A statistic that memcached also has keeps memcached's name.
     statistics: Map<String, Value>,
 }
 
@@ -50,8 +50,8 @@ fn decimal(text: &str) -> Result<Value, ()> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FlushQuery {
-    /// Seconds until the flush; without it, the flush takes effect immediately. The time of the flush is rounded to a
-    /// whole second: up if the delay is below a minute, else down.
+    /// Seconds until the flush; `None`: the flush takes effect immediately. The time of the flush
+    /// is rounded to a whole second: up if the delay is below a minute, else down.
     delay: Option<f64>,
 }
 

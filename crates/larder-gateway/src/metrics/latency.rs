@@ -56,11 +56,11 @@ fn classic(buckets: &[u64]) -> Vec<Bucket> {
     bounds.chain([f64::INFINITY]).zip(counts).map(bucket).collect()
 }
 
-/// Native buckets: one span from the first non-empty bucket to the last one.
+/// The native buckets: one span from the first non-empty bucket to the last one.
 struct Native {
     /// The number of requests in the zero bucket, which ends at the first bound.
     zero_count: u64,
-    /// `None` if there are no requests in positive buckets.
+    /// The span of the positive buckets; `None` if there are no requests in them.
     span: Option<BucketSpan>,
     /// The count of the first bucket, then the differences between the counts of adjacent buckets.
     deltas: Vec<i64>,

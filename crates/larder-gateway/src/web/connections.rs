@@ -17,18 +17,21 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-/// A connection with a request that has made progress within this time is never closed to make room.
+/// The time after its last progress during which a connection with a request is never closed to
+/// make room.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
-/// Moving this many bytes counts as progress. A connection that moves fewer within [`REQUEST_TIME`] is slow.
+/// The number of moved bytes that counts as progress. A connection that moves fewer within
+/// [`REQUEST_TIME`] is slow.
 const PROGRESS_LEN: usize = 16 << 10;
 
-/// A connection without a request for this long is closed when a body or a reply needs memory.
+/// The time without a request after which a connection is closed when a body or a reply needs
+/// memory.
 const LONG_IDLE: Duration = Duration::from_secs(1);
 /// The time limit of a closed connection for reporting its last accepted request to the peer
 /// (HTTP/2's GOAWAY).
 const CLOSE_TIME: Duration = Duration::from_secs(1);
-/// The maximum number of replaced connections that have [`CLOSE_TIME`]. Further ones are closed at
-/// once, so that unresponsive peers keep few files open beyond the limit of connections.
+/// The maximum number of replaced connections that get [`CLOSE_TIME`] to end. Further ones are
+/// closed at once, so that unresponsive peers keep few files open beyond the limit of connections.
 const REPLACED_MAX: usize = 8;
 /// The interval at which [`Connections::close_all`] looks for open connections.
 const END_STEP: Duration = Duration::from_millis(5);
@@ -80,7 +83,8 @@ struct State {
     /// Without requests, the start of the idle time. With requests, the time of the last progress; before any progress,
     /// the start of the first request.
     since: Instant,
-    /// The number of bytes since `since`: of request bodies received, and of reply bodies passed to the connection.
+    /// The number of bytes moved since `since`: bytes of request bodies that were received, and of
+    /// reply bodies that were passed to the connection.
     moved: usize,
 }
 
@@ -117,8 +121,8 @@ impl Connections {
         open
     }
 
-    /// Closes the slowest connection with requests: without progress for the longest time, at least
-    /// [`REQUEST_TIME`]. Returns false if no connection is slow.
+    /// Closes the connection with requests that has made no progress for the longest time, if that
+    /// time is at least [`REQUEST_TIME`]. Returns false if no connection is slow.
     pub(crate) fn close_slow(&self) -> bool {
         let mut open = self.open();
         let states = open.iter().map(|connection| connection.activity.state()).enumerate();
@@ -136,8 +140,9 @@ impl Connections {
         close_one(&mut self.open(), Duration::ZERO, Duration::ZERO).is_some()
     }
 
-    /// Closes a slow connection, or one that has been idle for [`LONG_IDLE`]: a new connection may
-    /// be about to send its request. Returns false if there is no such connection.
+    /// Closes a slow connection, or one that has been idle for [`LONG_IDLE`]. Spares connections
+    /// that have been idle for a shorter time, because a new connection may be about to send its
+    /// request. Returns false if no connection may be closed.
     pub(crate) fn close_long_idle(&self) -> bool {
         close_one(&mut self.open(), LONG_IDLE, Duration::ZERO).is_some()
     }
@@ -151,9 +156,9 @@ impl Connections {
     }
 }
 
-/// Closes the connection that has been idle for the longest time, at least `idle_min`, or a slow
-/// one. The connection has `time` to end. Returns its task, or `None` if no connection may be
-/// closed.
+/// Closes the connection that has been idle for the longest time, if that time is at least
+/// `idle_min`. If no connection is idle, closes a slow one. The closed connection has `time` to
+/// end. Returns its task, or `None` if no connection may be closed.
 fn close_one(open: &mut Vec<Open>, idle_min: Duration, time: Duration) -> Option<AbortHandle> {
     let states = open.iter().map(|connection| connection.activity.state()).enumerate();
     let (index, state) = states.min_by_key(|(_, state)| (state.requests > 0, state.since))?;
@@ -210,7 +215,7 @@ impl Drop for ActiveRequest {
     }
 }
 
-/// Counts a connection as open until it is dropped.
+/// A guard that counts a connection as open until it is dropped.
 pub(crate) struct OpenConnection(Arc<dyn ServerView>);
 
 impl OpenConnection {
@@ -226,8 +231,8 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Marks replies that last until the client cancels them, such as watches. A connection with only
-/// such replies counts as idle.
+/// The mark of replies that last until the client cancels them, such as watches. A connection with
+/// only such replies counts as idle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LongLivedResponse;
 

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// Reservations grow in steps of this many bytes.
+/// The step in which reservations grow, in bytes.
 const STEP: usize = 8 << 10;
 /// The maximum memory of the heads of requests that wait for memory, in bytes, in addition to the reserved memory.
 const WAITING_MAX: usize = 2 << 20;
-/// The time that a request waits for memory. Most requests end within milliseconds.
+/// The maximum time that a request waits for memory. Most requests end within milliseconds.
 const WAIT_TIME: Duration = Duration::from_secs(3);
 /// The interval at which a waiting request looks for memory that other protocols have released.
 const WAIT_STEP: Duration = Duration::from_millis(20);
@@ -67,8 +67,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Reserves `len` bytes for a new request, whose head takes `head_len` bytes already. Waits until other requests
-    /// have released enough, and closes slow connections.
+    /// Reserves `len` bytes for a new request, whose head takes `head_len` bytes already. Waits
+    /// until other requests have released enough memory, and closes slow connections.
     ///
     /// # Errors
     /// [`Busy`]: there was no memory within [`WAIT_TIME`], or the heads of waiting requests take [`WAITING_MAX`] bytes.
@@ -133,7 +133,8 @@ struct WaitingHead<'c> {
 }
 
 impl<'c> WaitingHead<'c> {
-    /// Returns `None` if the heads of all waiting requests would exceed [`WAITING_MAX`].
+    /// Counts a head of `len` bytes. Returns `None` if the heads of all waiting requests would
+    /// exceed [`WAITING_MAX`].
     fn count(counts: &'c WebCounts, len: usize) -> Option<Self> {
         let head = Self { counts, len };
         (counts.count_waiting(len) <= WAITING_MAX).then_some(head)
@@ -180,8 +181,8 @@ pub(crate) async fn with_reservation(app: &App, bytes: impl Into<Bytes>) -> Resu
     Ok(with_guard(bytes, reserved))
 }
 
-/// Attaches `guard` to `data`. The guard is dropped with the last reference to the data; immediately if `data` is
-/// empty.
+/// Attaches `guard` to `data`. The guard is dropped with the last reference to the data, or
+/// immediately if `data` is empty.
 pub(crate) fn with_guard(data: Bytes, guard: impl Send + Sync + 'static) -> Bytes {
     if data.is_empty() {
         return data;

@@ -16,7 +16,8 @@ const UNREAD_MAX: u64 = 64 << 10;
 
 /// Resources of a request, held until its reply is sent: its activity and its memory.
 pub(crate) struct RequestResources {
-    /// `None` if the reply is a [`super::connections::LongLivedResponse`].
+    /// The activity of the request; `None` if the reply is a
+    /// [`super::connections::LongLivedResponse`].
     pub(crate) _active: Option<ActiveRequest>,
     pub(crate) _reserved: Reservation,
 }

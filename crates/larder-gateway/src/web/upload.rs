@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// While memory is short, an upload that receives fewer than [`STALLED_LEN`] bytes in this time is
-/// abandoned.
+/// The time in which an upload must receive at least [`STALLED_LEN`] bytes while memory is short. A
+/// slower upload is abandoned.
 const STALLED: Duration = Duration::from_secs(1);
 /// The minimum number of bytes that an upload receives per [`STALLED`] while memory is short.
 const STALLED_LEN: usize = 64 << 10;

@@ -55,8 +55,8 @@ enum RemoteOutcome {
     NoLeader,
 }
 
-/// Returns the bytes after the command line: the pieces of the value, then the line end. Empty
-/// without a value.
+/// Returns the bytes after the command line: the pieces of the value, then the line end. Returns no
+/// bytes without a value.
 fn value_pieces(value: Option<&[u8]>) -> VecDeque<&[u8]> {
     let Some(value) = value else { return VecDeque::new() };
     value.chunks(PIECE_LEN).chain([VALUE_END]).collect()
@@ -69,7 +69,7 @@ pub(super) async fn abort_request<R>(reason: Abort) -> R {
     pending().await
 }
 
-/// A waker of the most recently registered task, because different tasks may poll one request.
+/// A waker that wakes the most recently registered task. Different tasks may poll one request.
 #[derive(Default)]
 struct Relay(AtomicWaker);
 

@@ -29,8 +29,8 @@ enum UploadTarget<U> {
     Remote(Vec<u8>),
 }
 
-/// Uploads a value, received for another server, into this server's cache, because this server has
-/// become the owner.
+/// Uploads a value into this server's cache. The value was received for another server, but this
+/// server has become the owner.
 fn uploaded(engine: &mut erased::Handle, value: &[u8]) -> Result<erased::Upload, Refusal> {
     let mut upload = engine.upload(value.len())?;
     value.chunks(PIECE_LEN).try_for_each(|piece| engine.extend(&mut upload, piece))?;

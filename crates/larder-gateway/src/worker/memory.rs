@@ -5,15 +5,15 @@ use larder_store::Lease;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The large values being sent may together hold the memory limit divided by this number. The large
-/// values being received have a separate limit of the same size. The limit keeps slow peers from
+/// The divisor of the memory limit that gives the limit of all large values being sent. The large
+/// values being received have a separate limit of the same size. These limits keep slow peers from
 /// taking the cache's memory.
 pub(super) const HELD_SHARE: u64 = 16;
 
 /// The maximum length in bytes of the pieces in which a value is sent to another server.
 pub(super) const PIECE_LEN: usize = 256 << 10;
 
-/// Adds to a counter, and subtracts the same number on drop.
+/// A guard that adds to a counter, and subtracts the same number on drop.
 pub(super) struct CountGuard {
     count: Arc<AtomicUsize>,
     by: usize,

@@ -37,7 +37,7 @@ pub(crate) struct CacheItems {
     leased: Arc<AtomicUsize>,
     /// The number of bytes of large values that are being received.
     uploading: Arc<AtomicUsize>,
-    /// Limits the concurrent forwarded requests of each group.
+    /// The limits of concurrent forwarded requests, by group.
     forwarding: Mutex<BTreeMap<u16, Arc<Semaphore>>>,
 }
 
