@@ -35,8 +35,9 @@ impl<'a, E: Engine> OpContext<'a, E> {
         Self { engine, counters, limits, now, observer: None, guard: None }
     }
 
-    /// Samples a request for the statistics of hot keys: counts about one in a hundred. An interface calls this once
-    /// for each key of an answered request, or [`HotKeys::pick`](crate::HotKeys::pick) once for a batch.
+    /// Samples a request for the statistics of hot keys: counts about one request in a hundred. An
+    /// interface calls this once for each key of an answered request, or
+    /// [`HotKeys::pick`](crate::HotKeys::pick) once for a batch.
     #[inline]
     pub fn sample(&self, key: HashedKey<'_>) {
         if self.counters.hot_keys.pick(1).is_some() {
@@ -59,7 +60,8 @@ impl<'a, E: Engine> OpContext<'a, E> {
     /// changed.
     ///
     /// # Errors
-    /// [`Refusal`]; [`Refusal::OutOfMemory`] if the guard refuses ([`Guard::is_violated`]).
+    /// The [`Refusal`] of the engine, or [`Refusal::OutOfMemory`] if the guard refuses
+    /// ([`Guard::is_violated`]).
     #[inline]
     pub(crate) fn update<'v, R>(
         &mut self,

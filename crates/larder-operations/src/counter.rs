@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `n`. Only the owning thread may call it, because this is not an atomic read-modify-write.
+    /// Adds `n`. Only the owning thread may call this function, because the addition is not an
+    /// atomic read-modify-write.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
@@ -20,7 +21,7 @@ impl Counter {
         self.0.load(Relaxed)
     }
 
-    /// Sets the counter to zero. A concurrent [`Counter::add`] may undo that.
+    /// Sets the counter to zero. A concurrent [`Counter::add`] may undo the reset.
     pub fn reset(&self) {
         self.0.store(0, Relaxed);
     }

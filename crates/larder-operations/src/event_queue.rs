@@ -51,14 +51,14 @@ impl EventKinds {
     }
 }
 
-/// Selects the events for a watcher.
+/// The selection of the events for a watcher.
 #[derive(Clone, Debug)]
 pub struct EventFilter {
     /// The kinds of events.
     pub kinds: EventKinds,
     /// The prefix of the keys; every key has the empty prefix.
     pub prefix: Vec<u8>,
-    /// Sampling: one of this many events, chosen at random. 0 and 1 select every event.
+    /// The number of events of which one is selected at random. 0 and 1 select every event.
     pub one_in: u32,
 }
 
@@ -71,8 +71,8 @@ pub struct ItemEvent<K> {
     pub key: K,
     /// The length of the item's value in bytes; 0 for a miss.
     pub value_len: usize,
-    /// For a stored or evicted item, the seconds until it expires; `None` if it never does, and for
-    /// other kinds of events.
+    /// The seconds until a stored or evicted item expires; `None` if the item never expires, and
+    /// for other kinds of events.
     pub ttl: Option<u32>,
     /// The time of the event.
     pub time: SystemTime,
@@ -102,9 +102,9 @@ struct State {
     events: VecDeque<OwnedEvent>,
     /// The total length of the keys of `events`, in bytes.
     keys_len: usize,
-    /// Events lost since the last queued event.
+    /// The number of events lost since the last queued event.
     lost: u64,
-    /// Events to skip before the next one that is queued.
+    /// The number of events to skip before the next queued event.
     gap: u64,
     /// The state of the random generator, never 0.
     random: u64,

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 /// A watched key, with the version of its item at the start of the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// 1 to [`KEY_LEN_MAX`](larder_store::KEY_LEN_MAX) bytes.
+    /// The key: 1 to [`KEY_LEN_MAX`](larder_store::KEY_LEN_MAX) bytes.
     pub key: Box<[u8]>,
     /// The CAS and the expiry of the item; `None` if there was no item.
     pub version: Option<(u64, Expiry)>,
@@ -29,7 +29,7 @@ impl Guard {
     }
 
     /// Returns whether the guard has refused an update, because a watched item did not have the
-    /// noted version.
+    /// version at the start of the watch.
     #[must_use]
     pub fn is_violated(&self) -> bool {
         self.is_violated.get()

@@ -15,8 +15,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const KEYS_MAX: usize = 128;
 /// The maximum number of prefixes in a thread's table.
 const PREFIXES_MAX: usize = 64;
-/// The longest part of a name that a table keeps, in bytes. The names of a thread have at most
-/// 48,000 bytes.
+/// The maximum number of bytes that a table keeps of a name. All names of a thread together have at
+/// most 48,000 bytes.
 const NAME_LEN_MAX: usize = 250;
 /// The mean number of requests per counted request.
 const GAP: u64 = 100;
@@ -176,9 +176,10 @@ impl Sample {
 
 /// A Space-Saving table of names and counts.
 ///
-/// Hashes, counts and names are separate arrays with one slot per name, because each counted request searches the
-/// hashes. The lowest count only rises between halvings. A new name replaces a slot with the lowest count. The search
-/// continues after the last replaced slot, so that one scan of all slots serves many new names.
+/// Hashes, counts and names are separate arrays with one slot per name, because each counted
+/// request searches the hashes. The lowest count only rises between halvings. A new name takes a
+/// slot with the lowest count. The search continues after the last replaced slot, so that one scan
+/// of all slots serves many new names.
 #[derive(Debug)]
 struct FrequencyTable {
     max: usize,
@@ -187,7 +188,7 @@ struct FrequencyTable {
     names: Vec<Name>,
     /// A lower bound of all counts.
     lowest: u32,
-    /// Slots before this one have higher counts.
+    /// The index of a slot before which all slots have higher counts.
     next: usize,
 }
 

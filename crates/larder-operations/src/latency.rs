@@ -1,6 +1,7 @@
-//! Latency histograms of one thread, by class of command. Bucket bounds grow by the fourth root of
-//! two, so a bucket's bound is at most 19 % above any latency in it. The first bucket, which starts
-//! at 0, and the last one, which has no bound, are exceptions.
+//! Latency histograms of one thread, by class of command. Each bound of a bucket is the previous
+//! bound times the fourth root of two. The bound of a bucket is therefore at most 19 % above any
+//! latency in the bucket. The first bucket, which starts at 0, and the last bucket, which has no
+//! bound, are exceptions.
 
 use crate::counter::Counter;
 use std::time::Duration;
@@ -8,8 +9,8 @@ use std::time::Duration;
 /// A class of commands with a common latency histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandClass {
-    /// Lookups that set no expiry. Each key of a memcached line counts as one request, and a
-    /// multi-key command of RESP counts once.
+    /// Lookups that set no expiry. Each key of a memcached line counts as one request, whereas a
+    /// multi-key command of RESP counts as one request in total.
     Get,
     /// Stores, including appends and prepends.
     Store,
@@ -177,7 +178,7 @@ impl Histogram {
     }
 
     /// Returns the upper bound of the bucket at quantile `part`, from 0 to 1. If that bucket has no
-    /// bound, returns the last bound. Returns `None` without requests.
+    /// bound, returns the last bound. Returns `None` if there are no requests.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let buckets: Vec<u64> = self.buckets().collect();
@@ -263,8 +264,8 @@ mod tests {
         assert!(CommandClass::ALL.into_iter().all(|class| sum.of(class).count() == 0));
     }
 
-    /// A quantile is the upper bound of the bucket with the request of that rank, or the highest bound
-    /// if that bucket has none.
+    /// A quantile is the upper bound of the bucket with the request of that rank, or the highest
+    /// bound if that bucket has no bound.
     #[test]
     fn quantiles_are_at_most_a_fifth_too_large() {
         let latencies = Latencies::default();

@@ -15,10 +15,10 @@ pub enum StoreOutcome {
     NotStored,
     /// The item has another CAS.
     Exists,
-    /// The store has a CAS, and there is no item.
+    /// There is no item for a store with a CAS.
     NotFound,
     /// The item would be larger than [`Limits::item_size_max`](crate::Limits::item_size_max), or
-    /// the engine refuses it for any other reason than memory.
+    /// the engine refuses it for a reason other than a lack of memory.
     TooLarge,
     /// Nothing can be evicted to make room, or the caller of
     /// [`OpContext::swap`](crate::OpContext::swap) could not show the old item.

@@ -82,7 +82,7 @@ impl Counters {
         sum
     }
 
-    /// Counts in `class`, the size class of an item. Does nothing if it is `None`.
+    /// Counts in `class`, the size class of an item. Does nothing if `class` is `None`.
     #[inline]
     pub fn class(&self, class: Option<usize>, count: impl FnOnce(&ClassCounters)) {
         if let Some(class) = class.and_then(|class| self.classes.get(class)) {

@@ -14,7 +14,7 @@ pub enum AddOutcome {
     Number(i64),
     /// The item's value is not a number.
     NonNumeric,
-    /// The sum does not fit a signed number of 64 bits.
+    /// The sum does not fit in a signed 64-bit number.
     Overflow,
     /// There is no memory for the new number.
     OutOfMemory,
@@ -23,8 +23,8 @@ pub enum AddOutcome {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Adds `delta` to a number, which keeps its expiry. Creates a missing item that never expires,
-    /// with the attribute `binary_key`.
+    /// Adds `delta` to a number, which keeps its expiry. If the item is missing, creates an item
+    /// that never expires, with the attribute `binary_key`.
     pub fn add(&mut self, key: HashedKey<'_>, delta: i64, binary_key: bool) -> AddOutcome {
         let limits = self.limits;
         let mut found = LookupResult::Nothing;

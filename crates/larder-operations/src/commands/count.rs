@@ -9,15 +9,15 @@ use larder_store::{
 /// An increment or decrement of a value that is a number in decimal digits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Count<'t> {
-    /// Decrements rather than increments.
+    /// Whether to decrement rather than increment.
     pub down: bool,
     /// The amount to add or subtract. An increment wraps at 2^64, a decrement stops at 0.
     pub delta: u64,
-    /// Creates a missing item.
+    /// The item to create if there is none; `None` creates no item.
     pub create: Option<CreateNumber<'t>>,
-    /// Sets the expiry of an existing item.
+    /// The new expiry of an existing item; `None` keeps the expiry.
     pub touch: Option<Expiry>,
-    /// Changes an existing item only if it has this CAS.
+    /// The CAS that an existing item must have to be changed.
     pub compare: Option<u64>,
     /// The CAS of the changed or created item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
@@ -28,7 +28,7 @@ pub struct Count<'t> {
 pub struct CreateNumber<'t> {
     /// The number; the delta is not added to it.
     pub value: u64,
-    /// When the item expires.
+    /// The expiry of the item.
     pub expiry: Expiry,
     /// Whether the client sent the key in base64.
     pub binary_key: bool,
@@ -68,7 +68,8 @@ impl<E: Engine> OpContext<'_, E> {
     pub fn count(&mut self, key: HashedKey<'_>, op: &Count<'_>) -> ArithmeticOutcome {
         let limits = self.limits;
         let mut found = LookupResult::Nothing;
-        // Stays false if the engine has no memory to read an existing item from slower storage.
+        // This variable stays false if the engine has no memory to read an existing item from
+        // slower storage.
         let mut creating = false;
         let updated = self.update(key, &mut None, |item| {
             found = LookupResult::of(&item, key.bytes.len(), limits);

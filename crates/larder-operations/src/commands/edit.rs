@@ -13,7 +13,8 @@ pub enum Edit<'v> {
     Keep,
     /// Removes the item.
     Remove,
-    /// Sets the expiry of the item. Removes it if the expiry is past. Without an item, changes nothing.
+    /// Sets the expiry of the item, or removes the item if the expiry is past. Without an item,
+    /// changes nothing.
     Expire(Expiry),
     /// Stores a value.
     Store {
@@ -32,7 +33,7 @@ pub enum Edit<'v> {
 pub enum EditValue<'v> {
     /// The caller's bytes.
     Bytes(&'v [u8]),
-    /// The first bytes of an array, and their number.
+    /// An array, and the number of its first bytes that are the value.
     Short([u8; 20], u8),
 }
 
@@ -62,7 +63,7 @@ impl<E: Engine> OpContext<'_, E> {
     /// again, and its last result counts.
     ///
     /// # Errors
-    /// See [`EditRefusal`]. The item has not changed.
+    /// See [`EditRefusal`]. The item is unchanged.
     pub fn edit<'v, R>(
         &mut self,
         key: HashedKey<'_>,

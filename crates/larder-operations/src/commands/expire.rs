@@ -7,7 +7,7 @@ use larder_store::{
 
 /// The last time that an expiry can have, in milliseconds since 1970: in the year 2106.
 const LAST_MILLIS: u64 = (u32::MAX as u64 - 1) * 1000;
-/// Expiries that are fewer milliseconds ahead than this are exact to the millisecond.
+/// The number of milliseconds ahead below which an expiry is exact to the millisecond.
 const EXACT_MILLIS: u64 = 60_000;
 
 /// Returns the expiry for a time in milliseconds since 1970, or `None` for a time after the last second of the clock,
@@ -29,13 +29,14 @@ pub fn expiry_at(millis: u64, now: Now) -> Option<Expiry> {
 pub struct Expire {
     /// The new expiry. An item is removed if its new expiry is past.
     pub expiry: Expiry,
-    /// Only if the item has no expiry.
+    /// Whether the item must have no expiry.
     pub if_none: bool,
-    /// Only if the item has an expiry.
+    /// Whether the item must have an expiry.
     pub if_some: bool,
-    /// Only if the new expiry is later. Having no expiry counts as the latest.
+    /// Whether the new expiry must be later. An item that never expires counts as having the latest
+    /// expiry.
     pub if_later: bool,
-    /// Only if the new expiry is earlier.
+    /// Whether the new expiry must be earlier.
     pub if_earlier: bool,
 }
 

@@ -9,24 +9,25 @@ use larder_store::{
 /// Options of a lookup.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LookupOptions<'t> {
-    /// Sets the expiry.
+    /// The new expiry of the item; `None` keeps the expiry.
     pub touch: Option<Expiry>,
-    /// Creates an empty item if there is none. The client then wins the right to fill it.
+    /// The empty item to create if there is none. The client then wins the right to fill it.
     pub create: Option<CreateEmpty<'t>>,
-    /// The client may win the right to refill a stale item.
+    /// Whether the client may win the right to refill a stale item.
     pub may_win: bool,
-    /// With `may_win`, the client may also win this right for an item that expires soon.
+    /// The condition under which the client may also win this right, with `may_win`, for an item
+    /// that expires soon.
     pub recache: Option<Recache>,
-    /// Does not record the lookup as an access.
+    /// Whether the lookup is not recorded as an access.
     pub untracked: bool,
-    /// Counts a miss of a lookup with `touch` as `get_misses` rather than `touch_misses`.
+    /// Whether a miss of a lookup with `touch` counts as `get_misses` rather than `touch_misses`.
     pub miss_counts_as_get: bool,
 }
 
 /// The item that a lookup creates if there is none.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateEmpty<'t> {
-    /// When the item expires.
+    /// The expiry of the item.
     pub expiry: Expiry,
     /// The CAS of the item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
@@ -39,9 +40,11 @@ pub struct CreateEmpty<'t> {
 /// The condition for refilling an item that has not expired.
 #[derive(Clone, Copy, Debug)]
 pub struct Recache {
-    /// The item may be refilled if it expires in fewer seconds than this. Never for items without expiry.
+    /// The number of seconds within which the item has to expire to be refilled. An item that never
+    /// expires is never refilled.
     pub within_secs: u32,
-    /// Uses the expiry after [`LookupOptions::touch`], rather than the previous one.
+    /// Whether the condition uses the expiry after [`LookupOptions::touch`], rather than the
+    /// previous expiry.
     pub after_touch: bool,
 }
 
@@ -50,8 +53,8 @@ pub struct Recache {
 pub struct ItemView<'a, L> {
     /// The attributes before the lookup, or of the created item.
     pub attributes: Attributes,
-    /// The expiry after the lookup. For a created item, [`LookupOptions::touch`] if it is set, even if
-    /// the item was stored with another expiry.
+    /// The expiry after the lookup. For a created item, this is [`LookupOptions::touch`] if set,
+    /// even if the item was stored with another expiry.
     pub expiry: Expiry,
     /// The CAS after the lookup; 0 if the engine keeps none.
     pub cas: u64,
@@ -63,8 +66,8 @@ pub struct ItemView<'a, L> {
     pub accessed: Seconds,
     /// Whether the client has won the right to fill the item.
     pub won: bool,
-    /// Whether another client has already won the right to fill the item. Always false without
-    /// [`LookupOptions::may_win`].
+    /// Whether another client has already won the right to fill the item. This is always false
+    /// without [`LookupOptions::may_win`].
     pub win_taken: bool,
     /// Whether this lookup has created the item.
     pub created: bool,
@@ -72,8 +75,8 @@ pub struct ItemView<'a, L> {
 
 impl<E: Engine> OpContext<'_, E> {
     /// Passes the content of an item to `show`, without its other attributes, and records the
-    /// access: the fastest lookup. If `show` returns `None`, the hit is not counted, and the caller
-    /// calls [`OpContext::look_up`] with `is_recorded`.
+    /// access. This is the fastest lookup. If `show` returns `None`, the hit is not counted, and
+    /// the caller calls [`OpContext::look_up`] with `is_recorded`.
     #[inline]
     pub fn content<R>(
         &mut self,
@@ -135,8 +138,8 @@ impl<E: Engine> OpContext<'_, E> {
     /// the same request was recorded as an access, so this lookup is not recorded again.
     ///
     /// # Errors
-    /// [`Refusal::OutOfMemory`] if there is no memory to create or change the item. Never
-    /// [`Refusal::Pending`]: that is `Ok` with [`Lookup::Pending`].
+    /// [`Refusal::OutOfMemory`] if there is no memory to create or change the item. The error is
+    /// never [`Refusal::Pending`]: the result is then `Ok` with [`Lookup::Pending`].
     pub fn look_up<R>(
         &mut self,
         key: HashedKey<'_>,
@@ -151,7 +154,8 @@ impl<E: Engine> OpContext<'_, E> {
         let (limits, access) = (self.limits, op.access(is_recorded));
         let looked = self.engine.get_recorded(key, |item| {
             if op.may_win && item.attributes.stale && !item.attributes.won {
-                // The following update records the access. A pending update must not leave a recorded access.
+                // The following update records the access. If this update is pending, no access
+                // must have been recorded.
                 return (Access::Untracked, None);
             }
             let found = LookupResult::of(&Lookup::Hit(item), key.bytes.len(), limits);

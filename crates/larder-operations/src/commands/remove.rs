@@ -1,4 +1,5 @@
-//! Removals, and invalidations, which keep the item without its value or marked as stale.
+//! Removals, and invalidations. An invalidation keeps the item without its value, or marks it as
+//! stale.
 
 use crate::{Event, LookupResult, OpContext};
 use larder_store::{
@@ -9,28 +10,29 @@ use larder_store::{
 /// The parameters of a removal, or of an invalidation that keeps the item.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Remove {
-    /// Removes the item only if it has this CAS. 0 never matches.
+    /// The CAS that the item must have to be removed or invalidated. 0 never matches.
     pub compare: Option<u64>,
     /// The CAS of the kept item. `None` assigns a fresh CAS, but keeps the CAS with `value_only`
     /// alone.
     pub new_cas: Option<u64>,
-    /// Keeps the item and marks it as stale.
+    /// Whether to keep the item and mark it as stale.
     pub invalidate: bool,
-    /// Keeps the item without its value.
+    /// Whether to keep the item without its value.
     pub value_only: bool,
     /// The expiry of the kept item. `None` keeps the expiry; with `value_only`, the item never
     /// expires.
     pub touch: Option<Expiry>,
     /// The client flags of an item kept without its value; `None` sets 0.
     pub client_flags: Option<u32>,
-    /// Does not count a mismatching CAS as a miss.
+    /// Whether a mismatching CAS does not count as a miss.
     pub mismatch_uncounted: bool,
 }
 
 /// The outcome of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoveOutcome {
-    /// The item was removed or invalidated. An invalidation without memory removes the item.
+    /// The item was removed or invalidated. If there is no memory for an invalidation, the item is
+    /// removed.
     Removed,
     /// There is no item.
     NotFound,
@@ -91,7 +93,7 @@ impl<E: Engine> OpContext<'_, E> {
 }
 
 impl Remove {
-    /// Returns whether the item is kept, stale or without its value.
+    /// Returns whether the item is kept, either as a stale item or without its value.
     fn keeps(&self) -> bool {
         self.invalidate || self.value_only
     }

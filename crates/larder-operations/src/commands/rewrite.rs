@@ -10,7 +10,7 @@ pub struct CopiedItem {
     pub value: Vec<u8>,
     /// The client flags.
     pub client_flags: u32,
-    /// When the item expires.
+    /// The expiry of the item.
     pub expiry: Expiry,
 }
 
@@ -35,14 +35,15 @@ impl<E: Engine> OpContext<'_, E> {
         })
     }
 
-    /// Changes the value of an item. `change` receives a copy of the value, which is empty without
-    /// an item, and whether there is an item. It returns a result, and whether to store the changed
-    /// copy. The item keeps its expiry, flags and tags. Returns the result of `change`, or `None`
-    /// if the item is on slower storage. The caller then has to repeat the operation. If another
-    /// thread changes the value concurrently, `change` is called again, and its last result counts.
+    /// Changes the value of an item. `change` receives a copy of the value, and whether there is an
+    /// item; without an item, the copy is empty. It returns a result, and whether to store the
+    /// changed copy. The item keeps its expiry, flags and tags. Returns the result of `change`, or
+    /// `None` if the item is on slower storage. The caller then has to repeat the operation. If
+    /// another thread changes the value concurrently, `change` is called again, and its last result
+    /// counts.
     ///
     /// # Errors
-    /// See [`EditRefusal`]. The item has not changed.
+    /// See [`EditRefusal`]. The item is unchanged.
     pub fn rewrite<R>(
         &mut self,
         key: HashedKey<'_>,

@@ -12,7 +12,7 @@ pub struct Set<'v> {
     pub value: &'v [u8],
     /// Client flags, which the cache does not interpret.
     pub client_flags: u32,
-    /// When the item expires.
+    /// The expiry of the item.
     pub expiry: Expiry,
     /// Whether memcached's text protocol has to send the key in base64.
     pub binary_key: bool,

@@ -16,9 +16,9 @@ pub enum StoreMode {
     Add,
     /// Stores the value only if there is an item.
     Replace,
-    /// Appends the value to that of the item.
+    /// Appends the value to the value of the item.
     Append,
-    /// Prepends the value to that of the item.
+    /// Prepends the value to the value of the item.
     Prepend,
 }
 
@@ -40,17 +40,18 @@ pub struct Store<'v> {
     /// Client flags, which the cache does not interpret. `Append` and `Prepend` to an existing item
     /// ignore them.
     pub client_flags: u32,
-    /// When the item expires. `Append` and `Prepend` ignore it.
+    /// The expiry of the item. `Append` and `Prepend` ignore it.
     pub expiry: Expiry,
-    /// Stores the value only if the item has this CAS. 0 never matches. Ignored if `Add` finds an item,
-    /// and if `Append` or `Prepend` finds none.
+    /// The CAS that the item must have for the store. 0 never matches. The operation ignores this
+    /// field if `Add` finds an item, and if `Append` or `Prepend` finds none.
     pub compare: Option<u64>,
     /// The CAS of the stored item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
-    /// Accepts a `compare` that is lower than the item's CAS, and stores the item as stale, with the expiry of the old
-    /// item. `Append` and `Prepend` ignore it.
+    /// Whether to accept a `compare` that is lower than the item's CAS, and store the item as
+    /// stale, with the expiry of the old item. `Append` and `Prepend` ignore it.
     pub invalidate: bool,
-    /// Lets `Append` and `Prepend` create a missing item, with this expiry.
+    /// The expiry of the item that `Append` or `Prepend` creates if there is none; `None` creates
+    /// no item.
     pub create: Option<Expiry>,
     /// Whether memcached's text protocol shows the key in base64.
     pub binary_key: bool,
@@ -61,7 +62,7 @@ pub struct Store<'v> {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Stores the uploaded value if there is one, else `op.value`. Leaves `None` in `upload` if it
+    /// Stores the uploaded value if there is one, else `op.value`. Sets `upload` to `None` if it
     /// stores the upload.
     pub fn store(
         &mut self,

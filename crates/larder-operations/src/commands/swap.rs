@@ -14,7 +14,7 @@ pub struct Swap<'v> {
     pub condition: SwapCondition<'v>,
     /// The bytes to store.
     pub value: &'v [u8],
-    /// When the item expires; `None` keeps the expiry of the old item.
+    /// The expiry of the item; `None` keeps the expiry of the old item.
     pub expiry: Option<Expiry>,
     /// Whether memcached's clients have to send the key in base64.
     pub binary_key: bool,
@@ -38,12 +38,12 @@ pub enum SwapCondition<'v> {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Stores `op.value` if the condition holds. Passes the old item to `show` in both cases.
-    /// Returns the outcome, and the result of `show`. That result is `None` without an old item,
-    /// and if the store fails for another reason than the condition. A refused store keeps the old
-    /// item. `show` returns `None` if it cannot show the old item. The old item then stays, and the
-    /// outcome is `OutOfMemory`. If another thread changes the item concurrently, `show` is called
-    /// again, and its last result counts.
+    /// Stores `op.value` if the condition holds. Passes the old item to `show` whether the
+    /// condition holds or not. Returns the outcome, and the result of `show`. The latter is `None`
+    /// if there is no old item, or if the store fails for a reason other than the condition. A
+    /// refused store keeps the old item. `show` returns `None` if it cannot show the old item. The
+    /// old item then stays, and the outcome is `OutOfMemory`. If another thread changes the item
+    /// concurrently, `show` is called again, and its last result counts.
     pub fn swap<R>(
         &mut self,
         key: HashedKey<'_>,

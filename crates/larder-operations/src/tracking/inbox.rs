@@ -47,7 +47,7 @@ impl InboxBudget {
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Invalidation {
-    /// The items under these keys may have changed; at least one key.
+    /// The items under these keys may have changed; there is at least one key.
     Keys(Vec<Box<[u8]>>),
     /// Any item may have changed.
     All,
@@ -55,8 +55,8 @@ pub enum Invalidation {
     Broken,
 }
 
-/// A bounded queue of messages. If it is full, or if other inboxes use all memory, it holds one
-/// message about all items instead.
+/// A bounded queue of messages. If the queue is full, or if other inboxes use all memory, the queue
+/// holds one message about all items instead.
 #[derive(Debug)]
 pub struct Inbox {
     state: Mutex<State>,
@@ -71,7 +71,7 @@ impl Drop for Inbox {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The keys with a message each.
+    /// The keys that have a message each.
     keys: VecDeque<Box<[u8]>>,
     /// The keys by prefix. All keys of a prefix share a message.
     batches: BTreeMap<Box<[u8]>, BTreeSet<Box<[u8]>>>,
@@ -79,11 +79,11 @@ struct State {
     count: usize,
     /// The memory of the keys and prefixes, in bytes.
     len: usize,
-    /// The next message is about all items.
+    /// Whether the next message is about all items.
     is_all: bool,
     is_broken: bool,
     is_closed: bool,
-    /// Wakes the connection at the next message.
+    /// The waker to call at the next message.
     waker: Option<Waker>,
 }
 
@@ -93,8 +93,8 @@ impl Inbox {
         Self { state: Mutex::default(), budget }
     }
 
-    /// Returns the next message, or `None` if there is none. An empty inbox stores the waker that
-    /// `waker` makes, unless it has one, and calls it at the next message.
+    /// Returns the next message, or `None` if there is none. If the inbox is empty and has no
+    /// waker, it stores the waker that `waker` makes. It calls its waker at the next message.
     pub fn next(&self, waker: impl FnOnce() -> Waker) -> Option<Invalidation> {
         let mut state = self.lock();
         let message = state.next(&self.budget);
@@ -149,7 +149,8 @@ impl Inbox {
         self.push(|state| state.set_all(&self.budget))
     }
 
-    /// Adds a message that the connection that receives this connection's messages has closed.
+    /// Adds a message about a redirection: the connection that receives this connection's messages
+    /// has closed.
     pub(super) fn push_broken(&self) {
         self.push(|state| state.is_broken = true);
     }

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The number of parts of the table. Each part has its own lock.
 const PARTS: usize = 256;
 
-/// The memory of a key without its bytes, with one reader, in bytes. It consists of an entry of a
-/// table that is at least half full, two allocations, and the subscription, which may have ended.
+/// The memory of a key with one reader, in bytes, not counting the bytes of the key. It consists of
+/// an entry of a table that is at least half full, two allocations, and the subscription, which may
+/// have ended.
 const KEY_OVERHEAD: usize = 160;
-/// A full part removes one in this number of its keys.
+/// The number of keys of a full part of which it removes one.
 const FORGOTTEN_SHARE: usize = 8;
 /// The memory of each further reader of a key, in bytes.
 const READER_LEN: usize = size_of::<Arc<Subscription>>();
@@ -39,7 +40,8 @@ struct Part {
 }
 
 impl KeyTable {
-    /// Creates a table of at most `len_max` bytes, or a little more.
+    /// Creates a table whose memory limit is `len_max` bytes. The table may exceed the limit a
+    /// little.
     #[expect(
         clippy::disallowed_methods,
         reason = "no result depends on the seed, and clients must not be able to choose the part of a key"

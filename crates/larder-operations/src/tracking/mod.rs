@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A session calls [`Tracker::track`] before it looks the key up. A change that the lookup does not
-//! see is therefore reported after the key is in the table. All memory is bounded: a full table
-//! removes keys, after it has sent messages about them, and a full inbox holds one message about
-//! all items instead.
+//! see is therefore reported after the key is in the table. All memory is bounded. A full table
+//! sends messages about some of its keys and removes these keys. A full inbox holds one message
+//! about all items instead.
 
 mod inbox;
 mod key_table;
@@ -51,7 +51,7 @@ pub struct TrackingTotals {
     pub keys: u64,
     /// The number of prefixes that these connections have requested.
     pub prefixes: u64,
-    /// The number of keys that the full table has forgotten, after messages about them.
+    /// The number of keys that the full table has removed after messages about them.
     pub evicted_keys: u64,
 }
 
@@ -137,7 +137,8 @@ impl Tracker {
         Target { options, receiver: self.inbox(options.receiver) }
     }
 
-    /// Ends a subscription. Its keys stay in the table until they change, and cause no messages.
+    /// Ends a subscription. Its keys stay in the table until their items change, but cause no
+    /// messages.
     pub fn unsubscribe(&self, subscription: &Arc<Subscription>) {
         subscription.end();
         self.change(|subscriptions| {
@@ -176,9 +177,9 @@ impl Tracker {
 
     /// Sends messages about the item under `key`, which was removed to make room.
     pub fn note_eviction(&self, key: &[u8]) {
-        // A full cache evicts at each store, and most servers have no subscription, so this omits
-        // the fence. A connection that has just subscribed may miss the message, but its copy of
-        // the evicted item is valid.
+        // This function omits the fence, because a full cache evicts at each store and most servers
+        // have no subscription. A connection that has just subscribed may miss the message, but its
+        // copy of the evicted item is valid.
         if self.counts.iter().any(|count| count.load(Ordering::Relaxed) > 0) {
             self.invalidate(key, 0);
         }
@@ -215,8 +216,8 @@ impl Tracker {
     }
 
     fn invalidate(&self, key: &[u8], author: u64) {
-        // Either this thread sees a new subscription, or the connection that has subscribed sees the change: see
-        // `change`.
+        // Either this thread sees a new subscription, or the connection that has subscribed sees
+        // the change: see `change`.
         fence(Ordering::SeqCst);
         let [to_keys, to_prefixes] =
             self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));

@@ -1,5 +1,5 @@
-//! Wakes the receivers of messages after a batch of requests. One message can thus contain all keys
-//! with a prefix that the batch changes, and each connection wakes once.
+//! Wakes of the receivers of messages, deferred to the end of a batch of requests. One message can
+//! thus contain all keys with a prefix that the batch changes, and each connection wakes once.
 
 use std::cell::{Cell, RefCell};
 use std::task::Waker;
