@@ -24,8 +24,8 @@ use crate::text::tokens::Tokens;
 /// A reply, or a part of one: the reply to a request for several keys consists of several parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'b> {
-    /// An item was found: `VALUE`, `VA`, a binary get, or a RESP bulk string. Also the number after
-    /// `ma` with `v`, as text.
+    /// An item was found: `VALUE`, `VA`, a binary get, or a RESP bulk string. The reply to `ma`
+    /// with `v` is also a hit, with the number as text.
     Hit {
         /// The bytes of the value, without a line end.
         value: &'b [u8],
@@ -39,7 +39,7 @@ pub enum Answer<'b> {
     },
     /// A value was stored: `STORED`, and success of a binary store.
     Stored {
-        /// In binary, the fields of the head, such as the new CAS. In text, nothing.
+        /// The fields of the head in binary, such as the new CAS; no fields in text.
         returned: AnswerFields<'b>,
     },
     /// An item was removed: `DELETED`, and success of a binary delete.
@@ -47,7 +47,7 @@ pub enum Answer<'b> {
     /// An expiry was set: `TOUCHED`, and success of a binary touch.
     Touched,
     /// Another command was executed: `OK`, `RESET`, and success of a binary flush, quit or login.
-    /// Also a RESP `SET` that stored its value.
+    /// The reply to a RESP `SET` that stored its value is also `Ok`.
     Ok,
     /// An add found an item, or a replace, append or prepend found none: `NOT_STORED`, `NS`.
     NotStored {
@@ -55,16 +55,16 @@ pub enum Answer<'b> {
         /// value.
         returned: AnswerFields<'b>,
     },
-    /// The CAS differs: `EXISTS`, `EX`. Also a binary add that found an item; other protocols answer it with
-    /// [`NotStored`](Self::NotStored).
+    /// The CAS differs: `EXISTS`, `EX`. This is also the reply to a binary add that found an item;
+    /// in other protocols, this reply is [`NotStored`](Self::NotStored).
     Exists {
         /// The requested fields. After `ms`, the CAS is 0, and the length is that of the sent
         /// value.
         returned: AnswerFields<'b>,
     },
-    /// There is no such item: `NOT_FOUND`, `NF`, `EN`, RESP's null. Also a binary replace that
-    /// found no item; other protocols answer it with [`NotStored`](Self::NotStored). A classic
-    /// `get` has no reply for a missing key.
+    /// There is no such item: `NOT_FOUND`, `NF`, `EN`, RESP's null. This is also the reply to a
+    /// binary replace that found no item; in other protocols, this reply is
+    /// [`NotStored`](Self::NotStored). A classic `get` has no reply for a missing key.
     NotFound {
         /// The requested fields. After `ms`, the CAS is 0, and the length is that of the sent
         /// value.
@@ -72,8 +72,8 @@ pub enum Answer<'b> {
     },
     /// The number after a classic or binary increment or decrement, or a RESP integer.
     Number(u64),
-    /// The end of a reply in several parts: `END`, and the end of binary statistics. Also the
-    /// reply to `mn` and to a binary noop, which follows all earlier replies.
+    /// The end of a reply in several parts: `END`, and the end of binary statistics. This is also
+    /// the reply to `mn` and to a binary noop, which follows all earlier replies.
     End,
     /// The server's version.
     Version(&'b [u8]),
@@ -87,7 +87,7 @@ pub enum Answer<'b> {
     /// The head of a RESP array: this many elements follow.
     Array(usize),
     /// Any other line, without its end: the reply to `me` or an administrative command, a RESP
-    /// simple string other than `OK`, the list of SASL mechanisms.
+    /// simple string other than `OK`, or the list of SASL mechanisms.
     Line(&'b [u8]),
     /// The request was refused.
     Error {

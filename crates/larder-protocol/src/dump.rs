@@ -27,7 +27,7 @@ pub struct DumpItem<'k> {
     pub value_len: usize,
     /// Client flags, which the server does not interpret.
     pub client_flags: u32,
-    /// The page and the offset in it, in bytes, of an item on flash.
+    /// The location of an item on flash: its page, and its offset in this page in bytes.
     pub flash_location: Option<(u32, u32)>,
 }
 
@@ -54,7 +54,8 @@ pub fn metadump(item: &DumpItem<'_>, out: &mut Vec<u8>) {
 }
 
 /// Returns whether a text request can contain the key: its encoding has at most [`KEY_LEN_MAX`]
-/// bytes. RESP can store longer keys, and the binary protocol keys whose base64 encoding is longer.
+/// bytes. RESP can store longer keys, and the binary protocol can store keys whose base64 encoding
+/// is longer.
 #[must_use]
 pub fn can_be_sent(item: &DumpItem<'_>) -> bool {
     let len = item.key.len();
@@ -82,7 +83,7 @@ pub fn cachedump(item: &DumpItem<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b" s]\r\n");
 }
 
-/// Writes `key` percent-encoded: all bytes except letters, digits and `-._~` as `%XX`.
+/// Writes `key` percent-encoded: all bytes except letters, digits and `-._~` become `%XX`.
 pub fn uri(key: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let digit = |value: u8| DIGITS.get(usize::from(value)).copied().unwrap_or_default();

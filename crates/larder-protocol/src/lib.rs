@@ -5,8 +5,9 @@
 //! replies.
 //!
 //! For servers, start with [`Parser::parse`], which reads all three dialects of memcached (classic
-//! text, meta text and binary). Then see [`Request`], which the dialects share, and [`reply`]. RESP
-//! has a separate parser, [`resp::read`]. For clients, start with [`encode`], then [`answer`].
+//! text, meta text and binary). The dialects share the type [`Request`], and [`reply`] encodes the
+//! replies. RESP has a separate parser, [`resp::read`]. For clients, start with [`encode`], then
+//! [`answer`].
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

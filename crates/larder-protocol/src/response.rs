@@ -1,8 +1,9 @@
 //! Reading of responses for clients: memcached's text (classic and meta), its binary protocol, and RESP2.
 //!
-//! Each reader takes the bytes received so far. It returns the first response with its length, or that more bytes are
-//! required, or that the bytes violate the protocol. Nothing is copied, and any split of a stream gives the same
-//! responses. [`crate::answer`] interprets them.
+//! Each reader takes the bytes received so far. It returns the first response with its length,
+//! reports that more bytes are required, or reports that the bytes violate the protocol. Nothing is
+//! copied, and any split of a stream gives the same responses. [`crate::answer`] interprets the
+//! responses.
 
 use crate::request::VALUE_LEN_MAX;
 use crate::text::number::u64_of;
@@ -34,7 +35,7 @@ pub enum Read<T> {
 /// A response in memcached's text protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Text<'b> {
-    /// `VALUE key flags len [cas]` with its block.
+    /// The line `VALUE key flags len [cas]`, with the block after it.
     Value {
         /// The key as sent.
         key: &'b [u8],
@@ -45,7 +46,7 @@ pub enum Text<'b> {
         /// The block, without its line end.
         value: &'b [u8],
     },
-    /// `VA len flags*` with its block.
+    /// The line `VA len flags*`, with the block after it.
     MetaValue {
         /// The bytes after the length.
         flags: &'b [u8],

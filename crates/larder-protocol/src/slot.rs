@@ -5,8 +5,8 @@ use rapidhash::v3::rapidhash_v3;
 /// The number of slots of a cluster.
 pub const SLOTS: u16 = 4096;
 
-/// Returns the slot of a key: its rapidhash (version 3, default seed) modulo 4096. As in a Redis
-/// cluster, if the key has a non-empty part in `{…}`, only this part is hashed. Clients can thus
+/// Returns the slot of a key: its rapidhash (version 3, default seed) modulo 4096. If the key has a
+/// non-empty part in `{…}`, only this part is hashed, as in a Redis cluster. Clients can thus
 /// assign several keys to one slot.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "the remainder is below 4096")]

@@ -42,14 +42,14 @@ pub enum StoreCommand {
     Cas,
 }
 
-/// The line of an item's event. `class` is memcached's slab class, 0 without an item; `size` is the length of the value
-/// in bytes.
+/// The line of an item's event. `class` is memcached's slab class, or 0 if there is no item. `size`
+/// is the length of the value in bytes.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "the fields are those of the lines")]
 pub enum ItemLine<'k> {
     /// A lookup.
     Get { key: &'k [u8], found: LookupStatus, class: usize, client: u64, size: usize },
-    /// A store, successful or not. `ttl` is in seconds; 0 also if the item never expires.
+    /// A store, successful or not. `ttl` is in seconds, and is 0 if the item never expires.
     Store {
         key: &'k [u8],
         status: StoreStatus,
@@ -61,7 +61,7 @@ pub enum ItemLine<'k> {
     },
     /// A removal, by `md` or another command.
     Deleted { key: &'k [u8], by_meta: bool, class: usize, size: usize },
-    /// An eviction. `ttl` is in seconds, `None` if the item never expires.
+    /// An eviction. `ttl` is in seconds, or `None` if the item never expires.
     Eviction {
         key: &'k [u8],
         fetched: bool,
@@ -70,8 +70,8 @@ pub enum ItemLine<'k> {
         class: usize,
         size: usize,
     },
-    /// A move of an item from memory to flash, into a page of this bucket. `ttl` as in an
-    /// eviction.
+    /// A move of an item from memory to flash, into a page of this bucket. `ttl` has the same
+    /// meaning as for an eviction.
     FlashWrite {
         key: &'k [u8],
         fetched: bool,

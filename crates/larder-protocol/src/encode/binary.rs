@@ -85,11 +85,11 @@ pub fn delete(key: WireKey<'_>, cas: u64, options: Options, out: &mut Vec<u8>) {
 /// Options of `increment` and `decrement`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Decrements, down to 0, rather than increments, modulo 2^64.
+    /// Whether to decrement (down to 0) rather than increment (modulo 2^64).
     pub down: bool,
     /// The amount to add or subtract.
     pub delta: u64,
-    /// On a miss, creates the number with this expiry.
+    /// The expiry of the number that a miss creates; `None` creates no number.
     pub vivify: Option<Exptime>,
     /// The number to create; `delta` is not added to it.
     pub initial: u64,
@@ -149,7 +149,7 @@ pub fn sasl_list(options: Options, out: &mut Vec<u8>) {
     request(opcode::SASL_LIST, options, 0, &[], &[], &[], out);
 }
 
-/// Logs in with the SASL mechanism PLAIN. User name and password must not have a zero byte.
+/// Logs in with the SASL mechanism PLAIN. User name and password must not contain a zero byte.
 pub fn sasl_plain(credentials: &Credentials<'_>, options: Options, out: &mut Vec<u8>) {
     const MECHANISM: &[u8] = b"PLAIN";
     let Credentials { user, password } = credentials;

@@ -4,8 +4,8 @@
 /// words.
 const FLAGS_MAX: usize = 12;
 
-/// Flags in the order in which they were added, each after a space. Usually a constant, so that a request
-/// copies a few bytes instead of testing each flag.
+/// Flags in the order in which they were added, each after a space. The set is usually a constant,
+/// so that a request copies a few bytes instead of testing each flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FlagText {
     bytes: [u8; 2 * FLAGS_MAX],

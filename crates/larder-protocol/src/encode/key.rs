@@ -10,8 +10,9 @@ use std::fmt;
 /// The longest key in bytes that meta can send in base64. Its encoding has 248 bytes.
 pub const BASE64_KEY_LEN_MAX: usize = KEY_LEN_MAX / 4 * 3;
 
-/// A key that every protocol can send unencoded: 1 to [`KEY_LEN_MAX`] bytes without blanks and control
-/// characters, which would end the key or the line in text. Bytes from 0x80 on, and so UTF-8, are allowed.
+/// A key that every protocol can send unencoded: 1 to [`KEY_LEN_MAX`] bytes without blanks and
+/// control characters, which would end the key or the line in text. All bytes from 0x80 to 0xff are
+/// allowed, and thus UTF-8 is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireKey<'k>(&'k [u8]);
 
@@ -53,7 +54,7 @@ impl<'k> WireKey<'k> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct NumberedKeys {
-    /// The prefix, and the number of the last key.
+    /// The prefix, followed by the number of the last key.
     key: ArrayVec<u8, KEY_LEN_MAX>,
     prefix_len: usize,
 }
@@ -62,7 +63,7 @@ impl NumberedKeys {
     /// The longest prefix in bytes. Every 64-bit number fits after it.
     pub const PREFIX_LEN_MAX: usize = KEY_LEN_MAX - 20;
 
-    /// Checks a prefix. It may be empty.
+    /// Checks a prefix, which may be empty.
     ///
     /// # Errors
     /// The prefix is longer than [`PREFIX_LEN_MAX`](Self::PREFIX_LEN_MAX), or has a blank or control
@@ -209,7 +210,7 @@ mod tests {
     #[test]
     fn a_key_is_sent_plain_or_in_base64_or_refused() {
         let too_long = |len, len_max| Some(InvalidKey::TooLong { len, len_max });
-        // The key, its error as a plain key, and as a meta key.
+        // Each case has a key, its error as a plain key, and its error as a meta key.
         let cases = [
             (vec![], Some(InvalidKey::Empty), Some(InvalidKey::Empty)),
             (vec![b'k'; 250], None, None),

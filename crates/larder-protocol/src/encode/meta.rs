@@ -1,8 +1,8 @@
 //! Requests in meta text: a line with a key and flags, and for `ms` a value after it.
 //!
-//! Flags without arguments form sets, such as [`GetFlags`], which should be constants. Flags with arguments are
-//! fields of options, such as [`GetOptions`]. They are sent after the others, so that `t` shows the time to live
-//! before `T` and `N` change it.
+//! Flags without arguments form sets, such as [`GetFlags`], which should be constants. Flags with
+//! arguments are fields of options, such as [`GetOptions`]. Flags with arguments are sent after the
+//! flags of the set, so that `t` shows the time to live before `T` and `N` change it.
 //!
 //! `quiet` suppresses the reply to the ordinary outcome: a miss of `mg`, or success of another
 //! command. A [`noop`] after quiet requests marks the end of their replies.
@@ -87,13 +87,14 @@ flag_set! {
 /// Options of `mg`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GetOptions {
-    /// `T`: set the expiry.
+    /// `T`: the new expiry of the item.
     pub touch: Option<Exptime>,
-    /// `N`: on a miss, create an empty item with this expiry; the reply shows `W`.
+    /// `N`: the expiry of the empty item that a miss creates; the reply shows `W`.
     pub vivify: Option<Exptime>,
-    /// `R`: win the right to recache (`W`) if the item expires before this time. 0 has no effect.
+    /// `R`: the time before which the item has to expire so that the client wins the right to
+    /// recache it (`W`). 0 has no effect.
     pub recache: Option<Exptime>,
-    /// `C`: send no value if the CAS is this one.
+    /// `C`: the CAS at which the reply has no value.
     pub compare: Option<u64>,
     /// `E`: the CAS of an item that `vivify` creates.
     pub new_cas: Option<u64>,
@@ -122,15 +123,15 @@ pub struct SetOptions {
     pub mode: StoreMode,
     /// `F`: the client flags.
     pub client_flags: u32,
-    /// `T`: when the item expires.
+    /// `T`: the expiry of the item.
     pub expiry: Exptime,
-    /// `C`: store only if the item has this CAS. [`StoreMode::Add`] ignores it, and
-    /// [`StoreMode::Append`] and [`StoreMode::Prepend`] ignore 0.
+    /// `C`: the CAS that the item must have for the store. [`StoreMode::Add`] ignores this field,
+    /// and [`StoreMode::Append`] and [`StoreMode::Prepend`] ignore 0.
     pub compare: Option<u64>,
     /// `E`: the CAS of the stored item; 0 lets the server choose.
     pub new_cas: Option<u64>,
-    /// `N`: with [`StoreMode::Append`] and [`StoreMode::Prepend`], create the item on a miss, with
-    /// this expiry.
+    /// `N`: the expiry of the item that [`StoreMode::Append`] or [`StoreMode::Prepend`] creates on
+    /// a miss.
     pub vivify: Option<Exptime>,
     /// `O`: a number that the reply repeats.
     pub opaque: Option<u64>,
@@ -201,7 +202,7 @@ pub fn set_head(
 /// Options of `md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// `C`: remove or invalidate only if the item has this CAS.
+    /// `C`: the CAS that the item must have to be removed or invalidated.
     pub compare: Option<u64>,
     /// `E`: the CAS of the kept item; 0 lets the server choose.
     pub new_cas: Option<u64>,
@@ -228,17 +229,17 @@ pub fn delete(key: MetaKey<'_>, flags: DeleteFlags, options: &DeleteOptions, out
 /// Options of `ma`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArithmeticOptions {
-    /// `MD`: decrement, down to 0, rather than increment, modulo 2^64.
+    /// `MD`: whether to decrement (down to 0) rather than increment (modulo 2^64).
     pub down: bool,
     /// `D`: the amount to add or subtract, 1 by default.
     pub delta: u64,
-    /// `N`: on a miss, create the number with this expiry.
+    /// `N`: the expiry of the number that a miss creates.
     pub vivify: Option<Exptime>,
     /// `J`: the number to create; `delta` is not added to it.
     pub initial: u64,
-    /// `T`: set the expiry.
+    /// `T`: the new expiry of the item.
     pub touch: Option<Exptime>,
-    /// `C`: change only if the item has this CAS; 0 matches any.
+    /// `C`: the CAS that the item must have to be changed; 0 matches any CAS.
     pub compare: Option<u64>,
     /// `E`: the CAS of the changed item; 0 lets the server choose.
     pub new_cas: Option<u64>,

@@ -1,9 +1,10 @@
 //! Encoding of requests for clients: requests in, bytes out. Each protocol has a module, each command a
 //! function.
 //!
-//! Each function appends a request, or a part of one, to a buffer and makes no other allocation. Keys are
-//! checked beforehand ([`WireKey`], [`MetaKey`]), and values are sent with their lengths, so that stored data
-//! can neither end a request early nor start another one. [`crate::answer`] reads the replies.
+//! Each function appends a request, or a part of one, to a buffer and makes no other allocation.
+//! Keys are checked beforehand ([`WireKey`], [`MetaKey`]), and values are sent with their lengths.
+//! Thus stored data can neither end a request early nor start another one. [`crate::answer`] reads
+//! the replies.
 //!
 //! ```
 //! use larder_protocol::Exptime;
@@ -45,7 +46,7 @@ pub struct NewItem<'v> {
     pub value: &'v [u8],
     /// Client flags, which the server does not interpret. Append and prepend ignore them.
     pub client_flags: u32,
-    /// When the item expires. Append and prepend ignore it.
+    /// The expiry of the item. Append and prepend ignore this field.
     pub expiry: Exptime,
 }
 
@@ -67,9 +68,9 @@ impl Exptime {
     /// Returns the expiry of an item that lives for `ttl_secs` seconds; 0 is
     /// [`NEVER`](Self::NEVER).
     ///
-    /// Up to 30 days, the number is sent unchanged. Servers interpret a larger number as Unix time, so this
-    /// function adds the current time to it. Text has 31 bits for it, so such an item expires in January 2038 at
-    /// the latest.
+    /// Up to 30 days, the number is sent unchanged. Servers interpret a larger number as Unix time,
+    /// so this function adds the current time to it. Text has 31 bits for a Unix time, so an item
+    /// with a longer TTL expires in January 2038 at the latest.
     #[inline]
     #[must_use]
     pub const fn after(ttl_secs: u32, now_unix_secs: u64) -> Self {

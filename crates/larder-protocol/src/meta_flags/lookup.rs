@@ -11,7 +11,7 @@ use crate::text::letters::{LETTERS, Letters, index};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) argument: Argument,
-    /// The index of the flag's number among the numbers of all flags, below [`SLOTS`]. Without
+    /// The index of the flag's number among the numbers of all flags, below [`SLOTS`]. It has no
     /// meaning if the argument is not numeric.
     pub(crate) slot: u8,
 }

@@ -81,7 +81,7 @@ fn selection(word: &[u8]) -> Selection {
 }
 
 /// Parses class numbers separated by commas: bit n of the result is class n. Ignores empty
-/// elements. `None` if an element is not the number of a class.
+/// elements. Returns `None` if an element is not the number of a class.
 fn classes(word: &[u8]) -> Option<u64> {
     word.split(|&byte| byte == b',').filter(|number| !number.is_empty()).try_fold(
         0,

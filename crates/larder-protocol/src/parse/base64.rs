@@ -1,4 +1,4 @@
-//! Keys in base64: the standard alphabet, padded, canonical.
+//! Keys in base64 with the standard alphabet. The encoding must be padded and canonical.
 
 use crate::request::{KEY_LEN_MAX, Key};
 use base64::Engine as _;

@@ -8,19 +8,19 @@ use crate::request::{
 };
 use crate::text::letters::Letters;
 
-/// `set` without `noreply`, `ms` with no flags except `T` and `F`, or a binary set without a CAS.
-/// The complete value has arrived.
+/// An unconditional store whose complete value has arrived: `set` without `noreply`, `ms` with no
+/// flags except `T` and `F`, or a binary set without a CAS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastSet<'b> {
-    /// The key as sent. Never base64.
+    /// The key as sent. It is never base64.
     pub key: &'b [u8],
     /// The value, without the CRLF after it.
     pub value: &'b [u8],
     /// Client flags, which the server does not interpret.
     pub client_flags: u32,
     exptime: u32,
-    /// `None` for `set`, the flags of `ms`, or the head of a binary request, which is longer than
-    /// any flags.
+    /// The rest of the request: `None` for `set`, the flags of `ms`, or the head of a binary
+    /// request, which is longer than any flags.
     rest: Option<&'b [u8]>,
 }
 

@@ -183,7 +183,7 @@ impl<'b> Flags<'b> {
         if self.opaque_too_long { Err("CLIENT_ERROR opaque token too long") } else { Ok(()) }
     }
 
-    /// Refuses tags unless `may_have`, which states that the request may store a new item.
+    /// Refuses tags unless `may_have` is true: the request may then store a new item.
     #[inline]
     fn check_tags(&self, may_have: bool) -> Result<(), &'static str> {
         if self.has(b'G') && !may_have { Err(INVALID) } else { Ok(()) }
@@ -237,7 +237,7 @@ impl<'b> Flags<'b> {
         ReplyFormat::Meta(MetaFlags { raw: self.raw, letters: self.seen })
     }
 
-    /// Returns the new CAS. `E0` lets the server choose, as no `E` does.
+    /// Returns the new CAS. `E0` lets the server choose, like a request without `E`.
     #[inline]
     fn new_cas(&self) -> Option<u64> {
         self.number(b'E').filter(|&cas| cas != 0)
@@ -296,7 +296,8 @@ fn set<'b>(rest: &'b [u8], body: &'b [u8], consumed: usize) -> Parsed<'b> {
     }
 }
 
-/// Returns whether any token starts with a byte that cannot be a flag, among the tokens that memcached parses.
+/// Returns whether any of the tokens that memcached parses starts with a byte that cannot be a
+/// flag.
 #[cold]
 fn has_stray(raw: &[u8], before: usize) -> bool {
     let stray = |token: &[u8]| token.first().is_some_and(|&letter| !is_flag_letter(letter));

@@ -81,7 +81,7 @@ impl Parser {
     /// Parses the request at the start of `input`. Returns [`Parsed::Incomplete`] if the result
     /// depends on bytes that have not arrived, so any split of a stream gives the same requests.
     /// Two details depend on the split. The last key of a retrieval line may or may not be marked
-    /// as the last one. The parser may consume the rest of a faulty line, or leave that to the
+    /// as the last one. The parser may consume the rest of a faulty line, or leave the rest to the
     /// caller.
     #[inline]
     pub fn parse<'b>(&mut self, input: &'b [u8]) -> Parsed<'b> {
@@ -128,9 +128,9 @@ impl Parser {
         }
     }
 
-    /// Parses the stream of a connection that requires a login. The login ends this state of a text
-    /// stream. This function is separate and cold, so that connections without a login run no
-    /// slower.
+    /// Parses the stream of a connection that requires a login. On a text stream, [`Self::admit`]
+    /// ends the use of this function. The function is separate and cold, so that connections
+    /// without a login run no slower.
     #[cold]
     fn parse_with_login<'b>(&mut self, input: &'b [u8]) -> Parsed<'b> {
         match &mut self.state {
@@ -275,7 +275,7 @@ impl Parser {
                 self.state = State::Text;
                 fault_line(FaultReply::Text(BAD_FORMAT), input)
             }
-            // No key is that long, so these are blanks. Their number is not limited.
+            // No key is that long, so these bytes are blanks. The number of blanks is not limited.
             classic::NextKey::Incomplete if near.len() == LINE_LEN_MAX => {
                 let blanks = near.len() - skip_spaces(near).len();
                 let consumed = input.len() - rest.len() + blanks;

@@ -8,8 +8,8 @@
 //!   └─ AUTH without message ─▶ Started ┘  (a refused STEP keeps this state)
 //! ```
 //!
-//! As with memcached's SASL library, a connection can log in once, and any further SASL request ends the login, even
-//! one for the list of mechanisms.
+//! As with memcached's SASL library, a connection can log in once. Any further SASL request ends
+//! the login, even a request for the list of mechanisms.
 
 use crate::parse::binary::{self, HEAD_LEN, Head, MAGIC, has_sasl_shape, opcode};
 use crate::parse::login::MESSAGE_LEN_MAX;

@@ -1,6 +1,6 @@
 //! Encoding of replies: each function writes the reply to one kind of request, in the dialect of
 //! its [`ReplyFormat`]. It writes nothing if `noreply` or a quiet request suppresses the reply. A
-//! quiet request suppresses no errors. `noreply` suppresses most errors.
+//! quiet request suppresses no errors, but `noreply` suppresses most errors.
 
 mod admin;
 mod encode;
@@ -37,8 +37,8 @@ use encode::{
 pub struct Hit<'k> {
     /// The decoded key, for replies with a key (`VALUE`, binary `getk`, `mg k`).
     pub key: &'k [u8],
-    /// Whether meta replies show the key in base64: it was stored in base64, or text cannot carry
-    /// it.
+    /// Whether meta replies show the key in base64, because it was stored in base64 or text cannot
+    /// carry it.
     pub binary_key: bool,
     /// The properties that meta flags show. Classic text and binary show some of them.
     pub item: ShownItem,
@@ -60,7 +60,7 @@ pub enum StoreReply {
     Stored {
         /// The item's new CAS.
         cas: u64,
-        /// The length of the whole value in bytes, after an append or prepend too.
+        /// The length of the whole value in bytes, also after an append or prepend.
         len: usize,
     },
     /// An add found an item; a replace, append or prepend found none; or the concatenated value
@@ -68,7 +68,7 @@ pub enum StoreReply {
     NotStored,
     /// The CAS differs.
     Exists,
-    /// The store has a CAS, and there is no item.
+    /// There is no item for a store with a CAS.
     NotFound,
     /// The item would be larger than the limit.
     TooLarge,
@@ -126,8 +126,8 @@ pub enum ArithmeticReply {
 pub struct ItemInfo<'k> {
     /// The decoded key.
     pub key: &'k [u8],
-    /// Whether the reply shows the key in base64: it was stored in base64, or text cannot carry
-    /// it.
+    /// Whether the reply shows the key in base64, because it was stored in base64 or text cannot
+    /// carry it.
     pub binary_key: bool,
     /// Seconds until the item expires; `None` if it never does.
     pub ttl: Option<u32>,
@@ -353,7 +353,7 @@ pub fn tag_dropped(drop: &DropTag<'_>, found: bool, out: &mut Vec<u8>) {
     meta_request(Command::Md, flags, drop.tag, out);
 }
 
-/// Refuses a request with tags, because the tag table is full or the engine has no tags.
+/// Refuses a request with tags, because the tag table is full or the engine does not support tags.
 pub fn tags_refused(is_full: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if is_full {
         b"SERVER_ERROR out of memory for tags\r\n".as_slice()

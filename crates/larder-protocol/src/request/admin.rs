@@ -80,19 +80,21 @@ pub enum Tuning {
 pub enum FlashTuning {
     /// The smallest item to demote, in bytes.
     ItemSize(u32),
-    /// Demote items that were idle for this many seconds; the highest number demotes items when they are evicted.
+    /// The seconds for which an item has to be idle before it is demoted; the highest number
+    /// demotes items when they are evicted.
     ItemAge(u32),
-    /// Items that expire within this many seconds share pages.
+    /// The time to live in seconds up to which items share pages.
     LowTtl(u32),
-    /// Promote one in this many items that are read from flash a second time; 0 promotes none.
+    /// The number of items read from flash a second time of which one is promoted; 0 promotes none.
     RecacheRate(u32),
-    /// Rewrite pages if fewer pages than this are free.
+    /// The number of free pages below which pages are rewritten.
     CompactUnder(u32),
-    /// Evict the oldest page if fewer pages than this are free.
+    /// The number of free pages below which the oldest page is evicted.
     DropUnder(u32),
-    /// The longest sleep of memcached's threads, in microseconds. Only shown.
+    /// The longest sleep of memcached's threads, in microseconds. The server only shows this
+    /// setting.
     MaxSleep(u32),
-    /// Rewrite pages with a smaller share of used bytes than this.
+    /// The share of used bytes below which a page is rewritten.
     MaxFrag(Ratio),
     /// Whether rewriting a page drops the items that were never read.
     DropUnread(bool),

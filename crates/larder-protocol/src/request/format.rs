@@ -44,7 +44,7 @@ pub struct MetaFlags<'b> {
 /// The reply format of a binary request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BinaryHead {
-    /// The opcode as sent. The reply repeats it, also for quiet opcodes.
+    /// The opcode as sent, which the reply repeats even if the opcode is quiet.
     pub opcode: u8,
     /// The opaque, which the reply repeats in wire order.
     pub opaque: [u8; 4],

@@ -35,7 +35,7 @@ pub enum Request<'b> {
     Noop(ReplyFormat<'b>),
     /// Remove all items.
     FlushAll {
-        /// When to remove them; 0 or less is now.
+        /// The time of the removal; 0 or less is now.
         delay: Exptime,
         /// The format of the reply.
         format: ReplyFormat<'b>,
@@ -73,8 +73,8 @@ pub enum Request<'b> {
 
 /// An expiry as sent, not yet resolved against a clock. With 0, the item never expires. With a
 /// negative number, it has expired already. Numbers up to [`RELATIVE_SECS_MAX`] are seconds from
-/// now, and larger numbers are Unix seconds. Text sends a signed 32-bit number and binary an
-/// unsigned one. 64 bits hold both.
+/// now, and larger numbers are Unix seconds. Text requests have a signed 32-bit number, and binary
+/// requests an unsigned 32-bit number; 64 bits hold both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Exptime(pub i64);
 
@@ -105,19 +105,19 @@ pub struct Get<'b> {
     pub key: Key<'b>,
     /// Whether the reply has the value (`get`, `gat`, `mg v`, not `touch`).
     pub value: bool,
-    /// Set the expiry (`touch`, `gat`, `mg T`).
+    /// The new expiry of the item (`touch`, `gat`, `mg T`).
     pub touch: Option<Exptime>,
-    /// Create an empty item on a miss, with this expiry (`mg N`).
+    /// The expiry of the empty item that a miss creates (`mg N`).
     pub vivify: Option<Exptime>,
-    /// Win the right to recache if the item expires in fewer seconds than this (`mg R`).
-    /// Interpreted like an [`Exptime`], except that 0 has no effect: a number above
-    /// [`RELATIVE_SECS_MAX`] is a Unix time.
+    /// The number of seconds within which the item has to expire so that the client wins the right
+    /// to recache it (`mg R`). A number above [`RELATIVE_SECS_MAX`] is a Unix time, as in an
+    /// [`Exptime`], but 0 has no effect.
     pub recache: Option<i32>,
-    /// Omit the value if the CAS is this one (`mg C`).
+    /// The CAS at which the reply omits the value (`mg C`).
     pub compare: Option<u64>,
     /// The CAS of an item created by `vivify` (`mg E`).
     pub new_cas: Option<u64>,
-    /// Do not record the access (`mg u`).
+    /// Whether the access is not recorded (`mg u`).
     pub untracked: bool,
     /// The format of the reply.
     pub format: ReplyFormat<'b>,
@@ -147,7 +147,7 @@ pub struct Store<'b> {
     pub mode: StoreMode,
     /// Client flags, which the server does not interpret.
     pub client_flags: u32,
-    /// When the item expires.
+    /// The expiry of the item.
     pub expiry: Exptime,
     /// The announced length of the value in bytes.
     pub value_len: usize,
@@ -155,16 +155,17 @@ pub struct Store<'b> {
     pub value: &'b [u8],
     /// Whether CRLF follows the value, as text requires. Always true in binary.
     pub terminated: bool,
-    /// Store only if the item has this CAS. The outcome is `EX` if the CAS differs, and `NF` if
-    /// there is no item. Append and prepend ignore the CAS if there is no item. `None` also if the
-    /// dialect ignores the number: for `ms`, any number with the mode add, and 0 with append or
-    /// prepend.
+    /// The CAS that the item must have for the store. The outcome is `EX` if the CAS differs, and
+    /// `NF` if there is no item. Append and prepend ignore the CAS if there is no item. The field
+    /// is also `None` if the dialect ignores the number of the request: `ms` ignores any number
+    /// with the mode add, and 0 with append or prepend.
     pub compare: Option<u64>,
     /// The CAS of the stored item (`ms E`, never 0).
     pub new_cas: Option<u64>,
-    /// Accept a `compare` lower than the item's CAS, and store the item as stale (`ms I`).
+    /// Whether to accept a `compare` lower than the item's CAS, and store the item as stale (`ms
+    /// I`).
     pub invalidate: bool,
-    /// For append and prepend: create the item on a miss, with this expiry (`ms N`).
+    /// The expiry of the item that an append or prepend creates on a miss (`ms N`).
     pub vivify: Option<Exptime>,
     /// The format of the reply.
     pub format: ReplyFormat<'b>,
@@ -183,13 +184,13 @@ impl Store<'_> {
 pub struct Delete<'b> {
     /// The key as sent, in base64 or not.
     pub key: Key<'b>,
-    /// Remove or invalidate only if the item has this CAS (`md C`; 0 never matches).
+    /// The CAS that the item must have to be removed or invalidated (`md C`; 0 never matches).
     pub compare: Option<u64>,
     /// The CAS of a kept item (`md E` with `x` or `I`).
     pub new_cas: Option<u64>,
-    /// Mark the item as stale instead of removing it (`md I`).
+    /// Whether to mark the item as stale instead of removing it (`md I`).
     pub invalidate: bool,
-    /// Remove the value but keep the item (`md x`).
+    /// Whether to remove only the value and keep the item (`md x`).
     pub value_only: bool,
     /// The expiry of a kept item (`md T`).
     pub touch: Option<Exptime>,
@@ -204,17 +205,17 @@ pub struct Delete<'b> {
 pub struct Arithmetic<'b> {
     /// The key as sent, in base64 or not.
     pub key: Key<'b>,
-    /// Decrement rather than increment.
+    /// Whether to decrement rather than increment.
     pub down: bool,
     /// The amount to add or subtract.
     pub delta: u64,
-    /// Create the item on a miss, with this expiry and `initial` (`ma N`, binary).
+    /// The expiry of the item that a miss creates with the number `initial` (`ma N`, binary).
     pub vivify: Option<Exptime>,
     /// The number to create; `delta` is not added to it.
     pub initial: u64,
-    /// Set the expiry on success (`ma T`).
+    /// The new expiry of the item after success (`ma T`).
     pub touch: Option<Exptime>,
-    /// Change only if the item has this CAS (never `Some(0)`).
+    /// The CAS that the item must have to be changed (never `Some(0)`).
     pub compare: Option<u64>,
     /// The CAS of the item after the change (`ma E`).
     pub new_cas: Option<u64>,
@@ -316,7 +317,8 @@ pub enum Parsed<'b> {
         /// The length of the value in bytes, in text with the CRLF after it.
         body_len: u64,
     },
-    /// The request is incomplete: read more. Not an error, because a stream may be split anywhere.
+    /// The request is incomplete: read more. This is not an error, because a stream may be split
+    /// anywhere.
     Incomplete,
 }
 

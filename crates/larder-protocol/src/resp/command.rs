@@ -123,10 +123,10 @@ pub enum ItemCommand<'b> {
     DeleteIf {
         /// The value to compare with.
         value: &'b [u8],
-        /// Removes the item if its value is this one, rather than another.
+        /// Whether to remove the item if its value equals `value`, rather than if it differs.
         equal: bool,
     },
-    /// `None` keeps the expiry.
+    /// The new expiry; `None` keeps the expiry.
     GetEx(Option<NewExpiry>),
     Append(&'b [u8]),
     StrLen,
@@ -158,9 +158,9 @@ pub enum ItemCommand<'b> {
     Persist,
     /// `TTL` and its variants.
     ShowExpiry {
-        /// Replies with milliseconds rather than seconds.
+        /// Whether to reply with milliseconds rather than seconds.
         in_millis: bool,
-        /// Replies with a Unix time rather than the time to live.
+        /// Whether to reply with a Unix time rather than the time to live.
         absolute: bool,
     },
     Type,
@@ -183,8 +183,8 @@ pub struct CopyItem<'b> {
 pub enum CopyKind {
     /// `RENAME`. The reply is `OK`, or an error if there is no item to rename.
     Rename,
-    /// `RENAMENX`. The reply is 1, or 0 if there is an item with the new key, or an error if there
-    /// is no item to rename.
+    /// `RENAMENX`. The reply is 1 if the item was renamed, 0 if there is an item with the new key,
+    /// and an error if there is no item to rename.
     RenameNx,
     /// `COPY`. The reply is 1 if the item was copied. It is 0 if there is an item with the new key,
     /// or no item to copy.
@@ -207,7 +207,8 @@ pub enum ItemsCommand<'b> {
 }
 
 impl<'b> ItemsCommand<'b> {
-    /// Returns the words after the command's name, and the number of words per key. Each group starts with its key.
+    /// Returns the words after the command's name, and the number of words per key. The first word
+    /// of each key's group is the key.
     #[must_use]
     pub fn words(&self) -> (Arguments<'b>, usize) {
         match *self {
@@ -268,7 +269,7 @@ impl<'b> Set<'b> {
 /// The condition of a `SET`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetCondition<'b> {
-    /// Store the value unconditionally.
+    /// Stores the value unconditionally.
     Always,
     /// `NX`: only if there is no item.
     Absent,

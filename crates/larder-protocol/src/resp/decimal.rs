@@ -10,8 +10,8 @@ const ONE: i128 = 10_i128.pow(SCALE);
 const FRACTION_MAX: u32 = 25;
 
 /// A decimal number with 17 digits after the point, like the numbers that redis-server prints. Its
-/// absolute value is below 1.7 × 10^21. Sums are exact, where redis-server's binary numbers are
-/// rounded.
+/// absolute value is below 1.7 × 10^21. Sums are exact, whereas redis-server rounds its binary
+/// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decimal(i128);
 

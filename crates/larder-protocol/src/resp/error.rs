@@ -19,7 +19,7 @@ pub enum CommandError<'b> {
     Arity(&'static str),
     /// The arguments are invalid or cannot be combined.
     Syntax,
-    /// An argument, or the value to change, is not a number or out of range.
+    /// An argument, or the value to change, is not a number or is out of range.
     NotInteger,
     /// An argument, or the value to change, is not a decimal number.
     NotFloat,
@@ -27,7 +27,7 @@ pub enum CommandError<'b> {
     FloatRange,
     /// The offset of a byte is negative.
     OffsetRange,
-    /// The offset of a bit is not a number, negative, or beyond 512 MiB.
+    /// The offset of a bit is not a number, is negative, or is beyond 512 MiB.
     BitOffset,
     /// A bit is neither 0 nor 1.
     NotBit,
@@ -67,11 +67,11 @@ pub enum CommandError<'b> {
     ExpireTime(&'static str),
     /// `EXPIRE` has no such option.
     ExpireOption(&'b [u8]),
-    /// `NX` with another option of `EXPIRE`.
+    /// `NX` is given with another option of `EXPIRE`.
     ExpireNx,
-    /// `GT` with `LT`.
+    /// `GT` is given with `LT`.
     ExpireGtLt,
-    /// `DECRBY` by -2^63, whose negation does not fit in 64 bits.
+    /// The amount of `DECRBY` is -2^63, whose negation does not fit in 64 bits.
     DecrementOverflow,
     /// The sum does not fit in 64 bits.
     Overflow,
@@ -81,9 +81,9 @@ pub enum CommandError<'b> {
     HelloVersion,
     /// There is no such protocol version.
     NoProtocol,
-    /// `HELLO` has no such option, or too few arguments for it.
+    /// `HELLO` has no such option, or the request has too few arguments for the option.
     HelloOption(&'b [u8]),
-    /// `HELLO` without a login, where one is required.
+    /// `HELLO` has no login, although the server requires a login.
     HelloLogin,
     /// A login is required.
     LoginRequired,
@@ -93,29 +93,30 @@ pub enum CommandError<'b> {
     NoLeader,
     /// The user or the password is wrong.
     WrongPassword,
-    /// `AUTH` without a name, where no login is required.
+    /// `AUTH` has no name, and the server requires no login.
     NoPassword,
     /// The name of a client has a blank or another invalid byte.
     ClientName,
-    /// An unknown attribute of `CLIENT SETINFO`.
+    /// `CLIENT SETINFO` has no such attribute.
     ClientInfo(&'b [u8]),
     /// The value of `CLIENT SETINFO` has an invalid byte. The argument is the attribute's name.
     ClientInfoValue(&'static str),
-    /// `MULTI` within `MULTI`.
+    /// `MULTI` follows `MULTI`.
     NestedMulti,
-    /// `EXEC` without `MULTI`.
+    /// `EXEC` is sent without `MULTI`.
     ExecWithoutMulti,
-    /// `DISCARD` without `MULTI`.
+    /// `DISCARD` is sent without `MULTI`.
     DiscardWithoutMulti,
     /// A command of the transaction was refused.
     Aborted,
-    /// `WATCH` within `MULTI`.
+    /// `WATCH` is sent after `MULTI`.
     WatchInMulti,
-    /// `WATCH` on a server without CAS values (`-C`). The server detects changes by their CAS.
+    /// `WATCH` is sent to a server without CAS values (`-C`). The server detects changes of an item
+    /// by its CAS.
     WatchWithoutCas,
-    /// `WATCH` of a key that another server owns.
+    /// Another server owns a key of `WATCH`.
     WatchOfOther,
-    /// Another client changed a watched item, or the key's owner changed, after the transaction had changed items or
+    /// A watched item or the owner of its key changed after the transaction had changed items or
     /// answered a command.
     WatchedItemChanged,
     /// The commands of a transaction take too much memory.
@@ -126,11 +127,11 @@ pub enum CommandError<'b> {
     TooLarge,
     /// The key is longer than [`crate::resp::KEY_LEN_MAX`], or empty.
     KeyLength,
-    /// The number of tags is not one to seven.
+    /// The number of tags is not between one and seven.
     TagCount,
     /// The name of a tag is longer than 250 bytes, or empty.
     TagLength,
-    /// The engine has no tags.
+    /// The engine does not support tags.
     NoTags,
     /// Flushes are disabled.
     FlushDisabled,
@@ -142,15 +143,15 @@ pub enum CommandError<'b> {
     TooManyKeys,
     /// `CONFIG SET` does not support this setting.
     ConfigName(&'b [u8]),
-    /// `EVAL` or `EVALSHA` with a negative number of keys.
+    /// `EVAL` or `EVALSHA` has a negative number of keys.
     NegativeKeys,
-    /// `EVAL` or `EVALSHA` with fewer arguments than keys.
+    /// `EVAL` or `EVALSHA` has fewer arguments than keys.
     TooFewKeys,
     /// There is no script with this hash.
     NoScript,
     /// The server does not support the script, or the request does not have exactly one key.
     UnknownScript,
-    /// An unknown argument of `SCRIPT FLUSH`.
+    /// The argument of `SCRIPT FLUSH` is unknown.
     ScriptFlushMode,
     /// A script has too few arguments.
     ScriptArguments,

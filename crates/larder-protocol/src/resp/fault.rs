@@ -3,7 +3,7 @@
 /// A protocol violation. The server closes the connection after the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// The length of the array is not a number, or too large.
+    /// The length of the array is not a number, or is too large.
     ArrayLength,
     /// The line with the length of the array is too long.
     LongArrayLength,
@@ -11,7 +11,7 @@ pub enum ProtocolError {
     UnauthenticatedArrayLength,
     /// An element of the array starts with this byte rather than `$`.
     NotBulk(u8),
-    /// The length of a bulk string is not a number, or too large.
+    /// The length of a bulk string is not a number, or is too large.
     BulkLength {
         /// Whether the length is too large.
         too_long: bool,

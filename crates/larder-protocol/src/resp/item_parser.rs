@@ -236,7 +236,7 @@ impl<'b> Options<'b> {
         let is_set = of == OptionsOf::Set;
         while let Some(word) = rest.next() {
             let before = options.expiry;
-            // Of several equal options, the last one counts.
+            // If an option is given several times, its last argument counts.
             let mut time = |unit, absolute| match before {
                 ExpiryOption::None => time_option(rest.next(), unit, absolute),
                 ExpiryOption::Time { unit: other, absolute: is_absolute, .. }

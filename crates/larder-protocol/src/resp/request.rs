@@ -69,7 +69,7 @@ pub enum Read<'b> {
 pub struct OversizedRest {
     /// The missing bytes of the current argument, its line end included.
     bytes: usize,
-    /// The number of arguments after it.
+    /// The number of arguments after the current one.
     arguments: usize,
 }
 
@@ -165,8 +165,9 @@ enum Step<T> {
     Fault(ProtocolError),
 }
 
-/// Reads the request at the start of `input`. Any split of a stream gives the same requests, except for
-/// an array longer than [`Bounds::request_len_max`], which is a fault only if it arrives in pieces.
+/// Reads the request at the start of `input`. Any split of a stream gives the same requests. An
+/// exception is an array longer than [`Bounds::request_len_max`], which is a fault only if it
+/// arrives in pieces.
 #[must_use]
 pub fn read<'b>(input: &'b [u8], bounds: &Bounds) -> Read<'b> {
     let read = match input {

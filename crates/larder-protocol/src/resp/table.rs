@@ -175,8 +175,8 @@ pub struct Row {
     pub name: &'static str,
     /// The number of words, the name included. If negative, the command has at least `-arity` words.
     pub arity: i8,
-    /// The index of the first key, the index of the last key (from the end if negative), and the distance between keys.
-    /// All 0 for a command without keys.
+    /// The index of the first key, the index of the last key (from the end if negative), and the
+    /// distance between keys. All three are 0 for a command without keys.
     pub keys: (i8, i8, i8),
 }
 
@@ -190,7 +190,8 @@ const fn container(name: &'static str) -> Row {
 
 const NO_KEYS: (i8, i8, i8) = (0, 0, 0);
 const ONE_KEY: (i8, i8, i8) = (1, 1, 1);
-/// The key after a script and the number of keys, which is 1 for known scripts.
+/// The position of the key, which follows the script and the number of keys. This number is 1 for
+/// known scripts.
 const SCRIPT_KEY: (i8, i8, i8) = (3, 3, 1);
 const TWO_KEYS: (i8, i8, i8) = (1, 2, 1);
 const ALL_KEYS: (i8, i8, i8) = (1, -1, 1);

@@ -4,12 +4,12 @@ use super::error::{CommandError, Parsed};
 use super::number::i64_of;
 use super::request::Arguments;
 
-/// Returns the next argument, empty if there is none.
+/// Returns the next argument, or an empty word if there is none.
 pub(super) fn next<'b>(arguments: &mut Arguments<'b>) -> &'b [u8] {
     arguments.next().unwrap_or_default()
 }
 
-/// Returns the argument at an index, empty if there is none.
+/// Returns the argument at an index, or an empty word if there is none.
 pub(super) fn nth<'b>(mut arguments: Arguments<'b>, index: usize) -> &'b [u8] {
     arguments.nth(index).unwrap_or_default()
 }

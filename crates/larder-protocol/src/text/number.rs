@@ -29,8 +29,8 @@ pub(crate) fn push_len<const N: usize>(number: usize, end: &[u8; N], out: &mut V
     out.truncate(end);
 }
 
-/// Does the work of [`push_len`] for numbers from 1,000 on. Numbers of four digits are assembled in
-/// a machine word; [`push`] writes longer ones.
+/// Does the work of [`push_len`] for numbers of at least 1,000. Numbers of four digits are
+/// assembled in a machine word; [`push`] writes longer numbers.
 #[inline(never)]
 fn push_long<const N: usize>(number: usize, end: &[u8; N], out: &mut Vec<u8>) {
     if number >= 10_000 {
@@ -105,8 +105,8 @@ pub(crate) fn i32_of(token: &[u8]) -> Option<i32> {
     i32::try_from(if negative { -number } else { number }).ok()
 }
 
-/// Parses the client flags of a classic store like `strtoul`, reduced to 32 bits. Like memcached,
-/// refuses a negative number if it is above `i64::MAX` modulo 2^64.
+/// Parses the client flags of a classic store like `strtoul`, and reduces them to 32 bits. Like
+/// memcached, refuses a negative number that is above `i64::MAX` modulo 2^64.
 #[inline]
 pub(crate) fn flags_of(token: &[u8]) -> Option<u32> {
     if let Some(number) = u64_of(token) {
@@ -118,7 +118,7 @@ pub(crate) fn flags_of(token: &[u8]) -> Option<u32> {
     (!refused).then_some(number as u32)
 }
 
-/// Parses the expiry of a classic store like `strtol`, reduced to 32 bits as memcached does.
+/// Parses the expiry of a classic store like `strtol`, and reduces it to 32 bits as memcached does.
 #[inline]
 pub(crate) fn exptime_of(token: &[u8]) -> Option<i32> {
     if let Some(number) = u64_of(token) {

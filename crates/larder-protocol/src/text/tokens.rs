@@ -34,15 +34,15 @@ fn token_len(bytes: &[u8]) -> usize {
 /// A word with 1 in each byte.
 const EACH: u64 = u64::MAX / 255;
 
-/// Sets the top bit of each zero byte. Correct up to the first zero byte.
-/// Source: "Determine if a word has a zero byte", Bit Twiddling Hacks, S. E. Anderson.
+/// Sets the top bit of each zero byte. The result is correct up to the first zero byte. Source:
+/// "Determine if a word has a zero byte", Bit Twiddling Hacks, S. E. Anderson.
 #[inline]
 fn zeros(word: u64) -> u64 {
     word.wrapping_sub(EACH) & !word & (EACH * 128)
 }
 
-/// Returns the offset of the first space or control character if it is less than `within`. Otherwise `None`, or an
-/// offset of at least `within`.
+/// Returns the offset of the first space or control character if it is less than `within`.
+/// Otherwise, returns `None` or an offset of at least `within`.
 #[inline]
 pub(crate) fn blank(bytes: &[u8], within: usize) -> Option<usize> {
     let (chunks, tail) = bytes.as_chunks::<8>();
@@ -71,8 +71,8 @@ pub(crate) fn has_blank_or_control(bytes: &[u8]) -> bool {
     }
 }
 
-/// Sets the top bit of each byte below `limit`, which is at most 128. Correct up to the first such byte.
-/// Source: "Determine if a word has a byte less than n", ibid.
+/// Sets the top bit of each byte below `limit`, which is at most 128. The result is correct up to
+/// the first such byte. Source: "Determine if a word has a byte less than n", ibid.
 #[inline]
 fn below(word: u64, limit: u8) -> u64 {
     word.wrapping_sub(EACH * u64::from(limit)) & !word & (EACH * 128)

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 type Reader = for<'b> fn(&'b [u8]) -> Read<Answer<'b>>;
 
-/// Reads a stream that arrives in pieces with these lengths, repeated, and formats its replies.
+/// Reads a stream that arrives in pieces whose lengths repeat `lens`, and formats its replies.
 /// Reads again only when the requested bytes have arrived.
 fn answers(stream: &[u8], lens: &[usize], read: Reader) -> Vec<String> {
     let (mut seen, mut start, mut end, mut wanted) = (Vec::new(), 0, 0, 1);

@@ -38,7 +38,7 @@ impl<'b> ClientPage<'b> {
             self.end_client();
             self.client.id = id;
         }
-        // `stats conns` has `tcp:127.0.0.1:7` for Redis's `127.0.0.1:7`.
+        // `stats conns` writes `tcp:127.0.0.1:7` where Redis writes `127.0.0.1:7`.
         let address = || value.split_once(':').map_or(value, |(_, address)| address).to_owned();
         match field {
             "addr" => self.client.peer = address(),

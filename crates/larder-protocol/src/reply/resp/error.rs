@@ -117,7 +117,7 @@ pub fn error(error: &CommandError<'_>, out: &mut Vec<u8>) {
 /// The start of the message that refuses a memory limit.
 const CONFIG_FAILED: &str = "CONFIG SET failed (possibly related to argument 'maxmemory') -";
 
-/// Returns the message of an error with another code than `ERR`, or `None` for the code `ERR`.
+/// Returns the message of an error whose code is not `ERR`, or `None` for the code `ERR`.
 fn coded(error: &CommandError<'_>) -> Option<&'static str> {
     Some(match error {
         CommandError::NoProtocol => "NOPROTO unsupported protocol version",
@@ -255,8 +255,9 @@ fn unknown_command(request: &Request<'_>, text: &mut Vec<u8>) {
     }
 }
 
-/// The longest part, in bytes, of the name of an unknown command or subcommand in its error
-/// message. The message cuts the arguments of an unknown command at about the same total length.
+/// The maximum number of bytes of the name of an unknown command or subcommand that its error
+/// message shows. The message cuts the arguments of an unknown command at about the same total
+/// length.
 const SHOWN_LEN_MAX: usize = 128;
 
 /// Returns a string as C prints it: at most `len_max` bytes, up to the first NUL.

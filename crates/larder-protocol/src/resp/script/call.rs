@@ -51,7 +51,7 @@ impl<'b> ScriptCall<'b> {
     /// Returns the arguments of `script`.
     ///
     /// # Errors
-    /// There are too few, or a number is malformed.
+    /// There are too few arguments, or a number is malformed.
     pub fn arguments_of(&self, script: Script) -> Result<[&'b [u8]; 4], CommandError<'static>> {
         if self.arguments.len() < script.arguments() {
             return Err(CommandError::ScriptArguments);

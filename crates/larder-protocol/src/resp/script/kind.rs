@@ -3,28 +3,33 @@
 /// A known script. Each has one key. `ARGV[n]` is written `arg n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Script {
-    /// Removes the item if its value is arg 1. Returns 1, or else 0.
+    /// Removes the item if its value is arg 1. Returns 1 if it was removed, else 0.
     DeleteIfEqual,
-    /// Sets the expiry to arg 2 milliseconds from now if the value is arg 1. Returns 1, or else 0.
+    /// Sets the expiry to arg 2 milliseconds from now if the value is arg 1. Returns 1 if the
+    /// expiry was set, else 0.
     ExpireMillisIfEqual,
     /// As [`Self::ExpireMillisIfEqual`], in seconds.
     ExpireSecondsIfEqual,
-    /// redis-py's extension of a lock, if the value is arg 1 and the item has an expiry. Sets the
-    /// expiry to arg 2 milliseconds from now, or from the old expiry if arg 3 is `0`. Returns 1, or
-    /// else 0.
+    /// Extends a lock of redis-py, if the value is arg 1 and the item has an expiry. Sets the
+    /// expiry to arg 2 milliseconds from now, or from the old expiry if arg 3 is `0`. Returns 1 if
+    /// the expiry was set, else 0.
     ExtendIfEqual,
-    /// Removes the item if its value is arg 1. Returns 1, 0 if it has another value, and -1 if there is no item.
+    /// Removes the item if its value is arg 1. Returns 1 if it was removed, 0 if it has another
+    /// value, and -1 if there is no item.
     ReleaseLock,
     /// Sets the expiry to arg 2 milliseconds from now if the value is arg 1. If there is no item,
-    /// stores arg 1 for arg 2 milliseconds. Returns 1, or else 0.
+    /// stores arg 1 for arg 2 milliseconds. Returns 1 after a change, else 0.
     ExpireOrLock,
-    /// Stores arg 1 for arg 2 seconds if there is no item. Returns `OK`, or else null.
+    /// Stores arg 1 for arg 2 seconds if there is no item. Returns `OK` if it was stored, else
+    /// null.
     AddForSeconds,
-    /// Stores arg 1 for arg 2 milliseconds if there is no item. Returns `OK`, or else null.
+    /// Stores arg 1 for arg 2 milliseconds if there is no item. Returns `OK` if it was stored, else
+    /// null.
     AddForMillis,
-    /// Stores arg 1 for arg 2 milliseconds if there is no item. Returns 1, or else 0.
+    /// Stores arg 1 for arg 2 milliseconds if there is no item. Returns 1 if it was stored, else 0.
     LockForMillis,
-    /// Stores arg 1 for arg 2 milliseconds if the value is arg 1. Returns 1, or else 0.
+    /// Stores arg 1 for arg 2 milliseconds if the value is arg 1. Returns 1 if it was stored, else
+    /// 0.
     RelockForMillis,
     /// Adds arg 1 to the number.
     Increment,
@@ -39,8 +44,8 @@ pub enum Script {
     /// Adds 1 to the number. If the item has no expiry or arg 1 is `1`, sets the expiry to arg 2
     /// milliseconds from now. Returns the sum, and the milliseconds until the item expires.
     CountHit,
-    /// Adds 1 to the number, and sets the expiry to arg 2 milliseconds from now if arg 1 is `1`.
-    /// Without an item, or without an expiry, stores 1 for arg 2 milliseconds. Returns the sum, and
+    /// Adds 1 to the number, and sets the expiry to arg 2 milliseconds from now if arg 1 is `1`. If
+    /// there is no item or it has no expiry, stores 1 for arg 2 milliseconds. Returns the sum, and
     /// the milliseconds until the item expires.
     CountHitInWindow,
     /// Returns the value or null, and the milliseconds until the item expires.

@@ -147,7 +147,7 @@ fn next_token(script: &[u8]) -> Option<Option<(Token<'_>, &[u8])>> {
             let end = memchr::memmem::find(comment, b"]]")?;
             rest = comment.get(end + 2..)?.trim_ascii_start();
         } else if comment.starts_with(b"[=") {
-            // A long comment of another level. No known script has one.
+            // This is a long comment of another level. No known script has such a comment.
             return None;
         } else {
             let end = memchr::memchr2(b'\n', b'\r', comment).unwrap_or(comment.len());

@@ -11,7 +11,7 @@ pub enum TrackingError {
     PrefixWithoutBroadcast,
     /// The connection has more prefixes than allowed.
     TooManyPrefixes,
-    /// `BCAST` is given but tracking is on without it, or the reverse.
+    /// `BCAST` is given but tracking is on without `BCAST`, or the reverse.
     SwitchesBroadcast,
     /// `OPTIN` or `OPTOUT` is given with `BCAST`.
     OptionWithBroadcast,
@@ -19,11 +19,11 @@ pub enum TrackingError {
     OptInWithOptOut,
     /// `OPTIN` is given after `OPTOUT`, or the reverse.
     SwitchesOption,
-    /// `CLIENT CACHING` without `OPTIN` or `OPTOUT`.
+    /// `CLIENT CACHING` is sent without `OPTIN` or `OPTOUT`.
     CachingWithoutOption,
-    /// `CLIENT CACHING YES` without `OPTIN`.
+    /// `CLIENT CACHING YES` is sent without `OPTIN`.
     CachingWithoutOptIn,
-    /// `CLIENT CACHING NO` without `OPTOUT`.
+    /// `CLIENT CACHING NO` is sent without `OPTOUT`.
     CachingWithoutOptOut,
     /// Other servers own some of the keys, and do not report changes to this server.
     Sharded,

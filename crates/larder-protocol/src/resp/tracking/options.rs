@@ -6,7 +6,8 @@ use crate::resp::error::{CommandError, Parsed};
 use crate::resp::request::Arguments;
 use crate::resp::words::{integer, is, next};
 
-/// The channel of invalidation messages for connections that other clients redirect them to.
+/// The channel of invalidation messages on connections to which other clients redirect their
+/// messages.
 pub const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
 
 /// A parsed `CLIENT TRACKING`.
@@ -23,14 +24,15 @@ pub enum Tracking<'b> {
 pub struct TrackingOptions<'b> {
     /// The number of the connection that receives the messages instead of this one.
     pub redirect: Option<u64>,
-    /// Sends messages about all keys, or all keys with a prefix, instead of the keys that the
+    /// Whether messages are about all keys, or all keys with a prefix, instead of the keys that the
     /// connection has read.
     pub broadcast: bool,
-    /// Tracks only keys read by a request that follows `CLIENT CACHING YES`.
+    /// Whether to track only keys read by a request that follows `CLIENT CACHING YES`.
     pub opt_in: bool,
-    /// Tracks all keys read, except by a request that follows `CLIENT CACHING NO`.
+    /// Whether to track all keys read, except those read by a request that follows `CLIENT CACHING
+    /// NO`.
     pub opt_out: bool,
-    /// Sends no messages about the connection's own changes.
+    /// Whether to send no messages about the connection's own changes.
     pub no_loop: bool,
     /// All words after `ON`.
     words: Arguments<'b>,
