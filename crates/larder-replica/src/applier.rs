@@ -1,7 +1,7 @@
 //! The follower's side of a stream: stores the states that the leader sends.
 //!
-//! If the follower cannot store an item (it has less memory, or a smaller maximum item size), it removes the key, so that
-//! no client reads an outdated item.
+//! A follower that has less memory or a smaller maximum item size may be unable to store an item.
+//! It then removes the key, so that no client reads an outdated item.
 
 use crate::frame::{
     Batch, CHANGED_KEYS_LEN_MAX, ChangedKeys, FRAME_LEN_MAX, Frame, FrameError, ItemState,
@@ -56,8 +56,8 @@ pub struct ApplierCounts {
     pub flushes: u64,
 }
 
-/// Stores the states that a leader sends. It outlives connections, and keeps the position at which
-/// the next connection resumes.
+/// An applier, which stores the states that a leader sends. It outlives connections, and keeps the
+/// position at which the next connection resumes.
 #[derive(Debug)]
 pub struct Applier<E: Engine> {
     engine: E,
@@ -80,8 +80,8 @@ pub struct Applier<E: Engine> {
     /// The journals that the engine writes; `None` outside of groups and for imports.
     journals: Option<Arc<Journals>>,
     checkpoints: Checkpoints,
-    /// The state relative to the previous leader, until the current one starts a sync; `None` if a
-    /// delta sync is not possible.
+    /// The state relative to the previous leader, until the current leader starts a sync; `None` if
+    /// a delta sync is not possible.
     previous: Option<Lineage>,
     /// Frames for the leader, sent before the next acknowledgement.
     outbox: Vec<u8>,
@@ -201,7 +201,8 @@ impl<E: Engine> Applier<E> {
         // The start of a batch applies a delayed flush that is due.
         self.engine.begin_batch(now);
         self.engine.end_batch();
-        // The next leader does not have a delayed flush that is pending. Only a full sync cancels it.
+        // The next leader lacks a delayed flush that is pending here, and only a full sync cancels
+        // the flush.
         let journals = self.journals.as_ref().filter(|journals| !journals.flush_pends(now.secs));
         self.previous = journals.map(|journals| {
             let generation = self.engine.flush_generation();
@@ -342,10 +343,10 @@ impl<E: Engine> Applier<E> {
         self.last_heartbeat_sent_ms
     }
 
-    /// Appends frames for the leader: the keys of a delta sync, and an acknowledgement if a batch,
-    /// a large value, a watermark, a heartbeat or a barrier has become complete since the last
-    /// call. With `promises`, this member promises not to stand for election for
-    /// [`PROMISE_TIME`](crate::PROMISE_TIME).
+    /// Appends frames for the leader: the keys of a delta sync, and an acknowledgement if one is
+    /// due. It is due if a batch, a large value, a watermark, a heartbeat or a barrier has become
+    /// complete since the last call. With `promises`, this member promises not to stand for
+    /// election for [`PROMISE_TIME`](crate::PROMISE_TIME).
     pub fn acknowledge(&mut self, promises: bool, out: &mut Vec<u8>) {
         out.append(&mut self.outbox);
         if std::mem::take(&mut self.has_unacknowledged) {
@@ -450,8 +451,8 @@ impl<E: Engine> Applier<E> {
         self.previous = None;
     }
 
-    /// Returns the keys of changes that this member has and a leader at this position may lack. `None` if they are
-    /// unknown or too many.
+    /// Returns the keys of changes that this member has and a leader at this position may lack.
+    /// Returns `None` if the keys are unknown or too many.
     fn changed_since(&self, position: &Position) -> Option<Keys> {
         let before = self.previous.as_ref().filter(|of| of.position().boot == position.boot)?;
         let own = before.own_since(&position.offsets)?;

@@ -21,7 +21,7 @@ pub struct Record {
     /// The leading process, not only its node: a restarted node is another process.
     pub leader: Process,
     /// The members in sync, the leader among them. Other members may stand for election only if all
-    /// of these have lost their items, or after
+    /// members in sync have lost their items, or after
     /// [`MemberSettings::unclean_after`](crate::MemberSettings).
     pub in_sync: Vec<Process>,
 }
@@ -68,7 +68,7 @@ pub struct OperatorRequests {
 /// A request for a leadership transfer. It expires after a few seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferRequest {
-    /// Identifies the request.
+    /// The number that identifies the request.
     pub number: Revision,
     /// The epoch of the leader that must transfer its leadership. Other leaders ignore the request.
     pub epoch: u32,
@@ -115,7 +115,8 @@ pub enum CoordinatorError {
     MapChanged,
 }
 
-/// Stores the records of groups: any store with linearizable reads and compare-and-swap.
+/// A store of the records of groups. Any store with linearizable reads and compare-and-swap is
+/// suitable.
 pub trait Coordinator {
     /// Reads the group.
     ///

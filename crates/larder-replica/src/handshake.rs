@@ -65,7 +65,7 @@ pub struct LeaderIdentity {
     pub epoch: u32,
 }
 
-/// The side that accepts the connection.
+/// The handshake of the side that accepts the connection.
 #[derive(Debug)]
 pub struct LeaderHandshake {
     secret: Option<Secret>,
@@ -84,8 +84,8 @@ impl LeaderHandshake {
     }
 
     /// Handles the peer's next frame, and appends the reply to `out`. Returns the peer once it is
-    /// admitted; `None` before. The caller sends `out` after an error, too: it contains the
-    /// refusal.
+    /// admitted; `None` before. The caller sends `out` after an error, too, because `out` then
+    /// contains the refusal.
     ///
     /// # Errors
     /// [`HandshakeError`]: the caller must close the connection.
@@ -169,7 +169,7 @@ fn cluster(group: &str) -> &str {
     group.split('/').next().unwrap_or_default()
 }
 
-/// The side that has connected.
+/// The handshake of the side that has connected.
 #[derive(Debug)]
 pub struct FollowerHandshake {
     secret: Option<Secret>,

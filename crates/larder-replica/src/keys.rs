@@ -11,20 +11,21 @@ struct Entry {
     is_sent: bool,
 }
 
-/// A set of keys in the order of insertion, each with a flag whether it is sent.
+/// A set of keys in the order of insertion. A flag of each key tells whether the key is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
-    /// A hash table with open addressing: positions in `entries`. At most half full.
+    /// A hash table with open addressing, whose values are positions in `entries`. It is at most
+    /// half full.
     table: Vec<u32>,
     /// The number of unsent keys.
     left: usize,
 }
 
 impl Keys {
-    /// Adds a key, and marks it as unsent. Returns false if the set had the key already and unsent,
-    /// or if the key or the set is too long. A key has at most 2^16 - 1 bytes, and all keys
+    /// Adds a key, and marks it as unsent. Returns false if the set already contains the key as
+    /// unsent, or if the key or the set is too long. A key has at most 2^16 - 1 bytes, and all keys
     /// together have at most about 2^32 bytes.
     pub(crate) fn push(&mut self, key: &[u8], hash: u64) -> bool {
         if 2 * (self.entries.len() + 1) > self.table.len() {

@@ -23,7 +23,7 @@
 use crate::frame::Position;
 use std::collections::VecDeque;
 
-/// The number of checkpoints that are kept; the oldest are dropped.
+/// The maximum number of checkpoints that are kept. Beyond it, the oldest are dropped.
 const CHECKPOINTS_MAX: usize = 256;
 
 /// A pair of positions: in the leader's journals, and in the member's journals.
@@ -45,7 +45,7 @@ pub(crate) struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Starts a checkpoint at these offsets of the own journals.
+    /// Starts a checkpoint at these offsets of the member's own journals.
     pub(crate) fn start(&mut self, own: Vec<u64>) {
         self.open = Some(own);
     }
@@ -64,7 +64,7 @@ impl Checkpoints {
 #[derive(Clone, Debug)]
 pub(crate) struct Lineage {
     position: Position,
-    /// `None` if this process was the leader.
+    /// The checkpoints of the leader's stream; `None` if this process was the leader.
     checkpoints: Option<Checkpoints>,
 }
 
@@ -121,8 +121,8 @@ impl Succession {
         self.generation
     }
 
-    /// Returns the offsets in the new leader's journals after which a member at this position may lack changes. `None`
-    /// if the member needs a full sync.
+    /// Returns the offsets in the new leader's journals after which a member at this position may
+    /// lack changes. Returns `None` if the member needs a full sync.
     pub(crate) fn since(&self, position: &Position) -> Option<Vec<u64>> {
         let before = self.previous();
         let is_same = position.boot == before.boot && position.generation == before.generation;

@@ -2,8 +2,8 @@
 //!
 //! The record of the group (`group.rs`) names the leader. When the leader is gone, a member in sync
 //! stands for election: it replaces the record by one that names itself. The leader is gone if its
-//! process has ended, or if it has no lease at the coordinator and has sent this member no
-//! heartbeat for a while.
+//! process has ended. It is also gone if it has no lease at the coordinator and has sent this
+//! member no heartbeat for a while.
 //!
 //! ```text
 //!  coordinator ── read: record, leases ──────────▶ Member ── swap: the new record ──▶ coordinator
@@ -16,12 +16,12 @@
 //! - it sent a heartbeat, which every other member in sync acknowledged with an election promise: not to stand for
 //!   election for [`PROMISE_TIME`]. So a leader can continue while the coordinator is unreachable.
 //!
-//! The time counts from the send time, so two leaders overlap by at most one second, even if one of
-//! them was paused.
+//! The lease counts from the send time, so two leaders overlap by at most one second, even if one
+//! of them was paused.
 //!
-//! Two kinds of leaders need neither: a leader under [`DoubtPolicy::Serve`], which may overlap with
-//! another leader for longer, and a leader that is the only member in sync while
-//! [`MemberSettings::unclean_after`] is `None`.
+//! Two kinds of leaders need neither of these confirmations: a leader under [`DoubtPolicy::Serve`],
+//! which may overlap with another leader for longer, and a leader that is the only member in sync
+//! while [`MemberSettings::unclean_after`] is `None`.
 
 use crate::group::{EPOCH_MAX, GroupView, Process, Record, Revision, TransferRequest};
 use std::collections::BTreeMap;
@@ -29,11 +29,11 @@ use std::collections::BTreeMap;
 /// Milliseconds: a duration, or a time on a clock that continues while the machine is suspended.
 pub type Millis = u64;
 
-/// How long a leader may answer requests after it sent the message whose reply confirmed its
-/// leadership.
+/// The time for which a leader may answer requests after it sent the message whose reply confirmed
+/// its leadership.
 pub const LEADER_LEASE: Millis = 1000;
-/// How long an election promise lasts after the member has received the heartbeat. Longer than
-/// [`LEADER_LEASE`], so that the rates of clocks may differ.
+/// The time for which an election promise lasts after the member has received the heartbeat. It is
+/// longer than [`LEADER_LEASE`], so that the rates of clocks may differ.
 pub const PROMISE_TIME: Millis = 1250;
 /// The interval between reads of the group by a leader.
 const LEADER_READ_INTERVAL_MS: Millis = 300;
@@ -45,7 +45,7 @@ const RETRY_PAUSE: Millis = 200;
 const LAG_MAX: Millis = 1000;
 /// The number of refused connections in a row after which the leader's process counts as ended.
 const REFUSALS_UNTIL_DEAD: u32 = 2;
-/// How long a leadership transfer may take.
+/// The maximum duration of a leadership transfer.
 pub const TRANSFER_TIME_MAX: Millis = 2000;
 
 // A former leader stops answering before its followers' promises end, and a leader reads its record
@@ -69,9 +69,9 @@ pub struct MemberSettings {
     pub me: Process,
     /// The behaviour of an isolated leader.
     pub doubt: DoubtPolicy,
-    /// After this time without a leader, a member with incomplete data may lead. With `None`, such
-    /// a member leads only after all members in sync have lost their items or the coordinator has
-    /// lost the record. It then leads with an empty cache.
+    /// The time without a leader after which a member with incomplete data may lead. With `None`,
+    /// such a member leads only after all members in sync have lost their items or the coordinator
+    /// has lost the record. It then leads with an empty cache.
     pub unclean_after: Option<Millis>,
 }
 
@@ -113,7 +113,7 @@ pub fn is_caught_up(synced_until: Millis, now: Millis) -> bool {
 }
 
 impl Role {
-    /// Returns the name in statistics.
+    /// Returns the name of the role in statistics.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -146,7 +146,8 @@ pub struct Member {
     leads_since: Option<u32>,
     /// The minimum epoch of this leader, requested by [`Member::raise_epoch`].
     least_epoch: u32,
-    /// The followers of this leader with all items, and the time up to which each has all changes.
+    /// The followers that have all items of this leader, and the time up to which each has all
+    /// changes.
     ready: BTreeMap<Process, Millis>,
     /// The election promises to this leader: for each member the send time of the last promised heartbeat.
     promises: BTreeMap<Process, Millis>,
@@ -154,8 +155,8 @@ pub struct Member {
     promised_until: Millis,
     /// The incarnation of the leader that refuses connections, and the number of refusals in a row.
     refusals: (u64, u32),
-    /// The time at which the leader was first found without a lease; `None` if it has one, or if
-    /// there is no record.
+    /// The time at which the leader was first found without a lease; `None` if the leader has a
+    /// lease, or if there is no record.
     dead_since: Option<Millis>,
     /// Whether a full sync or delta sync of this member is incomplete.
     lacks_items: bool,
@@ -277,7 +278,8 @@ impl Member {
             return Millis::MAX;
         }
         let promised = others.map(|other| self.promises.get(other).copied()).min().flatten();
-        // A member that a pending swap names as the leader leads in spite of its promise.
+        // If a pending swap names another member as the leader, that member leads in spite of its
+        // promise.
         let may_name_another =
             self.pending_swaps.iter().any(|(_, record)| record.leader != self.settings.me);
         let promised = promised.filter(|_| !may_name_another);
@@ -375,7 +377,7 @@ impl Member {
         self.settings.unclean_after.zip(waited).is_some_and(|(limit, waited)| waited >= limit)
     }
 
-    /// Handles the outcome of [`Command::Read`]; `None`: the request failed.
+    /// Handles the outcome of [`Command::Read`]. `view` is `None` if the request failed.
     pub fn handle_view(&mut self, now: Millis, view: Option<GroupView>) {
         let Some(view) = view else {
             self.next_read = now + RETRY_PAUSE;
@@ -454,8 +456,9 @@ impl Member {
         self.view.requests.transfer.as_ref().filter(|request| request.epoch == epoch)
     }
 
-    /// Starts a leadership transfer to the node `to`, or to any member in sync. Returns the candidates. This leader answers
-    /// no requests until another leads, for at most [`TRANSFER_TIME_MAX`]. Without candidates, it continues.
+    /// Starts a leadership transfer to the node `to`, or to any member in sync. Returns the
+    /// candidates. This leader answers no requests until another leads, for at most
+    /// [`TRANSFER_TIME_MAX`]. Without candidates, this leader continues to answer requests.
     pub fn start_transfer(&mut self, now: Millis, to: Option<&str>) -> Vec<Process> {
         let can_end = self.view.record.as_ref().is_some_and(|record| record.epoch < EPOCH_MAX);
         if !self.leads() || !can_end {

@@ -63,15 +63,16 @@ impl Ownership {
         self.revision
     }
 
-    /// Returns the slots of this group in the map, released ones included. All slots before the first map.
+    /// Returns the slots of this group in the map, released ones included. Returns all slots before
+    /// the first map.
     #[must_use]
     pub fn slots(&self) -> SlotSet {
         self.map.as_ref().map_or_else(SlotSet::all, |map| map.slots_of(&self.group))
     }
 
-    /// Returns the group that receives requests for a slot. For a slot that this leader has released, this is the
-    /// importing group; for any other slot, the owner in the map. `None` before the first map: this group owns all
-    /// slots.
+    /// Returns the group that receives requests for a slot. For a slot that this leader has
+    /// released, this is the importing group; for any other slot, the owner in the map. Returns
+    /// `None` before the first map, when this group owns all slots.
     #[must_use]
     pub fn owner_of(&self, slot: u16) -> Option<&str> {
         let owner = self.map.as_ref()?.owner_of(slot)?;
@@ -80,8 +81,8 @@ impl Ownership {
         Some(release.map_or(owner, |release| release.to.as_str()))
     }
 
-    /// Replaces the map by a later one. If it gives all released slots to other groups, drops the
-    /// release and returns the number of its slots; otherwise returns 0.
+    /// Replaces the map by a later one. If the new map gives all released slots to other groups,
+    /// drops the release and returns the number of its slots; otherwise returns 0.
     pub fn update_map(&mut self, map: ShardMap, revision: Revision) -> usize {
         (self.map, self.revision) = (Some(map), revision);
         let own = self.slots();
@@ -111,8 +112,8 @@ impl Ownership {
     }
 
     /// Drops the release if it was made in an earlier leadership than `leads_since`, or if this
-    /// node does not lead (`None`). Returns whether it did. The other group cannot complete such a
-    /// release: its swap compares the record of this group, which has changed.
+    /// node does not lead (`None`). Returns whether it dropped the release. The other group cannot
+    /// complete such a release: its swap compares the record of this group, which has changed.
     pub fn forget_earlier_release(&mut self, leads_since: Option<u32>) -> bool {
         // `leads_since` may be older than the leadership that has released the slots. In this case,
         // the release stays.
@@ -129,7 +130,8 @@ impl Ownership {
     }
 
     /// Revokes the release: this leader answers for the slots again. `map` must have replaced the
-    /// revision that the other group would replace, so that it can no longer take the slots over.
+    /// revision of the map that the other group would replace, so that the other group can no
+    /// longer take the slots over.
     pub fn revoke_release(&mut self, map: ShardMap, revision: Revision) {
         self.released = None;
         self.update_map(map, revision);
@@ -154,8 +156,8 @@ pub struct FinishedImport<'a> {
 pub enum Completion {
     /// The map already has the new owner.
     AlreadyDone,
-    /// Replace the map by this one, on the condition that it and the records of both groups have the revisions that were
-    /// read.
+    /// Replace the map by this one, if the current map and the records of both groups still have
+    /// the revisions that were read.
     ReplaceMap(ShardMap, [(String, Revision); 2]),
     /// The migration has failed, with the reason.
     Refused(&'static str),

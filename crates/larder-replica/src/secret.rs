@@ -1,7 +1,7 @@
 //! Mutual authentication of nodes by a shared secret, which is never sent.
 //!
-//! A proof is an HMAC-SHA256 (RFC 2104) of the side that proves and of the nonces of both sides, so it is valid for one
-//! connection and one side. The secret does not encrypt the stream.
+//! A proof is an HMAC-SHA256 (RFC 2104) of the side that proves and of the nonces of both sides. So
+//! it is valid for one connection and one side. The secret does not encrypt the stream.
 
 use crate::frame::Nonce;
 use hmac::{Hmac, KeyInit, Mac};
@@ -11,7 +11,7 @@ use std::fmt;
 /// The minimum length of a secret, in bytes.
 pub const SECRET_LEN_MIN: usize = 16;
 
-/// A cluster secret. Its debug output hides it.
+/// A cluster secret, which debug output does not show.
 #[derive(Clone)]
 pub struct Secret(Vec<u8>);
 

@@ -9,8 +9,8 @@
 //! Order of flushes: the engine counts flushes, and journals do not contain them. In each step the
 //! sender takes keys from the journals, then reads the count, then reads the items. If the count
 //! has risen, the sender sends a `Flush` before the items. A flush that happens after the count was
-//! read is sent in a later step. It cannot remove an item that was stored after it: the key of such
-//! an item is still in a journal, and the sender sends the item after the `Flush`.
+//! read is sent in a later step. It cannot remove an item that was stored after the flush: the key
+//! of such an item is still in a journal, and the sender sends the item after the `Flush`.
 
 use crate::frame::{BatchWriter, ChangedKeyQueue, Frame, PART_LEN_MAX, Position, State};
 use crate::item_writer::{PartialValue, whole, write_item};
@@ -41,7 +41,7 @@ const WALK_ITEMS_MAX: usize = 1024;
 /// The minimum time between two checkpoints in milliseconds: see `lineage.rs`.
 const CHECKPOINT_INTERVAL_MS: u64 = 20;
 
-/// The caller's next action after a step. In each case it first sends the output.
+/// The caller's next action after a step. In each case the caller first sends the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Call [`Sender::step`] again.
@@ -69,7 +69,8 @@ pub struct SenderCounts {
     pub flushes: u64,
 }
 
-/// A watermark that was sent. A follower that acknowledges its number has all these changes and flushes.
+/// A watermark that was sent. A follower that acknowledges `number` has all changes before
+/// `offsets`, and has applied the first `generation` flushes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentWatermark {
     /// The number of the watermark on its connection.
@@ -86,7 +87,8 @@ pub struct Sender<E: Engine> {
     engine: E,
     journals: Arc<Journals>,
     readers: Vec<Reader>,
-    /// Counts the rounds through the readers: determines the first reader of each round.
+    /// The number of rounds through the readers so far. It determines the first reader of each
+    /// round.
     next: usize,
     /// Whether the follower has a valid start: a resumed position, a delta sync or a full sync.
     has_started: bool,
@@ -215,8 +217,8 @@ impl<E: Engine> Sender<E> {
         });
     }
 
-    /// Adds keys from the follower ([`ChangedKeys::bytes`](crate::ChangedKeys::bytes)). The stream will have the states of
-    /// their items.
+    /// Adds keys from the follower ([`ChangedKeys::bytes`](crate::ChangedKeys::bytes)). The stream
+    /// will contain the states of the items with these keys.
     pub fn push_changed_keys(&mut self, keys: Vec<u8>) {
         if let Some(delta_sync) = &mut self.delta_sync {
             delta_sync.changed_keys.push(keys);
@@ -236,7 +238,7 @@ impl<E: Engine> Sender<E> {
         self.delta_sync.is_some()
     }
 
-    /// Returns whether the first step will start a full sync. False after that step.
+    /// Returns whether the first step will start a full sync. Returns false after that step.
     #[must_use]
     pub fn starts_with_full_sync(&self) -> bool {
         !self.has_started
@@ -502,8 +504,8 @@ impl<E: Engine> Sender<E> {
         }
     }
 
-    /// Sends a watermark if no sync is under way and all keys taken from the journals are sent, and
-    /// if it is the first of the connection or differs from the last one. Sends `SyncEnd` before
+    /// Sends a watermark if no sync is under way and all keys taken from the journals are sent.
+    /// Sends none if it would equal the last watermark of the connection. Sends `SyncEnd` before
     /// the first watermark after a sync.
     fn send_watermark(&mut self, out: &mut Vec<u8>) {
         let is_under_way = self.walk.is_some() || self.delta_sync.is_some() || self.large.is_some();

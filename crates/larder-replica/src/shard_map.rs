@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 pub struct ShardMap {
     /// The slots of each group. Every slot is in exactly one set; no set is empty.
     slots: BTreeMap<String, SlotSet>,
-    /// The slots that will migrate to each group. No slot is in two sets, or in a set of its own group.
+    /// The slots that will migrate to each group. No slot is in two sets, or in the set of the
+    /// group that owns it.
     migrations: BTreeMap<String, SlotSet>,
 }
 
@@ -50,8 +51,8 @@ impl ShardMap {
         Self { slots, migrations: BTreeMap::new() }
     }
 
-    /// Builds a map from its parts. `None` if a slot does not belong to exactly one group, migrates to its own group, or
-    /// migrates to two groups.
+    /// Builds a map from its parts. Returns `None` if a slot does not belong to exactly one group,
+    /// migrates to its own group, or migrates to two groups.
     #[must_use]
     pub fn new(
         slots: BTreeMap<String, SlotSet>,
@@ -99,7 +100,8 @@ impl ShardMap {
         self.slots.get(group).cloned().unwrap_or_default()
     }
 
-    /// Returns the next migration, or `None` if none is planned. A cluster carries out one at a time.
+    /// Returns the next migration, or `None` if none is planned. A cluster carries out one
+    /// migration at a time.
     #[must_use]
     pub fn next_migration(&self) -> Option<Migration> {
         let (to, wanted) = self.migrations.first_key_value()?;
@@ -168,8 +170,8 @@ impl ShardMap {
         self.add_plan(to, planned)
     }
 
-    /// Plans the migration of all slots of a group to the others, most to the groups with the fewest slots. Returns the
-    /// number of slots.
+    /// Plans the migration of all slots of a group to the other groups. The groups with the fewest
+    /// slots get the most. Returns the number of slots.
     ///
     /// # Errors
     /// [`PlanError`].

@@ -3,7 +3,8 @@
 use super::fields::{Fields, FrameError, write};
 use std::collections::VecDeque;
 
-/// The maximum size of the keys of a delta sync, in bytes. With more, the follower needs a full sync.
+/// The maximum size of the keys of a delta sync, in bytes. A follower with more bytes of keys needs
+/// a full sync.
 pub const CHANGED_KEYS_LEN_MAX: usize = 4 << 20;
 /// The length of encoded keys at which a frame ends, in bytes.
 const CHANGED_KEYS_FRAME_LEN: usize = 16 << 10;
@@ -31,7 +32,7 @@ impl<'b> ChangedKeys<'b> {
     /// Decodes the keys.
     ///
     /// # Errors
-    /// [`FrameError::Malformed`], which is the last element.
+    /// [`FrameError::Malformed`] as the last element.
     pub fn keys(&self) -> impl Iterator<Item = Result<&'b [u8], FrameError>> + use<'b> {
         Fields::new(self.keys).all(CHANGED_KEYS, Fields::key)
     }

@@ -14,7 +14,8 @@ pub type Nonce = [u8; 32];
 /// The position of a follower in its leader's journals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// The incarnation of the leader's process: offsets of another process are incomparable.
+    /// The incarnation of the leader's process: the offsets of different processes cannot be
+    /// compared.
     pub boot: u64,
     /// The number of the leader's flushes that the follower has applied.
     pub generation: u64,

@@ -68,7 +68,7 @@ pub enum Frame<'b> {
     /// After the frames so far, the follower has all changes before these journal offsets, and all
     /// flushes that were sent.
     Watermark {
-        /// Counts the watermarks of a connection, from 1.
+        /// The number of the watermark on its connection, from 1.
         number: u64,
         /// An offset for each journal.
         offsets: Vec<u64>,
@@ -102,16 +102,16 @@ pub enum Frame<'b> {
     },
     /// The leader is alive.
     Heartbeat {
-        /// Counts the heartbeats of a connection, from 1.
+        /// The number of the heartbeat on its connection, from 1.
         number: u64,
         /// The age of the oldest change that the leader has not sent yet, in milliseconds. `None`
-        /// in an export, and if another node may lead already: this node lacks the changes of that
-        /// leader. 0 on a connection for forwarded requests.
+        /// in an export. Also `None` if another node may lead already, because this node lacks the
+        /// changes of that leader. 0 on a connection for forwarded requests.
         lag_ms: Option<u32>,
         /// The send time, in milliseconds on a clock of the leader.
         sent: u64,
     },
-    /// The follower has applied all frames up to these.
+    /// The follower has applied all frames up to the frames with these numbers.
     Ack {
         /// The number of the last batch. Parts of the large value at its end may be missing.
         batch: u64,
@@ -471,7 +471,7 @@ mod tests {
         }
     }
 
-    /// Random frames with a correct checksum.
+    /// The test reads random frames that have a correct checksum.
     #[test]
     fn malformed_frames_are_refused_without_a_panic() {
         let mut random = 88_172_645_463_325_252_u64;

@@ -25,7 +25,7 @@ const LEFT_MILLIS: u8 = 128;
 /// Encoded states of items: see [`Batch::states`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch<'b> {
-    /// Counts the batches of a connection, from 1.
+    /// The number of the batch on its connection, from 1.
     pub number: u64,
     states: &'b [u8],
 }
@@ -65,11 +65,13 @@ pub struct ItemState<'b> {
 pub enum ValueState<'b> {
     /// A value within the batch.
     Whole(&'b [u8]),
-    /// The length of a value that follows the batch in `Part` frames. Only the last state of a batch has this.
+    /// The length of a value that follows the batch in `Part` frames. Only the last state of a
+    /// batch can have such a value.
     InParts(u64),
 }
 
-/// The remaining lifetime of an item. A duration, because the clocks of leader and follower differ.
+/// The remaining lifetime of an item. It is a duration, because the clocks of leader and follower
+/// differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeLeft {
     /// The item does not expire.
@@ -84,7 +86,7 @@ impl<'b> Batch<'b> {
     /// Decodes the states, in the order of the stream.
     ///
     /// # Errors
-    /// [`FrameError::Malformed`], which is the last element.
+    /// [`FrameError::Malformed`] as the last element.
     pub fn states(&self) -> impl Iterator<Item = Result<State<'b>, FrameError>> + use<'b> {
         Fields::new(self.states).all(BATCH, state)
     }
@@ -136,7 +138,7 @@ fn state<'b>(fields: &mut Fields<'b>) -> Option<State<'b>> {
     Some(State { key, item: Some(item) })
 }
 
-/// Encodes a batch, one state at a time.
+/// A writer that encodes a batch, one state at a time.
 #[derive(Debug)]
 pub struct BatchWriter {
     /// The offset in the output at which the frame of the batch starts.

@@ -516,8 +516,8 @@ impl World {
             })
     }
 
-    /// Checks that a node that answers requests leads, or was replaced no longer ago than its leader lease lasts (a
-    /// second, and 3 % for clocks and steps).
+    /// Checks that a node that answers requests either leads, or was replaced within the duration
+    /// of its leader lease (a second, and 3 % for clocks and steps).
     fn check(&mut self, number: usize) {
         if !self.may_answer(number) {
             return;
@@ -540,7 +540,8 @@ fn at_most_one_leader_answers_and_a_leader_exists_after_faults() {
     run_seeds(|seed| World::new(seed).run());
 }
 
-/// A transfer to a process whose predecessor on the same node has the lease in the leader's view.
+/// The test transfers the leadership to a process whose predecessor on the same node has the lease
+/// in the leader's view.
 #[test]
 fn a_leader_reads_the_group_again_after_a_transfer() {
     let process = |node: &str, incarnation| Process { node: node.to_owned(), incarnation };

@@ -57,8 +57,8 @@ impl World {
         }
     }
 
-    /// Removes the items of slots of other groups, if the node leads, and no import to its group is
-    /// under way or planned next.
+    /// Removes the items of slots that other groups own. Does nothing if the node does not lead, or
+    /// if an import to its group is under way or planned next.
     pub(super) fn remove_foreign_items(&mut self, n: usize) {
         let Some(leadership) = self.nodes[n].leads_since else { return };
         // A swap without a reply may have completed a planned import already.

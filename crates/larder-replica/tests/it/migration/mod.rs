@@ -4,8 +4,8 @@
 //! The real code decides the ownership of slots: [`Ownership`], [`FinishedImport`] and
 //! [`ShardMap`]. Faults: nodes are paused at any step; leaders are replaced; connections between
 //! them break; replies of the coordinator are lost; requests to it take effect long after they have
-//! timed out. Operators plan migrations, drain groups and cancel. The model's coordinator alone
-//! elects leaders; `election.rs` tests elections.
+//! timed out. Operators plan migrations, drain groups and cancel migrations. The model's
+//! coordinator alone elects leaders; `election.rs` tests elections.
 //!
 //! The test checks at every step: each slot has at most one leader that answers for it; that leader
 //! has the last acknowledged value; CAS values of a key never decrease. After the last fault, all
@@ -87,7 +87,7 @@ fn number(group: &str) -> usize {
 fn migrations_lose_no_acknowledged_write_under_faults() {
     let finished = run_seeds(|seed| World::new(seed).run());
     let migrations: u64 = finished.iter().map(|(_, migrations)| migrations).sum();
-    // A single seed may complete none.
+    // A single seed may complete no migration.
     let is_enough = migrations > finished.len() as u64 / 2;
     assert!(is_enough || only_seed().is_some(), "only {migrations} migrations");
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 /// The purpose of a request to the coordinator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Read the map. Holds the leadership in which the node sent the request.
+    /// Read the map. The value is the leadership in which the node sent the request.
     Refresh(Option<u32>),
     RevokeRelease,
     /// Make an earlier swap fail: read the map, then replace it by an equal one.
@@ -52,8 +52,8 @@ pub(super) struct Import {
     /// before the connection.
     pub(super) link: Option<(usize, Process, u32)>,
     pub(super) has_items: bool,
-    /// The revision of the map that was read before the request for the release. `None` before
-    /// that.
+    /// The revision of the map that was read before the request for the release. `None` before this
+    /// request.
     pub(super) revision: Option<Revision>,
     pub(super) has_barrier: bool,
     /// Whether a swap has timed out, and may still take effect.

@@ -10,7 +10,7 @@ pub(super) struct World {
     pub(super) random: Random,
     pub(super) time: u64,
     pub(super) has_faults: bool,
-    /// One of this many possible faults happens.
+    /// The inverse of the probability that a possible fault happens.
     pub(super) rarity: u64,
     pub(super) coordinator: Coordinator,
     /// Requests that have timed out or whose import has ended, and that may still take effect.

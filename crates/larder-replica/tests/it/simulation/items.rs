@@ -61,7 +61,7 @@ pub(super) fn get<E: Engine>(handle: &mut E, number: u64, now: Now, complete: &C
 }
 
 pub(super) fn key(number: u64) -> Vec<u8> {
-    // Each key has another length: 1000 bytes for number 0, and `number` bytes for the others.
+    // Each key has a different length: 1000 bytes for number 0, and `number` bytes for the others.
     let len = if number == 0 { 1000 } else { number as usize };
     format!("{number:0>len$}").into_bytes()
 }

@@ -16,11 +16,11 @@ pub(super) type Writer<C> = Option<JournaledHandle<Hooked<<C as Cache>::Engine>>
 /// A process that leads or follows.
 pub(super) struct Process<C: Cache> {
     pub(super) incarnation: u64,
-    /// The index of its clock.
+    /// The index of the process's clock.
     pub(super) clock: usize,
     pub(super) cache: JournaledCache<HookedCache<C>>,
     pub(super) journals: Arc<Journals>,
-    /// The start of its leadership, if it succeeded another leader.
+    /// The start of the process's leadership, if the process succeeded another leader.
     pub(super) succession: RefCell<Option<Succession>>,
     pub(super) writers: RefCell<Vec<Writer<C>>>,
     /// The connections to the followers; `None` without a connection, or while it is in use.
@@ -50,7 +50,8 @@ pub(super) struct Follower<C: Cache> {
     pub(super) is_delta_syncing: bool,
     /// The number of leaders so far at the time of the last connection.
     pub(super) leaders: u64,
-    /// Whether the leader has changed between the last two connections. Also true after the first.
+    /// Whether the leader has changed between the last two connections. Also true after the first
+    /// connection.
     pub(super) has_missed_leader: bool,
     /// For each key, the number of full syncs and the order of the write at the last read.
     pub(super) seen: HashMap<u64, (u64, u64)>,

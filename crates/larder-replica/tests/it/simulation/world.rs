@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Completes reads of slower storage.
+/// A function that completes reads of slower storage.
 pub(crate) type Complete = Rc<dyn Fn()>;
 type Make<C> = Rc<dyn Fn(u64) -> C>;
 
@@ -56,7 +56,7 @@ pub(crate) struct World<C: Cache> {
     leaders: Cell<u64>,
     depth: Cell<u32>,
     writes: Cell<u64>,
-    /// For each write its position in the order in which the leader's items changed.
+    /// The position of each write in the order in which the leader's items changed.
     decided: RefCell<HashMap<u64, u64>>,
     decisions: Cell<u64>,
     trace: Cell<u64>,
@@ -163,7 +163,7 @@ impl<C: Cache> World<C> {
                 1..3 => self.replace_leader(follower),
                 _ => (),
             },
-            // More writes than short journals hold.
+            // Write more keys than short journals hold.
             95..97 => (0..80).for_each(|_| self.write()),
             98 => self.replace_leader(follower),
             97 => self.time.set(self.time.get() + 1500),
@@ -360,8 +360,8 @@ impl<C: Cache> World<C> {
         follower.is_delta_syncing &= !follower.applier.is_synced();
     }
 
-    /// Checks that no key of a follower reverts to an older value, except by a full sync or a delta
-    /// sync, or after the follower has missed a leader.
+    /// Checks that no key of a follower reverts to an older value. The exceptions are full syncs,
+    /// delta syncs, and followers that have missed a leader.
     fn check_order(&self, follower: &mut Follower<C>) {
         if follower.is_delta_syncing || follower.has_missed_leader {
             follower.seen.clear();
@@ -483,7 +483,8 @@ impl<C: Cache> World<C> {
         let mut followers = self.followers.borrow_mut();
         // All items with short lifetimes expire.
         self.time.set(self.time.get() + u64::from(SHORT_SECS) * 10_000);
-        // The maximum difference of lifetimes: whole seconds, different paces, and time in transit, for each leader.
+        // The maximum difference of lifetimes. Each leader adds a second of rounding, the
+        // difference of paces, and the time in transit.
         let apart = 1000 + self.time.get() * PACES / 1000 + self.delay_max.get();
         let apart = apart * self.leaders.get();
         for follower in followers.iter_mut() {
