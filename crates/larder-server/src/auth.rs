@@ -32,7 +32,7 @@ struct Entry {
     password: Secret,
 }
 
-/// Bytes with a constant-time comparison, independent of content and length.
+/// Bytes that are compared in constant time, independently of content and length.
 struct Secret {
     bytes: [u8; LINE_LEN_MAX],
     len: u64,

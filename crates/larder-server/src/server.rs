@@ -52,7 +52,8 @@ pub struct Server {
     pub listeners: Mutex<Vec<String>>,
     /// The phase of the server and requests to change it.
     pub life: LifeCycle,
-    /// Pauses accepting while the limit of `-c` is reached or the system lacks resources for a connection.
+    /// The gate, which pauses accepting while the limit of `-c` is reached or the system lacks
+    /// resources for a connection.
     pub gate: Gate,
     /// The log that watchers read.
     pub log: Arc<Log>,
@@ -74,14 +75,14 @@ pub struct Server {
 /// Rate-limited warnings, because clients could cause them many times a second.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
-    /// Load shedding marked connections for closing.
+    /// The warning that load shedding has marked connections for closing.
     pub(crate) shed: RateLimitedWarning,
-    /// Accepting failed, for example because the system has no file descriptors, and connections
-    /// wait.
+    /// The warning that connections wait because accepting has failed, for example because the
+    /// system has no file descriptors.
     pub(crate) accept: RateLimitedWarning,
-    /// A connection was closed because the buffer limit had no room for it.
+    /// The warning that a connection was closed because the buffer limit had no room for it.
     pub(crate) refused: RateLimitedWarning,
-    /// The engine refused changes, or flash fails.
+    /// The warnings that the engine has refused changes, or that flash fails.
     pub(crate) storage: StorageWatch,
 }
 

@@ -1,7 +1,7 @@
 //! Request latency: from [`Timing::begun`] to the end of the poll that answers the request. With
 //! the per-core driver, the latency includes the polls of other connections in between. A request
-//! can wait for slower storage or for another node, and its reply for an acknowledgement. Its
-//! latency then starts at `begun` of its first poll and ends after its last poll.
+//! can wait for slower storage or for another node, and its reply for an acknowledgement. The
+//! latency of such a request starts at `begun` of its first poll and ends after its last poll.
 //!
 //! The driver reads the clock for `begun`. This module reads it again only at the end of a poll
 //! that answers requests.
@@ -27,7 +27,7 @@ pub(crate) struct RequestTimer(Option<Box<Waiting>>);
 
 #[derive(Debug)]
 struct Waiting {
-    /// [`Timing::begun`] of the first poll that waited.
+    /// The value of [`Timing::begun`] for the first poll that waited.
     begun: Moment,
     /// The requests of the held replies.
     answered: AnsweredCounts,
@@ -75,8 +75,8 @@ mod tests {
         Progress { consumed: 0, hold, next, answered }
     }
 
-    /// Returns the number of recorded requests after these polls, and whether a request took more than a second. The
-    /// first poll started a second ago, the others start now.
+    /// Returns the number of recorded requests after these polls, and whether a request took more
+    /// than a second. The first poll started a second ago, and the other polls start now.
     fn timed(turns: &[Progress]) -> (u64, bool) {
         let (clock, latencies) = (Clock::start(), Latencies::default());
         let mut timer = RequestTimer::default();

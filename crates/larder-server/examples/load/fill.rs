@@ -20,7 +20,7 @@ pub(crate) struct Found {
     /// The first refusal, or an empty text without one.
     refusal: String,
     hits: u64,
-    /// The number of values with a wrong key or length, or torn ones.
+    /// The number of values that are torn, or have a wrong key or length.
     wrong: u64,
     /// The total length of the found values in bytes.
     bytes: u64,

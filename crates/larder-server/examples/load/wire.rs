@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 /// The time in seconds without a reply after which a server counts as hung.
 const SILENCE_SECS_MAX: u64 = 30;
 
-/// A connection: requests are queued, sent together, and their replies read in order.
+/// A connection that queues requests, sends them together, and reads their replies in order.
 pub(crate) struct Peer {
     stream: BufReader<File>,
     queued: Vec<u8>,
@@ -85,7 +85,7 @@ impl Peer {
 /// The fields of a `VALUE` line except the length.
 pub(crate) struct Hit {
     pub(crate) key: String,
-    /// 0 unless the request was `gets`.
+    /// The CAS unique; 0 unless the request was `gets`.
     pub(crate) cas: u64,
 }
 

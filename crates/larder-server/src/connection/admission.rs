@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 impl Server {
-    /// Returns whether the accepting thread may accept another connection now. Always true with `-o maxconns_fast`. If
-    /// false, [`Self::dismiss`] wakes the accepting thread when a connection closes.
+    /// Returns whether the accepting thread may accept another connection now. Always returns true
+    /// with `-o maxconns_fast`. After it has returned false, [`Self::dismiss`] wakes the accepting
+    /// thread when a connection closes.
     pub(crate) fn accepts(&self) -> bool {
         let has_room = || self.connections.current.load(SeqCst) < self.options.conn_limit;
         self.options.suboptions.maxconns_fast || self.gate.passes(has_room)

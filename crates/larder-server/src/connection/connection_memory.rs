@@ -68,7 +68,7 @@ pub(crate) struct ConnectionMemory {
     pub(crate) moved_at: AtomicU64,
     /// Whether load shedding has marked the connection for closing.
     pub(crate) shed: AtomicBool,
-    /// Wakes the connection's thread after load shedding has marked it.
+    /// The waker of the connection's thread, called after load shedding has marked the connection.
     waker: Mutex<Option<Waker>>,
 }
 
@@ -113,6 +113,7 @@ pub(crate) struct Shedding {
     pub(crate) leaving: AtomicHeldBytes,
     /// The number of marked connections since the last reset, for `stats`.
     pub(crate) count: AtomicU64,
-    /// The number of marked connections, never reset. It rises before the connection's thread is woken.
+    /// The number of marked connections, never reset. It rises before the thread of a marked
+    /// connection is woken.
     pub(crate) marks: AtomicU64,
 }

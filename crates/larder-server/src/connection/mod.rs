@@ -42,7 +42,7 @@ impl From<io::Error> for Fault {
 /// The driver's next step for a connection after a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextAction {
-    /// Poll it again, after the other connections that are ready.
+    /// Poll the connection again, after the other connections that are ready.
     PollAgain,
     /// Wait for an event: room to write if [`Connection::awaits_writing`], else input.
     Wait,
@@ -50,13 +50,13 @@ pub enum NextAction {
     /// slower storage or for another node, or replies wait until a change is acknowledged. The
     /// driver calls [`Connection::resume`] before the next poll.
     Hold,
-    /// Close it.
+    /// Close the connection.
     Close,
 }
 
 /// A connection without its stream: the driver owns the stream and lends it to each poll.
 pub struct Connection<C> {
-    /// `None` for a plaintext connection.
+    /// The TLS state; `None` for a plaintext connection.
     tls: Option<Box<Channel>>,
     pub(crate) conversation: C,
     pub(crate) info: Arc<ConnectionInfo>,
@@ -113,8 +113,8 @@ enum Stage {
     /// The conversation has unprocessed input.
     Resuming,
     /// The next request waits for slower storage or for another node. The connection reads nothing,
-    /// and is neither idle nor quiet. The end of the input does not close it before the request is
-    /// answered.
+    /// and is neither idle nor quiet. The end of the input does not close the connection before the
+    /// request is answered.
     Waiting,
     /// The unsent replies depend on an unacknowledged change. The connection sends and reads
     /// nothing. Each poll checks the acknowledgement again.
@@ -489,7 +489,8 @@ impl<C: Conversation> Connection<C> {
         matches!(self.input, Input::Readable | Input::Ending)
     }
 
-    /// Reads once, and records whether the socket may have more input: events are edge-triggered.
+    /// Reads once, and records whether the socket may have more input, because events are
+    /// edge-triggered.
     fn read(&mut self, stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
         if !self.may_read() {
             return Ok(0);
@@ -573,9 +574,9 @@ mod tests {
     use larder_support::clock::Clock;
     use std::collections::VecDeque;
 
-    /// Echoes each line except `quit`, which closes the connection without a reply. `wait` is
-    /// echoed at the second call. The reply to `hold` waits for `is_acknowledged`. The line after
-    /// `ahead` waits for slower storage. The reply to `abandon` must not be sent.
+    /// A conversation that echoes each line except `quit`, which closes the connection without a
+    /// reply. `wait` is echoed at the second call. The reply to `hold` waits for `is_acknowledged`.
+    /// The line after `ahead` waits for slower storage. The reply to `abandon` must not be sent.
     #[derive(Default)]
     struct Echo {
         has_waited: bool,

@@ -5,7 +5,7 @@
 //! and replies that sockets have not accepted. Their limit for all connections is
 //! [`Memory::connections`], and the last quarter of it is reserved for connections that hold no
 //! more than [`SMALL_MAX`]. *Cache memory* is pinned by large values that are being sent (under a
-//! lease) or received (as an upload). The engine reports an excess of either.
+//! lease) or received (as an upload). The engine reports an excess of leases or of uploads.
 //!
 //! Any thread may choose a connection to close, but only the thread that serves it can close it. The
 //! choosing thread marks the connection and wakes that thread.
@@ -33,7 +33,7 @@ impl Server {
         self.shedding.count.load(Relaxed)
     }
 
-    /// Returns a counter that grows with every marked connection, never reset.
+    /// Returns a counter that grows with every marked connection, and is never reset.
     pub(crate) fn shed_marks(&self) -> u64 {
         self.shedding.marks.load(SeqCst)
     }
@@ -99,7 +99,7 @@ impl Server {
     }
 
     /// Returns whether a reservation may raise the buffer bytes of all connections to `total`. The
-    /// last quarter of the limit is available to it. Marks connections for closing as
+    /// last quarter of the limit is available to the reservation. Marks connections for closing as
     /// [`Self::makes_room`] does.
     pub(crate) fn makes_small_room(&self, total: usize) -> bool {
         self.has_room(0, 0, total)
@@ -126,7 +126,7 @@ impl Server {
     /// is the ID of the connection that needs the memory, and is not marked.
     fn shed(&self, kind: Kind, wanted: impl Fn() -> usize, stalled: Duration, sparing: u64) {
         // A connection frees its memory before the server subtracts it from `leaving`. This code
-        // reads `leaving` first, so that it does not demand memory again that was just freed.
+        // reads `leaving` first, so that it does not count memory that was just freed as missing.
         let missing = || {
             let leaving = self.shedding.leaving.of(kind);
             wanted().saturating_sub(leaving)

@@ -81,7 +81,7 @@ fn accept(
             paused |= !accept_all(server, listener, workers);
         }
     }
-    // memcached's text.
+    // This is memcached's text.
     tracing::warn!("Gracefully stopping");
     drop(listeners);
     drain(server, workers, &mut poll, &wakeups)
@@ -120,8 +120,9 @@ fn enter(server: &Server, phase: Phase, workers: &impl Workers) -> io::Result<()
     workers.wake_all()
 }
 
-/// Accepts connections that wait at a listener while [`Server::accepts`]. Returns false if
-/// accepting fails and the peer is not the cause, for example without free file descriptors.
+/// Accepts connections that wait at a listener while [`Server::accepts`] returns true. Returns
+/// false if accepting fails and the peer is not the cause, for example without free file
+/// descriptors.
 fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) -> bool {
     while server.accepts() {
         match listener.accept() {

@@ -26,7 +26,8 @@ pub struct Sockets {
     pub listeners: Vec<Listener>,
     /// UDP sockets.
     pub udp: Vec<UdpSocket>,
-    /// Becomes readable at each request to the life cycle, and when a connection closes while the gate is closed.
+    /// The receiving end of the life cycle's waker. It becomes readable at each request to the life
+    /// cycle, and when a connection closes while the gate is closed.
     pub wakeups: UnixStream,
 }
 

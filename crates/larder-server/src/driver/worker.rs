@@ -22,8 +22,9 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The time limit for TLS handshakes in one event-loop iteration. After it, the worker polls no
-/// handshake. The per-core driver uses the same limit for new connections.
+/// The time limit for TLS handshakes in one event-loop iteration. After this time, the worker polls
+/// no more handshakes in the iteration. The per-core driver uses the same limit for new
+/// connections.
 pub(super) const HANDSHAKE_SLICE: Duration = Duration::from_millis(1);
 
 /// The state of one worker thread.
@@ -89,8 +90,9 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.handshakes_took < HANDSHAKE_SLICE
     }
 
-    /// Admits the handshake of a task, or returns the iteration as an error if it has no time left. The task then
-    /// yields, and passes the iteration as `waited` to its next call.
+    /// Admits the handshake of a task, or returns the number of the iteration as an error if the
+    /// iteration has no time left. The task then yields, and passes the number as `waited` to its
+    /// next call.
     ///
     /// Tokio polls a task that has yielded after all tasks that were ready. So the first task that
     /// returns in the same iteration starts the next iteration.

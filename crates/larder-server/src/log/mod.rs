@@ -272,7 +272,8 @@ fn streams_of(kinds: EventKinds) -> Streams {
     wanted.fold(Streams::default(), |all, (_, stream)| all.with(stream))
 }
 
-/// Returns the event of a line, or `None` for a store that failed, and for an item that is now on flash.
+/// Returns the event of a line. Returns `None` for a failed store, and for an item that is now on
+/// flash.
 fn event_of<'k>(line: &ItemLine<'k>, time: SystemTime) -> Option<ItemEvent<&'k [u8]>> {
     let (kind, key, value_len, ttl) = match *line {
         ItemLine::Get { key, found: LookupStatus::Live, size, .. } => {

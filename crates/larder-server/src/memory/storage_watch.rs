@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 /// The minimum time between two lines about one count.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Logs growing counts of failures, each at most once a minute, and the end of the flash tier.
+/// The watch over the storage. It logs growing counts of failures, each at most once a minute, and
+/// the end of the flash tier.
 #[derive(Debug, Default)]
 pub(crate) struct StorageWatch(Mutex<State>);
 
@@ -31,7 +32,7 @@ struct Lines {
 pub(crate) struct StorageCounts {
     /// The number of changes that were refused because memory was full.
     pub(crate) refused: u64,
-    /// Whether the engine may evict items: no `-M`.
+    /// Whether the engine may evict items, which `-M` disables.
     pub(crate) evicts: bool,
     /// The gauges of the flash tier; `None` without flash.
     pub(crate) flash: Option<FlashGauges>,
@@ -123,7 +124,7 @@ mod tests {
         assert!(lines(&watch, 5, [0, 0], at(1))[0].starts_with("changes refused: 5 since"));
         assert_eq!(lines(&watch, 9, [0, 0], at(60)), [""; 0]);
         assert!(lines(&watch, 12, [0, 0], at(61))[0].starts_with("changes refused: 7 since"));
-        // After `stats reset`.
+        // The count is lower after `stats reset`.
         assert!(lines(&watch, 3, [0, 0], at(130))[0].starts_with("changes refused: 3 since"));
     }
 

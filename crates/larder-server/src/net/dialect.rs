@@ -31,8 +31,8 @@ pub(crate) fn requires_login(options: &Options) -> bool {
     options.auth_file.is_some() || options.enable_sasl
 }
 
-/// Returns the first parser of a conversation at a listener with a dialect in `-l`, which overrides `-B`. `None` if the
-/// options require a login that the dialect does not support.
+/// Returns the first parser of a conversation at a listener with a dialect in `-l`, which overrides
+/// `-B`. Returns `None` if the options require a login that the dialect does not support.
 pub(crate) fn opening_in(dialect: Dialect, options: &Options) -> Option<Parser> {
     let usual = opening(options);
     match (usual, dialect) {

@@ -1,6 +1,6 @@
 //! The gate: whether the server accepts connections. Under `-o no_maxconns_fast`, connections
-//! beyond the limit wait in the listen backlog until another closes. While the system has no file
-//! descriptors, all new connections wait there.
+//! beyond the limit wait in the listen backlog until another connection closes. While the system
+//! has no free file descriptors, all new connections wait in the backlog.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// The gate. Only the accepting thread opens and closes it.
 #[derive(Debug, Default)]
 pub struct Gate {
-    /// Bits of [`FULL`] and [`EXHAUSTED`].
+    /// The bits [`FULL`] and [`EXHAUSTED`].
     closed: AtomicU8,
     /// The number of closings since the last reset.
     closings: AtomicU64,

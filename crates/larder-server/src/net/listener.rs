@@ -173,8 +173,8 @@ pub fn check(options: &Options) -> Result<Vec<Security>, ListenError> {
     Ok(securities)
 }
 
-/// Binds the RESP addresses with a port of their own: `-p 0` disables only memcached's protocols
-/// over TCP.
+/// Binds the RESP addresses that have a port of their own, because `-p 0` disables only memcached's
+/// protocols over TCP.
 fn bind_resp(options: &Options) -> Result<Vec<Listener>, ListenError> {
     let mut listeners = Vec::new();
     for entry in entries(&options.listen) {

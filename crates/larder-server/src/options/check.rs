@@ -24,7 +24,7 @@ impl Options {
     /// Refuses invalid and conflicting options.
     ///
     /// # Errors
-    /// [`OptionsRefusal`], with memcached's message where it has one.
+    /// [`OptionsRefusal`], with memcached's message where memcached has one.
     pub fn check(&self) -> Result<(), OptionsRefusal> {
         let refuse =
             |status, message: &str| Err(OptionsRefusal { message: message.to_owned(), status });

@@ -132,7 +132,7 @@ impl FlashOptions {
         Ok(())
     }
 
-    /// Returns the given options without effect, and the reasons.
+    /// Returns the given options that have no effect, and the reasons.
     pub(super) fn without_effect(&self) -> Vec<(&'static str, &'static str)> {
         let reason = |name: &&'static str| match *name {
             name if self.files.is_empty() => Some((name, NO_PATH)),

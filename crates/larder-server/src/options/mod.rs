@@ -595,7 +595,7 @@ impl Options {
             self.cluster_tls.iter_mut().flat_map(|tls| [&mut tls.cert, &mut tls.key, &mut tls.ca]);
         let files = self.suboptions.flash.files.iter_mut().map(|file| &mut file.path);
         for path in paths.into_iter().flatten().chain(of_nodes).chain(files) {
-            // absolute() fails only for an empty path, and opening that fails later.
+            // absolute() fails only for an empty path, which cannot be opened later either.
             *path = std::path::absolute(&path).unwrap_or_default();
         }
     }
@@ -618,7 +618,7 @@ impl Options {
         self.size_exponent.unwrap_or(SIZE_EXPONENT)
     }
 
-    /// Returns the given options without effect: the name on the command line and the reason.
+    /// Returns the given options that have no effect: the name on the command line and the reason.
     #[must_use]
     pub fn without_effect(&self) -> Vec<(String, &'static str)> {
         let given = [

@@ -77,7 +77,8 @@ impl Channel {
         self.partial.is_empty()
     }
 
-    /// Returns the memory of buffered input, in bytes. Excludes [`FIXED_LEN`] bytes per connection, which `-c` limits.
+    /// Returns the memory of buffered input, in bytes. Excludes [`FIXED_LEN`] bytes per connection,
+    /// whose sum is limited by `-c`.
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.partial.capacity()
     }

@@ -147,9 +147,9 @@ impl TlsCounts {
 }
 
 impl Configurations {
-    /// Reads the configurations. Each has its own session tickets. So a client cannot resume a
-    /// session without a certificate at a listener that requires one, nor a session from before a
-    /// refresh.
+    /// Reads the configurations. Each has its own session tickets. So a session that was started
+    /// without a certificate cannot be resumed at a listener that requires one, and no session from
+    /// before a refresh can be resumed.
     fn read(options: &options::Tls, provider: &Arc<CryptoProvider>) -> Result<Self, LoadError> {
         let read = |clients| load(options, clients, provider).map(Arc::new);
         let certified = options.ca_cert.is_some().then(|| read(ClientCertificates::Required));

@@ -4,7 +4,7 @@
 //! - a value is complete and belongs to its key ([`record`]);
 //! - a read of a key with one writer returns the last write or a miss, and a deleted, expired or
 //!   missing version never returns ([`mixed`]);
-//! - no two increments of a counter get the same reply, and at most one `cas` with the same unique
+//! - no two increments of a counter get the same reply, at most one `cas` with the same unique
 //!   succeeds, and no later operation undoes either ([`Ledger`]);
 //! - if the key is not evicted, exactly one `cas` succeeds ([`race`]).
 

@@ -115,7 +115,7 @@ fn raise_file_limit(options: &Options) -> Result<(), Failure> {
     })
 }
 
-/// Logs options that have no effect or an unexpected one.
+/// Logs options that have no effect or an unexpected effect.
 fn log_options(options: &Options) {
     if options.enable_sasl && options.auth_file.is_some() {
         tracing::warn!(

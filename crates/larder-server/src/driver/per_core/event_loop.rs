@@ -55,7 +55,7 @@ pub(super) struct EventLoop<E: Engine + 'static> {
     maintained: Instant,
     /// Whether maintenance has work left.
     has_maintenance: bool,
-    /// Wakes this worker. Load shedding calls it after marking a client.
+    /// The waker of this worker, which load shedding calls after marking a client.
     waker: std::task::Waker,
     /// The clients and UDP sockets that can resume a waiting request.
     resumed: Arc<Resumed>,

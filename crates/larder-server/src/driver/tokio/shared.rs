@@ -17,7 +17,7 @@ thread_local! {
 /// The shared state of the tasks.
 pub(super) struct Shared {
     pub(super) server: Arc<Server>,
-    /// Wakes every connection to check the server's phase.
+    /// The signal that wakes every connection to check the server's phase.
     pub(super) phase_changed: Notify,
 }
 

@@ -60,7 +60,7 @@ impl Stream {
             || polled.iter().filter_map(PollFd::revents).any(|events| events.intersects(failed))
     }
 
-    /// Clears an event. Tokio keeps it if another event has arrived since it was reported.
+    /// Clears an event. Tokio keeps the event if another one has arrived since the report.
     fn clear(&self, interest: Interest) {
         // Tokio clears readiness when the operation returns `WouldBlock`, and try_io returns the
         // same error.

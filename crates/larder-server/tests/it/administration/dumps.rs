@@ -28,7 +28,8 @@ fn dumps_have_the_lines_of_memcached() {
     }
 }
 
-/// Returns a complete dump. Requests it again while memcached's own crawler is running, and until `is_complete`.
+/// Returns a complete dump. Requests it again while memcached's own crawler is running, and until
+/// `is_complete` returns true.
 fn metadump(server: &Server, is_complete: fn(&str) -> bool) -> String {
     let busy = "BUSY currently processing crawler request\r\n";
     let mut dump = String::new();

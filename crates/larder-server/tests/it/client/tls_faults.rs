@@ -119,7 +119,7 @@ fn a_connection_with_an_unexpected_reply_is_not_used_again() {
     each_client(|client| {
         for unasked in ["END\r\n", "VALUE b 0 1\r\nx\r\nEND\r\n"] {
             let scratch = Scratch::new("client-unasked");
-            // An even number: the client continues. An odd number: the server continues.
+            // If the number is even, the client continues. If it is odd, the server continues.
             let turns: Arc<AtomicU64> = Arc::default();
             let turn = Arc::clone(&turns);
             let server = Fake::with_tls(&scratch, move |_, _, line, stream| {

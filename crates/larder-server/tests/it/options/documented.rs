@@ -347,7 +347,7 @@ fn extended_options_behave_as_the_table_says() {
     }
 }
 
-/// The statistics that memcached 1.6.45 shows, some only with `-Z`, and Debian's 1.6.18 lacks.
+/// The statistics that memcached 1.6.45 shows (some only with `-Z`) and that Debian's 1.6.18 lacks.
 const NEW_STATISTICS: &str = "
     slab_reassign_busy_nomem slab_reassign_last_busy_status client_flags_size drop_privileges
     ssl_new_sessions ssl_handshake_errors ssl_proto_errors time_since_server_cert_refresh";

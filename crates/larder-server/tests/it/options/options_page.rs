@@ -1,6 +1,6 @@
 //! `docs/options.md`, whose tables are generated from `larderd --help`.
 //!
-//! `LARDER_WRITE_DOCS=1 cargo test -p larder-server --test it options_page` writes them.
+//! `LARDER_WRITE_DOCS=1 cargo test -p larder-server --test it options_page` writes these tables.
 
 use crate::common::pages::{check_documentation, replaced};
 use std::fmt::Write as _;
@@ -34,7 +34,7 @@ fn sections(help: &str) -> [Vec<Section>; 2] {
         let Some(Section { entries, .. }) = of_options.last_mut() else { continue };
         let lines: Vec<&str> = lines.filter(|line| !line.trim().is_empty()).collect();
         match lines.first() {
-            // An option: its names, and the first paragraph of its effect.
+            // These lines have the names of an option, and the first paragraph of its effect.
             Some(names) if names.trim_start().starts_with('-') && !is_value(names) => {
                 entries.push(Entry { name: quoted_names(names), ..Entry::default() });
                 add(entries, &lines[1..]);

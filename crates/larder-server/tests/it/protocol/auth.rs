@@ -96,7 +96,8 @@ fn invalid_login_options_prevent_the_start() {
     let good = scratch.file("good", PASSWORDS);
     let broken = scratch.file("broken", "ann:first\nhush\n");
     let folder = scratch.path("").display().to_string();
-    // Options, exit status, message, and whether memcached has the same status.
+    // Each case has options, the exit status, the message, and whether memcached has the same
+    // status.
     let cases: [(&[&str], i32, &str, bool); 13] = [
         (&["-Y", "/nonexistent/file"], 1, "Could not open authfile [/nonexistent/file]", true),
         (&["--auth-file", &folder], 1, "Could not open authfile", false),

@@ -143,7 +143,7 @@ fn meta(random: &mut Random, out: &mut String) {
             "MI",
             "u",
         ]);
-        // `t` between `N` and `T` has three possible values in memcached, two in Larder.
+        // `t` between `N` and `T` has three possible values in memcached, and two in Larder.
         let both = |a: &str, b: &str| flag.starts_with(a) && flags.contains(b);
         // 1.6.18 does not record that the key of a new item was base64.
         if both("N", " T") || both("T", " N") || both("N", " b") {
@@ -159,7 +159,8 @@ fn meta(random: &mut Random, out: &mut String) {
         4..=6 => {
             let (mode, value) =
                 (random.one(&["", " ME", " MA", " MP", " MR", " MS"]), value(random));
-            // One mode per request, and only flags with the same meaning in both versions (1.6.18 lacks `s`).
+            // Send one mode per request, and only flags with the same meaning in both versions
+            // (1.6.18 lacks `s`).
             let flags: String = flags
                 .split(' ')
                 .filter(|f| !f.starts_with('M') && !["N30", "s"].contains(f))

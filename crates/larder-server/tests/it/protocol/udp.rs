@@ -156,7 +156,7 @@ fn frames_are_parsed_like_in_memcached() {
             let expected = ([7, 0, 1, 0], b"VALUE a 0 1\r\n1\r\nEND\r\n".to_vec());
             assert_eq!(answers, if answered { vec![expected] } else { vec![] }, "{header:?}");
         }
-        // A missing or incomplete header.
+        // Send datagrams with a missing or incomplete header.
         for len in 0..8 {
             client.socket.send(&[0, 0, 0, 0, 0, 1, 0, 0][..len]).unwrap();
         }
@@ -187,7 +187,8 @@ fn neither_the_log_nor_dumps_are_sent_by_udp() {
     assert_eq!(stat(&page, "log_watchers"), "0");
 }
 
-/// A value of many datagrams within the client's buffer, and one above the limit.
+/// The test requests a value of many datagrams that fit the client's buffer, and a value above the
+/// limit.
 #[test]
 fn a_long_value_is_sent_in_several_datagrams() {
     let server = larderd("large", &["-I", "32m", "-m", "128"]);

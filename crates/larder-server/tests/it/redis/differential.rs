@@ -485,7 +485,7 @@ fn all_keys_are_listed() {
     let mut keys = bulks(&inline(&server, "KEYS key:1[0-9]"));
     keys.sort();
     assert_eq!(keys, expected);
-    // In a transaction, and with a cursor that no call has returned.
+    // Call `KEYS` in a transaction, and `SCAN` with a cursor that no call has returned.
     let answers = inline(&server, "MULTI\r\nKEYS key:17\r\nGET key:17\r\nEXEC\r\nPING");
     assert!(answers.ends_with("*2\r\n*1\r\n$6\r\nkey:17\r\n$1\r\nv\r\n+PONG\r\n"), "{answers}");
     assert!(inline(&server, "SCAN 12345678901234567890\r\nSCAN 4294967295").starts_with("*2\r\n"));
