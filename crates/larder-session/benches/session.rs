@@ -12,7 +12,7 @@ fn main() {
     divan::main();
 }
 
-/// One poll for each kind of request. All lookups are hits.
+/// Measures one poll for each kind of request. All lookups are hits.
 #[divan::bench(args = ["get", "mg", "binary-get", "set", "ms"])]
 fn poll(bencher: Bencher<'_, '_>, kind: &str) {
     let (mut conversation, batches) = (Conversation::start(kind), batches(kind));

@@ -23,7 +23,8 @@ pub struct Settings {
     /// The number of requests that a session answers in one poll, before the driver polls other
     /// connections (`-R`).
     pub requests_per_poll: usize,
-    /// The unsent output, in bytes, above which a session answers no requests until the driver has sent some of it.
+    /// The length of unsent output, in bytes, above which a session answers no requests until the
+    /// driver has sent some of the output.
     pub output_max: usize,
     /// The number of databases that RESP's `SELECT` accepts. All of them hold the same items.
     pub resp_databases: u32,
@@ -64,9 +65,9 @@ pub enum Next {
     Wait,
     /// Send the output, then close the connection. Discard the unconsumed input.
     Close,
-    /// Close the connection at once and drop the held output. Either replicas may never acknowledge
-    /// the changes that this output confirms, or this server does not own the keys of a forwarded
-    /// request any more.
+    /// Close the connection at once and drop the held output. There are two possible reasons:
+    /// replicas may never acknowledge the changes that this output confirms, or this server does
+    /// not own the keys of a forwarded request any more.
     Abandon,
 }
 
@@ -75,14 +76,15 @@ pub enum Next {
 pub struct Progress {
     /// The number of bytes of the input that the driver can drop.
     pub consumed: usize,
-    /// The replies of this poll confirm a change that a replica has not acknowledged yet. Keep them, read nothing, and
-    /// poll again after the waker of [`Context`] is called. The first poll without `hold` releases the replies. An
-    /// earlier poll does no harm.
+    /// Whether the replies of this poll confirm a change that a replica has not acknowledged yet.
+    /// If so, keep the replies, read nothing, and poll again after the waker of [`Context`] is
+    /// called. The first poll without `hold` releases the replies. An earlier poll does no harm.
     pub hold: bool,
     /// The next action, unless `hold` says to wait.
     pub next: Next,
-    /// The requests that this poll answered; with `hold`, their replies are held. A long reply counts when its first
-    /// part is written. A refused store counts before the session has discarded its value.
+    /// The numbers of requests that this poll answered; with `hold`, the replies are held. A long
+    /// reply counts when its first part is written. A refused store counts before the session has
+    /// discarded its value.
     pub answered: AnsweredCounts,
 }
 
@@ -91,7 +93,8 @@ pub(crate) struct PollState {
     /// The number of requests that the poll may still answer.
     pub(crate) left: usize,
     pub(crate) answered: AnsweredCounts,
-    /// Some replies are complete, but wait for earlier replies before they are appended to the output.
+    /// Whether some replies are complete, but wait for earlier replies before they are appended to
+    /// the output.
     pub(crate) keeps_answers: bool,
 }
 

@@ -1,13 +1,13 @@
 //! Events of requests, for watchers of the log and for counts by prefix. In each poll that may
-//! answer requests, the session reads which events the host observes. If the host observes none,
-//! the cost of an operation is one branch.
+//! answer requests, the session reads which events the host observes. If the host observes no
+//! events, the cost of an operation is one branch.
 
 use crate::{Host, PrefixEvent};
 use larder_operations::{Event, LookupResult, Observer, StoreKind, StoreOutcome};
 use larder_protocol::watch::{self, ItemLine, StoreCommand, StoreStatus};
 use larder_protocol::{ReplyFormat, Request, Streams};
 
-/// Reports the events of one request's operations to the host.
+/// An observer that reports the events of one request's operations to the host.
 pub(crate) struct RequestObserver<'r, H> {
     host: &'r H,
     /// The number of the connection in the log.

@@ -2,11 +2,11 @@
 //! any group.
 //!
 //! The session sends the bytes of complete requests unchanged. The leader parses and answers them
-//! with another session, and this session copies the bytes of the replies to the output. It answers
-//! requests that are not about items (`stats`, logins, `quit`) itself. Forwarded bytes stay in the
-//! input until their replies are complete, so that the session can send them again if another node
-//! becomes leader. A store with a long value is an exception: the session forwards the value as it
-//! arrives.
+//! with another session, and this session copies the bytes of the replies to the output. This
+//! session itself answers requests that are not about items (`stats`, logins, `quit`). Forwarded
+//! bytes stay in the input until their replies are complete, so that the session can send them
+//! again if another node becomes leader. A store with a long value is an exception: the session
+//! forwards the value as it arrives.
 
 use crate::Host;
 use crate::context::{Context, Next, PollState, Step};
@@ -21,8 +21,8 @@ use larder_protocol::resp::CommandError;
 use larder_protocol::{KEY_LEN_MAX, ReplyFormat, Request, reply};
 use larder_store::Engine;
 
-/// The length in bytes above which the session closes the connection instead of waiting for the end of a
-/// line of keys.
+/// The length of a line of keys, in bytes, above which the session closes the connection instead of
+/// waiting for the end of the line.
 const LINE_LEN_MAX: usize = 1 << 20;
 
 /// Returns the reply format of a request about items, or `None` for other requests.
@@ -87,7 +87,8 @@ impl<E: Engine> Session<E> {
         cx.settings.forwards && cx.host.owner() != Owner::Local
     }
 
-    /// Returns the group whose leader answers requests for a key, or `None` if this server does.
+    /// Returns the group whose leader answers requests for a key, or `None` if this server answers
+    /// them.
     pub(crate) fn remote_owner<H: Host>(cx: &Context<'_, E, H>, key: &[u8]) -> Option<GroupIndex> {
         if !cx.settings.forwards {
             return None;

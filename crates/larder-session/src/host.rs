@@ -61,7 +61,7 @@ pub trait Host {
         None
     }
 
-    /// Returns the tracker of the items of which clients keep copies, or `None` if there is none.
+    /// Returns the tracker of items that clients keep copies of, or `None` if there is no tracker.
     fn tracker(&self) -> Option<&Tracker> {
         None
     }

@@ -11,9 +11,9 @@ use larder_operations::CommandClass;
 use larder_protocol::{KEY_LEN_MAX, Request, Store, reply};
 use larder_store::{Engine, HashedKey, Refusal, WalkState};
 
-/// The longest value, in bytes with its line end, that the session waits for in the input buffer. It receives or
-/// forwards a longer value in pieces. It also receives in pieces a value with tags, and a value that is longer than the
-/// engine's `upload_len_min`.
+/// The longest value, in bytes with its line end, that the session waits for in the input buffer.
+/// The session receives or forwards a longer value in pieces. It also receives a value in pieces if
+/// the item has tags, or if the value is longer than the engine's `upload_len_min`.
 const BUFFERED_BODY_MAX: u64 = 64 << 10;
 
 impl<E: Engine> Session<E> {

@@ -8,7 +8,7 @@ use std::task::Waker;
 pub enum Owner {
     /// This server.
     Local,
-    /// Another node, or none at the moment.
+    /// Another node answers the requests, or currently no node does.
     Remote,
     /// Another node. This server is a replica that is recent enough to answer lookups.
     RemoteWithLocalReads,
@@ -23,7 +23,7 @@ impl GroupIndex {
     pub const OWN: Self = Self(0);
 }
 
-/// Identifies the requests of one call of [`Route::pass`].
+/// The identifier of the requests of one call of [`Route::pass`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForwardId(pub u64);
 
@@ -51,7 +51,7 @@ pub enum ForwardOutcome {
     Done,
     /// All replies have arrived, and the session must close the client's connection.
     Close,
-    /// The owner executed none of the requests: they can be sent again.
+    /// The owner executed none of the requests, so the session can send them again.
     Retry,
     /// The connection to the owner failed. The owner may have executed some of the requests, and
     /// sends no reply.
@@ -67,15 +67,15 @@ pub enum ForwardOutcome {
 /// another order. If some requests fail ([`ForwardOutcome::Retry`], [`ForwardOutcome::ConnectionLost`],
 /// [`ForwardOutcome::NoLeader`]), all later ones fail in the same way.
 pub trait Route: Send {
-    /// Sends requests. `more`: the last request is incomplete, and [`Route::pass_rest`] sends the
-    /// rest of it. The route calls `waker` when the outcome of the requests changes.
+    /// Sends requests. `more` states whether the last request is incomplete; [`Route::pass_rest`]
+    /// then sends the rest of it. The route calls `waker` when the outcome of the requests changes.
     fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> ForwardId;
 
     /// Sends more bytes of the last request to the same node. Drops them if the request has failed.
     fn pass_rest(&mut self, bytes: &[u8], more: bool, waker: &Waker);
 
-    /// Returns whether the route accepts more bytes of a request, or drops them because the request fails. If not, the
-    /// route calls `waker` when it has room again.
+    /// Returns whether the route accepts more bytes of a request, or drops the bytes because the
+    /// request fails. If the result is false, the route calls `waker` when it has room again.
     fn has_room(&mut self, waker: &Waker) -> bool;
 
     /// Appends the bytes of the replies that have arrived, and returns the outcome of the requests.
@@ -128,7 +128,7 @@ impl Routes {
         self.0.get_mut(&group)
     }
 
-    /// Returns the open route to a group; opens it with `open` if there is none.
+    /// Returns the open route to a group. If there is none, opens a route with `open`.
     pub(crate) fn get_or(
         &mut self,
         group: GroupIndex,

@@ -33,17 +33,18 @@ pub struct TestHost {
     pub memory_limit: usize,
     /// The names and passwords of the users.
     pub users: Vec<(&'static [u8], &'static [u8])>,
-    /// Opens routes to other nodes. If set, another node owns the items unless `leads` is set.
+    /// The function that opens routes to other nodes. If set, another node owns the items unless
+    /// `leads` is set.
     pub leader: Option<OpenRoute>,
-    /// The server is a replica that answers lookups of its group's items itself.
+    /// Whether the server is a replica that answers lookups of its group's items itself.
     pub serves_reads: bool,
     /// The servers of the cluster.
     pub servers: Option<Servers>,
     /// The replication role.
     pub replication: Option<Replication>,
-    /// The server leads its group, so it owns the group's items.
+    /// Whether the server leads its group, and thus owns the group's items.
     pub leads: bool,
-    /// The shard map; `None`: this group owns all keys.
+    /// The shard map; `None` if this group owns all keys.
     pub shard_map: Option<Box<dyn GroupMap + Send>>,
     scripts: RefCell<BTreeMap<ScriptHash, Script>>,
     reserved: Cell<usize>,
@@ -158,7 +159,7 @@ impl Host for TestHost {
     }
 }
 
-/// An engine, and all other state that the sessions of a server share.
+/// A server: its engine, and all other state that its sessions share.
 pub struct TestServer<E: Engine> {
     /// The cache.
     pub engine: E,
@@ -172,7 +173,8 @@ pub struct TestServer<E: Engine> {
     pub opening: Parser,
     /// The time.
     pub now: Seconds,
-    /// Completes a pending read or acknowledgement; `None` if the engine has none.
+    /// The function that completes a pending read or acknowledgement; `None` if the engine has
+    /// none.
     pub complete: Option<Complete>,
 }
 
@@ -330,8 +332,8 @@ impl<E: Engine> TestClient<E> {
             let taken = self.unsent.len().min(self.takes);
             let moved = taken > 0 || self.unsent.len() > unsent || self.unread.len() < unread;
             self.received.extend(self.unsent.drain(..taken));
-            // A poll makes no progress if a dump examines a range without items, or if a read of slower storage ends
-            // before the session waits for it.
+            // A poll makes no progress if a dump examines a range without items, or if a read from
+            // slower storage ends before the session waits for it.
             let may_be_idle = self.session.state() == State::Dumping || server.complete.is_some();
             match progress.next {
                 Next::Read { wanted } => {

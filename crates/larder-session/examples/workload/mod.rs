@@ -54,7 +54,7 @@ fn write_request(kind: &str, number: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Batches of requests of one kind, each request for another item.
+/// Returns batches of requests of one kind. Each request is for another item.
 pub(crate) fn batches(kind: &str) -> Vec<Vec<u8>> {
     let write_batch = |batch| {
         let mut input = Vec::new();
@@ -74,7 +74,7 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// A new session for requests of one kind, on a server with all items.
+    /// Starts a session for requests of one kind, on a server with all items.
     pub(crate) fn start(kind: &str) -> Self {
         let classes = SizeClasses::new(vec![96, 120, 152, 192, 240, 304, 1 << 20], 59);
         let mut server = TestServer::new(engine(classes.clone()), 1 << 20, classes);

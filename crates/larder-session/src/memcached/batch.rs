@@ -11,10 +11,11 @@ use larder_protocol::{
 };
 use larder_store::{Delivery, Engine, HashedKey, ReadRequest, ReadStart};
 
-/// The largest batch: long enough to hide the latency of memory, short enough for the CPU cache.
+/// The maximum number of requests in a batch. A batch is long enough to hide the latency of memory,
+/// and short enough for the CPU cache.
 const BATCH_MAX: usize = 32;
 
-/// A request of a batch. Small, so that the most frequent requests need no copies in memory.
+/// A request of a batch. It is small, so that the most frequent requests need no copies in memory.
 pub(crate) struct BatchRequest<'b> {
     pub(crate) kind: RequestKind<'b>,
     hash: u64,
@@ -196,9 +197,9 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Starts to read the items with these hashes from slower storage. The first hash is that of
-    /// the request that waits, the others are read ahead. Returns [`Next::Yield`] if the first item
-    /// needs no read any more.
+    /// Starts to read the items with these hashes from slower storage. The first hash belongs to
+    /// the request that waits; the items of the other hashes are read ahead. Returns
+    /// [`Next::Yield`] if the first item needs no read any more.
     #[cold]
     pub(crate) fn start_reads<H: Host>(
         &mut self,
@@ -227,7 +228,8 @@ impl<E: Engine> Session<E> {
             if i == 0 && answer != ReadStart::NotNeeded {
                 next = Next::Wait;
             }
-            // The engine has no room for more reads, so it would refuse those for later requests, too.
+            // The engine has no room for more reads, so it would also refuse the reads for later
+            // requests.
             if answer == ReadStart::Busy {
                 break;
             }
@@ -349,7 +351,7 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Returns the key of a request about one item, or `None` for other requests, which include `mt`.
+/// Returns the key of a request about one item, or `None` for other requests, such as `mt`.
 #[inline]
 pub(crate) fn key_of<'r, 'b>(request: &'r Request<'b>) -> Option<&'r Key<'b>> {
     match request {
@@ -362,8 +364,8 @@ pub(crate) fn key_of<'r, 'b>(request: &'r Request<'b>) -> Option<&'r Key<'b>> {
     }
 }
 
-/// Returns the class of a request in latency statistics, or `None` for the end of a line of keys, because each key
-/// counts as a request.
+/// Returns the class of a request in latency statistics. Returns `None` for the end of a line of
+/// keys, because each key counts as a request.
 pub(crate) fn class_of(request: &Request<'_>) -> Option<CommandClass> {
     Some(match request {
         Request::GetEnd => return None,

@@ -1,4 +1,4 @@
-//! Administrative commands: the crawler and its dumps, the memory limit, settings, shutdown.
+//! Administrative commands: the crawler and its dumps, the memory limit, settings, and shutdown.
 
 use super::admin;
 use crate::context::{Context, Flow};

@@ -71,7 +71,7 @@ pub(crate) fn fast_get<E: Engine, H: Host>(
     }
 }
 
-/// Answers any lookup. `is_recorded`: [`fast_get`] has recorded the access already.
+/// Answers any lookup. `is_recorded` states whether [`fast_get`] has recorded the access already.
 pub(crate) fn get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     get: &Get<'_>,
@@ -99,8 +99,9 @@ pub(crate) fn get<E: Engine, H: Host>(
         },
     );
     if !matches!(looked, Ok(Lookup::Hit(_))) {
-        // The closure may have written the item before the engine refused its change, found that it has to wait, or
-        // evicted the item to make room for the change.
+        // The closure may have written the item before the update failed: the engine may have
+        // refused the change, found that it has to wait, or evicted the item to make room for the
+        // change.
         *pending = Pending::Idle;
         output.truncate(mark);
     }
@@ -113,7 +114,8 @@ pub(crate) fn get<E: Engine, H: Host>(
     }
 }
 
-/// Writes the reply to a hit of a classic or binary get without a new expiry, which needs only flags, CAS and value.
+/// Writes the reply to a hit of a classic or binary get without a new expiry. The reply needs only
+/// flags, CAS and value.
 fn show_content<E: Engine>(
     get: &Get<'_>,
     key: &[u8],
@@ -203,8 +205,8 @@ fn hit<'k, L: Lease>(get: &Get<'_>, key: &'k [u8], item: &ItemView<'_, L>, now: 
     }
 }
 
-/// The longest value, in bytes, that the session copies to the output if it may not lease it: the default of `-I`. The
-/// copy counts as a buffer of the connection.
+/// The longest value, in bytes, that the session copies to the output if it may not lease the
+/// value. The limit is the default of `-I`. The copy counts as a buffer of the connection.
 pub(crate) const COPIED_LEN_MAX: usize = 1 << 20;
 
 pub(crate) fn copy(lease: &impl Lease, output: &mut Vec<u8>) {

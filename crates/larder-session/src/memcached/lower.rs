@@ -32,13 +32,13 @@ pub(crate) fn lookup_options<'t>(
         may_win: flags.is_some() && !settings.for_gateway,
         recache,
         untracked: get.untracked,
-        // memcached counts a miss of `mg` with T as a get, too.
+        // memcached also counts a miss of `mg` with T as a get.
         miss_counts_as_get: flags.is_some(),
     }
 }
 
-/// Returns the seconds of `R`. memcached parses them as an expiry time: values above 30 days are a Unix time, and 0
-/// means none.
+/// Returns the seconds of `R`. memcached parses the number as an expiry time: a value above 30 days
+/// is a Unix time, and 0 means no time.
 fn recache_secs(within: i32, now: Now) -> Option<u32> {
     resolve(Exptime(within.into()), now).left(now)
 }
@@ -111,8 +111,8 @@ pub(crate) fn count<'t>(arithmetic: &Arithmetic<'_>, tags: &'t [Tag], now: Now) 
     }
 }
 
-/// Returns the expiry of an item that a request creates: that of the flag `T` if it follows `N`, else that of `N`.
-/// Binary requests have one expiry.
+/// Returns the expiry of an item that a request creates: the expiry of the flag `T` if `T` follows
+/// `N`, else the expiry of `N`. Binary requests have one expiry.
 fn created_expiry(
     format: &ReplyFormat<'_>,
     vivify: Exptime,

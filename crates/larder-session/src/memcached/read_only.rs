@@ -2,9 +2,9 @@
 
 use larder_protocol::{ReplyFormat, Request};
 
-/// Returns the reply format of a request that changes or creates items, or `None` for other requests. A lookup of a
-/// stale item is not a change, although it takes the right to recompute the item: each replica grants that right for
-/// its own items.
+/// Returns the reply format of a request that changes or creates items, or `None` for other
+/// requests. A lookup of a stale item is not a change, although it takes the right to recompute the
+/// item, because each replica grants that right for its own items.
 #[cold]
 pub(crate) fn change<'r, 'b>(request: &'r Request<'b>) -> Option<&'r ReplyFormat<'b>> {
     match request {

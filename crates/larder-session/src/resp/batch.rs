@@ -16,9 +16,10 @@ const _: () = assert!(KEY_LEN_MAX <= larder_store::KEY_LEN_MAX);
 
 /// The largest batch: see `BATCH_MAX` of `memcached/batch.rs`.
 pub(super) const BATCH_MAX: usize = 32;
-/// The lower bound of the limit of arguments, in bytes. It applies if the largest item is smaller.
+/// The minimum of the length limit of arguments, in bytes. It applies if the largest item is
+/// smaller.
 const BULK_LEN_MIN: usize = 64 << 10;
-/// The difference between the limits of a request and of an argument, in bytes.
+/// The difference between the limit of a request and the limit of an argument, in bytes.
 const REQUEST_LEN_EXTRA: usize = 64 << 20;
 
 /// The result of a request.

@@ -265,8 +265,8 @@ fn bytes_of(text: &[u8]) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// Returns the latencies at powers of two, for the classes with these names, or for all classes without names. Omits
-/// classes without requests.
+/// Returns the latencies at powers of two, for the classes with these names, or for all classes if
+/// there are no names. Omits classes without requests.
 fn latencies<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     names: Arguments<'_>,

@@ -1,5 +1,6 @@
 //! `RENAME`, `RENAMENX` and `COPY`: move or copy the item of one key to another key. Each step
-//! changes one item, so other clients may see both items, or a change of either between two steps.
+//! changes one item. Between two steps, other clients may therefore see both items, or may change
+//! either of them.
 
 use super::batch::Outcome;
 use super::single_key::{is_binary, refusal, waits};

@@ -114,8 +114,8 @@ impl<E: Engine> Session<E> {
         if cx.settings.forwards && cx.host.shard_map().is_some() {
             if state.tracking.as_ref().is_some_and(|tracking| tracking.is_on()) {
                 if tracking::is_sharded(cx) {
-                    // The other groups are new. When the client requests tracking again, the error
-                    // states the reason.
+                    // Other groups own some of the keys now. When the client requests tracking
+                    // again, the error states the reason.
                     return Step::finish(0, Next::Close);
                 }
                 tracking::track_batch(cx, state, &batch);
@@ -259,7 +259,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Answers a request of a connection that tracks items or receives messages. Does not use the
-    /// fast paths, so that they have one caller and are inlined into it.
+    /// fast paths, so that each of them has one caller and is inlined there.
     #[cold]
     #[inline(never)]
     fn answer_tracked<H: Host>(

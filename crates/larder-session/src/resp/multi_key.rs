@@ -1,5 +1,5 @@
-//! Commands on several items. They process one key after the other. A command that waits for an
-//! item or for the output continues later with the first unanswered key.
+//! Commands on several items. The commands process one key after the other. A command that waits
+//! for an item or for the output continues later with the first unanswered key.
 
 use super::batch::Outcome;
 use super::copy_item::{Stop, remove_if};
@@ -144,7 +144,7 @@ struct Progress {
     checked: usize,
     /// The number of items that are added now.
     added: usize,
-    /// The reason why the added items are being removed again; `None` while items are added.
+    /// The reason why the command removes the added items again; `None` while it adds items.
     end: Option<End>,
 }
 
@@ -189,7 +189,7 @@ fn add_all<'k, E: Engine, H: Host>(
     while progress.end.is_none() {
         let (before, rest) = pairs.split_at(progress.added.min(pairs.len()));
         let Some((key, value)) = rest.first() else { return Ok(true) };
-        // If a key is given twice, its last value counts.
+        // If a key is given twice, its last value is stored.
         let is_again = before.iter().any(|(other, _)| other.bytes == key.bytes);
         let op = Store {
             mode: if is_again { StoreMode::Set } else { StoreMode::Add },

@@ -33,7 +33,8 @@ pub(super) enum ScatterDecision {
 impl<E: Engine> Session<E> {
     /// Sends the requests of a batch to the groups that own their keys, and answers the requests
     /// for this server's keys. If the batch starts with requests for this server alone, only
-    /// returns their number. `is_queued`: `input` is the queue, not the input of the connection.
+    /// returns their number. `is_queued` states whether `input` is the queue rather than the input
+    /// of the connection.
     #[cold]
     #[inline(never)]
     pub(super) fn scatter_resp<H: Host>(
@@ -287,7 +288,8 @@ impl<E: Engine> Session<E> {
         result
     }
 
-    /// Returns the current destination of a part, which may follow a change, or `None` if its bytes are not a request.
+    /// Returns the current destination of a part, or `None` if its bytes are not a request. The
+    /// part may follow a change.
     pub(crate) fn destination_resp<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -298,8 +300,8 @@ impl<E: Engine> Session<E> {
         })
     }
 
-    /// Answers a part. Returns false if there is no complete reply, usually because the part has to
-    /// wait for slower storage.
+    /// Answers a part. Returns false if there is no complete reply. In most cases, the part then
+    /// has to wait for slower storage.
     pub(crate) fn answer_resp_part<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -358,8 +360,8 @@ fn items_command<'b>(ready: &BatchRequest<'b>) -> Result<ItemsCommand<'b>, Comma
 }
 
 impl SplitCommand {
-    /// Merges the complete reply to a part. Returns false if the reply is an error and a part of an
-    /// array is written already. The session then has to close the connection.
+    /// Merges the complete reply to a part. Returns false if the reply is an error, but a part of
+    /// an array is written already. The session then has to close the connection.
     pub(crate) fn take<E: Engine>(&mut self, part: &mut Part<E>, output: &mut Vec<u8>) -> bool {
         if self.reply_form == SplitReply::Array {
             let is_answered = !matches!(part.state, PartState::Refused | PartState::ConnectionLost);

@@ -289,7 +289,7 @@ fn integer(text: &[u8]) -> Result<i64, CommandError<'static>> {
     i64_of(text).ok_or(CommandError::NotInteger)
 }
 
-/// Parses a number as Lua's `tonumber`, which allows blanks and leading zeros.
+/// Parses a number like Lua's `tonumber`, which allows blanks and leading zeros.
 fn lua_integer(text: &[u8]) -> Result<i64, CommandError<'static>> {
     let text = str::from_utf8(text.trim_ascii()).ok();
     text.and_then(|text| text.parse().ok()).ok_or(CommandError::NotInteger)
@@ -354,7 +354,8 @@ fn hit<'v>(
     Ok((edit, Answer::Pair(sum, left)))
 }
 
-/// Adds `delta` to a number. If `expiry` is `None`, keeps its expiry. Also returns the sum.
+/// Adds `delta` to a number. If `expiry` is `None`, the number keeps its expiry. The result is the
+/// sum.
 fn add<'v>(
     item: Option<&FoundItem<'_>>,
     delta: i64,
@@ -400,8 +401,8 @@ fn allow_rate<'v>(
         Some(item) => number(item.value.unwrap_or_default())?.max(now_secs),
         None => now_secs,
     };
-    // The number of remaining requests: for `AllowRate` after this request, for `AllowRateAtMost`
-    // before it.
+    // `left` is the number of remaining requests: for `AllowRate` the number after this request,
+    // and for `AllowRateAtMost` the number before it.
     let has_whole_cost = script == Script::AllowRate;
     let charged = if has_whole_cost { interval * cost } else { 0.0 };
     let diff = now_secs - (arrival + charged - interval * burst);

@@ -69,7 +69,7 @@ pub(super) fn track<E: Engine, H: Host>(
         RequestKind::Request(request) => {
             let Ok((row, verb)) = request.row() else { return };
             if row.needs_owner() && !verb.changes_items() {
-                // The keys before these are answered already.
+                // The session has already answered the earlier keys of the request.
                 let answered = state.key_progress.keys;
                 for key in request.keys(row).skip(answered) {
                     track_key(tracker, key, subscription);
@@ -184,14 +184,15 @@ fn start<E: Engine, H: Host>(
     let mut prefixes = old.map_or(Vec::new(), |old| old.prefixes().to_vec());
     prefixes.extend(options.prefixes().map(Box::from));
     if options.broadcast && options.prefixes().next().is_none() {
-        // The empty prefix, for all keys. Unlike a given prefix, it may overlap with others.
+        // The empty prefix matches all keys. Unlike a prefix of the request, it may overlap with
+        // other prefixes.
         prefixes.push(Box::default());
         prefixes.dedup();
     }
     if !state.reserve(cx.host, prefixes_memory(&prefixes)) {
         return Err(CommandError::OutOfMemory);
     }
-    // Only hosts without a tracker refuse, and larderd has one.
+    // Only hosts without a tracker refuse, and larderd has a tracker.
     let tracker = cx.host.start_tracking().ok_or(CommandError::Tracking(TrackingError::Sharded))?;
     let receiver = options.redirect.unwrap_or(connection);
     let wanted = SubscriptionOptions { connection, receiver, no_loop: options.no_loop };
@@ -294,8 +295,8 @@ pub(super) fn show_tracking(state: &State, output: &mut Vec<u8>) {
     reply::tracking_info(state.version, &flags, receiver(state), prefixes, output);
 }
 
-/// Opens the connection's inbox for messages of other connections. The client has requested its
-/// number, or subscribes to the channel.
+/// Opens the connection's inbox for messages of other connections. The caller calls this when the
+/// client has requested the number of the connection, or subscribes to the channel.
 pub(super) fn open_inbox<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     connection: u64,

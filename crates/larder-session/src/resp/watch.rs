@@ -1,7 +1,8 @@
 //! `WATCH` and `EXEC`.
 //!
-//! `EXEC` first compares all watched items with the versions that `WATCH` noted. Then the first change of each watched item
-//! compares again, in the same update, because other connections may change items between the requests of a transaction.
+//! `EXEC` first compares all watched items with the versions that `WATCH` noted. Then the first
+//! change of each watched item repeats the comparison in the same update, because other connections
+//! may change items between the requests of a transaction.
 
 use super::batch::{Outcome, bounds};
 use super::execute::Origin;
@@ -16,7 +17,8 @@ use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{Arguments, Bounds, CommandError, Read, checked_key, read};
 use larder_store::{Access, Engine, Expiry, HashedKey, Lookup};
 
-/// The maximum number of watched keys of a connection. They are compared one after the other.
+/// The maximum number of watched keys of a connection. `EXEC` compares their items one after the
+/// other.
 const WATCHED_MAX: usize = 1024;
 
 /// Executes `WATCH`: notes the versions of the items under these keys.
@@ -130,8 +132,8 @@ impl<E: Engine> Session<E> {
         Outcome::Done
     }
 
-    /// Returns whether this server owns all watched keys, and their items have the noted versions. `Err`: the request
-    /// waits for one of the items.
+    /// Returns whether this server owns all watched keys and their items have the noted versions.
+    /// Returns `Err` if the request waits for one of the items.
     fn watched_are_unchanged<H: Host>(
         cx: &mut Context<'_, E, H>,
         state: &mut State,

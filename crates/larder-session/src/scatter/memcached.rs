@@ -174,7 +174,8 @@ impl<E: Engine> Session<E> {
         result
     }
 
-    /// Returns the current destination of a part, which may follow a change, or `None` if its bytes are not a request.
+    /// Returns the current destination of a part, or `None` if its bytes are not a request. The
+    /// part may follow a change.
     pub(super) fn destination_memcached<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

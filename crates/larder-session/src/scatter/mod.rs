@@ -1,9 +1,10 @@
 //! Scatter-gather: sends each request of a batch to the group that owns its key, and writes the replies in request
 //! order.
 //!
-//! `memcached.rs` splits batches of memcached's protocol into parts, and `resp/scatter.rs` those of RESP. This file
-//! gathers the replies. A part is one request, or one key of a multi-key request. It has at most one key, so
-//! that the session can send it to another group if the key has moved.
+//! `memcached.rs` splits batches of memcached's protocol into parts, and `resp/scatter.rs` splits
+//! batches of RESP. This file gathers the replies. A part is one request, or one key of a multi-key
+//! request. It has at most one key, so that the session can send it to another group if the key has
+//! moved.
 
 mod memcached;
 
@@ -26,9 +27,9 @@ pub(crate) enum Destination {
     Local,
     /// The leader of a group.
     Group(GroupIndex),
-    /// All groups: each executes the whole request.
+    /// All groups: each group executes the whole request.
     AllGroups,
-    /// The owners of its keys: the session splits the request into one for each key.
+    /// The owners of its keys: the session splits the request into one request for each key.
     PerKey,
     /// This server, but only after the replies to all earlier requests, and not as a part.
     Alone,
@@ -38,8 +39,8 @@ pub(crate) enum Destination {
 pub(crate) struct Destinations<'h> {
     shard_map: Option<&'h dyn GroupMap>,
     owner: Owner,
-    /// This server is a replica that may answer lookups. False after the first change for the
-    /// leader, because later lookups must see the change.
+    /// Whether this server is a replica that may answer lookups. This is false after the first
+    /// change for the leader, because later lookups must see the change.
     reads_locally: bool,
 }
 
@@ -161,7 +162,8 @@ impl<E: Engine> ScatterGather<E> {
         }
     }
 
-    /// Returns the number of bytes of the cache leased for values that the session writes now or later.
+    /// Returns the memory of the cache, in bytes, that the session has leased for values that it
+    /// writes now or later.
     pub(crate) fn leased_bytes(&self) -> usize {
         let behind = self.parts.iter().filter_map(|part| match &part.state {
             PartState::Local(sending) => sending.as_ref(),
@@ -339,7 +341,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Sends the parts that wait for a group to the current owners of their keys, in order.
-    /// `is_lost`: the group may have executed some of them.
+    /// `is_lost` states whether the group may have executed some of the parts.
     fn resend_group<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -395,8 +397,8 @@ impl<E: Engine> Session<E> {
     }
 
     /// Sends the request at `at` in the input to all groups. `local` is the reply of this server,
-    /// if it leads its group. If `local` is not `expected`, it is the reply to the client, and the
-    /// other groups receive no request. Otherwise, the client receives `expected` if all groups
+    /// if it leads its group. If `local` differs from `expected`, the client receives `local`, and
+    /// the other groups receive no request. Otherwise, the client receives `expected` if all groups
     /// reply with it, or else the first other reply.
     pub(crate) fn pass_to_all_groups<H: Host>(
         &mut self,

@@ -1,5 +1,5 @@
-//! Dumps: `lru_crawler metadump`, `mgdump`, `stats cachedump`, `stats sizes`. A dump writes some items in each poll,
-//! and no faster than its client reads.
+//! Dumps: `lru_crawler metadump` and `mgdump`, `stats cachedump` and `stats sizes`. A dump writes
+//! some items in each poll, and no faster than its client reads.
 
 use crate::Host;
 use crate::context::Context;
@@ -39,9 +39,9 @@ pub(crate) struct Dump<E: Engine> {
 
 /// The approximate number of items that one step examines.
 const ITEMS_PER_STEP: usize = 256;
-/// The width of the size classes of `stats sizes`, in bytes. The same as in memcached.
+/// The width of the size classes of `stats sizes`, in bytes, as in memcached.
 const SIZE_STEP: usize = 32;
-/// The limit of the output of `cachedump`, in bytes. The same as in memcached.
+/// The limit of the output of `cachedump`, in bytes, as in memcached.
 const CACHEDUMP_LEN_MAX: usize = 2 << 20;
 
 impl<E: Engine> Dump<E> {

@@ -17,7 +17,7 @@ pub(crate) struct KeyScan<E: Engine> {
     walk: E::Walk,
     /// The pattern that keys must match; `None` if every key matches.
     pattern: Option<Vec<u8>>,
-    /// `SCAN` with a type other than strings, which no item has.
+    /// Whether the command is a `SCAN` with a type other than strings, which no item has.
     finds_nothing: bool,
     /// The number of items to examine before the reply; `None` examines all.
     left: Option<usize>,
@@ -59,7 +59,7 @@ impl<E: Engine> KeyScan<E> {
         }
     }
 
-    /// Examines items for one step, or writes a part of the complete reply.
+    /// Examines the items of one step, or writes a part of the complete reply.
     pub(crate) fn proceed<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

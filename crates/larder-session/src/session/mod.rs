@@ -16,8 +16,8 @@ use larder_protocol::{KEY_LEN_MAX, Parser, Streams};
 use larder_store::{AckState, Delivery, Engine};
 
 /// The protocol state of one connection. A connection of memcached's protocols holds no heap memory
-/// between requests. Exceptions are a session that receives or sends a large value, that waits for
-/// another component, or that has forwarded requests.
+/// between requests. Exceptions are sessions that receive or send a large value, wait for another
+/// component, or have forwarded requests.
 ///
 /// Input may arrive in any pieces. The session does not consume an incomplete request, and the driver passes it again
 /// with the bytes that follow:
@@ -52,11 +52,12 @@ pub struct Session<E: Engine> {
     pub(crate) failed: bool,
     /// The state of a RESP connection; `None` in memcached's protocols.
     pub(crate) resp: Option<Box<state::State>>,
-    /// State that few sessions need. Boxed to keep the others small.
+    /// The state that few sessions need. It is boxed, so that the other sessions stay small.
     rare: Option<Box<RareState<E>>>,
     /// Whether the session closes the connection after the held replies.
     closes_after_hold: bool,
-    /// Another node forwards the requests of this session, which does not forward them again.
+    /// Whether another node forwards the requests of this session, which does not forward them
+    /// again.
     pub(crate) is_forwarded: bool,
 }
 

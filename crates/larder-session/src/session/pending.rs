@@ -69,8 +69,8 @@ impl<E: Engine> Pending<E> {
         matches!(self, Self::Idle)
     }
 
-    /// Returns the number of bytes reserved at the host. They exclude a value that is being sent, because its lease
-    /// holds memory of the cache.
+    /// Returns the number of bytes reserved at the host. This number excludes a value that is being
+    /// sent, because its lease holds memory of the cache.
     pub(crate) fn reserved(&self) -> usize {
         match self {
             Self::Receive(arriving) => arriving.head.capacity(),
@@ -87,7 +87,7 @@ impl<E: Engine> Pending<E> {
 pub(crate) struct Body<'b> {
     pub(crate) store: Store<'b>,
     pub(crate) head_len: usize,
-    /// The length of the value in bytes, in text with its CRLF.
+    /// The length of the value in bytes, including its CRLF in text.
     pub(crate) body_len: u64,
 }
 
@@ -200,17 +200,17 @@ pub(crate) struct ForwardedRequests {
     pub(crate) to: (GroupIndex, ForwardId),
     /// The state of the parser after the requests.
     pub(crate) parser: Parser,
-    /// No request changes items, so all can be sent again after a lost connection.
+    /// Whether no request changes items, so that all can be sent again after a lost connection.
     pub(crate) is_repeatable: bool,
-    /// A part of the replies is in the output.
+    /// Whether a part of the replies is in the output.
     pub(crate) has_output: bool,
-    /// The session requests the rest of the replies when the output has room.
+    /// Whether the session requests the rest of the replies when the output has room.
     pub(crate) waits_for_room: bool,
     pub(crate) answered: AnsweredCounts,
-    /// The reply if the store fails and its owner sends no reply. Only for a store that is not in
-    /// the input any more.
+    /// The reply if the store fails and its owner sends no reply. It is set only for a store that
+    /// is not in the input any more.
     pub(crate) refusal: Option<Vec<u8>>,
-    /// The requests are in the RESP queue (`EXEC` or an inline request), not in the input.
+    /// Whether the requests are in the RESP queue (`EXEC` or an inline request), not in the input.
     pub(crate) is_queued: bool,
 }
 
@@ -234,11 +234,12 @@ pub(crate) struct ScatterGather<E: Engine> {
     /// The length of the requests in the input or the queue, in bytes.
     pub(crate) len: usize,
     pub(crate) answered: AnsweredCounts,
-    /// The session requests the rest of the first reply when the output has room.
+    /// Whether the session requests the rest of the first reply when the output has room.
     pub(crate) waits_for_room: bool,
-    /// The last part is a key whose error ends the reply to its line, so the session discards the rest of the line.
+    /// Whether the session discards the rest of the line, because the last part is a key whose
+    /// error ends the reply to the line.
     pub(crate) discards_line: bool,
-    /// The requests are in the RESP queue (`EXEC` or an inline request), not in the input.
+    /// Whether the requests are in the RESP queue (`EXEC` or an inline request), not in the input.
     pub(crate) is_queued: bool,
     /// The multi-key RESP command that the parts belong to.
     pub(crate) split: Option<SplitCommand>,
@@ -247,11 +248,11 @@ pub(crate) struct ScatterGather<E: Engine> {
 /// A multi-key RESP command that is split into one command for each key. The session sends the keys in batches.
 pub(crate) struct SplitCommand {
     pub(crate) reply_form: SplitReply,
-    /// The answered keys of earlier batches, and the items found in all batches so far.
+    /// The numbers of answered keys of earlier batches, and of items found in all batches so far.
     pub(crate) progress: KeyProgress,
     /// The number of keys in the current batch.
     pub(crate) keys: usize,
-    /// The current batch is the last one.
+    /// Whether the current batch is the last one.
     pub(crate) is_last: bool,
     /// The first error among the replies.
     pub(crate) error: Option<Vec<u8>>,
@@ -275,18 +276,19 @@ pub(crate) struct Part<E: Engine> {
     /// The end of the part's reply that the session does not write, because parts of the same reply follow. A complete
     /// reply without this end is an error.
     pub(crate) trailer: Vec<u8>,
-    /// The part continues the reply of the previous part. After an error in the previous part, the
-    /// session writes nothing of this part's reply.
+    /// Whether the part continues the reply of the previous part. After an error in the previous
+    /// part, the session then writes nothing of this part's reply.
     pub(crate) continues: bool,
-    /// The session writes nothing of the part's reply.
+    /// Whether the session writes nothing of the part's reply.
     pub(crate) is_dropped: bool,
-    /// The session merges the part's reply with others instead of writing it.
+    /// Whether the session merges the part's reply with other replies instead of writing it.
     pub(crate) is_merged: bool,
-    /// The part does not change items, so it can be sent again after a lost connection.
+    /// Whether the part does not change items, so that it can be sent again after a lost
+    /// connection.
     pub(crate) is_repeatable: bool,
     /// The bytes of the reply that have arrived and are not written yet.
     pub(crate) answer: Vec<u8>,
-    /// Some bytes of the part's reply are in the output.
+    /// Whether some bytes of the part's reply are in the output.
     pub(crate) has_output: bool,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct State {
     pub(crate) is_logged_in: bool,
     /// The requests since `MULTI`.
     pub(crate) transaction: Option<Transaction>,
-    /// The items of `WATCH`.
+    /// The watched items of `WATCH`.
     pub(crate) watched: Vec<Watched>,
     /// Requests that the session answers before further input: those of `EXEC`, or an inline request.
     pub(crate) queue: RequestQueue,
@@ -32,7 +32,7 @@ pub(crate) struct State {
     pub(crate) key_progress: KeyProgress,
     /// The hashes of the keys whose items the next request reads from slower storage.
     pub(crate) waiting: ArrayVec<u64, FETCHES_MAX>,
-    /// `CLIENT TRACKING` and `SUBSCRIBE`; `None` for a connection that used neither.
+    /// The state of `CLIENT TRACKING` and `SUBSCRIBE`; `None` for a connection that used neither.
     pub(crate) tracking: Option<Box<TrackingState>>,
     /// The number of bytes reserved at the host.
     reserved: usize,
@@ -53,7 +53,7 @@ pub(crate) struct Transaction {
 pub(crate) struct RequestQueue {
     pub(crate) requests: Vec<u8>,
     pub(crate) at: usize,
-    /// The requests belong to a transaction, whose requests see each other's changes.
+    /// Whether the requests belong to a transaction, whose requests see each other's changes.
     pub(crate) is_transaction: bool,
     /// The watched items of a transaction, until it is complete.
     pub(crate) guard: Option<Box<Guard>>,
@@ -65,10 +65,11 @@ pub(crate) struct RequestQueue {
 /// The progress of a multi-key request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyProgress {
-    /// The number of processed keys. `MSETNX`: keys looked up and items added. `RENAME`, `COPY`: 1 after the new item
-    /// was stored.
+    /// The number of processed keys. For `MSETNX`, this is the number of keys looked up and of
+    /// items added. For `RENAME` and `COPY`, it is 1 after the new item was stored.
     pub(crate) keys: usize,
-    /// The number of items found under these keys; for `MSETNX`, the reason why it removes its items again, or 0.
+    /// The number of items found under these keys. For `MSETNX`, this is the reason why the command
+    /// removes its items again, or 0.
     pub(crate) found: i64,
 }
 

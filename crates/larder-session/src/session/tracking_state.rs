@@ -12,7 +12,7 @@ pub(crate) struct TrackingState {
     /// The keys that the connection tracks.
     pub(crate) subscription: Option<Arc<Subscription>>,
     pub(crate) choice: Choice,
-    /// `CLIENT CACHING` has reversed the choice for the next request.
+    /// Whether `CLIENT CACHING` has reversed the choice for the next request.
     pub(crate) is_reversed: bool,
     /// Whether the connection subscribes to the channel of messages.
     pub(crate) is_subscribed: bool,

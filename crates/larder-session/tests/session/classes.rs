@@ -47,8 +47,8 @@ fn stores_count_with_any_outcome(engine: TestEngine) {
         store(&format!("set k 0 0 {}", ITEM_SIZE_MAX + 1), &pattern(ITEM_SIZE_MAX + 1)),
         b"set k 0 0 1\r\n12\r\nset k 0 0 -1\r\n".to_vec(),
     ];
-    // Faults: a negative length, and the bytes after a value that is longer than its announced
-    // length.
+    // The faults are a negative length, and the bytes after a value that is longer than its
+    // announced length.
     check(engine, &mixed.concat(), [2, 4, 0, 0, 0, 2]);
 }
 

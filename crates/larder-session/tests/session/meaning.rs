@@ -1,8 +1,8 @@
-//! Replies and counters, compared with those of memcached 1.6.18. For commands of later releases, their documentation
-//! is the reference.
+//! Replies and counters, compared with those of memcached 1.6.18. For the commands of a later
+//! release, the reference is the documentation of that release.
 //!
-//! The transcripts of `tests/conformance/` test many more commands. The cases of this file also compare counters, or
-//! test details that a change of the code breaks easily.
+//! The transcripts of `tests/conformance/` test many more commands. The cases of this file also
+//! compare counters, or test details that a change of the code can easily break.
 
 use crate::common::streams::frame;
 use crate::common::{ITEM_SIZE_MAX, TestEngine, TestServer, new_server, pattern, set, text};

@@ -166,7 +166,7 @@ fn rates(engine: TestEngine) {
     check(
         engine,
         &[
-            // A burst of 3, then one request in 2 seconds.
+            // The rate allows a burst of 3 requests, then one request in 2 seconds.
             (call!(RATE, "3 1 2 1"), "*4 :1 :2 $2 -1 $1 2 "),
             (call!(RATE, "3 1 2 2"), "*4 :2 :0 $2 -1 $1 6 "),
             (call!(RATE, "3 1 2 1"), "*4 :0 :0 $1 2 $1 6 "),

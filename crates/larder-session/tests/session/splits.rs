@@ -201,7 +201,7 @@ fn model_replies(stream: &[u8]) -> (Vec<u8>, bool) {
     (answers, connection.is_closed())
 }
 
-/// Whether a stream may contain tags, which the plain engine does not support.
+/// Returns whether a stream may contain tags, which the plain engine does not support.
 fn may_use_tags(stream: &[u8]) -> bool {
     holds(stream, b" G") || holds(stream, b"mt ")
 }
@@ -211,8 +211,9 @@ fn holds(stream: &[u8], what: &[u8]) -> bool {
 }
 
 /// The session gives the same replies as the model, which is slow but simple. The comparison omits
-/// statistics, because the model lacks them. It omits CAS values that clients choose, because
-/// engines differ afterwards. It omits tags, because the plain engine does not support them.
+/// statistics, because the model lacks them. It also omits CAS values that clients choose, because
+/// later CAS values differ between engines, and tags, because the plain engine does not support
+/// them.
 #[test]
 fn the_model_agrees() {
     const BINARY_STAT: &[u8] = b"\x80\x10";
@@ -229,7 +230,8 @@ fn the_model_agrees() {
     });
 }
 
-/// All engines give the same replies, except for CAS values after one that a client chose, and for tags.
+/// All engines give the same replies. Exceptions are tags, and the CAS values after a CAS that a
+/// client chose.
 #[test]
 fn the_engines_agree() {
     check(300, any_stream(200_000), |stream| {

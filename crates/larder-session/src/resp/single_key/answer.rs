@@ -16,13 +16,13 @@ pub(in crate::resp) fn waits(state: &mut State, key: HashedKey<'_>) -> Outcome {
     Outcome::Wait
 }
 
-/// Whether a key contains bytes that memcached's text protocol cannot carry.
+/// Returns whether a key contains bytes that memcached's text protocol cannot carry.
 pub(in crate::resp) fn is_binary(key: &[u8]) -> bool {
     key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f)
 }
 
-/// Returns a number without its padding: memcached's `decr` pads a number that becomes shorter with
-/// blanks.
+/// Returns a number without its padding. memcached's `decr` adds blanks to a number that becomes
+/// shorter.
 pub(in crate::resp) fn without_padding(mut number: &[u8]) -> &[u8] {
     while let [rest @ .., b' '] = number {
         number = rest;

@@ -86,8 +86,8 @@ pub(in crate::resp) fn milliseconds_left(expiry: Expiry, now: Now) -> i64 {
     shown_expiry(expiry, now, true, false)
 }
 
-/// Returns the reply to `TTL` and related commands. Seconds are rounded to the nearest, as redis-server does, or up if
-/// the item has no milliseconds.
+/// Returns the reply to `TTL` and related commands. Seconds are rounded to the nearest, as
+/// redis-server does. If the item has no milliseconds, they are rounded up.
 fn shown_expiry(expiry: Expiry, now: Now, in_millis: bool, absolute: bool) -> i64 {
     let millis = if absolute {
         expiry.in_millis().map(|millis| now.unix_millis_of(millis))

@@ -43,7 +43,7 @@ impl<E: Engine> Session<E> {
         work(self, &mut Context { operations, host, settings, waker })
     }
 
-    /// Whether the log has watchers, or the host counts requests by prefix.
+    /// Returns whether the log has watchers, or the host counts requests by prefix.
     pub(in crate::resp) fn is_observed(&self) -> bool {
         self.observed != Streams::default()
     }

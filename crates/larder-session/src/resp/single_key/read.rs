@@ -72,8 +72,8 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Writes a value. A large value is sent in pieces if leases may take more memory; otherwise see
-/// [`show_copied`].
+/// Writes a value. A large value is sent in pieces if leases may take more memory. Otherwise,
+/// [`show_copied`] writes it.
 fn show<E: Engine>(value: &Value<'_, E::Lease>, pending: &mut Pending<E>, output: &mut Vec<u8>) {
     *pending = Pending::Idle;
     match value {

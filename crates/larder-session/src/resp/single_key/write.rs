@@ -56,7 +56,8 @@ impl<E: Engine> Session<E> {
                 return Outcome::Done;
             }
         };
-        // If the command has waited, it uses its earlier tags: a client may have dropped some of them since.
+        // If the command has waited, it uses its earlier tags, because a client may have dropped
+        // some of them since.
         let kept = self.take_kept_tags().map(Ok);
         let tags = match kept.unwrap_or_else(|| cx.operations.tags(set.tags())) {
             Ok(tags) => tags,
@@ -148,7 +149,8 @@ pub(in crate::resp) fn store<E: Engine, H: Host>(
     }
 }
 
-/// Removes an item if its value is `value`. With `equal` false, removes it if it has another value.
+/// Removes an item if its value is `value`. If `equal` is false, removes the item if it has another
+/// value.
 pub(super) fn delete_if<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,

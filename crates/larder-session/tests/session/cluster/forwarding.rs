@@ -1,5 +1,5 @@
 //! Sessions that forward requests to a leader. For any requests and any cuts of the input, the
-//! replies are the same as the leader's, even if the leader changes in between.
+//! replies are the same as those of the leader, even if the leader changes in between.
 
 use super::leader::{follower, holds};
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
@@ -178,7 +178,8 @@ fn a_long_value_is_refused_after_it_was_sent(engine: TestEngine) {
     }
 }
 
-/// A route that returns one outcome: at once, or after the request is complete if `late`.
+/// A route that returns one outcome. If `late`, it returns the outcome after the request is
+/// complete, otherwise at once.
 struct FixedOutcome {
     inner: Box<dyn Route>,
     outcome: ForwardOutcome,
@@ -237,7 +238,8 @@ fn a_partly_answered_request_ends_at_a_leader_change(engine: TestEngine) {
         client.send(&mut server, b"version\r\n");
         let replies = String::from_utf8_lossy(&client.received);
         if serves_reads && !request.starts_with("gat") {
-            // The server is a recent replica, and continues with its own items.
+            // The server is a replica that is recent enough to answer lookups, and continues with
+            // its own items.
             assert!(!client.is_closed && first.len() + replies.len() > 8 * 3000, "{request}");
         } else if is_resp {
             assert!(client.is_closed && replies.is_empty(), "{replies}");

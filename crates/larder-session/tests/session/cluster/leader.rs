@@ -144,8 +144,8 @@ pub(super) fn follower(
     (server, leaders.remove(0))
 }
 
-/// Returns a server that forwards requests to the leaders of `groups` groups, and these leaders.
-/// `are_one`: one server leads all groups.
+/// Returns a server that forwards requests to the leaders of `groups` groups, and these leaders. If
+/// `are_one`, one server leads all groups.
 pub(super) fn member(
     engine: TestEngine,
     groups: usize,

@@ -60,7 +60,8 @@ fn same(
     if shows_cas && leads && groups > 1 {
         return Ok(());
     }
-    // Each group has its own CAS values, so one server leads all groups if replies contain them.
+    // Each group has its own CAS values. If replies contain CAS values, one server therefore leads
+    // all groups.
     let (mut server, _) = member(engine, groups.into(), shows_cas, outcomes, part_len);
     server.host.leads = leads;
     server.host.shard_map = by_last_byte(groups);
@@ -113,7 +114,7 @@ fn requests_follow_moved_keys(engine: TestEngine) {
 
 /// Multi-key commands are split among the owners of their keys.
 fn resp_commands_are_scattered(engine: TestEngine) {
-    // `a`, `d` and `g` belong to one group; `b` and `c` to two others.
+    // `a`, `d` and `g` belong to one group; `b` and `c` each belong to another group.
     let stream = b"set a 5\r\nset b 6\r\nset c 7\r\nget a\r\nget b\r\nget c\r\nincr a\r\nping\r\n\
         mget a d g a\r\nmset a 1 d 2 g 3\r\nmget g d a\r\ndel a d\r\nexists a d g g\r\n\
         hello 3\r\nget none\r\nset b 1\r\nmulti\r\nincr b\r\necho hi\r\nget c\r\nexec\r\n\

@@ -11,7 +11,7 @@ binary_clients_get_the_server_list }
 
 /// Lookups of the server list, and the replies of a leader, of a member that forwards, and of a
 /// replica that answers lookups. The third value is the reply if the group has no leader, or `None`
-/// if the reply is the same.
+/// if this reply equals the second value.
 const LISTINGS: [(&str, &str, Option<&str>); 10] = [
     ("get LIST\r\n", "VALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\n", None),
     ("get LIST\n", "VALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\n", None),

@@ -41,7 +41,7 @@ pub(crate) fn classes() -> SizeClasses {
 }
 
 impl TestEngine {
-    /// Whether lookups may be `Pending`.
+    /// Returns whether lookups may be `Pending`.
     pub(crate) fn waits(self) -> bool {
         self == Self::Delayed
     }

@@ -1,4 +1,5 @@
-//! RESP: the replies to a stream are the same in one piece, with any cut, and with slower storage.
+//! RESP: the replies to a stream are the same if it arrives in one piece, with any cut, and with
+//! slower storage.
 
 mod parts;
 mod watched;
@@ -338,7 +339,8 @@ fn replication_roles(engine: TestEngine) {
     );
 }
 
-/// Values that the session sends in pieces to a slow client, and commands with more keys than a batch.
+/// The session sends large values in pieces to a slow client, and executes commands with more keys
+/// than a batch.
 fn large_values(engine: TestEngine) {
     let value = pattern(200 << 10);
     let keys: Vec<_> = (0..70).map(|i| format!("k{i}")).collect();
@@ -376,7 +378,7 @@ fn large_values(engine: TestEngine) {
     assert!(close(server, client) == expected, "the replies contain the stored values");
 }
 
-/// `COMMAND LIST` with filters, and settings that are named twice.
+/// Tests `COMMAND LIST` with filters, and settings that are named twice.
 fn lists_and_settings(engine: TestEngine) {
     let filter = |words: &str| requests(&[&format!("COMMAND LIST {words}")]);
     let stream = [
@@ -399,7 +401,7 @@ fn lists_and_settings(engine: TestEngine) {
     assert_eq!(text(&whole), text(expected.as_bytes()));
 }
 
-/// The conditions of Redis 8.4 and Valkey 9 that compare values.
+/// Tests the conditions of Redis 8.4 and Valkey 9 that compare values.
 fn comparisons(engine: TestEngine) {
     let long = pattern(100 << 10);
     let other = [&long[..99 << 10], &long[..1 << 10]].concat();
@@ -450,7 +452,7 @@ fn comparisons(engine: TestEngine) {
     assert_eq!(text(&whole), text(expected.concat().as_bytes()));
 }
 
-/// The session refuses a too long argument with an error, and loses no request after it.
+/// The session refuses an argument that is too long with an error, and loses no request after it.
 fn oversized_arguments(engine: TestEngine) {
     const TOO_LARGE: &str = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n";
     let long = pattern(310 << 10);

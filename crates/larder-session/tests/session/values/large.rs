@@ -217,7 +217,7 @@ fn a_touch_that_evicts_its_item_is_a_miss() {
         for number in 0..20_000_usize {
             let (key, len) = (format!("{thread}-{number}"), 60 + number * 7919 % 9_000);
             assert_eq!(server.replies_to(&set(&key, &pattern(len))), b"STORED\r\n");
-            // Touches recent items, among them some that are about to be evicted.
+            // Touches recent items, including some items that are about to be evicted.
             let key = format!("{thread}-{}", number - number * 104_729 % (number + 1).min(400));
             let lifetime = [1, 30, 300, 3_000, 30_000, 300_000][number % 6];
             let (touch, hit, miss) = match number % 2 {

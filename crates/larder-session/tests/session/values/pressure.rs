@@ -1,4 +1,4 @@
-//! Bounds on the memory that a session holds for a client, and on the length of a poll.
+//! The limits of the memory that a session holds for a client, and of the length of a poll.
 
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, text};
 use larder_session::{Next, State};
