@@ -1,8 +1,9 @@
 //! Measures the time of sets while the index grows and while memory is full, with the segment
 //! engine alone. Over sockets, the noise of a shared machine's scheduler hides the differences.
 //!
-//! Usage: `growth`. Batches of 16 sets, keys of 20 bytes, values of 16; a line for each state: its
-//! name, the 50th, 99th and 99.9th percentile and the longest of its batches, in nanoseconds.
+//! Usage: `growth`. The program sets keys of 20 bytes and values of 16 bytes in batches of 16. It
+//! prints a line for each state: the name of the state, and the 50th, 99th and 99.9th percentile
+//! and the maximum of the durations of its batches, in nanoseconds.
 #![allow(clippy::disallowed_methods, reason = "this program measures time")]
 #![expect(clippy::print_stdout, reason = "this is a command-line program")]
 
@@ -21,7 +22,7 @@ const VALUE: [u8; 16] = [b'v'; 16];
 const MANY: u32 = 10_000_000;
 /// The number of items that fit in the small cache with room to spare.
 const FEW: u32 = 200_000;
-/// More items than fit.
+/// The number of items for the state in which memory is full: more than fit.
 const FULL: u32 = 2_000_000;
 
 fn engine(limit_mib: usize) -> segment::Handle {

@@ -1,11 +1,11 @@
 //! Measures the throughput of two threads compared with one, and whether many threads on few cores
 //! block each other, with the segment engine alone, without sessions or sockets.
 //!
-//! Usage: `scaling SET_PERCENT EXPONENT ROUNDS`. A million keys of 20 bytes, Zipf-distributed with
-//! this exponent (0: uniform); values of 100 bytes, 16 operations a batch, a full cache of 512 MiB.
-//! Each round measures one thread, two that share a cache, two with a cache each (the machine's
-//! maximum), and sixteen that share one. It prints these rates in a line, in millions of operations
-//! a second.
+//! Usage: `scaling SET_PERCENT EXPONENT ROUNDS`. There are a million keys of 20 bytes. Their
+//! distribution is Zipf's with this exponent, or uniform if it is 0. Values have 100 bytes, a batch
+//! has 16 operations, and the cache of 512 MiB is full. Each round measures one thread, two that
+//! share a cache, two with a cache each (the machine's maximum), and sixteen that share one. The
+//! program prints the rates of a round in a line, in millions of operations a second.
 #![allow(clippy::disallowed_methods, reason = "this program measures time")]
 #![expect(clippy::print_stdout, reason = "this is a command-line program")]
 

@@ -25,8 +25,8 @@ pub trait CacheControl: Send + Sync {
         None
     }
 
-    /// Returns the pages of the flash tier, in the order of their numbers. Empty without a flash
-    /// tier.
+    /// Returns the pages of the flash tier, in the order of their numbers. The list is empty
+    /// without a flash tier.
     fn flash_pages(&self) -> Vec<FlashPage> {
         Vec::new()
     }
@@ -72,7 +72,7 @@ pub trait Cache: Clone + Send + Sync + 'static {
     /// Makes a handle for the calling thread.
     fn engine(&self) -> Self::Engine;
 
-    /// Returns the operations on the cache as a whole. A wrapper returns its inner cache's.
+    /// Returns the operations on the cache as a whole. A wrapper returns those of its inner cache.
     fn control(&self) -> &dyn CacheControl;
 }
 

@@ -16,8 +16,8 @@ pub use crate::map_engine::{SharedLease, Upload};
 /// The configuration of a cache.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Memory for items, uploads and the index, in bytes. An estimate, because the overhead of the
-    /// memory allocator is not known.
+    /// Memory for items, uploads and the index, in bytes. The use of memory is an estimate, because
+    /// the overhead of the memory allocator is not known.
     pub limit_bytes: usize,
     /// Whether to keep a CAS for each item.
     pub cas: bool,
@@ -69,7 +69,7 @@ struct Sweep {
 const PARTS: usize = 256;
 
 /// The number of bytes of an item besides key and value: a slot of a table that is at least half
-/// full, and the overhead of two allocations. Measured: 200 to 260 with glibc's allocator.
+/// full, and the overhead of two allocations. Measurements with glibc's allocator gave 200 to 260.
 const OVERHEAD: usize = size_of::<(Box<[u8]>, Record)>() * 2 + 48;
 
 impl Parts {
@@ -92,8 +92,8 @@ impl Parts {
         });
     }
 
-    /// Returns the next part to search, and whether others follow in the same round. Starts a round
-    /// that is due. Returns `None` if no round is under way.
+    /// Returns the next part to search, and whether more parts follow in the same round. Starts a
+    /// round that is due. Returns `None` if no round is under way.
     fn next_part(&self, now: Seconds) -> Option<(&Part, bool)> {
         let mut sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
         if sweep.left == 0 && sweep.rounds.begin(now, self.core.flush_generation()) {

@@ -1,12 +1,12 @@
 //! A wrapper around any engine that simulates a flash tier and replicas: items are on slower
 //! storage at random, and changes are acknowledged late. Tests use it to show that requests that
-//! wait get the same replies as others.
+//! wait get the same replies as requests that do not wait.
 //!
-//! At random, half of the lookups of keys that were not delivered in this batch are `Pending`, half
-//! of the steps of a walk have to wait, and two thirds of the batches with changes have to be
-//! acknowledged. Reads and acknowledgements end in random order: when a test calls
-//! [`Storage::complete`], or on a separate thread that ends some of them every two milliseconds or
-//! sooner ([`Storage::with_thread`]).
+//! At random, half of the lookups of keys that were not delivered in this batch are `Pending`, and
+//! half of the steps of a walk have to wait. Two thirds of the batches with changes, chosen at
+//! random, have to be acknowledged. Reads and acknowledgements end in random order: when a test
+//! calls [`Storage::complete`], or on a separate thread that ends some of them every two
+//! milliseconds or sooner ([`Storage::with_thread`]).
 
 use crate::cache::CacheControl;
 use crate::engine::layer::*;

@@ -42,20 +42,23 @@ pub struct FlashSettings {
     /// written.
     pub item_size: usize,
     /// The idle time in seconds after which maintenance demotes an item to flash before its memory
-    /// is needed. `None`: items are demoted only when they would be evicted.
+    /// is needed. With `None`, items are demoted only when they would be evicted.
     pub item_age: Option<u32>,
-    /// Items that expire in less than this many seconds are written to separate pages; 0: none.
+    /// The remaining lifetime in seconds below which items are written to separate pages. With 0,
+    /// no items are.
     pub low_ttl: u32,
-    /// One in this many items that are read from flash a second time is copied to memory; 0: none.
+    /// The number of items that are read from flash a second time for each item that is copied to
+    /// memory. With 0, none is copied.
     pub recache_rate: u32,
-    /// With fewer free pages than this, pages that hold little are rewritten: see
+    /// The number of free pages below which pages that hold little are rewritten: see
     /// [`FlashSettings::max_frag`].
     pub compact_under: u32,
-    /// With fewer free pages than this and no page to rewrite, the oldest page is dropped. At least
-    /// 2 is used, but at most a quarter of the pages, rounded up.
+    /// The number of free pages below which the oldest page is dropped if there is no page to
+    /// rewrite. A lower value than 2 counts as 2. The maximum is a quarter of the pages, rounded
+    /// up.
     pub drop_under: u32,
-    /// A page is rewritten if it holds fewer bytes of items than this share of the mean of all full
-    /// pages. The mean counts as at most half a page.
+    /// The share of the mean of all full pages, in bytes of items, below which a page is rewritten.
+    /// The mean counts as at most half a page.
     pub max_frag: f64,
     /// Whether rewriting a page drops the items of frequency 0, which were not read on flash.
     pub drop_unread: bool,
@@ -89,8 +92,8 @@ pub struct FlashGauges {
     /// because they took too long.
     pub get_aborted: u64,
     /// Attempts to start a read for a request while no further read, buffer or memory was
-    /// available, and lookups of large values that were read without their value for lack of
-    /// memory.
+    /// available. Lookups of large items that were read without their value for lack of memory are
+    /// included.
     pub get_oom: u64,
     pub recache: u64,
     /// Items that were copied to memory and demoted again without a write.
@@ -141,6 +144,7 @@ pub struct FlashPage {
     pub version: u64,
     /// The length in bytes of the page's items that the index refers to.
     pub bytes: u64,
-    /// 3 for a page of items that expire soon (see [`FlashSettings::low_ttl`]), else 0.
+    /// The bucket of the page: 3 for items that expire soon (see [`FlashSettings::low_ttl`]), else
+    /// 0.
     pub bucket: u8,
 }

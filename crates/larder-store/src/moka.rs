@@ -17,9 +17,9 @@ pub use crate::map_engine::{SharedLease, Upload};
 /// The configuration of a cache.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Memory for items and the index, in bytes. An estimate: the overhead of the memory allocator
-    /// is not known, and eviction is late by some hundred small items or one large one. Uploads
-    /// take up to half as much in addition.
+    /// Memory for items and the index, in bytes. The use of memory is an estimate, because the
+    /// overhead of the memory allocator is not known. Eviction is late by some hundred small items
+    /// or one large one. Uploads take up to half as much in addition.
     pub limit_bytes: usize,
     /// Whether to keep a CAS for each item.
     pub cas: bool,
@@ -108,13 +108,13 @@ pub struct Records {
 #[derive(Debug, Default)]
 struct Sweep {
     rounds: Rounds,
-    /// Moka holds the strong reference until the round ends.
+    /// A weak reference whose strong counterpart moka holds until the round ends.
     running: Weak<()>,
 }
 
 /// The number of bytes of an item besides key and value: its record, moka's key, an entry in moka's
-/// table and in two queues, and the allocator's overhead for each. Measured: 480 to 540 with
-/// glibc's allocator.
+/// table and in two queues, and the allocator's overhead for each. Measurements with glibc's
+/// allocator gave 480 to 540.
 const OVERHEAD: usize = size_of::<Record>() + 430;
 
 impl Records {
@@ -175,8 +175,8 @@ impl Map for Records {
             }
         });
         if is_large {
-            // Moka delays evictions for hundreds of stores. As many large items would exceed the
-            // limit by too much.
+            // Moka delays evictions for hundreds of stores. If the stored items are large, that
+            // would exceed the limit by too much.
             self.cache.run_pending_tasks();
         }
     }

@@ -89,8 +89,8 @@ pub enum NewValue<'v> {
 }
 
 impl NewValue<'_> {
-    /// Returns whether the value counts as a new item. Only a number of the old value's length does
-    /// not. `old_len` returns that length in bytes.
+    /// Returns whether the value counts as a new item. A number that has the length of the old
+    /// value does not, and all other values do. `old_len` returns that length in bytes.
     pub(crate) fn makes_item(&self, old_len: impl FnOnce() -> Option<usize>) -> bool {
         !matches!(*self, Self::Number { width, .. } if old_len() == Some(width))
     }
@@ -108,10 +108,10 @@ pub(crate) static SPACES: [u8; NUMBER_WIDTH_MAX] = [b' '; NUMBER_WIDTH_MAX];
 pub enum Refusal {
     /// There is no memory, and the engine can't free any now. A retry may succeed.
     OutOfMemory,
-    /// The item is larger than this cache can store, or its key is empty or longer than
+    /// The item is larger than this cache can store, its key is empty or longer than
     /// [`KEY_LEN_MAX`], or an upload exceeds its announced length. A retry cannot succeed.
     TooLarge,
-    /// The change needs an upload, but there is none, or the upload belongs to another cache, or is
+    /// The change needs an upload, and the upload is missing, belongs to another cache, or is
     /// shorter than its announced length.
     WrongUpload,
     /// The engine does not support tags.

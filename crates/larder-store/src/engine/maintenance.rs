@@ -18,7 +18,8 @@ pub struct Eviction<'e> {
     /// The time of the eviction.
     pub now: Seconds,
     /// The bucket of the page of flash to which the item was written (see
-    /// [`crate::FlashPage::bucket`]): lookups still find it. `None` if the item was removed.
+    /// [`crate::FlashPage::bucket`]). Lookups still find an item on flash. `None` if the item was
+    /// removed.
     pub flash_bucket: Option<u8>,
 }
 

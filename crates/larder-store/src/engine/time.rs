@@ -45,7 +45,7 @@ impl From<Seconds> for Now {
     }
 }
 
-/// When an item expires.
+/// The time at which an item expires, if it expires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Expiry {
     /// The item stays until it is evicted or removed.

@@ -20,7 +20,7 @@ pub enum WalkState {
 pub enum WalkPosition {
     /// A position for [`Walks::walk_from`]; never 0.
     At(u64),
-    /// No position now, because the walk has passed items that it has not shown.
+    /// There is no position now, because the walk has passed items that it has not shown.
     /// [`Walks::continue_walk`] with 0 items shows these items and does not advance.
     Unsettled,
     /// The engine has no positions: only the walk itself can be continued.
@@ -49,12 +49,12 @@ pub trait Walks: Lookups {
         WalkPosition::Unsupported
     }
 
-    /// Calls `visit` with the next live items, about `items` of them. This is not an access. The
-    /// walk shows an item that exists during the whole walk at least once, and exactly once unless
-    /// writes move items at the same time. The walk reads items on slower storage a few at a time,
-    /// and shows them in a later call. It leaves out an item whose read fails, and a large value on
-    /// slower storage for which there is no memory. After [`WalkState::Waiting`], the engine calls
-    /// `waker` or the waker of an earlier call.
+    /// Calls `visit` with the next live items, about `items` of them. The walk does not count as an
+    /// access to them. The walk shows an item that exists during the whole walk at least once, and
+    /// exactly once unless writes move items at the same time. The walk reads items on slower
+    /// storage a few at a time, and shows them in a later call. It leaves out an item whose read
+    /// fails, and a large value on slower storage for which there is no memory. After
+    /// [`WalkState::Waiting`], the engine calls `waker` or the waker of an earlier call.
     ///
     /// # Panics
     /// An engine may panic if the walk belongs to another cache.

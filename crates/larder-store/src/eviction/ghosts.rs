@@ -7,11 +7,11 @@
 //! └───────────┴──────────────────────────────────────┘
 //! ```
 //! A key that is set again while its ghost lasts was evicted too early, and goes to the main queue.
-//! A ghost lasts for at most as many evictions as there are live items: 8 epochs of an eighth each.
-//! It ends earlier when eight younger ghosts fill its bucket. The 16 epoch numbers are reused, so
-//! outdated ghosts have to be cleared before their number is current again. Each call of
-//! [`GhostClock::count_evictions`] returns the buckets to sweep next, so that the whole table is
-//! swept once in 4 epochs.
+//! A ghost lasts for at most as many evictions as there are live items. This time has 8 epochs,
+//! each of which lasts for an eighth of these evictions. A ghost ends earlier when eight younger
+//! ghosts fill its bucket. The 16 epoch numbers are reused, so outdated ghosts have to be cleared
+//! before their number is current again. Each call of [`GhostClock::count_evictions`] returns the
+//! buckets to sweep next, so that the whole table is swept once in 4 epochs.
 #![expect(clippy::cast_possible_truncation, reason = "ghosts are cut out of a word")]
 
 /// The number of ghosts of one bucket.

@@ -16,8 +16,8 @@ pub struct Kind {
 }
 
 /// The share of all segments that may be open, in percent. By simulation, four threads that share
-/// 25 MiB have too few open segments to separate large and small items. With log-normal sizes and
-/// compared with a share of 4 %, they miss 1.3 % more items at 3 %, and 1.9 % fewer at 8 %; 16 %
+/// 25 MiB have too few open segments to separate large and small items. With log-normal sizes, they
+/// miss 1.3 % more items at a share of 3 % than at 4 %, and 1.9 % fewer at 8 %. A share of 16 %
 /// gains nothing more.
 const OPEN_PERCENT: usize = 4;
 
@@ -28,13 +28,14 @@ pub fn open_budget(segments: usize, threads: usize) -> usize {
     (segments * OPEN_PERCENT / 100 / threads.max(1)).max(Queue::ALL.len())
 }
 
-/// One in this many segments, divided by the number of threads, may be in chains of one open
-/// segment.
+/// The maximum number of segments in the chains of one open segment is the number of all segments
+/// divided by this and by the number of threads.
 const CHAINED_SHARE: usize = 64;
 
-/// Returns the number of segments in the chains of an open segment at which the handle seals it,
-/// because other handles can't evict items of an open segment. By simulation, four threads without
-/// the division by `threads` miss 3 % more items with log-normal sizes (median 1 KiB, sigma 2).
+/// Returns the number of segments in the chains of an open segment at which a handle seals the
+/// segment. It does so because other handles can't evict items of an open segment. By simulation,
+/// four threads without the division by `threads` miss 3 % more items with log-normal sizes (median
+/// 1 KiB, sigma 2).
 #[must_use]
 pub fn chained_max(segments: usize, threads: usize) -> usize {
     (segments / CHAINED_SHARE / threads.max(1)).max(1)
@@ -98,7 +99,7 @@ mod tests {
         let some = &[(Small, 0, 2), (Small, 3, 5), (Main, 0, 2)][..];
         let main = &[(Main, 0, 2), (Main, 0, 5)][..];
         let cases = [
-            // Wanted, open, budget, placement.
+            // Each case contains the wanted kind, the open segments, the budget and the placement.
             ((Small, 0, 2), some, 9, Open(0)),
             ((Small, 0, 3), some, 9, New),
             ((Small, 0, 3), some, 6, New),

@@ -33,8 +33,9 @@ impl KeepLimit {
         Self { kept_bytes: 0, kept_bytes_max: KEPT_SEGMENTS_MAX * segment_len as u64 }
     }
 
-    /// Decides about an item of `bytes` bytes (its record, without its chain) with frequency
-    /// `freq`, in an evicted segment of `queue`, and counts the item if the main queue keeps it.
+    /// Decides about an item with frequency `freq` in an evicted segment of `queue`, and counts the
+    /// item if the main queue keeps it. `bytes` is the length of the item's record, without its
+    /// chain.
     pub fn verdict(&mut self, queue: Queue, freq: u8, bytes: u64) -> Verdict {
         match (queue, freq.checked_sub(1)) {
             (Queue::Small, Some(_)) => Verdict::MoveToMain,

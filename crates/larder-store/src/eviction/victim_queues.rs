@@ -152,8 +152,8 @@ impl Queues {
         true
     }
 
-    /// Counts the `chained` segments of a large value whose item was written to `segment`, which is
-    /// of `queue` and may still be open.
+    /// Counts the `chained` segments of a large value whose item was written to `segment`, which
+    /// belongs to `queue` and may still be open.
     pub fn add_chain(&mut self, segment: u32, queue: Queue, chained: u32) {
         let Some(entry) = self.entries.get_mut(segment as usize) else { return };
         strict_assert!(entry.chained == 0 || entry.queue == queue);
@@ -189,8 +189,8 @@ impl Queues {
         let main_yields = || {
             let hit_share = |victim: Victim| {
                 let bytes = self.entries[victim.segment as usize].bytes.max(1);
-                // At most `bytes`, because items that have overwritten others count as hit bytes,
-                // too.
+                // The hit bytes may exceed `bytes`, because items that have overwritten others
+                // count as hit, too. So they are limited to `bytes`.
                 hit_bytes(victim.segment).min(bytes) as f64 / bytes as f64
             };
             hit_share(main) < (YIELD_RATIO * hit_share(small)).max(YIELD_SHARE_MIN)
@@ -294,13 +294,15 @@ mod tests {
         assert!(queues.is_empty());
     }
 
-    /// Main holds 10 segments of ten items each, then 3 of `items` each.
+    /// The main queue holds 10 segments of ten items each, and behind them 3 segments of `items`
+    /// items each.
     #[test]
     fn larger_items_are_evicted_earlier_and_smaller_ones_later() {
         let cases = [
-            // Ten times as large, 10^0.7 = 5.01: ages 12, 11 and 10 against 2 × 5.01.
+            // The later items are ten times as large. 10^0.7 is 5.01, so the ages 12, 11 and 10 are
+            // compared with 2 × 5.01.
             (1, [0, 1, 10]),
-            // A tenth as large.
+            // The later items are a tenth as large.
             (100, [0, 1, 2]),
         ];
         for (items, expected) in cases {
@@ -312,8 +314,8 @@ mod tests {
 
     #[test]
     fn main_yields_where_it_is_hit_less() {
-        // Small and main segments, hit bytes (of 1000) of the oldest small and main segment, the
-        // queue that is evicted.
+        // Each case contains the numbers of small and of main segments, the hit bytes (of 1000) of
+        // the oldest small and of the oldest main segment, and the queue that is evicted.
         let cases = [
             (5, 5, 100, 70, Main),
             (5, 5, 100, 90, Small),

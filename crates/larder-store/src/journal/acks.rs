@@ -1,9 +1,10 @@
 //! The acknowledgements of followers, and the replies that wait for them.
 //!
 //! A leader selects the followers whose acknowledgements count ([`Acknowledgements::require`]). The
-//! replies of a batch wait until all of these followers have the changes of the batch for which the
-//! [`AckMode`] requires that. The followers and the waiting positions are under one lock, which
-//! each function holds for a short time. Under [`AckMode::None`], a batch does not take the lock.
+//! replies of a batch wait until all of these followers have those changes of the batch that must
+//! be acknowledged under the [`AckMode`]. The followers and the waiting positions are under one
+//! lock, which each function holds for a short time. Under [`AckMode::None`], a batch does not take
+//! the lock.
 
 use super::ring::ChangeKind;
 use crate::AckState;
@@ -84,7 +85,8 @@ pub struct Acknowledgements {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Rises when the leader is deposed: positions of earlier terms are never acknowledged.
+    /// The current term. It rises when the leader is deposed: positions of earlier terms are never
+    /// acknowledged.
     term: u64,
     /// The followers that replies wait for, by the number of their process.
     followers: HashMap<u64, Follower>,
@@ -202,8 +204,8 @@ impl Acknowledgements {
         AckState::Pending
     }
 
-    /// Makes replies wait for this follower, too. A follower that replies did not wait for before
-    /// has acknowledged nothing yet.
+    /// Makes replies wait for this follower, too. If replies did not wait for the follower before,
+    /// it counts as having acknowledged nothing.
     pub fn require(&self, follower: u64) {
         self.lock().followers.entry(follower).or_default();
     }

@@ -17,7 +17,7 @@ pub struct JournaledHandle<E> {
     /// The number of this handle's journal.
     number: usize,
     journal: Writer,
-    /// Odd while a batch is under way.
+    /// A number that is odd while a batch is under way.
     batches: Arc<AtomicU64>,
     /// The time of the batch.
     now: Now,

@@ -31,7 +31,7 @@ struct JournalList {
 #[derive(Clone, Debug)]
 pub(super) struct Journal {
     pub(super) ring: Arc<Ring>,
-    /// Odd while the handle is in a batch.
+    /// A number that is odd while the handle is in a batch.
     pub(super) batches: Arc<AtomicU64>,
 }
 
@@ -68,8 +68,8 @@ impl Journals {
         self.flush_at.fetch_max(at.0, Ordering::AcqRel);
     }
 
-    /// Returns whether a delayed flush may be pending at `now`. Also true for a flush that was
-    /// cancelled, until its time.
+    /// Returns whether a delayed flush may be pending at `now`. Until the time of a flush, the
+    /// result is true even if the flush was cancelled.
     #[must_use]
     pub fn flush_pends(&self, now: Seconds) -> bool {
         self.flush_at.load(Ordering::Acquire) >= now.0
@@ -89,8 +89,8 @@ impl Journals {
         journals.iter().map(|journal| Arc::clone(&journal.ring)).collect()
     }
 
-    /// Returns readers at these offsets, one for each journal, and at the starts of journals that
-    /// were created since.
+    /// Returns a reader of each journal. Each of these offsets is the position in one journal. The
+    /// readers of journals that were created since are at the start.
     ///
     /// # Errors
     /// [`Overrun`]: the entries at an offset were overwritten or never existed, or there are no

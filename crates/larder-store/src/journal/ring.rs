@@ -59,16 +59,16 @@ pub struct Entry<'k> {
 }
 
 impl Entry<'_> {
-    /// Returns the time in milliseconds from the change to `now_millis` on the writer's clock. 0 if
-    /// `now_millis` is slightly earlier.
+    /// Returns the time in milliseconds from the change to `now_millis` on the writer's clock.
+    /// Returns 0 if `now_millis` is slightly earlier.
     #[must_use]
     pub fn age(&self, now_millis: u64) -> u64 {
         age(self.millis, now_millis)
     }
 }
 
-/// Returns the time in milliseconds from an entry's time to `now_millis`. 0 if `now_millis` is
-/// earlier, by less than 17 years.
+/// Returns the time in milliseconds from an entry's time to `now_millis`. Returns 0 if `now_millis`
+/// is earlier, by less than 17 years.
 pub(super) fn age(millis: u64, now_millis: u64) -> u64 {
     let age = now_millis.wrapping_sub(millis) & MILLIS_MASK;
     if age > MILLIS_MASK / 2 { 0 } else { age }
@@ -241,8 +241,8 @@ impl Reader {
         self.ring.end().saturating_sub(self.at) * WORD as u64
     }
 
-    /// Returns the number of entries that are still to be read; one more or less while the writer
-    /// writes.
+    /// Returns the number of entries that are still to be read. While the writer writes, the number
+    /// may be one too high or too low.
     #[must_use]
     pub fn lag_entries(&self) -> u64 {
         let is_at_end = self.at == self.ring.end();

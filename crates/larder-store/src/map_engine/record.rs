@@ -1,5 +1,5 @@
-//! A stored item. Only the marks of its readers change, and the mark that it was counted as
-//! reclaimed.
+//! A stored item. Only the marks of its readers and the mark that it was counted as reclaimed
+//! change.
 
 use crate::engine::Liveness;
 use crate::{Attributes, Item, Lease, Now, Seconds, Value};
@@ -15,7 +15,7 @@ pub(crate) const LARGE_LEN_MIN: usize = 64 << 10;
 pub struct Record {
     pub(crate) value: Bytes,
     pub(crate) attributes: Attributes,
-    /// 0 if the cache keeps no CAS.
+    /// The CAS of the item; 0 if the cache keeps none.
     pub(crate) cas: u64,
     /// The number of flushes before the item was stored.
     flush_generation: u64,

@@ -9,8 +9,8 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Starts a round if one is due: the first, one after a flush, or one after [`ROUND_SECS`].
-    /// Returns whether it has started one.
+    /// Starts a round if one is due: the first round, the first after a flush, or a round
+    /// [`ROUND_SECS`] after the last one. Returns whether it has started one.
     pub(crate) fn begin(&mut self, now: Seconds, flush_generation: u64) -> bool {
         let due = self.last.is_none_or(|(begun, begun_generation)| {
             begun_generation != flush_generation || now.0.saturating_sub(begun.0) >= ROUND_SECS

@@ -136,8 +136,8 @@ impl Upload {
         Ok(())
     }
 
-    /// Reserves room for at least `filled` bytes. Room for more avoids a copy of the value for each
-    /// piece.
+    /// Reserves room for at least `filled` bytes. Usually reserves more, because otherwise each
+    /// piece would require a copy of the value.
     fn grow(&mut self, filled: usize) -> Result<(), Refusal> {
         let capacity = filled.max(2 * self.bytes.capacity()).max(GROWTH_MIN).min(self.len);
         self.charge.grow(capacity - self.bytes.capacity())?;

@@ -123,7 +123,7 @@ impl Oracle {
         assert_eq!(cache.gauges().items, words as u64, "all items are counted");
     }
 
-    /// Removes all items of a cache and stores others. No memory may be lost.
+    /// Removes all items of a cache and stores other items. No memory may be lost.
     fn check_nothing_is_lost(&self, cache: &Cache) {
         let mut handle = cache.handle();
         for key in self.known.keys() {
@@ -281,7 +281,7 @@ fn operate(
         _ if scenario.is_small => [10, 18, 20, 26, 100][rng.random_range(0..5)],
         0 => rng.random_range(12_000..50_000),
         1 | 2 => rng.random_range(500..12_000),
-        // Repeated lengths, so that dead records are overwritten.
+        // The lengths repeat, so that dead records are overwritten.
         _ => [10, 18, 20, 26, 200][rng.random_range(0..5)],
     };
     let tag = if rng.random_ratio(1, 4) { handle.tag(b"t").ok() } else { None };

@@ -465,9 +465,9 @@ impl IndexHit<'_> {
         self.record.note_access(now);
     }
 
-    /// Counts a second hit on flash if the item was hit there before and again now. Returns the
-    /// index word of the item if the item should be copied to memory, for one in `recache_rate` of
-    /// these hits. Otherwise returns `None`.
+    /// Counts a second hit on flash if the item was hit there before and again now. For one in
+    /// `recache_rate` of these hits, returns the index word of the item, which the caller copies to
+    /// memory. Otherwise returns `None`.
     #[cold]
     #[inline(never)]
     fn second_hit(&self, shared: &Shared) -> Option<Slot> {

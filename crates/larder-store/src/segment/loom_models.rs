@@ -580,7 +580,7 @@ fn a_mover_does_not_restore_a_flushed_item() {
         store(&items, 0..1, &[1]);
         let moving = items.clone();
         let mover = thread::spawn(move || {
-            // Like `Handle::evacuate_one`.
+            // This thread takes the steps of `Handle::evacuate_one`.
             let sequence = moving.open(1);
             let page = moving.table().header_page();
             let stripe = moving.index.lock(HASH);
@@ -801,7 +801,7 @@ fn a_mover_does_not_restore_a_flushed_item_over_a_dead_record() {
         });
         items.table().header_page().flush(&mut items.alloc.lock().unwrap());
         let sequence = items.open(0);
-        // Another item, in another stripe.
+        // This is another item, in another stripe.
         let (at, other) = (items.offset_of(0, 0), item(&[3]));
         let base = items.table().entry(0).base();
         // SAFETY: the segment was just opened, and no index word refers to it.

@@ -167,8 +167,8 @@ impl Cache {
     /// starts empty, and [`Restart`] contains the reason.
     ///
     /// # Errors
-    /// [`ConfigError`]: as for [`Cache::new`]. Also if the file contains other data, which stay
-    /// unchanged, if it can't be mapped, or if its file system is full.
+    /// [`ConfigError`]: as for [`Cache::new`]. Further reasons are that the file contains other
+    /// data, which stay unchanged, that it can't be mapped, or that its file system is full.
     pub fn in_file(
         config: Config,
         limit_bytes_max: usize,
@@ -262,8 +262,8 @@ impl Cache {
         Some(self.shared.flash.as_ref()?.gauges(self.shared.table()))
     }
 
-    /// Returns the pages of the flash tier, in the order of their numbers. Empty without a flash
-    /// tier.
+    /// Returns the pages of the flash tier, in the order of their numbers. The list is empty
+    /// without a flash tier.
     #[must_use]
     pub fn flash_pages(&self) -> Vec<FlashPage> {
         let flash = self.shared.flash.as_ref();
@@ -307,7 +307,7 @@ impl Cache {
         self.shared.set_limit(bytes)
     }
 
-    /// See [`crate::cache::CacheControl::set_cas_epoch`].
+    /// Does the same as [`crate::cache::CacheControl::set_cas_epoch`].
     pub fn set_cas_epoch(&self, epoch: u32) {
         self.shared.table().header_page().cas.set_epoch(epoch);
     }
@@ -334,8 +334,8 @@ impl Cache {
         let _ = self.shared.observer.set(observer);
     }
 
-    /// See [`crate::cache::CacheControl::observe_changes`]. If the observer panics, the process
-    /// aborts, because the change is not complete.
+    /// Does the same as [`crate::cache::CacheControl::observe_changes`]. If the observer panics,
+    /// the process aborts, because the change is not complete.
     pub fn observe_changes(&self, observer: ChangeObserver) {
         if self.shared.change_observer.set(observer).is_err() {
             return;

@@ -4,8 +4,9 @@
 //! ```text
 //! RUSTFLAGS='--cfg shuttle' cargo test -p larder-store --lib --target-dir target/shuttle models
 //! ```
-//! `LARDER_SCHEDULES` sets the number of orders that each model tries (twice: at random, and by
-//! PCT, Burckhardt et al. 2010). A failing order is printed, and `shuttle::replay` runs it again.
+//! `LARDER_SCHEDULES` sets the number of orders that each model tries at random. It tries as many
+//! by PCT (Burckhardt et al. 2010). A failing order is printed, and `shuttle::replay` runs it
+//! again.
 //!
 //! Each of these mutations fails the model next to it:
 //!
@@ -60,7 +61,7 @@ fn schedules(default: usize) -> usize {
 fn explore(count: usize, model: fn()) {
     let count = schedules(count);
     run(RandomScheduler::new(count), model);
-    // PCT with a depth of 3, for two or three threads that race in a few places.
+    // The depth of 3 is for two or three threads that race in a few places.
     run(PctScheduler::new(3, count), model);
 }
 
@@ -254,7 +255,7 @@ fn store(handle: &mut Handle, name: &[u8], value: &[u8]) {
 fn churn(handle: &mut Handle, stores: u32) {
     let mut random: u32 = 1;
     for _ in 0..stores {
-        // Numerical Recipes' generator.
+        // This is the generator of Numerical Recipes.
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let filler = (random >> 24) as u8 % 64;
         store(handle, &[b'f', filler], &pattern(filler));
@@ -451,8 +452,8 @@ fn holds(handle: &mut Handle, now: Seconds, name: &[u8], owner: u8) -> bool {
     matches!(found, Lookup::Hit(()))
 }
 
-/// Two concurrent flushes and a mover: nothing is evicted here, and flushed items must not be
-/// copied.
+/// There are two concurrent flushes and a mover. Nothing is evicted here, and flushed items must
+/// not be copied.
 #[test]
 fn flushed_items_are_missed_and_later_ones_stay() {
     const OLD: u8 = 8;

@@ -33,8 +33,8 @@ use super::sync::{AtomicU64, Ordering, wait_for_others};
 use crate::{ItemChange, Refusal, Tag};
 
 const BUCKET_WORDS: usize = TAG_BUCKET_LEN / size_of::<u64>();
-/// The table takes at most one byte in `TABLE_SHARE` of the limit, and at most `TABLE_LEN_MAX`
-/// bytes, but at least one segment.
+/// The maximum length of the table in bytes is the limit divided by `TABLE_SHARE`, and at most
+/// `TABLE_LEN_MAX`. But the table has at least one segment.
 const TABLE_SHARE: usize = 64;
 const TABLE_LEN_MAX: usize = 16 << 20;
 

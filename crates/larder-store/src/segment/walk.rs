@@ -64,8 +64,8 @@ impl Walk {
     }
 
     /// Returns the position from which another walk can continue: the number of the next bucket
-    /// plus one, which also determines the stripe, or [`POSITION_END`]. `Unsettled` while moved
-    /// items or items on flash have yet to be shown.
+    /// plus one, which also determines the stripe, or [`POSITION_END`]. Returns `Unsettled` while
+    /// moved items or items on flash have yet to be shown.
     pub(crate) fn position(&self) -> WalkPosition {
         if !self.moved.is_empty() || self.seeking.len() > 0 {
             return WalkPosition::Unsettled;

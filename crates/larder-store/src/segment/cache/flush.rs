@@ -1,6 +1,6 @@
 //! Flushes. One sequence orders segments and flushes: a segment gets its number when it is opened,
-//! and a flush makes the next number the floor, both under the allocator's lock. All items in
-//! segments below the floor are flushed.
+//! and a flush makes the next number the floor. Both happen under the allocator's lock. All items
+//! in segments below the floor are flushed.
 //!
 //! A writer reads the floor after its segment was opened, so that it neither appends to a flushed
 //! segment nor copies items out of one into a later segment.
@@ -14,8 +14,8 @@ use crate::segment::sync::Ordering;
 use crate::{ItemChange, Seconds};
 
 impl HeaderPage {
-    /// Returns the flush floor: items in segments with a lower sequence are flushed. 0 before the
-    /// first flush.
+    /// Returns the flush floor: items in segments with a lower sequence are flushed. The floor is 0
+    /// before the first flush.
     #[inline]
     pub(crate) fn flush_floor(&self) -> Sequence {
         self.shared.flush_floor.load(Ordering::Acquire)

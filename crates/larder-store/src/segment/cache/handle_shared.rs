@@ -1,5 +1,6 @@
 //! The cache's record of each handle: the state that other handles read, and the writing state that
-//! a handle leaves here between two batches, so that other handles can use it when memory is short.
+//! a handle leaves here between two batches. Other handles can use the writing state when memory is
+//! short.
 
 use super::counters::HandleStats;
 use crate::eviction::{KeepLimit, Queue};

@@ -33,8 +33,8 @@ impl Shared {
         self.limit_segments.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of open segments from which a handle takes over an open segment of
-    /// another handle.
+    /// Returns the number of open segments from which a handle looks for an open segment of another
+    /// handle before it opens a new one.
     pub(crate) fn open_max(&self) -> usize {
         let budget = self.open_budget.load(Ordering::Relaxed) * self.config.threads.max(1);
         budget.min(self.limit_segments() / OPEN_SHARE_MAX)
@@ -54,7 +54,7 @@ impl Shared {
         wanted.min(segments / 8)
     }
 
-    /// Returns a number of segments. Segments from this number on were never within the limit.
+    /// Returns the number from which on segments were never within the limit.
     pub(crate) fn segments_seen(&self) -> usize {
         let seen = &self.table().header_page().uses.segments_seen;
         usize::try_from(seen.load(Ordering::Relaxed)).unwrap_or(0)

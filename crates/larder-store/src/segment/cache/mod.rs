@@ -13,8 +13,8 @@
 //! | `config` | the configuration of a cache |
 //!
 //! # Invariants
-//! - The list of handles is locked before the writing state of a handle, and that before the
-//!   allocator.
+//! - The list of handles is locked before the writing state of a handle, and the writing state
+//!   before the allocator.
 //! - When a sealed segment is retired, all its bytes are counted as dead. A retired segment that
 //!   has leases is reused after the last one has ended.
 

@@ -10,7 +10,7 @@ use crate::segment::sync::Ordering;
 use std::sync::Arc;
 
 impl Shared {
-    /// Marks a record dead that no index word refers to any more. Retires its chain, unless
+    /// Marks dead a record that no index word refers to any more. Retires its chain, unless
     /// `keep_chain` says that another record has taken it over.
     #[inline]
     pub(crate) fn mark_dead(self: &Arc<Self>, record: &Record<'_>, keep_chain: bool) {
@@ -31,7 +31,7 @@ impl Shared {
         self.retire(chain.first, segments);
     }
 
-    /// Marks a record dead that has no chain, or whose chain has another owner.
+    /// Marks dead a record that has no chain, or whose chain has another owner.
     #[inline]
     pub(crate) fn mark_record_dead(&self, record: &Record<'_>) {
         let (dead, before) = record.mark_dead();
@@ -124,8 +124,9 @@ impl Shared {
     }
 
     /// Returns the memory in bytes that leases and uploads hold above certain shares of the limit.
-    /// Above these shares, the server disconnects slow peers. The memory above these shares, up to
-    /// the limits (half, and `large_value::upload::UPLOAD_SHARE`), is for peers that read and send.
+    /// Above these shares, the server disconnects slow peers. The memory between these shares and
+    /// the maximum is for peers that read and send. The maximum is half of all segments for leases,
+    /// and `large_value::upload::UPLOAD_SHARE` for uploads.
     pub(crate) fn excess_memory(&self) -> ExcessMemory {
         let (limit, uploading) = (self.limit_segments(), self.alloc().uploading);
         let over = |held: usize, max: usize| held.saturating_sub(max) * self.segment_len();

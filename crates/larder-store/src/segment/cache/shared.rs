@@ -29,7 +29,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 pub(crate) struct Shared {
     pub(crate) index: Index<Table>,
     pub(crate) alloc: Mutex<Alloc>,
-    /// Locked by the handle that grows the index or makes the table of tags.
+    /// The lock of the handle that grows the index or makes the table of tags.
     pub(crate) growth: Mutex<()>,
     pub(crate) handle_list: Mutex<Vec<Arc<HandleShared>>>,
     /// The counters of dropped handles.
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     pub(crate) epoch: Epoch,
     /// The number of handles.
     pub(crate) handles: AtomicUsize,
-    /// Locked by the handle that empties segments while handles alternate (see `write::room`).
+    /// The lock of the handle that empties segments while handles alternate (see `write::room`).
     pub(crate) evacuating: Mutex<()>,
     /// The epoch of retired memory for which a write waited in vain, because a reader did not end
     /// its batch; 0 if there is none.
@@ -82,8 +82,8 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// The minimum number of buckets in each of several stripes at first. With fewer, some stripes fill
-/// up by chance long before the others.
+/// The minimum of the first number of buckets in a stripe, unless there is only one stripe. With
+/// fewer buckets, some stripes fill up by chance long before the others.
 const STRIPE_BUCKETS: usize = 64;
 
 /// Aborts the process if it is dropped, which happens only if a panic unwinds during a change.

@@ -44,8 +44,8 @@ struct Scenario {
     lens: [usize; 4],
     recache_rate: u32,
     compact_under: u32,
-    /// One in this many of the unchanged keys is looked up in a copy of the region. In one copy in
-    /// 50, all are looked up.
+    /// The number of unchanged keys for each one that is looked up in a copy of the region. In one
+    /// copy in 50, all keys are looked up.
     checked: usize,
 }
 
@@ -307,8 +307,8 @@ fn a_process_may_die_while_items_move_between_memory_and_flash() {
     }
 }
 
-/// Like the first test, with large items, which have a chain in memory and blocks of their own on
-/// flash.
+/// Large items, which have a chain in memory and blocks of their own on flash, are demoted,
+/// written, overwritten, removed, and copied back.
 #[test]
 fn a_process_may_die_while_large_items_are_demoted() {
     for (seed, pages) in [(5, 48), (6, 8)] {

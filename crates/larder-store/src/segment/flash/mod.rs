@@ -26,8 +26,9 @@
 //!    not overwritten before its index words were removed and all reads of it have ended. A lookup
 //!    by a leftover word finds nothing, because a later use of the page has another sequence.
 //! 2. A page gets a sequence when it is opened, like a segment. When the index words of its items
-//!    change to flash, the segments that the items come from are not below the flush floor, and the
-//!    page was not below it when it was chosen. So a flush invalidates pages as it does segments.
+//!    change to flash, the segments that the items come from are not below the flush floor. The
+//!    page was not below the floor when it was chosen. So a flush invalidates pages as it does
+//!    segments.
 //! 3. A write buffer belongs to the handle that fills it, then to the queue, then to the thread
 //!    that writes it. Its items do not change in place, except for marks in their headers: readers
 //!    note accesses, and writers mark removed items dead.

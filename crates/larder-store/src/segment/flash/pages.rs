@@ -169,7 +169,8 @@ pub(crate) const BUCKETS: usize = 2;
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
     free: Vec<u32>,
-    /// In the order in which they were filled, with a page that could not be emptied at the front.
+    /// The full pages in the order in which they were filled. A page that could not be emptied is
+    /// at the front.
     full: VecDeque<u32>,
     /// The open page of each bucket, and the next block in it; `None` for a bucket without one.
     open: [Option<(u32, u32)>; BUCKETS],

@@ -35,8 +35,8 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// Returns whether the read takes too long.
     fn is_late(&self, now: Seconds) -> bool;
 
-    /// Returns whether the value was read, too. False for a large value for which there was no
-    /// memory.
+    /// Returns whether the value was read, too. Returns false for a large value for which there was
+    /// no memory.
     fn has_value(&self) -> bool;
 
     /// Leaves the chain of a large item to the record in memory that the index refers to now.
@@ -48,8 +48,9 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// Returns the offset of the item in the region, and the buffer that it is in.
     fn item(&self) -> (usize, &Buffer);
 
-    /// Adds a waker, which is called when the read ends or a request must continue it, or now if
-    /// the item was read. Returns false if the read was aborted, has failed or took too long.
+    /// Adds a waker, which is called when the read ends or a request must continue it. If the item
+    /// was already read, the waker is called now. Returns false if the read was aborted, has failed
+    /// or took too long.
     fn join(&self, waker: &Waker) -> bool;
 
     /// Returns whether [`ItemRead::join`] would return true.

@@ -33,7 +33,7 @@ pub(crate) struct Flash {
     /// fields.
     item_size: AtomicUsize,
     low_ttl: AtomicU32,
-    /// `u32::MAX` if the setting is `None`.
+    /// A copy of the setting; `u32::MAX` if the setting is `None`.
     item_age: AtomicU32,
     recache_rate: AtomicU32,
     admits_all: AtomicBool,
@@ -164,8 +164,8 @@ impl Flash {
         self.admits_all.load(Relaxed)
     }
 
-    /// Counts a second hit on flash. Returns whether to copy the item to memory: one in
-    /// `recache_rate`; none if that is 0.
+    /// Counts a second hit on flash. Returns whether to copy the item to memory: this is true for
+    /// one in `recache_rate` hits, and for none if `recache_rate` is 0.
     pub(crate) fn is_recached(&self) -> bool {
         let rate = self.recache_rate.load(Relaxed);
         rate != 0 && self.second_hits.fetch_add(1, Relaxed).is_multiple_of(rate)
@@ -267,7 +267,7 @@ impl Flash {
     }
 
     /// Returns the page of an item and its sequence, if the item can be read: flash is on, and the
-    /// page is in use, not flushed and not expired. Otherwise `None`.
+    /// page is in use, not flushed and not expired. Otherwise returns `None`.
     pub(crate) fn readable<'t>(
         &self,
         table: &'t Table,
@@ -322,9 +322,9 @@ impl Flash {
         other
     }
 
-    /// Aborts reads whose items no batch uses and that have ended or wait for a request to continue
-    /// them. Considers only reads that started before the second `before`, and only reads of `page`
-    /// unless it is `None`. Returns true if it aborted any.
+    /// Aborts reads whose items no batch uses, if the reads have ended or wait for a request to
+    /// continue them. Considers only reads that started before the second `before`, and only reads
+    /// of `page` unless it is `None`. Returns true if it aborted any.
     pub(crate) fn abort_reads(&self, before: Seconds, page: Option<usize>) -> bool {
         let is_wanted = |read: &&Arc<dyn ItemRead>| {
             read.begun() < before
@@ -400,8 +400,8 @@ impl Flash {
         }
     }
 
-    /// Announces room for another read: wakes the request that has waited longest, or all requests
-    /// if no read is under way whose end would wake others.
+    /// Announces room for another read: wakes the request that has waited longest. If no read is
+    /// under way whose end would wake the next request, wakes all requests.
     pub(crate) fn wake_waiters(&self) {
         self.openings.fetch_add(1, Ordering::SeqCst);
         self.wake_next();

@@ -21,7 +21,7 @@ use std::task::Waker;
 
 /// The maximum duration in seconds of a read. A read that takes longer fails.
 const SECONDS_MAX: u32 = 5;
-/// Reads of large items may take a second more for each this many bytes.
+/// The number of bytes for each of which the read of a large item may take a second more.
 const LEN_PER_SECOND: usize = 16 << 20;
 
 /// A read of one item, by all requests that wait for it.
@@ -231,8 +231,8 @@ impl Read {
         flash.wake_waiters();
     }
 
-    /// Releases the buffer and the page. Does so only once. No read is under way and no batch uses
-    /// the item.
+    /// Releases the buffer and the page. Only the first call has an effect. The caller ensures that
+    /// no read is under way and no batch uses the item.
     fn release(&self) {
         if self.is_released.swap(true, Relaxed) {
             return;
@@ -374,9 +374,9 @@ impl ItemRead for Read {
     }
 }
 
-// SAFETY: the buffer belongs only to this read until `release`. That is called when no read is
-// under way: by the end of the last one, by `abort`, which checks it, or when this is dropped,
-// which the reader prevents until it has called `finish`.
+// SAFETY: the buffer belongs only to this read until `release`. `release` is called when no read is
+// under way: by the end of the last read, by `abort`, which checks that, or when this value is
+// dropped. The reader prevents the drop until it has called `finish`.
 unsafe impl Target for Read {
     fn parameters(&self) -> ReadParameters {
         let into = self.shared.table().region.pointer_to(self.buffer.offset, self.len);

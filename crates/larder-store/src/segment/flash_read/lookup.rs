@@ -83,7 +83,7 @@ impl Handle {
         let (len, expiry) = (record.len(), record.expiry());
         let (_, mut writer) = self.writer();
         let kind = writer.kind(&shared, Queue::Main, expiry, record.item_len());
-        // 16 bytes more, for a link and an exact expiry.
+        // The copy may need 16 bytes more, for a link and an exact expiry.
         if !writer.has_room(&shared, kind, len + 16) {
             let Ok(segment) = self.try_segment() else { return };
             let (_, mut writer) = self.writer();

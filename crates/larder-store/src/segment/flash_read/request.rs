@@ -28,9 +28,10 @@ pub(crate) enum ReadAttempt {
 /// The purpose of a read.
 #[derive(Clone, Copy)]
 pub(crate) struct Purpose {
-    /// The request can wait for other reads; see [`ReadRequest::is_read_ahead`].
+    /// Whether the read is a read-ahead; see [`ReadRequest::is_read_ahead`]. Its request can wait
+    /// for other reads.
     pub(crate) is_read_ahead: bool,
-    /// The read is for a walk. A request may take its buffer.
+    /// Whether the read is for a walk. A request may take the buffer of such a read.
     pub(crate) is_walk: bool,
 }
 

@@ -224,7 +224,7 @@ impl Handle {
         }
         let len = (end - start).next_multiple_of(flash.device.align());
         if end < start + len {
-            // A zero word, at which a later read of the block ends.
+            // A later read of the block ends at this zero word.
             table.region.word(end).store(0, Ordering::Relaxed);
         }
         let from = table.region.pointer_to(start, len);

@@ -1,5 +1,6 @@
-//! Demotion without a write: if an item was copied from flash to memory and has not changed, an
-//! eviction makes its index word refer to the copy on flash again, unless its page was emptied.
+//! Demotion without a write. If an item was copied from flash to memory and has not changed, an
+//! eviction makes its index word refer to the copy on flash again. This is not possible if the page
+//! of the copy was emptied.
 
 use crate::Seconds;
 use crate::segment::cache::shared::Shared;
@@ -45,8 +46,9 @@ impl Writer<'_> {
         let Some((slot, page)) = shared.copy_on_flash(locked_slot.slot, record) else {
             return false;
         };
-        // As for a read: either this thread sees that the page is being emptied, or the thread that
-        // empties the page waits for this thread, and then removes the index word, too.
+        // As for a read, either this thread sees that the page is being emptied, or the thread that
+        // empties the page waits for this thread. In the second case, that thread then removes the
+        // index word, too.
         page.reads().fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         let is_there = shared.has_copy_on_flash(locked_slot.slot, record);

@@ -16,13 +16,15 @@ use crate::segment::sync::Ordering;
 use crate::segment::write::writer::Writer;
 use std::sync::Arc;
 
-/// At most one segment in `WAITING_SHARE` may wait to be written, or `WAITING_MIN` if that is more.
+/// The maximum number of write buffers that wait to be written is the number of all segments
+/// divided by `WAITING_SHARE`, but at least `WAITING_MIN`.
 const WAITING_SHARE: usize = 32;
 const WAITING_MIN: usize = 4;
-/// In addition, at most one segment in this many may belong to large values that wait to be
-/// written, unless only one value waits.
+/// The maximum number of segments of large values that wait to be written, in addition to the write
+/// buffers, is the number of all segments divided by this. A value that waits alone may have more.
 const LARGE_SHARE: usize = 16;
-/// A large value that takes more than one segment in this many is not written at all.
+/// The maximum number of segments of a large value that is written at all is the number of all
+/// segments divided by this.
 const LARGE_MAX_SHARE: usize = 8;
 
 /// The index of a handle's write buffer for large items. Each large item has a buffer of its own,

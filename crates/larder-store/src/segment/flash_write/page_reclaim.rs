@@ -2,9 +2,9 @@
 //!
 //! A page without wanted items is emptied at once. When few pages are free, a page with much free
 //! space is rewritten, or the oldest page is dropped. A rewritten page, and a dropped page with
-//! hits, is read block by block, and the items to keep are copied to write buffers, from which they
-//! are written to another page. Other pages are not read. Afterwards, walks over the index remove
-//! the index words that still refer to the page.
+//! hits, is read block by block. The items to keep are copied to write buffers, from which they are
+//! written to another page. Other pages are not read. Afterwards, walks over the index remove the
+//! index words that still refer to the page.
 
 use super::demotion::LARGE_BUCKET;
 use crate::Seconds;
@@ -30,8 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The maximum time of one wait for the write queue, or for reads of a page to end, before checking
 /// again.
 const SHORT_PATIENCE: Duration = Duration::from_millis(1);
-/// After this many waits for a write buffer in succession, items that can't be kept at once are
-/// dropped if a writing thread waits for a free page.
+/// The number of successive waits for a write buffer after which items that can't be kept at once
+/// are dropped if a writing thread waits for a free page.
 const WAITS_MAX: u32 = 100;
 
 /// The maximum number of recently filled pages with blocks that are still being written: one for

@@ -7,9 +7,10 @@
 //!
 //! **Bucket hashes.** A bucket hash is a number of 32 bits. Its lowest bits, as many as the number
 //! of buckets requires, choose the bucket. A key's first bucket hash is the low half of its hash.
-//! Its second bucket hash is the first with bits flipped that depend only on its hash prefix, so
-//! that either bucket hash and the hash prefix determine the other bucket hash. A word keeps six
-//! bits of the bucket hash of its bucket. The bucket's number gives the bits below them.
+//! Its second bucket hash is the first one with some bits flipped. The key's hash prefix alone
+//! determines which bits are flipped. So either bucket hash and the hash prefix determine the other
+//! bucket hash. A word keeps six bits of the bucket hash of its bucket. The bucket's number gives
+//! the bits below them.
 //!
 //! **Stripes.** The low bits of a bucket hash choose its stripe, and both bucket hashes of a key
 //! share these bits. So one lock covers all buckets that a writer of the key can change, at every
@@ -37,11 +38,11 @@ pub(crate) const BUCKET_SLOTS: usize = 8;
 /// under the stripe's lock. With 64, the index fills to 95 % if it has few stripes.
 const SEARCHED_MAX: usize = 64;
 
-/// An insert uses the first bucket of a key if that has at least this many empty words, and
-/// otherwise the emptier bucket. By simulation with 85 % of all words in use, 84 % of the keys are
-/// then in their first bucket, and both buckets are full for 10 % of the new keys. If the first
-/// bucket were always filled first, the numbers would be 90 % and 25 %; if the emptier bucket were
-/// always used, 68 % and 4 %.
+/// The minimum number of empty words in the first bucket of a key with which an insert uses this
+/// bucket. Otherwise the insert uses the emptier bucket. By simulation with 85 % of all words in
+/// use, 84 % of the keys are then in their first bucket, and both buckets are full for 10 % of the
+/// new keys. If the first bucket were always filled first, the numbers would be 90 % and 25 %; if
+/// the emptier bucket were always used, they would be 68 % and 4 %.
 const ROOM_MIN: usize = 3;
 
 /// The memory of the buckets, of the number of buckets and of the stripes.
@@ -86,8 +87,8 @@ impl LockedSlot<'_> {
     }
 }
 
-/// Both candidate buckets of a key are full, and no sequence of moves was found that frees a word.
-/// The search considers moving the words of up to [`SEARCHED_MAX`] buckets.
+/// The error for a key whose candidate buckets are both full, if no sequence of moves was found
+/// that frees a word. The search considers moving the words of up to [`SEARCHED_MAX`] buckets.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct IndexFull;
 
@@ -313,8 +314,8 @@ impl<B: Buckets> Index<B> {
         drop(self.lock(stripe as u64));
     }
 
-    /// Returns a hash with the prefix and the two buckets of the key of a word in `bucket`. Valid
-    /// unless [`Index::has_forgotten_bits`].
+    /// Returns a hash with the prefix and the two buckets of the key of a word in `bucket`. The
+    /// result is valid unless [`Index::has_forgotten_bits`].
     pub(crate) fn hash_like(&self, bucket: usize, slot: Slot) -> u64 {
         slot.hash_with(self.bucket_hash_of(bucket, slot, [self.len(); 2], &|_| 0))
     }

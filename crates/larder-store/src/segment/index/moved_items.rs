@@ -3,9 +3,9 @@
 //!
 //! A walk reads one stripe after the other, and the buckets of a stripe in ascending order. Items
 //! never leave their stripe. A split moves them to a later bucket. So a walk can miss an item only
-//! if an insert moves it to an earlier bucket of the walk's current stripe, or in the case of the
-//! last paragraph. The insert *reports* such a move before it clears the old slot. So when a walk
-//! finds the old slot empty, the report exists.
+//! if an insert moves it to an earlier bucket of the walk's current stripe, except for the case in
+//! the last paragraph. The insert *reports* such a move before it clears the old slot. So when a
+//! walk finds the old slot empty, the report exists.
 //!
 //! A report is a hash, because the item's location and key may be gone when the walk reads the
 //! report. For an item on flash, whose key is not in memory, the report is another hash with the
@@ -55,7 +55,7 @@ struct Reports {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WalkId(u64);
 
-/// Some reports were lost: the walk must start its stripe again.
+/// The error for lost reports: the walk must start its stripe again.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LostReports;
 

@@ -11,8 +11,8 @@
 //! ```
 //! The hash prefix is the highest 14 bits of the key's hash. Growth is six bits of the bucket hash
 //! (see `buckets`) of the word's bucket: they are directly above the bits that choose among the
-//! first buckets. With these bits the index can move a word without the item's key, when the index
-//! grows and to the word's other bucket. Bit 47 is the tier.
+//! first buckets. With these bits, the index can move a word without the item's key, both to the
+//! word's other bucket and to a new bucket when the index grows. Bit 47 is the tier.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 pub(crate) const LOCATION_BITS: u32 = 41;

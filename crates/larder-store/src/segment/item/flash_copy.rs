@@ -54,7 +54,7 @@ impl FlashCopy {
 
     /// Returns the index word that refers to the copy, from that of the item in memory.
     pub(crate) fn slot(self, in_memory: Slot) -> Slot {
-        // Frequency 1, so that the next hit counts as the item's second.
+        // The frequency is 1, so that the next hit counts as the item's second.
         in_memory.at_location_on_flash(self.0).with_freq(1)
     }
 

@@ -36,9 +36,9 @@ pub(crate) const WIDE: u16 = u16::MAX;
 pub(crate) enum State {
     /// Client flags follow the header.
     Flags = 1,
-    /// See [`crate::Attributes::stale`].
+    /// The item is stale; see [`crate::Attributes::stale`].
     Stale = 1 << 1,
-    /// See [`crate::Attributes::won`].
+    /// A client was chosen to recache the item; see [`crate::Attributes::won`].
     Won = 1 << 2,
     /// The item was read since it was stored.
     Fetched = 1 << 3,
@@ -168,9 +168,9 @@ const ACCESS_MAX: u16 = (1 << 12) - 1;
 /// The bit of an access code for times before the base.
 const ACCESS_BEFORE: u16 = 1 << 11;
 
-/// Returns the code of the time of an access, a small float: the seconds between the segment's base
-/// and the access, exact up to 255, and with 8 significant bits above. The access may be before the
-/// base, because items move to newer segments.
+/// Returns the code of the time of an access, a small float. It contains the seconds between the
+/// segment's base and the access. They are exact up to 255, and have 8 significant bits above. The
+/// access may be before the base, because items move to newer segments.
 #[inline]
 pub(crate) fn access_code(base: Seconds, at: Seconds) -> u16 {
     match at.0.checked_sub(base.0) {

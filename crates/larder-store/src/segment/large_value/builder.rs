@@ -35,9 +35,9 @@ pub(crate) struct ValueBuilder {
     pub(crate) rounds: u32,
 }
 
-/// Identifies a record, past or present: the segment's sequence, the number of dead records that
-/// were overwritten in the segment so far, and the offset. While the first two are unchanged, the
-/// offset refers to the same record.
+/// The identity of a record, past or present: the segment's sequence, the number of dead records
+/// that were overwritten in the segment so far, and the offset. While the first two are unchanged,
+/// the offset refers to the same record.
 type Identity = (Sequence, u64, usize);
 
 fn identity(record: &Record<'_>) -> Identity {
@@ -46,8 +46,9 @@ fn identity(record: &Record<'_>) -> Identity {
 }
 
 impl ValueBuilder {
-    /// After more copies than this, the next copy is made while the stripe is locked. Each earlier
-    /// copy failed because the value changed before the update could store it.
+    /// The maximum number of copies after which the next copy is still made without a lock. After
+    /// more copies, the next one is made while the stripe is locked. Each earlier copy failed
+    /// because the value changed before the update could store it.
     pub(crate) const ROUNDS_MAX: u32 = 4;
 
     pub(crate) fn filled(plan: Plan, upload: Upload, old: Option<&Record<'_>>) -> Self {

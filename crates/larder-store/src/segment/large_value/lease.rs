@@ -9,8 +9,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 /// A reader's access to a large value. While the lease exists, the segments of the value's chain
-/// are not reused, nor the segment of the item if it contains a tail of the value. Making a lease
-/// takes the same time for any length.
+/// are not reused. If the item's segment contains a tail of the value, that segment is not reused
+/// either. Making a lease takes the same time for any length.
 #[derive(Debug)]
 pub struct ChainLease {
     shared: Arc<Shared>,
@@ -23,7 +23,8 @@ pub struct ChainLease {
     /// The number and the segment of the piece of the chain that was read last. Later pieces are
     /// found from there.
     cursor: Cell<(usize, u32)>,
-    /// False if this lease was charged and more memory was leased with it than allowed.
+    /// Whether the lease may outlive the batch: false if this lease was charged and more memory was
+    /// leased with it than allowed.
     may_be_kept: bool,
 }
 
@@ -70,8 +71,8 @@ impl ChainLease {
         fits
     }
 
-    /// Releases `segment`. The last lease returns the charge, and recycles the segment, with its
-    /// chain if it has one, if it was retired.
+    /// Releases `segment`. The last lease returns the charge. If the segment was retired, it also
+    /// recycles the segment, with its chain if the segment has one.
     fn release(&self, segment: u32) {
         let leases = self.shared.table().entry(segment).leases();
         let count = |word: u64| word % LEASE_CHARGE;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// The maximum share of all segments for uploads, in percent. A single upload of half the limit
 /// fits.
 const UPLOAD_SHARE: usize = 62;
-/// Values that are being read from flash may have at most one segment in this many, unless there is
-/// only one such value. Further reads wait.
+/// The maximum number of segments of all values that are being read from flash is the number of all
+/// segments divided by this, unless there is only one such value. Further reads wait.
 const FLASH_READ_PART: usize = 4;
 
 /// A value that arrives in pieces. The segments belong only to the upload until the value is

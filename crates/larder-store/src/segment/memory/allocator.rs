@@ -14,8 +14,8 @@ use std::collections::{BTreeSet, VecDeque};
 /// The maximum share of all segments for index, ghosts and tags after the limit was lowered, in
 /// percent. The index does not shrink, and items need the rest.
 const INDEX_SHARE_MAX: usize = 60;
-/// The same share for a cache with flash, where index words use most of the memory. It also limits
-/// the growth of the index.
+/// The share that replaces `INDEX_SHARE_MAX` in a cache with flash, where index words use most of
+/// the memory. It also limits the growth of the index.
 pub(crate) const INDEX_SHARE_FLASH: usize = 75;
 
 /// The highest dead level of a segment, at which no item is live. A lower level is the length of
@@ -38,7 +38,7 @@ pub(crate) struct RetiredMemory {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueEntry {
     pub(crate) segment: u32,
-    /// See [`DEAD_LEVELS`].
+    /// The dead level; see [`DEAD_LEVELS`].
     pub(crate) dead_level: usize,
     /// The second by which all items of the segment have expired; `None` if some never expire.
     pub(crate) last_expiry: Option<u32>,
@@ -82,7 +82,8 @@ pub(crate) enum RestoredUse {
 /// The allocator: free segments and queues.
 #[derive(Debug)]
 pub(crate) struct Alloc {
-    /// A stack: the last element is taken first. Untouched segments are at the bottom.
+    /// The free segments, as a stack: the last element is taken first. Untouched segments are at
+    /// the bottom.
     free: Vec<u32>,
     /// The number of segments at the bottom of `free` whose memory was never touched, or was
     /// returned to the system.
@@ -112,16 +113,16 @@ pub(crate) struct Alloc {
     pub(crate) reading: usize,
     /// The number of segments that the index, the ghosts and the table of tags use.
     pub(crate) indexing: usize,
-    /// Segments above the limit, whose memory was never touched, was returned to the system or was
-    /// refused by the system. A higher limit takes segments from here.
+    /// The segments above the limit. The memory of each was never touched, was returned to the
+    /// system, or was refused by the system. A higher limit takes segments from here.
     decommissioned: Vec<u32>,
     /// The limit in segments.
     limit: usize,
     /// The number of segments in use or free. It exceeds `limit` for a while after the limit was
     /// lowered.
     present: usize,
-    /// Segments with a lower sequence are flushed. 0 once the oldest segment of each queue and size
-    /// class is not flushed.
+    /// The sequence below which segments are flushed. 0 once the oldest segment of each queue and
+    /// size class is not flushed.
     flushed_before: Sequence,
     /// The clock by which ghosts age.
     pub(crate) ghosts: GhostClock,

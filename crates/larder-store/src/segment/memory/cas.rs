@@ -23,9 +23,9 @@ use crate::segment::sync::Ordering;
 const BLOCK: u64 = 32;
 /// The number of values of an epoch, and the end of epoch 0's values.
 const COUNTER_END: u64 = 1 << 48;
-/// A drawn value exceeds the previous CAS if that is below this bound or below the counter. A
-/// client that chooses a higher CAS cannot use up the counter, because the counter does not follow
-/// it.
+/// A drawn value exceeds the previous CAS if the previous CAS is below this bound or below the
+/// counter. A client that chooses a higher CAS cannot use up the counter, because the counter does
+/// not follow it.
 const FOLLOWED_END: u64 = 1 << 47;
 
 /// A range of CAS values that only this handle draws.
@@ -36,8 +36,8 @@ pub(crate) struct CasBlock {
 }
 
 impl CasWords {
-    /// Moves the counter to the start of this epoch, unless it has already reached that. Handles
-    /// draw the rest of their blocks first.
+    /// Moves the counter to the start of this epoch, unless the counter has already reached it.
+    /// Handles draw the rest of their blocks first.
     pub(crate) fn set_epoch(&self, epoch: u32) {
         self.next.fetch_max(u64::from(epoch) * COUNTER_END + 1, Ordering::Relaxed);
     }

@@ -32,10 +32,10 @@ const YOUNG_MAX: usize = 8192;
 /// The maximum total length in bytes of a handle's ready blocks of one length. A handle with more
 /// gives half of this length to the pool, so that other handles use these blocks before new memory.
 const OWN_BYTES: usize = if cfg!(shuttle) { 1 << 10 } else { 16 << 10 };
-/// Up to this number of ready blocks of one length, a handle gives none to the pool.
+/// The number of ready blocks of one length above which a handle may give blocks to the pool.
 const OWN_MIN: usize = if cfg!(shuttle) { 2 } else { 4 };
-/// The pool has at most one block for each `POOL_SHARE` bytes of the limit, so that its entries
-/// take at most 0.4 % of the limit.
+/// The maximum number of blocks in the pool is the limit in bytes divided by this, so that the
+/// pool's entries take at most 0.4 % of the limit.
 const POOL_SHARE: usize = 4096;
 
 /// The memory of a dead record.

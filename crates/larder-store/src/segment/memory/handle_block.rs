@@ -82,7 +82,8 @@ impl Block {
         table.region.half(self.at + 4 * i)
     }
 
-    /// Records that an item of `segment` is being removed. Called before its index word changes.
+    /// Records that an item of `segment` is being removed. The caller calls this before the item's
+    /// index word changes.
     #[inline]
     pub(crate) fn note_dying(self, table: &Table, segment: u32) {
         self.segment(table, 0).store(segment + 1, Relaxed);

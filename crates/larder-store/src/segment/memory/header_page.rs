@@ -43,12 +43,13 @@ const _: () = assert!(size_of::<HeaderPage>() <= HEADER_PAGE_LEN);
 struct Identity {
     magic: AtomicU64,
     layout_version: AtomicU64,
-    /// [`layout::constants`].
+    /// The result of [`layout::constants`].
     constants: AtomicU64,
     segment_len: AtomicU64,
     segments: AtomicU64,
     seed: AtomicU64,
-    /// Bit 0: items have a CAS. From bit 8 on: log2 of the first number of buckets.
+    /// The settings: bit 0 is 1 if items have a CAS, and the bits from 8 on contain log2 of the
+    /// first number of buckets.
     settings: AtomicU64,
     /// The number of handle blocks, and from bit 32 on the number of size classes of each.
     blocks: AtomicU64,
@@ -65,7 +66,7 @@ struct Identity {
 pub(crate) struct HotWords {
     /// The number of buckets in use.
     pub(crate) index_len: AtomicU64,
-    /// Items in segments that were opened before this sequence number are flushed; 0 if none are.
+    /// The flush floor: items in segments with a lower sequence number are flushed; 0 if none are.
     pub(crate) flush_floor: AtomicU64,
     /// The second at which the pending flush is due; 0 if none is pending.
     pub(crate) flush_at: AtomicU64,
@@ -93,8 +94,8 @@ pub(crate) struct OrderWords {
 pub(crate) struct CasWords {
     /// The first CAS that no handle has taken yet.
     pub(crate) next: AtomicU64,
-    /// A set that replaces an item without reading it draws a CAS above this. Only caches with
-    /// items on flash raise it.
+    /// The value above which a set draws a CAS if it replaces an item without reading it. Only
+    /// caches with items on flash raise it.
     pub(crate) floor: AtomicU64,
 }
 
@@ -114,7 +115,7 @@ pub(crate) struct ProcessWords {
     pub(crate) note: AtomicU64,
     /// A hash of the size classes by which items are counted.
     pub(crate) classes: AtomicU64,
-    /// Segments from this number on were never within the limit.
+    /// The number from which on segments were never within the limit.
     pub(crate) segments_seen: AtomicU64,
     /// 1 if handles have shared a block.
     pub(crate) has_shared_block: AtomicU64,

@@ -53,15 +53,16 @@ const SEGMENT_LEN_MAX: usize = 1 << 20;
 /// The desired number of segments. With fewer, one open segment for each queue and thread takes too
 /// large a share.
 const SEGMENTS_AIM: usize = 1024;
-/// If segments would be shorter than this, [`SEGMENTS_AIM_SHORT`] are enough: the unused ends of
-/// segments then cost more than open segments.
+/// The length in bytes below which segments are short. If segments would be short with
+/// [`SEGMENTS_AIM`], [`SEGMENTS_AIM_SHORT`] segments are enough: the unused ends of segments then
+/// cost more than open segments.
 const SEGMENT_LEN_SHORT: usize = 64 << 10;
 const SEGMENTS_AIM_SHORT: usize = 256;
 /// The minimum number of segments: for index, ghosts, open segments and reserve.
 pub(crate) const SEGMENTS_MIN: usize = 32;
 
-/// Handle blocks take at most one byte in `BLOCKS_SHARE` of the limit. But there are at least
-/// `BLOCKS_MIN`, one of them shared.
+/// The maximum length of all handle blocks is the limit divided by `BLOCKS_SHARE`. But there are at
+/// least `BLOCKS_MIN` blocks, one of which is shared.
 const BLOCKS_SHARE: usize = 64;
 const BLOCKS_MIN: usize = 2;
 /// The number of handles that have blocks of their own if there is room, even if the cache starts
@@ -87,10 +88,10 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Returns the shape for a limit that may grow to `limit_max`. It has blocks for `threads`
-    /// handles, and at least for [`BLOCKS_USUAL`], but only as many blocks as there is room for. A
-    /// block counts items in `classes` size classes. Returns `None` if the limit is too low, or
-    /// higher than locations can address.
+    /// Returns the shape for a limit that may grow to `limit_max`. The shape has blocks for
+    /// `threads` handles or for [`BLOCKS_USUAL`], whichever is more. It has fewer if there is no
+    /// room for these blocks. A block counts items in `classes` size classes. Returns `None` if the
+    /// limit is too low, or higher than locations can address.
     pub(crate) fn new(
         limit: usize,
         limit_max: usize,

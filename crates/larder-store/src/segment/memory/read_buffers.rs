@@ -9,7 +9,8 @@ use super::layout::Layout;
 const LEN_MIN: usize = 1 << 10;
 /// Buffers that are longer than a segment divided by this number are long.
 const LONG_PART: usize = 8;
-/// Buffers may use one segment in this many.
+/// The number of segments for buffers is the number of all segments divided by this, within the two
+/// bounds below.
 const SHARE: usize = 64;
 const SEGMENTS_MIN: usize = 4;
 const BYTES_MAX: usize = 64 << 20;

@@ -38,12 +38,12 @@ pub(crate) enum SegmentState {
     Chain,
     Buckets,
     Ghosts,
-    /// Holds items that are demoted to flash: a handle appends to it, it waits for its write, or
-    /// its items are moving to flash.
+    /// A segment of items that are demoted to flash: a handle appends to it, it waits for its
+    /// write, or its items are moving to flash.
     WriteBuffer,
     /// A part of the table of pages on flash.
     Pages,
-    /// Holds buffers for reads from flash.
+    /// A segment of buffers for reads from flash.
     ReadBuffers,
     /// A part of the table of tags.
     Tags,
@@ -94,8 +94,8 @@ pub(crate) type Sequence = u64;
 
 impl<'r> Entry<'r> {
     /// Returns the word that contains, for the first segment of a chain, the offset of the chain's
-    /// record. It is stored after the record was written and before its index word. 0 for the other
-    /// segments of a chain.
+    /// record. It is stored after the record was written and before its index word. The word is 0
+    /// for the other segments of a chain.
     fn owner_word(&self) -> &'r AtomicU64 {
         self.sequence()
     }
@@ -135,8 +135,8 @@ impl<'r> Entry<'r> {
         Seconds(self.half(2).load(Ordering::Relaxed))
     }
 
-    /// Returns the total length of the segment's records in bytes. Set when the segment is sealed,
-    /// or queued to be written to flash.
+    /// Returns the total length of the segment's records in bytes. The length is set when the
+    /// segment is sealed, or queued to be written to flash.
     pub(crate) fn written(&self) -> &'r AtomicU32 {
         self.half(3)
     }
@@ -425,9 +425,10 @@ impl<'r> Entry<'r> {
     }
 }
 
-/// No item has tags.
+/// The value of [`Entry::tags_searched`] if no item of the segment has tags.
 const NO_TAGS: u32 = 0;
-/// Items with tags were added since the last search, or the segment was not searched yet.
+/// The value of [`Entry::tags_searched`] if items with tags were added since the last search, or if
+/// the segment was not searched yet.
 const UNSEARCHED: u32 = 1;
 
 /// Returns the stored form of a number of dropped tags. It repeats after two billion drops.
@@ -464,7 +465,7 @@ fn dead_bytes(word: u64) -> u32 {
 /// A bit of [`Entry::leases`]: no index word refers to the memory any more, and the last lease
 /// frees it.
 pub(crate) const RETIRED: u64 = 1 << 63;
-/// One charged segment in [`Entry::leases`].
+/// The unit of the count of charged segments in [`Entry::leases`].
 pub(crate) const LEASE_CHARGE: u64 = 1 << 32;
 
 /// The region with its layout, and the directories of the growing arrays.
@@ -592,8 +593,8 @@ impl Table {
         entries.filter(Entry::holds_items).map(|entry| u64::from(entry.dead())).sum()
     }
 
-    /// Sets the owner of the chain that starts at `first`. Does nothing if `first` is `None`.
-    /// Called before the record's index word is stored.
+    /// Sets the owner of the chain that starts at `first`. Does nothing if `first` is `None`. The
+    /// caller calls this before it stores the record's index word.
     #[inline]
     pub(crate) fn set_chain_owner(&self, first: Option<u32>, record: usize) {
         if let Some(first) = first {
@@ -617,7 +618,7 @@ impl Table {
     /// if the region is not in a file.
     ///
     /// # Errors
-    /// As for [`Table::commit`].
+    /// The same as for [`Table::commit`].
     pub(crate) fn commit_bookkeeping(&self, segments: usize) -> io::Result<()> {
         let mut ranges = self.layout.bookkeeping(segments).into_iter();
         ranges.try_for_each(|range| self.region.commit(range.start, range.len()))

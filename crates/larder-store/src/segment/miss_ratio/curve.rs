@@ -25,18 +25,20 @@ const FACTORS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 /// items.
 const LIVE_SHARE: f64 = 0.95;
 
-/// At most one key in this many is sampled. More would cost over 1 % of a lookup.
+/// The maximum sampling rate is one key in this many. A higher rate would cost over 1 % of a
+/// lookup.
 const ONE_IN_MIN: u64 = 128;
 const THRESHOLD_MAX: u64 = u64::MAX / ONE_IN_MIN;
 
 /// The maximum number of keys in the sample. The error of SHARDS with 8192 keys is below 0.01 in
 /// most loads.
 const KEYS_MAX: usize = 8192;
-/// A thinned sample starts over if it has fewer keys than this although they fill the memory of the
-/// largest factor.
+/// The number of keys below which a thinned sample starts over although its keys fill the memory of
+/// the largest factor.
 const KEYS_MIN: usize = KEYS_MAX / 32;
 
-/// Counts are halved after this many sampled lookups, so that the estimate follows the load.
+/// The number of sampled lookups after which counts are halved, so that the estimate follows the
+/// load.
 const READS_MAX: f64 = 65_536.0;
 
 /// The number of samples that wait in a handle before they are added.
@@ -45,8 +47,9 @@ pub(crate) const WAITING_MAX: usize = 32;
 /// An estimate of the hit ratio under other memory limits, if the cache were LRU.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MissRatioCurve {
-    /// Multiples of the current limit, ascending, each with its hit ratio, 0 to 1. Empty until a
-    /// sampled lookup was counted since the start, the last reset and the last change of the limit.
+    /// Multiples of the current limit, ascending, each with its hit ratio, 0 to 1. The list is
+    /// empty until a sampled lookup was counted since the start, the last reset and the last change
+    /// of the limit.
     pub hit_ratios: Vec<(f64, f64)>,
     /// The number of sampled lookups in the estimate. Older ones count less.
     pub samples: u64,
@@ -100,7 +103,7 @@ impl Mrc {
 /// The samples of a handle that were not added to the curve yet.
 #[derive(Debug, Default)]
 pub(crate) struct Sampler {
-    /// [`Mrc::threshold`] at the start of the batch.
+    /// The value of [`Mrc::threshold`] at the start of the batch.
     threshold: u64,
     /// The number of lookups, sampled or not, since the samples were last added to the curve.
     pub(crate) reads: u64,
@@ -172,8 +175,8 @@ impl Counts {
 
 impl Curve {
     fn new(limit_bytes: usize) -> Self {
-        // Positions for twice the maximum number of keys and for one handle's waiting samples, so
-        // that the stack is rarely compacted.
+        // The stack has positions for twice the maximum number of keys and for one handle's waiting
+        // samples, so that it is rarely compacted.
         let stack = Stack::new(2 * KEYS_MAX + WAITING_MAX);
         Self { stack, threshold: THRESHOLD_MAX, limit_bytes, counts: Counts::default() }
     }

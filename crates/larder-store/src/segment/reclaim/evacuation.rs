@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 /// The dead level (see `allocator`) from which a segment is cleaned before anything is evicted,
 /// equal to 17 %. By measurement with three overwrites in ten sets, live items use 90 % of the
-/// segments, compared with 83 % at a level of 20 %, but a set takes a tenth more time. The
-/// simulator has a copy (`CLEAN_PERCENT` in `simulate/s3fifo.rs` of `larder-capacity`).
+/// segments, compared with 83 % at a level of 20 %. But a set takes a tenth more time than at that
+/// level. The simulator has a copy (`CLEAN_PERCENT` in `simulate/s3fifo.rs` of `larder-capacity`).
 const CLEAN_LEVEL: usize = 6;
 /// The dead level for cleaning in a cache that does not evict: 3 %, because any gain counts.
 const CLEAN_LEVEL_NO_EVICTION: usize = 1;
@@ -224,8 +224,9 @@ impl Handle {
     }
 
     /// Evacuates the next record of the segment that is being emptied, or ends the evacuation.
-    /// Returns false if there is no evacuation, or if the segment was put back into its queue: the
-    /// record could be neither moved nor dropped, or the segment contains another live item.
+    /// Returns false if there is no evacuation, or if the segment was put back into its queue. The
+    /// segment is put back if the record can be neither moved nor dropped, or if the segment
+    /// contains another live item.
     pub(crate) fn evacuate_next(&mut self) -> bool {
         let Some(mut evacuation) = self.evacuation().take() else { return false };
         if evacuation.at >= evacuation.end {
@@ -321,7 +322,7 @@ impl Handle {
                 self.shared.bucket_for(&record, self.now.secs)
             }
         };
-        // A check without the lock of the stripe, which may save taking a segment for a write
+        // This check does not take the lock of the stripe. It may save taking a segment for a write
         // buffer. The check under the lock decides.
         let has_copy =
             flash_bucket.is_some() && self.shared.has_copy_on_flash(Slot::EMPTY, &record);

@@ -21,8 +21,8 @@ use std::sync::Arc;
 const RECORDS_MAX: usize = 256;
 /// The maximum number of segments that one step visits.
 const SEGMENTS_MAX: usize = 1024;
-/// The pause between two searches of a segment is the time since it was opened, divided by this
-/// number, so that long-lived items cost little work and few expired items stay undetected.
+/// The pause between two searches of a segment is the time since the segment was opened, divided by
+/// this number. So long-lived items cost little work, and few expired items stay undetected.
 const PAUSE_PART: u32 = 16;
 /// The longest pause between two searches of a segment, in seconds.
 const PAUSE_MAX: u32 = 300;
@@ -176,8 +176,8 @@ impl Handle {
         record.expiry().second().map(|at| at.0)
     }
 
-    /// Stores the segment's next expiry and the time of its next search. Called after the last
-    /// record of the segment.
+    /// Stores the segment's next expiry and the time of its next search. The caller calls this
+    /// after the last record of the segment.
     fn note_walk(&self, walk: &SegmentWalk) {
         let entry = self.shared.table().entry(walk.segment);
         let age = self.now.secs.0.saturating_sub(entry.base().0);

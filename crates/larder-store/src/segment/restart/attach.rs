@@ -13,7 +13,7 @@
 //! | a record without a word, dead bytes that were not counted | segments are read, and their dead bytes counted again, if a handle block names them, or if they were open or being emptied |
 //! | a write buffer of items that are demoted to flash | its items are written to flash again if an index word refers to them |
 //! | a page on flash that was being written to | its complete items stay, and it is full |
-//! | a chain that no record refers to, or none yet | it stays only if the item under the key of its owner refers to it |
+//! | a chain that no record refers to any more, or not yet | it stays only if the item under the key of its owner refers to it |
 //! | segments that were taken, or retired | they are free |
 //! | no free segments for a requested flash tier | the oldest segments are dropped |
 //! | an item that was counted without its word, or the reverse | the words are right, and one size class is corrected |

@@ -20,12 +20,13 @@ use std::io::{self, Read, Seek, SeekFrom};
 /// How a cache started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
-    /// Without items. If the file contained a region that could not be used, the reason.
+    /// The cache has started without items. Contains the reason if the file contained a region that
+    /// could not be used.
     Cold(Option<ColdStartReason>),
-    /// With the items of an earlier process that ended normally.
+    /// The cache has the items of an earlier process that ended normally.
     Warm,
-    /// With the items of an earlier process that died. Each of its unfinished changes is either
-    /// completely done or not done at all.
+    /// The cache has the items of an earlier process that died. Each unfinished change of that
+    /// process is either completely done or not done at all.
     Repaired,
 }
 

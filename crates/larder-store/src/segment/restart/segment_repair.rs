@@ -153,8 +153,8 @@ impl<'t> Survey<'t> {
         Ok(Lists::restored(free, full))
     }
 
-    /// Keeps the chains that items refer to, and frees the segments of others. Returns the number
-    /// of items that were removed because part of their chain is missing.
+    /// Keeps the chains that items refer to, and frees the segments of other chains. Returns the
+    /// number of items that were removed because part of their chain is missing.
     pub(super) fn keep_chains(&mut self, index: &Index<Table>, secrets: &RapidSecrets) -> usize {
         let segments = 0..narrow(self.found.len());
         let mut is_kept = vec![false; self.found.len()];

@@ -24,7 +24,7 @@ pub(super) struct SegmentFindings {
     pub(super) items: u32,
     /// The number of segments in the chains of the segment's items.
     pub(super) chained: u32,
-    /// Records start before this offset of the region.
+    /// The offset in the region before which all records of the segment start.
     pub(super) end: usize,
     /// Whether the segment's dead bytes have to be counted again.
     pub(super) is_suspect: bool,

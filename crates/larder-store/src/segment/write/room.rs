@@ -17,8 +17,9 @@ use crate::segment::memory::table::SegmentState;
 use crate::segment::sync::{Ordering, wait_for_others};
 use std::sync::Arc;
 
-/// A write stops evicting while more than one in this many segments, and more than the reserve,
-/// wait for readers. Evictions would free nothing until those readers end their batches.
+/// A write stops evicting while more retired segments wait for readers than the number of all
+/// segments divided by this, and more than the reserve. Evictions would free nothing until these
+/// readers end their batches.
 const RETIRED_SHARE_MAX: usize = 8;
 /// The maximum number of times that a write waits for readers to end their batches: about 100 ms in
 /// all. A preempted thread usually resumes within that time, even on a virtual machine that itself
@@ -41,8 +42,8 @@ impl Handle {
         self.take_segment_within(waits_max)
     }
 
-    /// Takes a free segment like [`Handle::take_segment`], but does not wait. For a write that has
-    /// an alternative.
+    /// Takes a free segment like [`Handle::take_segment`], but does not wait. This is for a write
+    /// that has an alternative.
     pub(crate) fn try_segment(&mut self) -> Result<u32, Refusal> {
         self.take_segment_within(0)
     }
@@ -135,8 +136,8 @@ impl Handle {
     }
 
     /// Seals the open segments of this handle, of dropped handles and of handles between two
-    /// batches, and puts back the segments that the latter were emptying. Returns true if there
-    /// were any. Does nothing while handles alternate.
+    /// batches, and puts back the segments that handles between two batches were emptying. Returns
+    /// true if there were any. Does nothing while handles alternate.
     fn free_idle(&mut self) -> bool {
         if self.shared.is_tight() {
             // Another handle will append to these open segments.

@@ -30,8 +30,8 @@ const ROUNDS_MAX: u32 = 10_000;
 /// chain.
 const CHAINED_ITEMS_MIN: u32 = 4;
 
-/// A handle changes the shared count of index words once it has taken this many more words than it
-/// cleared, or cleared this many more than it took.
+/// The difference between the numbers of index words that a handle has taken and cleared, in either
+/// direction, from which the handle changes the shared count.
 const SLOTS_STEP: isize = 16;
 
 /// The maximum number of free blocks that are tried for an item before it is appended to an open
@@ -146,7 +146,8 @@ impl Shared {
         let slots = std::mem::take(&mut writing.slots);
         let before = self.slots_used.fetch_add(slots.cast_unsigned(), Ordering::Relaxed);
         let used = before.wrapping_add_signed(slots);
-        // The sum of the differences may be negative for a moment.
+        // The shared count may be negative for a moment, if a handle has counted words as cleared
+        // that another handle has taken but not counted yet.
         usize::try_from(used.cast_signed()).ok()
     }
 
@@ -279,9 +280,9 @@ impl Writer<'_> {
         let (offset, header) = free.or_else(|| self.append(shared, kind, record))?;
         let table = shared.table();
         // SAFETY: the bytes are in this handle's own open segment, behind all published items, or
-        // this handle has taken them from a dead record of the same length. Then the segment is the
-        // one in which that record died, it is not retired before the new record is dead, and all
-        // pins that could have found the dead record have ended.
+        // this handle has taken them from a dead record of the same length. In the second case, the
+        // segment is the one in which that record died, and it is not retired before the new record
+        // is dead. All pins that could have found the dead record have ended.
         unsafe { record.write(table, offset, header, shared.config.cas) };
         if record.has_tags() {
             // Notes the tags after the item was written, as for an expiry: either a search that
@@ -424,7 +425,7 @@ impl Writer<'_> {
         // Read before the mark, because the segment may be retired as soon as the record is dead.
         let sequence = record.entry().sequence().load(Ordering::Relaxed);
         shared.mark_dead(record, keep_chain);
-        // Not for large values: their tail may be leased.
+        // Large values leave no free block, because their tail may be leased.
         if shared.has_free_lists() && record.chain().is_none() {
             self.add_free_block(shared, record, sequence);
         }

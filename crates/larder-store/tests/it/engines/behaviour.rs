@@ -123,7 +123,7 @@ fn an_item_is_gone_in_the_millisecond_it_names<S: Subject>() {
     for key in [&b"a"[..], b"crawled"] {
         set_with(&mut engine, key, b"1", attributes).unwrap();
     }
-    // Items that expire later in the same second, and at its end.
+    // These items expire later in the same second, and at the end of the second.
     set_with(&mut engine, b"b", b"1", attributes).unwrap();
     let later = Expiry::at_millis(at(9, 900).in_millis());
     amend(&mut engine, b"b", Attributes { expiry: later, ..attributes }, NewCas::Same);
@@ -164,7 +164,7 @@ fn an_item_stored_with_its_time_past_is_not_there<S: Subject>() {
 
 fn maintenance_removes_expired_items<S: Subject>() {
     let mut engine = engine::<S>();
-    // More items than the segments that are still open can hold.
+    // These are more items than fit into the segments that are still open.
     for i in 0..20_000_u32 {
         let attributes = if i % 2 == 0 { expiring(after(60)) } else { Attributes::default() };
         set_with(&mut engine, &i.to_le_bytes(), &[7; 500], attributes).unwrap();
@@ -269,7 +269,7 @@ fn an_amendment_keeps_the_value<S: Subject>() {
     for len in [0, 1, 500, 300_000] {
         let value = pattern(1, len);
         set(&mut engine, b"a", &value).unwrap();
-        // Attributes for which the stored record may have no room.
+        // The stored record may have no room for these attributes.
         let attributes = Attributes {
             client_flags: u32::MAX,
             expiry: Expiry::At(after(50_000_000)),

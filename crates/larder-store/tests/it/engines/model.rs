@@ -188,7 +188,7 @@ impl From<Cas> for NewCas {
 
 /// An engine and the oracle with which it is compared.
 struct Pair<E: Engine> {
-    /// The handle in use is the first.
+    /// The handles, of which the first is in use.
     handles: [E; 2],
     in_batch: bool,
     oracle: Oracle,
@@ -368,7 +368,8 @@ impl<E: Engine> Pair<E> {
             _ => None,
         });
         if let (Lookup::Hit(Some(lease)), Some(item)) = (lease, self.oracle.live(key)) {
-            // At most four leases, because leases keep memory that other operations may need.
+            // The test keeps at most four leases, because leases keep memory that other operations
+            // may need.
             self.leases.truncate(3);
             self.leases.push((lease, item.value.clone()));
         }

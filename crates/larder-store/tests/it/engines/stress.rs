@@ -146,15 +146,16 @@ impl<L: Lease> Held<L> {
 }
 
 // The first bits of the ids of keys.
-/// Keys that all threads use all the time.
+/// The first bits of the ids of the keys that all threads use all the time.
 const HOT: u64 = 0;
-/// Many keys that all threads use.
+/// The first bits of the ids of many keys that all threads use.
 const WIDE: u64 = 1 << 32;
-/// Lists that all threads extend at both ends.
+/// The first bits of the ids of the lists that all threads extend at both ends.
 const LISTS: u64 = 2 << 32;
-/// Keys that only one thread uses, so that their expected state is certain.
+/// The first bits of the ids of the keys that only one thread uses, so that their expected state is
+/// certain.
 const OWN: u64 = 3 << 32;
-/// Numbers that all threads raise.
+/// The first bits of the ids of the numbers that all threads raise.
 const COUNTERS: u64 = 4 << 32;
 
 const HOT_COUNT: usize = 64;

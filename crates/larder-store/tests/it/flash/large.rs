@@ -395,7 +395,8 @@ fn unused_read_values_do_not_keep_others_out() {
         client.set(&key(i), &value(i, 0, LONG));
         settle(&cache);
     }
-    // Peers that read no replies: the items that they have requested are read, and stay in memory.
+    // These peers read no replies, so the items that they have requested are read, and stay in
+    // memory.
     let mut stalled: Vec<_> = (0..30).map(|_| Client::new(&cache, &now)).collect();
     let mut held = Vec::new();
     for (i, client) in stalled.iter_mut().enumerate() {
@@ -426,8 +427,8 @@ fn unused_read_values_do_not_keep_others_out() {
 fn an_abandoned_read_of_a_large_value_holds_no_page() {
     let device = Memory::new(32 * MIB, 5);
     let mut config = large_config(&device, any_size());
-    // One read at a time: a request that waits for a value starts the reads of its pieces one after
-    // the other.
+    // Only one read at a time is under way, so a request that waits for a value starts the reads of
+    // its pieces one after the other.
     config.flash.as_mut().unwrap().depth = 1;
     let cache = Cache::new(config).unwrap();
     let now = clock();

@@ -45,7 +45,7 @@ fn walk(
     }
 }
 
-/// Waits until a waiting walk is woken. Called between two steps.
+/// Waits until a waiting walk is woken. The caller calls this between two steps.
 fn wait(client: &mut Client, state: WalkState) {
     if state == WalkState::Waiting {
         client.wait_for_walk();

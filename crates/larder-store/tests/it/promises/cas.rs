@@ -39,7 +39,7 @@ fn no_two_fresh_values_are_equal_while_clients_choose_higher_ones() {
                         if thread == 0 && Instant::now() > end {
                             last.fetch_min(round, Ordering::SeqCst);
                         }
-                        // A value above every block that a handle has taken.
+                        // This value is above every block that a handle has taken.
                         choose(&mut engine, &key, (round as u64 + 1) * 1_000_000);
                         lined_up.wait(round);
                         drawn.extend([fresh(&mut engine, &key), fresh(&mut engine, b"shared")]);
@@ -114,7 +114,8 @@ fn many_handles_that_write_a_key_in_turn_use_few_values() {
     assert!(last < 1 << 23, "{last} after 80,000 writes");
 }
 
-/// Chosen values at the end of the range: fresh values stay within it, and none is issued twice.
+/// If clients choose values at the end of the range, fresh values stay within the range, and none
+/// is issued twice.
 #[test]
 fn extreme_values_of_clients_exhaust_nothing() {
     let near = |value: u64| [value - 1, value, value + 1];

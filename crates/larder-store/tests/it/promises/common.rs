@@ -116,7 +116,7 @@ pub(crate) fn get(engine: &mut Handle, key: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns whether a live item exists. This is not an access.
+/// Returns whether a live item exists. The call does not count as an access.
 pub(crate) fn has(engine: &mut Handle, key: &[u8]) -> bool {
     let key = hashed(engine, key);
     matches!(engine.get(key, Access::Untracked, |_| ()), Lookup::Hit(()))
@@ -176,8 +176,8 @@ impl Stopwatch {
     }
 }
 
-/// Returns the time for which this thread was ready and waited for a processor. Zero if the kernel
-/// does not count it.
+/// Returns the time for which this thread was ready and waited for a processor. Returns zero if the
+/// kernel does not count this time.
 fn queued_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split(' ').nth(1).and_then(|nanos| nanos.parse().ok());

@@ -37,7 +37,7 @@ fn dropped_handles_leave_totals_right() {
         }
     }
     let gauges = cache.gauges();
-    // 59 bytes of overhead and 8 bytes of key.
+    // An item has 59 bytes of overhead and 8 bytes of key.
     assert_eq!((gauges.items, gauges.bytes), (HANDLES / 2, HANDLES / 2 * (59 + 8 + 100)));
     assert_eq!((gauges.items_total, gauges.evictions), (2 * HANDLES, 0));
 }
@@ -53,7 +53,8 @@ fn memory_does_not_grow_with_dropped_handles() {
     assert!(more <= 4 * 1024, "{more} KiB more for {HANDLES} handles and no item");
 }
 
-/// Like `memory_does_not_grow_with_dropped_handles`, with items that stay. They need 140 KiB.
+/// Does the same as `memory_does_not_grow_with_dropped_handles`, with items that stay. These items
+/// need 140 KiB.
 #[test]
 fn items_of_dropped_handles_take_little_memory() {
     let cache = cache(64 * MIB);
@@ -69,7 +70,8 @@ fn items_of_dropped_handles_take_little_memory() {
     assert!(more <= 8 * 1024, "{more} KiB for {HANDLES} items of 140 bytes");
 }
 
-/// Handles that only remove items of others. The count of index words must include their removals.
+/// Some handles only remove items of other handles. The count of index words must include their
+/// removals.
 #[test]
 fn the_index_does_not_grow_with_removed_items() {
     const KEYS: u64 = 15;
@@ -86,7 +88,7 @@ fn the_index_does_not_grow_with_removed_items() {
     assert_eq!(gauges.index_bytes, before, "for at most {KEYS} items at a time");
 }
 
-/// Handles that only store. The index must grow in time, so that no item is dropped because of
+/// The handles only store items. The index must grow in time, so that no item is dropped because of
 /// missing index words.
 #[test]
 fn the_index_grows_with_the_items_of_dropped_handles() {
@@ -122,7 +124,8 @@ fn expired_items_in_an_open_segment_are_removed_by_maintenance() {
     assert!(has(&mut engine, b"stays"));
 }
 
-/// Expired items in segments that many handles have open. Each handle searches its own segments.
+/// Expired items are in segments that many handles have open. Each handle searches its own
+/// segments.
 #[test]
 fn expired_items_in_many_open_segments_are_removed_by_maintenance() {
     let cache = cache(64 * MIB);

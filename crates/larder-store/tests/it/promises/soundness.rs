@@ -184,8 +184,8 @@ fn a_key_with_the_hash_of_another_is_not_stored() {
     check_by_churning(&cache);
 }
 
-/// Writes with wrong hashes among right ones, and overwrites all memory several times. No index
-/// word that refers to reused memory may be left.
+/// Makes writes with wrong hashes among writes with right ones, and overwrites all memory several
+/// times. No index word that refers to reused memory may be left.
 #[test]
 fn wrong_hashes_never_lead_to_memory_of_others() {
     const LEN: usize = 100;
@@ -244,7 +244,7 @@ fn a_panic_of_the_deciding_closure_leaves_the_cache_usable() {
     });
 }
 
-/// Panics during a batch, with a large item under lease, and with an upload.
+/// The closure panics during a batch, while it has a lease on a large item and there is an upload.
 #[test]
 fn a_panic_of_the_deciding_closure_on_a_large_item_frees_all_memory() {
     within(PATIENCE, || {
@@ -303,7 +303,8 @@ fn a_panic_of_a_reader_leaves_the_cache_usable() {
     });
 }
 
-/// Set for a child process whose observer panics. The process may abort.
+/// The environment variable that is set for a child process whose observer panics. The process may
+/// abort.
 const OBSERVED: &str = "LARDER_TEST_OBSERVED";
 
 #[test]

@@ -104,7 +104,8 @@ fn a_walk_misses_nothing_while_another_thread_inserts() {
             let mut next = FILLED;
             while !has_ended.load(Ordering::Relaxed) {
                 store_some(&mut engine, next..next + 10);
-                // Slowly, because some of the items that the walk checks must stay.
+                // This thread stores slowly, because some of the items that the walk checks must
+                // stay.
                 thread::sleep(Duration::from_micros(200));
                 next += 10;
             }

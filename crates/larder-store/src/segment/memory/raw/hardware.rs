@@ -58,7 +58,7 @@ pub(crate) fn prefetch_for_write<T>(pointer: *const T) {
 #[cfg(unix)]
 pub(crate) fn page_len() -> usize {
     let page_len = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
-    // If the system reports no length: the longest pages of any processor.
+    // If the system reports no length, this is the length of the longest pages of any processor.
     page_len.ok().flatten().and_then(|len| usize::try_from(len).ok()).unwrap_or(64 << 10)
 }
 

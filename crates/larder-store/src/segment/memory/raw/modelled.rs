@@ -106,7 +106,7 @@ impl Region {
     /// Returns published bytes, as in the region over mapped memory.
     ///
     /// # Safety
-    /// As for the region over mapped memory.
+    /// The same as for the region over mapped memory.
     pub(crate) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         (offset..offset + len).for_each(|at| self.access(at).with(|_| ()));
         let bytes: *const [UnsafeCell<u8>] = &raw const self.bytes[offset..offset + len];
@@ -118,7 +118,7 @@ impl Region {
     /// Writes bytes that no other thread can see yet.
     ///
     /// # Safety
-    /// As for the region over mapped memory.
+    /// The same as for the region over mapped memory.
     pub(crate) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
         for (at, byte) in (offset..).zip(bytes) {
             self.access(at).with_mut(|_| ());
@@ -130,7 +130,7 @@ impl Region {
     /// Does nothing.
     ///
     /// # Safety
-    /// As for the region over mapped memory.
+    /// The same as for the region over mapped memory.
     pub(crate) unsafe fn discard(&self, _: usize, _: usize) -> bool {
         false
     }

@@ -169,7 +169,7 @@ mod allocated {
         /// Does nothing: an allocator takes no part of an allocation back.
         ///
         /// # Safety
-        /// As for a mapping.
+        /// The same as for a mapping.
         pub(crate) unsafe fn discard(&self, _: usize, _: usize) -> bool {
             false
         }

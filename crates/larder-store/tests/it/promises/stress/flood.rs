@@ -5,9 +5,9 @@ use larder_store::Batches;
 
 const LIMIT: usize = 16 * MIB;
 const VALUE_LEN: usize = 1000;
-/// A tenth of the items that the cache holds.
+/// The number of keys that are always read: a tenth of the items that the cache holds.
 const HOT: usize = LIMIT / VALUE_LEN / 10;
-/// Twenty times the items that the cache holds.
+/// The number of keys that are written once: twenty times the items that the cache holds.
 const FLOOD: usize = 20 * LIMIT / VALUE_LEN;
 
 #[test]

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const LARGE: &[u8] = b"large";
-/// The minimum time for which others use large values while one thread sets small values.
+/// The minimum time for which other threads use large values while one thread sets small values.
 const TIME: Duration = Duration::from_secs(1);
 /// The minimum number of sets that are measured.
 const SETS_MIN: u32 = 2000;
@@ -138,7 +138,7 @@ fn deleting_a_large_value_is_one_short_step() {
     assert!(shortest < Duration::from_millis(2), "{shortest:?}");
 }
 
-/// Many tiny items, some of which expire every second.
+/// The cache has many tiny items, some of which expire every second.
 #[test]
 fn maintenance_is_done_in_short_steps() {
     const ITEMS: u32 = 1_000_000;
