@@ -1,7 +1,7 @@
 //! Addresses of servers before name resolution.
 
-/// Returns the host of an address with or without a port: a name or an IP address, without
-/// brackets.
+/// Returns the host of an address, which may have a port. The host is a name or an IP address
+/// without brackets.
 #[must_use]
 pub fn host_of(address: &str) -> &str {
     let host = match address.parse::<std::net::IpAddr>() {

@@ -1,7 +1,7 @@
 //! A clock of Unix time that never runs backwards. It reads the wall clock once at its start, and
 //! then adds the machine's uptime, which on Linux includes the time of a suspension. A server that
 //! restores the items of an earlier process (warm restart) continues the clock of that process, or
-//! starts a clock that is not behind it. So items keep their lifetimes although the wall clock was
+//! starts a clock that is not behind it. So items keep their lifetimes even if the wall clock is
 //! set. [`Clock::ahead`] returns the seconds by which such a clock is ahead of Unix time.
 //! [`Clock::follow_wall_clock`] measures this difference again, because the wall clock may be set
 //! while the server runs.
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The minimum difference from the wall clock, in milliseconds, that changes [`Clock::ahead`].
-/// Smaller differences are corrections of time services, and rounding errors.
+/// Smaller differences come from rounding and from corrections by time services.
 const STEP_MIN: i64 = 1500;
 
 /// The server's clock. Clones share one clock.
@@ -23,7 +23,8 @@ pub struct Clock {
     started: Duration,
     /// The time of this clock at the machine's start.
     offset: Duration,
-    /// The seconds by which this clock was ahead of the wall clock when they were last compared.
+    /// The seconds by which this clock was ahead of the wall clock at the last comparison of the
+    /// two clocks.
     ahead: Arc<AtomicI32>,
 }
 
@@ -66,8 +67,9 @@ impl Clock {
         self.ahead.load(Relaxed)
     }
 
-    /// Compares the clock with the wall clock. Returns the seconds by which the wall clock was set forward since the
-    /// last comparison, or `None` if it was not set. If several threads call it, one of them returns the seconds.
+    /// Compares the clock with the wall clock. Returns the seconds by which the wall clock was set
+    /// forward since the last comparison, or `None` if it was not set. If several threads call this
+    /// function at the same time, only one of them receives the seconds.
     pub fn follow_wall_clock(&self) -> Option<i32> {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
@@ -80,8 +82,9 @@ impl Clock {
         (before != ahead).then(|| before.saturating_sub(ahead))
     }
 
-    /// Returns the number from which [`Clock::resumed`] continues this clock: [`Clock::precise`] at the machine's
-    /// start, in microseconds. Invalid after a restart of the machine. Never 0.
+    /// Returns the number from which [`Clock::resumed`] continues this clock: the value of
+    /// [`Clock::precise`] at the machine's start, in microseconds. The number is never 0, and it is
+    /// invalid after a restart of the machine.
     #[must_use]
     pub fn checkpoint(&self) -> u64 {
         u64::try_from(self.offset.as_micros()).unwrap_or(u64::MAX).max(1)
@@ -117,7 +120,7 @@ impl Clock {
         Moment { time: self.precise(), ahead: self.ahead() }
     }
 
-    /// Returns the current time in whole seconds.
+    /// Returns the current time of this clock in whole seconds.
     #[must_use]
     pub fn now(&self) -> Seconds {
         self.moment().seconds()
@@ -136,7 +139,7 @@ impl Clock {
 pub struct Moment {
     /// The time since 1970 on the clock.
     time: Duration,
-    /// [`Clock::ahead`].
+    /// The value of [`Clock::ahead`].
     ahead: i32,
 }
 
@@ -168,7 +171,7 @@ impl From<Moment> for Now {
     }
 }
 
-/// Rounds milliseconds to seconds. The negative of the result is an `i32`, too.
+/// Rounds milliseconds to seconds. The negative of the result also fits in an `i32`.
 fn rounded_secs(millis: i64) -> i32 {
     let secs = millis.saturating_add(500).div_euclid(1000);
     i32::try_from(secs.clamp((-i32::MAX).into(), i32::MAX.into())).unwrap_or_default()

@@ -156,7 +156,7 @@ fn versions(min: Version) -> &'static [&'static SupportedProtocolVersion] {
     }
 }
 
-/// The keys that ring signs with.
+/// The kinds of keys with which ring can sign.
 const KEY_TYPES: &str =
     "RSA keys of 2048 to 4096 bits, ECDSA keys on P-256 and P-384, and Ed25519 keys";
 
@@ -171,7 +171,7 @@ fn identity(options: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, Lo
     let key = provider.key_provider.load_private_key(key).map_err(unsupported)?;
     let identity = CertifiedKey::new(chain, key);
     match identity.keys_match() {
-        // rustls cannot compare a key without its public half with the certificate.
+        // rustls cannot compare a key with the certificate if the key lacks its public half.
         Ok(()) | Err(Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(identity),
         Err(Error::InconsistentKeys(_)) => {
             Err(bad_key("the key is not the certificate's".to_owned()))
@@ -227,7 +227,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Describes the fault of a certificate, with the remedy if it has a known one.
+/// Describes the fault of a certificate, and its remedy if there is a known one.
 #[must_use]
 pub fn explain_certificate(error: &Error) -> String {
     // rustls has no variant for this error, only its text.
@@ -253,7 +253,8 @@ fn explain(error: pem::Error, text: &[u8]) -> String {
     }
 }
 
-/// Describes a PEM file without a section of this kind, with the remedy if it has one of a similar kind.
+/// Describes the fault of a PEM file that has no section of this kind. Adds the remedy if the file
+/// has a section of a similar kind.
 fn missing_section(text: &[u8], kind: &str) -> String {
     let has = |label: &str| text.windows(label.len()).any(|part| part == label.as_bytes());
     match kind {

@@ -17,9 +17,10 @@ pub struct Tls {
     pub ca_cert: Option<PathBuf>,
     /// `ssl_verify_mode`: whether clients must present certificates.
     pub verify_mode: VerifyMode,
-    /// `ssl_min_version`: the oldest accepted version.
+    /// `ssl_min_version`: the oldest accepted version of TLS.
     pub min_version: Version,
-    /// `ssl_session_cache`: whether the server keeps sessions, so that clients without tickets can resume them, too.
+    /// `ssl_session_cache`: whether the server keeps sessions, so that clients that do not support
+    /// session tickets can resume them, too.
     pub session_cache: bool,
     /// `ssl_wbuf_size`, in bytes: only shown in statistics, because the server has no write buffer
     /// of this size.
