@@ -38,9 +38,9 @@ impl GroupSnapshot {
             .ok_or_else(not_alive)
     }
 
-    /// Waits until another process than `leader` leads, and prints the new leader. Returns false if none leads within
-    /// [`TRANSFER_REQUEST_SECS`]. `requested` is the epoch of the transfer request. In a higher epoch this repeats the
-    /// request.
+    /// Waits until another process than `leader` leads, and prints the new leader. Returns false if
+    /// none leads within [`TRANSFER_REQUEST_SECS`]. `requested` is the epoch of the transfer
+    /// request. If the epoch is higher, the function repeats the request.
     fn wait_for_other_leader(
         &mut self,
         leader: &Process,
@@ -112,8 +112,9 @@ pub(super) fn transfer_leadership(
 /// Makes a live node the leader of a group whose leader and in-sync nodes are all dead.
 ///
 /// # Errors
-/// A message if the group has no record, if its leader or an in-sync node is alive, or if `node` is not alive. Also if
-/// the group is in the last epoch or has changed since the snapshot, or if etcd fails.
+/// A message if the group has no record, if its leader or an in-sync node is alive, or if `node` is
+/// not alive. The function also fails if the group is in the last epoch or has changed since the
+/// snapshot, or if etcd fails.
 pub(super) fn promote(
     mut snapshot: GroupSnapshot,
     node: &str,

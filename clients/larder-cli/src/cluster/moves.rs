@@ -14,7 +14,8 @@ const SWAPS_MAX: usize = 10;
 /// The moves that a command plans.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MovePlan<'a> {
-    /// Moves this number of slots to the group. `None`: the number that gives the group an even share.
+    /// Moves this number of slots to the group. `None` moves the number that gives the group an
+    /// even share.
     MoveTo(&'a str, Option<usize>),
     /// Moves all slots of the group to other groups.
     Drain(&'a str),
@@ -79,7 +80,7 @@ impl MovePlan<'_> {
         }
     }
 
-    /// Returns the message after the moves are done, or if no moves were necessary.
+    /// Returns the message for the end of the moves, or for a plan without moves.
     fn outcome(&self, map: &ShardMap) -> String {
         match *self {
             Self::MoveTo(group, _) => {

@@ -17,11 +17,13 @@ pub(super) struct MoveWatch {
     planned: BTreeMap<String, SlotSet>,
     /// The number of planned slots that had not moved at the last successful read.
     left: usize,
-    /// The time of the last change of `left`, or the start before the first change.
+    /// The time of the last change of `left`. Before the first change, this is the time of the
+    /// start.
     changed: Instant,
     /// Whether [`MoveWatch::handle_map`] has returned the hint about a stall, which it returns once.
     has_warned: bool,
-    /// The time of the last successful read of the map, or the start before the first read.
+    /// The time of the last successful read of the map. Before the first read, this is the time of
+    /// the start.
     last_read: Instant,
 }
 

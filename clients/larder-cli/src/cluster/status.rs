@@ -13,7 +13,7 @@ pub(super) fn status(at: &ClusterArguments, out: &mut impl Write) -> Result<(), 
     }
     let map = EtcdShardMap::new(at.etcd()?, at.cluster.clone()).read().map_err(message)?.map;
     if let Some(map) = &map {
-        // Also shows groups that occur only in the map.
+        // The output also includes groups that occur only in the map.
         for (name, _) in map.owners().chain(map.targets()) {
             groups.entry(name.to_owned()).or_default();
         }

@@ -203,7 +203,8 @@ fn a_signal_ends_the_run_and_keeps_the_results() {
         let json = folder.path().join("results.json");
         let child = start(&server, &format!("-t 2 -c 2 {line}"), &json);
         wait_for("the load starts", || server.requests.load(Ordering::Relaxed) > 100);
-        // The command `timeout` signals its child and then its process group, so the child gets the signal twice.
+        // The command `timeout` signals its child and then its process group, so the child receives
+        // the signal twice.
         for _ in 0..2 {
             kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), signal).unwrap();
         }

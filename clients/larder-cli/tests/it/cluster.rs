@@ -118,8 +118,8 @@ fn process(node: &str, incarnation: u64) -> Process {
     Process { node: node.to_owned(), incarnation }
 }
 
-/// Starts etcd with a cluster in which each group has a live leader and an even share of the slots. The leader's name
-/// is `n` followed by the group's name. `None` if etcd is not installed.
+/// Starts etcd with a cluster in which each group has a live leader and an even share of the slots.
+/// The leader's name is `n` followed by the group's name. Returns `None` if etcd is not installed.
 fn start_cluster(groups: &[&str]) -> Option<Server> {
     let server = start()?;
     let mut map = ShardMap::single_group(groups[0]);
