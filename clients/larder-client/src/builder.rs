@@ -40,7 +40,7 @@ pub struct Builder<C> {
     client: PhantomData<fn() -> C>,
 }
 
-/// The shortest timeout and discovery interval. The builder raises shorter ones to this limit.
+/// The shortest timeout and discovery interval. The builder raises shorter times to this limit.
 const TIME_MIN: Duration = Duration::from_millis(1);
 /// The longest timeout, lifetime and discovery interval: practically unlimited, and safe to add to an `Instant`.
 const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -51,7 +51,7 @@ const DISCOVERY_INTERVAL: Duration = Duration::from_secs(60);
 /// The largest default number of shared connections per server. Machines with fewer cores have one per core.
 const SHARED_MAX: usize = 4;
 
-/// How calls use connections, and the largest number of connections per server.
+/// The use of connections by calls, with the largest number of connections per server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Transport {
     /// Each call has a connection to itself.
@@ -75,9 +75,11 @@ pub(crate) struct Settings {
     pub(crate) idle_time_max: Duration,
     pub(crate) lifetime_max: Option<Duration>,
     pub(crate) degrades: bool,
-    /// Requests a refresh of the list of servers after a fault. `None` if the list is not discovered.
+    /// The signal that requests a refresh of the list of servers after a fault. `None` if the list
+    /// is not discovered.
     pub(crate) refresh: Option<Arc<RefreshSignal>>,
-    /// The waiter of [`blocking::Client`](crate::blocking::Client). `None`: threads block.
+    /// The waiter of [`blocking::Client`](crate::blocking::Client). Without a waiter, threads
+    /// block.
     pub(crate) waiter: Option<Arc<dyn Waiter>>,
 }
 
@@ -154,18 +156,20 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Lets all calls share this many connections per server, 1 to 1,024. One write can carry the requests of several
-    /// callers. Replies arrive in the order of the requests, so a slow reply delays the ones after it. Each connection
-    /// carries up to 1,024 calls; further calls wait. The client opens another connection when the open ones are busy.
-    /// If some replies are slow, for example reads from flash, use a pool of [`connections`](Self::connections).
-    /// [Default: the number of cores, at most 4]
+    /// Lets all calls share this many connections per server, 1 to 1,024. One write can carry the
+    /// requests of several callers. Replies arrive in the order of the requests, so a slow reply
+    /// delays later replies. Each connection carries up to 1,024 calls; further calls wait. The
+    /// client opens another connection when the open ones are busy. If some replies are slow, for
+    /// example reads from flash, use a pool of [`connections`](Self::connections). [Default: the
+    /// number of cores, at most 4]
     pub fn shared(mut self, connections: usize) -> Self {
         self.settings.transport = Transport::Shared(connections.clamp(1, 1024));
         self
     }
 
-    /// Sets the idle time after which the pool closes a connection. The pool checks its oldest idle connection when
-    /// another one becomes idle. Shared connections ignore it. [Default: 60 s]
+    /// Sets the idle time after which the pool closes a connection. The pool checks its oldest idle
+    /// connection when another one becomes idle. Shared connections ignore this setting. [Default:
+    /// 60 s]
     pub fn idle_time(mut self, max: Duration) -> Self {
         self.settings.idle_time_max = max;
         self
@@ -228,12 +232,14 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Logs in on each connection with memcached's text protocol (its option `-Y`), within the time limit for opening
-    /// the connection. User names have no spaces; memcached accepts no spaces in passwords either. [Default: no login]
+    /// Logs in on each connection with memcached's text protocol (its option `-Y`), within the time
+    /// limit for opening the connection. User names must not contain spaces; memcached accepts no
+    /// spaces in passwords either. [Default: no login]
     ///
-    /// The password is sent in clear text, so use TLS or a unix socket on untrusted networks. Errors and `Debug` do not
-    /// show it. A refused login fails with [`ErrorKind::Login`]. A server without logins stores the request as an item
-    /// `login` that has already expired, and the client then works as without a login.
+    /// The password is sent in clear text, so use TLS or a unix socket on untrusted networks.
+    /// Errors and `Debug` do not show it. A refused login fails with [`ErrorKind::Login`]. A server
+    /// without logins stores the request as an item `login` that has already expired, and the
+    /// client then works as if no login were set.
     ///
     /// ```no_run
     /// use larder_client::blocking::Client;
@@ -268,9 +274,9 @@ impl<C> Builder<C> {
     /// if the server resolves its address on first use.
     ///
     /// # Errors
-    /// An address or the login is invalid, `resolve` fails, a TLS file is unusable, no server has a weight above 0, or
-    /// the hashing method does not support the weights. With discovery also: it finds no list, or its thread cannot be
-    /// spawned.
+    /// An address or the login is invalid, `resolve` fails, a TLS file is unusable, no server has a
+    /// weight above 0, or the hashing method does not support the weights. With discovery, it also
+    /// fails if discovery finds no list, or if its thread cannot be spawned.
     pub(crate) fn group<S: ServerHandle + Send + Sync + 'static>(
         mut self,
         resolve: impl Fn(&Address) -> io::Result<Vec<SocketAddr>> + Send + 'static,

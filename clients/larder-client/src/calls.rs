@@ -1,8 +1,8 @@
 //! The calls of both clients. `calls!([] [])` generates the calls of the blocking client, and `calls!([async]
 //! [.await])` the calls of the asynchronous client.
 //!
-//! Each client implements these itself: `group` (its servers), `many` (lookups of several keys) and `each` (an
-//! operation on every server).
+//! Each client implements three methods itself: `group` (its servers), `many` (lookups of several
+//! keys) and `each` (an operation on every server).
 
 macro_rules! calls {
     ([$($async:tt)?] [$($await:tt)*]) => {
@@ -49,7 +49,8 @@ macro_rules! calls {
             self.many(keys, false)$($await)*
         }
 
-        /// Like [`get_many`](Self::get_many), with the CAS of each item.
+        /// Returns the items of several keys like [`get_many`](Self::get_many), with the CAS of
+        /// each item.
         ///
         /// # Errors
         /// See [`Client`].
@@ -177,7 +178,7 @@ macro_rules! calls {
                     Some(Item { cas: Some(cas), .. }) => {
                         self.store(StoreMode::Set, key, item, Some(*cas))$($await)*?
                     }
-                    // Without a CAS the last writer wins.
+                    // Without a CAS, the last writer wins.
                     Some(_) => self.store(StoreMode::Set, key, item, None)$($await)*?,
                     None => self.store(StoreMode::Add, key, item, None)$($await)*?,
                 };
@@ -215,7 +216,7 @@ macro_rules! calls {
             self.call(key, Delete { key, compare: None, stale: Some(ttl.into().exptime()) })$($await)*
         }
 
-        /// Sets the expiry of an item. Returns whether it exists.
+        /// Sets the expiry of an item. Returns whether the item exists.
         ///
         /// # Errors
         /// See [`Client`].
@@ -288,7 +289,7 @@ macro_rules! calls {
         /// selects the general page.
         ///
         /// # Errors
-        /// See [`Client`]. Also: the topic is invalid.
+        /// See [`Client`]. The call also fails if the topic is invalid.
         pub $($async)? fn stats(&self, topic: &str) -> Result<PerServer<Vec<(String, String)>>, Error> {
             let topic = if topic.is_empty() { None } else { Some(WireKey::new(topic.as_bytes())?) };
             self.each(|| Stats(topic))$($await)*

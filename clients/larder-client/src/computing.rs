@@ -14,7 +14,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(crate) struct Computing {
     pub(crate) flights: Arc<Flights>,
-    /// How long a call waits for a computation of another process.
+    /// The time for which a call waits for a computation of another process.
     pub(crate) time_max: Duration,
 }
 
@@ -29,8 +29,8 @@ impl Computing {
 pub(crate) enum ComputeStep<T> {
     /// Return this value.
     Value(T),
-    /// Compute the value. The second field is the old value, if there is one. Other callers get it until the new one is
-    /// stored.
+    /// Compute the value. The second field is the old value, if there is one. Other callers get the
+    /// old value until the new value is stored.
     Compute(ComputePermit, Option<T>),
 }
 
@@ -48,22 +48,25 @@ macro_rules! computing {
     ([$($async:tt)?] [$($await:tt)*] [$($compute:tt)*]) => {
         /// Returns the value of an item. If there is none, calls `compute` and stores the result.
         ///
-        /// If many callers miss the same value, in one process or several, one computes it and the others wait. If
-        /// there is an old value, because it is [stale](Lease::stale), expires [soon](Lease::early) or was
-        /// [invalidated](Self::invalidate), the others get the old value at once. If the computation fails or its
-        /// caller gives up, a waiting caller continues with its own `compute`. If the computation fails while there is
-        /// an old value, this caller gets the error, and the others get the old value until it expires. If the key was
-        /// invalidated, removed or stored during a computation with a lease, the value is returned, but not stored.
+        /// If many callers in one process or several miss the same value, one caller computes it
+        /// and the others wait. If there is an old value, because it is [stale](Lease::stale),
+        /// expires [soon](Lease::early) or was [invalidated](Self::invalidate), the others get the
+        /// old value at once. If the computation fails or its caller gives up, a waiting caller
+        /// continues with its own `compute`. If the computation fails while there is an old value,
+        /// this caller gets the error, and the others get the old value until it expires. If the
+        /// key was invalidated, removed or stored during a computation with a lease, the value is
+        /// returned, but not stored.
         ///
         /// The computation has no deadline. Callers in the same process wait for it without limit. Callers in other
         /// processes wait up to the timeout of a call. Then they compute the value themselves and do not store it.
         /// `compute` must not call this function for the same key, because that call would deadlock.
         ///
-        /// If the cache fails, the value is computed, once for all concurrent callers of this process, and not stored.
+        /// If the cache fails, the value is computed once for all concurrent callers of this
+        /// process, and not stored.
         ///
-        /// While a caller computes a value for the first time, other calls, such as `get`, find an empty item. Servers
-        /// without meta commands have no leases. With such a server, each process computes the value, and the first one
-        /// stores it.
+        /// While a caller computes a value for the first time, other calls, such as `get`, find an
+        /// empty item. Servers without meta commands have no leases. With such a server, each
+        /// process computes the value, and the first process stores it.
         ///
         /// # Errors
         /// `compute` failed, the key is invalid, the client is closed, or the call was interrupted: see
@@ -116,9 +119,9 @@ macro_rules! computing {
             }
         }
 
-        /// Polls the server while the condition of the permit is `Retry`, up to the timeout of a call. Returns the
-        /// value if the server has one by then, and otherwise the permit, with an old value if this caller got the
-        /// lease.
+        /// Polls the server while the condition of the permit is `Retry`, up to the timeout of a
+        /// call. Returns the value if the server has a value by then. Otherwise returns the permit,
+        /// with an old value if this caller got the lease.
         $($async)? fn wait_for_lease<T>(
             &self,
             permit: ComputePermit,

@@ -24,8 +24,9 @@ pub enum Discovery {
     /// alternatives. The client distributes keys over the sorted addresses, so the order of the DNS reply does not
     /// matter.
     Dns,
-    /// `config get cluster`, as in memcached services with auto discovery. The client sends it to the configured
-    /// servers and takes the reply with the highest version. It ignores a version lower than the present one.
+    /// `config get cluster`, as in memcached services with auto discovery. The client sends it to
+    /// the configured servers and takes the reply with the highest version. It ignores a reply
+    /// whose version is lower than the present version.
     Cluster,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct VersionedList {
     pub(crate) servers: Vec<ListedServer>,
 }
 
-/// Finds the list of servers.
+/// A finder of the list of servers.
 #[derive(Debug)]
 pub(crate) struct ListFinder {
     pub(crate) discovery: Discovery,
@@ -55,7 +56,8 @@ impl ListFinder {
     /// Returns the current list.
     ///
     /// # Errors
-    /// `Dns`: a name cannot be resolved. `Cluster`: no server returned a list; this is the last error.
+    /// `Dns`: a name cannot be resolved. `Cluster`: no server returned a list, and the result is
+    /// the error of the last server.
     pub(crate) fn find(&self) -> io::Result<VersionedList> {
         match self.discovery {
             Discovery::Dns => self.resolve(),
@@ -176,7 +178,8 @@ pub(crate) fn spawn_refresh<S: ServerHandle + Send + Sync + 'static>(
     let mut known = first;
     let refresh_list = move || {
         loop {
-            // Random intervals, so that clients that were started together do not query together.
+            // The intervals are random, so that clients that were started together do not query
+            // together.
             let pause = every.mul_f64(0.9 + 0.2 * rand::random::<f64>());
             if !refresh.wait(PAUSE_MIN.min(pause), pause) {
                 return;

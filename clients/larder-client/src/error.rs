@@ -29,13 +29,15 @@ pub enum ErrorKind {
     /// The value is longer than [`larder_protocol::VALUE_LEN_MAX`].
     #[error("value too long: {0} bytes is more than any server accepts")]
     ValueTooLong(usize),
-    /// The server is unreachable or has too many connections, the TLS handshake failed, or the reply to the login is
-    /// missing or unexpected. During the build of a client also: a setting is invalid, or discovery failed.
+    /// The server is unreachable or has too many connections, the TLS handshake failed, or the
+    /// reply to the login is missing or unexpected. During the build of a client, this kind also
+    /// means that a setting is invalid or that discovery failed.
     #[error("cannot connect: {0}")]
     Connect(Arc<io::Error>),
-    /// The server refused the login, or the user name is invalid. No request was sent. Only an operator can correct
-    /// this, so it is no [fault](Error::is_fault): the client neither fails over to another server nor treats it as a
-    /// miss. `get_or_compute` still computes the value. Later calls try to log in again.
+    /// The server refused the login, or the user name is invalid. No request was sent. Only an
+    /// operator can correct this, so the error is no [fault](Error::is_fault): the client neither
+    /// fails over to another server nor treats the call as a miss. `get_or_compute` still computes
+    /// the value. Later calls try to log in again.
     #[error("login refused: {0}")]
     Login(Box<str>),
     /// The breaker of the server is open after several faults in a row, so the call failed without a request.
@@ -43,7 +45,7 @@ pub enum ErrorKind {
         "server unavailable after several failures; next attempt within {retry_in:?}; last error: {cause}"
     )]
     Unavailable {
-        /// The longest time until the next attempt. Another call can attempt earlier.
+        /// The longest time until the next attempt. Another call may make an attempt earlier.
         retry_in: Duration,
         /// The last fault of the server, such as an untrusted certificate.
         cause: Arc<Self>,
@@ -51,8 +53,8 @@ pub enum ErrorKind {
     /// All connections were in use until the deadline.
     #[error("all connections of the pool were in use until the deadline: raise `connections`")]
     PoolTimeout,
-    /// The server did not reply by the deadline. Or another call on the connection gave up, no reply arrived for a
-    /// second, and the client closed the connection.
+    /// The server did not reply by the deadline. The other possible cause is that another call on
+    /// the connection gave up, no reply arrived for a second, and the client closed the connection.
     #[error("timeout: no reply from the server by the deadline")]
     Timeout,
     /// The connection failed with an I/O error.
@@ -87,8 +89,9 @@ pub enum ErrorKind {
 /// The error of a call that computes a value.
 #[derive(Clone, Debug, ThisError)]
 pub enum ComputeError<E> {
-    /// The call was interrupted, the client is closed, the key is invalid, or the value cannot be encoded. A cache
-    /// failure is not reported: the client computes the value instead.
+    /// The call was interrupted, the client is closed, the key is invalid, or the value cannot be
+    /// encoded. Other failures of the cache are not reported, because the client then computes the
+    /// value.
     #[error(transparent)]
     Cache(Error),
     /// The computation failed with this error.
@@ -187,20 +190,21 @@ impl Error {
         self.is_ambiguous
     }
 
-    /// Returns the server of the call. `None` if the call failed before a server was chosen, or in a codec.
+    /// Returns the server of the call, or `None` if the call failed before a server was chosen, or
+    /// in a codec.
     #[must_use]
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }
 
-    /// Returns whether another server can carry the call out: this server is at fault, and has changed nothing. False
-    /// after a timeout, because the call has no time left.
+    /// Returns whether another server can carry the call out, because this server is at fault and
+    /// has changed nothing. Returns false after a timeout, because the call has no time left.
     pub(crate) fn may_try_another_server(&self) -> bool {
         self.is_fault() && !self.is_ambiguous && !matches!(self.kind, ErrorKind::Timeout)
     }
 
-    /// Returns whether the server or the network is at fault. False for `Refused` and `Server` errors, refused logins,
-    /// `PoolTimeout`, and errors of the caller or a codec.
+    /// Returns whether the server or the network is at fault. Returns false for `Refused` and
+    /// `Server` errors, refused logins, `PoolTimeout`, and errors of the caller or a codec.
     #[must_use]
     pub fn is_fault(&self) -> bool {
         match self.kind {

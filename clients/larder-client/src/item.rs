@@ -13,8 +13,8 @@ pub struct Item {
     pub value: Bytes,
     /// The client flags: a number that is stored with the value.
     pub flags: u32,
-    /// The CAS unique, which changes with each change of the item. `None` if the call did not request it, or the server
-    /// sent none.
+    /// The CAS unique, which changes with each change of the item. `None` if the call did not
+    /// request it, or the server did not send it.
     pub cas: Option<u64>,
 }
 
@@ -56,7 +56,7 @@ pub enum CountOutcome {
 /// A store with all options.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreRequest<'a> {
-    /// The condition of the store, and how the value combines with the present one.
+    /// The condition of the store, and the combination of the value with the present value.
     pub mode: StoreMode,
     /// The key of the item.
     pub key: &'a [u8],
@@ -66,7 +66,8 @@ pub struct StoreRequest<'a> {
     pub ttl: Ttl,
     /// The client flags. Append and prepend ignore them.
     pub flags: u32,
-    /// Stores the value only if the present item has this CAS. The mode must be `Set` then. `None`: no condition.
+    /// The CAS that the present item must have for the store. If it is set, the mode must be `Set`.
+    /// `None` sets no condition.
     pub cas: Option<u64>,
 }
 

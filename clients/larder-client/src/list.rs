@@ -2,8 +2,9 @@
 
 /// The servers of a client. Some hashing methods depend on their order.
 ///
-/// Built from one address or several: `"cache-1:11211,cache-2:11211"`, `["cache-1", "cache-2"]`, or with weights
-/// `[("cache-1", 1), ("cache-2", 3)]`. An address is `HOST`, `HOST:PORT`, `[V6]:PORT`, or the path of a unix socket.
+/// A list is built from one address or several: `"cache-1:11211,cache-2:11211"`, `["cache-1",
+/// "cache-2"]`, or with weights `[("cache-1", 1), ("cache-2", 3)]`. An address is `HOST`,
+/// `HOST:PORT`, `[V6]:PORT`, or the path of a unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerList(pub(crate) Vec<ListedServer>);
 

@@ -58,8 +58,9 @@ macro_rules! typed {
         }
 
         impl<T, C: Codec<T>> Typed<T, C, $client> {
-            /// Returns the value of an item, if there is one. While a caller computes a value for the first time, the
-            /// item is empty with flags of 0; this is `None` if the codec cannot decode it.
+            /// Returns the value of an item, if there is one. While a caller computes a value for
+            /// the first time, the item is empty with flags of 0. The result is then `None`, unless
+            /// the codec can decode the empty item.
             ///
             /// # Errors
             /// [`ErrorKind::Decode`] if the item is not a `T`, or the errors of the client.

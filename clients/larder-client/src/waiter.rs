@@ -4,7 +4,8 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// Waits instead of [`blocking::Client`](crate::blocking::Client), on the thread of the call.
+/// A method of waiting that replaces the waits of [`blocking::Client`](crate::blocking::Client), on
+/// the thread of the call.
 pub trait Waiter: fmt::Debug + Send + Sync {
     /// Waits until [`WaitCondition::poll`] returns true, at most for `time`. The function may return earlier: the client
     /// calls it again if time is left.

@@ -68,7 +68,7 @@ impl Write for Log {
     }
 }
 
-/// Returns the value of a server's series. `None` if the series does not exist.
+/// Returns the value of a server's series, or `None` if the series does not exist.
 fn reported(name: &str, port: u16, label: &str) -> Option<u64> {
     let text = exporter().render();
     let server = format!("server=\"127.0.0.1:{port}\"");

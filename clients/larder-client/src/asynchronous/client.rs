@@ -32,8 +32,8 @@ use std::time::{Duration, Instant};
 /// Keys have 1 to 250 bytes. The client sends keys with spaces or control characters in base64. This needs a server
 /// with meta commands (memcached 1.6 or later), and limits these keys to 186 bytes.
 ///
-/// A program may drop the future of a call at any time, for example after a timeout. The requested change may or may
-/// not have happened then.
+/// A program may drop the future of a call at any time, for example after a timeout. In this case,
+/// the requested change may or may not have happened.
 ///
 /// A call fails if its key or value is invalid, its server is unreachable or unavailable after several faults in a row,
 /// its deadline has passed, or its connection failed. It also fails if the server refused the login or the request,
@@ -50,9 +50,9 @@ impl Builder<Client> {
     /// [`discovery`](Builder::discovery).
     ///
     /// # Errors
-    /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no server has a weight
-    /// above 0, or the hashing method does not support the weights. With discovery also: it finds no list, or its
-    /// thread cannot be spawned.
+    /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no
+    /// server has a weight above 0, or the hashing method does not support the weights. With
+    /// discovery, it also fails if discovery finds no list, or if its thread cannot be spawned.
     pub fn build(self) -> Result<Client, Error> {
         let hashes_addresses = self.hashes_addresses();
         let resolve = move |address: &Address| match address {
@@ -89,18 +89,18 @@ impl Client {
     calls!([async] [.await]);
     computing!([async] [.await] [F: FnOnce() -> Fut, Fut: Future<Output = Result<V, E>>]);
 
-    /// Like [`get_or_compute`](Self::get_or_compute), but a caller that has to compute the value
-    /// also gets the old value at once, if there is one. Then a spawned task computes the new
-    /// value. Without an old value, this call computes it. There is an old value for example after
-    /// [`invalidate`](Self::invalidate), or with [`Lease::early`] or [`Lease::stale`]. If the
-    /// computation fails in the task, the task drops the error, and the old value stays until it
-    /// expires.
+    /// Returns the value of an item, like [`get_or_compute`](Self::get_or_compute). If this caller
+    /// has to compute the value and there is an old value, the caller also gets the old value at
+    /// once, and a spawned task computes the new value. Without an old value, this call computes
+    /// the value. There is an old value for example after [`invalidate`](Self::invalidate), or with
+    /// [`Lease::early`] or [`Lease::stale`]. If the computation fails in the task, the task drops
+    /// the error, and the old value stays until it expires.
     ///
     /// # Errors
     /// See [`get_or_compute`](Self::get_or_compute).
     ///
     /// # Panics
-    /// If called outside of a Tokio runtime.
+    /// The call is outside of a Tokio runtime.
     pub async fn get_or_compute_in_background<V, E, F, Fut>(
         &self,
         key: impl AsRef<[u8]>,
@@ -186,14 +186,16 @@ impl Client {
         self.group.close();
     }
 
-    /// Returns the client's metrics: latencies, errors, connections, breakers. Costs some microseconds per server.
+    /// Returns the client's metrics: latencies, errors, connections, breakers. This takes some
+    /// microseconds per server.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.group.metrics()
     }
 
-    /// Returns the numbers of connections, of idle connections, and of calls that wait for a connection. A pool also
-    /// counts connections that are being opened. Shared connections count no waiting calls.
+    /// Returns the numbers of connections, of idle connections, and of calls that wait for a
+    /// connection. A pool also counts connections that are being opened. With shared connections,
+    /// the number of waiting calls is always 0.
     #[must_use]
     pub fn connections(&self) -> (usize, usize, usize) {
         self.group.connections()

@@ -31,9 +31,9 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 pub(crate) struct PooledConnection<'p> {
     pool: &'p Pool,
-    /// `None` before the connection is opened, and after it is closed.
+    /// The connection; `None` before it is opened, and after it is closed.
     link: Option<Link>,
-    /// The last field, so that its drop follows the drop of the connection.
+    /// The permit. It is the last field, so that it is dropped after the connection.
     _permit: SemaphorePermit<'p>,
 }
 
@@ -57,7 +57,8 @@ impl Pool {
     /// Takes an idle connection, or the right to open one.
     ///
     /// # Errors
-    /// `PoolTimeout`: no connection was free until the deadline. `ClientClosed`.
+    /// `PoolTimeout`: no connection was free until the deadline. `ClientClosed`: the client is
+    /// closed.
     pub(crate) async fn take(&self, deadline: Instant) -> Result<PooledConnection<'_>, Error> {
         let closed = || Error::definite(ErrorKind::ClientClosed);
         let permit = match self.permits.try_acquire() {
@@ -76,7 +77,8 @@ impl Pool {
         Ok(PooledConnection { pool: self, link, _permit: permit })
     }
 
-    /// Closes idle connections at once and the others when they return to the pool, and refuses further calls.
+    /// Closes idle connections at once and other connections when they return to the pool, and
+    /// refuses further calls.
     pub(crate) fn close(&self) {
         self.permits.close();
         let idle = self.idle().drain();
@@ -91,7 +93,7 @@ impl Pool {
     }
 }
 
-/// Counts a waiting call until it is dropped.
+/// A guard that counts a waiting call until the guard is dropped.
 struct WaitGuard<'c>(&'c AtomicUsize);
 
 impl<'c> WaitGuard<'c> {

@@ -32,8 +32,8 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 struct Slot {
     connection: Mutex<Option<SharedConnection>>,
-    /// Locked while a call opens the connection. Contains the error of the last attempt that failed before its
-    /// deadline, or `None` before the first one.
+    /// The lock that a call holds while it opens the connection. It contains the error of the last
+    /// attempt that failed before its deadline, or `None` before the first such attempt.
     opening: tokio::sync::Mutex<Option<Error>>,
     /// The number of attempts to open the connection that failed before their deadline.
     failures: AtomicU64,
@@ -41,15 +41,15 @@ struct Slot {
     calls: AtomicUsize,
 }
 
-/// A handle of a connection for callers. After the drop of the last handle, the driver closes the connection once no
-/// call is under way.
+/// A handle of a connection for callers. After the last handle is dropped, the driver closes the
+/// connection as soon as no call is under way.
 #[derive(Clone, Debug)]
 struct SharedConnection(Arc<Sender>);
 
 #[derive(Debug)]
 struct Sender {
     state: Arc<State>,
-    /// The time after which no further calls use the connection. `None` without a limit.
+    /// The time after which no further calls use the connection. `None` if there is no limit.
     expires: Option<Instant>,
 }
 
@@ -57,7 +57,7 @@ struct Sender {
 #[derive(Debug)]
 struct State {
     queue: Mutex<QueueState>,
-    /// Notified when there are requests to send, or when the last handle is dropped.
+    /// The notification that there are requests to send, or that the last handle is dropped.
     changed: Notify,
     /// Whether a reply has arrived on the connection.
     has_answered: AtomicBool,
@@ -190,7 +190,8 @@ impl Slot {
         }
         let failures = self.failures.load(Ordering::Acquire);
         let opening = timeout_at(deadline.into(), self.opening.lock()).await;
-        // A timeout here shows no further fault of the server: the call that opens the connection reports any fault.
+        // A timeout here is no evidence of a further fault, because the call that opens the
+        // connection reports any fault.
         let mut last_error = opening.map_err(|_| Error::definite(ErrorKind::Timeout).echo())?;
         if let Some(connection) = self.open_connection() {
             return Ok(connection);
@@ -249,7 +250,8 @@ impl State {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the reason for closing the connection. Keeps the first reason. An error of the driver overrides it.
+    /// Records the reason for closing the connection. Keeps the first reason, but an error of the
+    /// driver overrides this reason.
     fn closes(&self, reason: CloseReason) {
         self.lock().close_reason.get_or_insert(reason);
     }

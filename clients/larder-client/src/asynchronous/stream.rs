@@ -25,7 +25,7 @@ const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: Socket,
-    /// Locked only for nonblocking operations.
+    /// The TLS session, which is locked only for nonblocking operations.
     tls: Option<Box<Mutex<Session>>>,
 }
 

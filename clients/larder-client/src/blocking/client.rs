@@ -58,9 +58,9 @@ impl Builder<Client> {
     /// while it waits for the first list with [`discovery`](Builder::discovery).
     ///
     /// # Errors
-    /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no server has a weight
-    /// above 0, or the hashing method does not support the weights. With discovery also: it finds no list, or its
-    /// thread cannot be spawned.
+    /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no
+    /// server has a weight above 0, or the hashing method does not support the weights. With
+    /// discovery, it also fails if discovery finds no list, or if its thread cannot be spawned.
     pub fn build(self) -> Result<Client, Error> {
         Ok(Client {
             computing: Computing::new(self.time_max()),
@@ -116,7 +116,7 @@ impl Client {
     /// Returns the items of several keys with their CAS. Keys of servers at fault have no items.
     ///
     /// # Errors
-    /// See [`Client`], without server faults.
+    /// See [`Client`], but server faults are no errors.
     pub fn gets_available<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Item>>, Error> {
         self.many_unless(keys, true, Error::is_fault)
     }
@@ -205,21 +205,23 @@ impl Client {
         self.group.close();
     }
 
-    /// Returns the client's metrics: latencies, errors, connections, breakers. Costs some microseconds per server.
+    /// Returns the client's metrics: latencies, errors, connections, breakers. This takes some
+    /// microseconds per server.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.group.metrics()
     }
 
-    /// Returns the numbers of connections, of idle connections, and of threads that wait for a connection. A pool also
-    /// counts connections that are being opened. Shared connections count no waiting calls.
+    /// Returns the numbers of connections, of idle connections, and of threads that wait for a
+    /// connection. A pool also counts connections that are being opened. With shared connections,
+    /// the number of waiting threads is always 0.
     #[must_use]
     pub fn connections(&self) -> (usize, usize, usize) {
         self.group.connections()
     }
 }
 
-/// Wakes a thread that waits for a computation.
+/// A waker of a thread that waits for a computation.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -228,9 +230,10 @@ impl Wake for Unpark {
     }
 }
 
-/// Carries out an operation on each server, within the time limit of a call. Starts all of them before it waits for the
-/// first reply: opens connections if necessary, and sends as much as the sockets accept. Takes connections in the order
-/// of the server list, so that calls cannot deadlock on each other's connections.
+/// Carries out an operation on each server, within the time limit of a call. Starts all operations
+/// before it waits for the first reply: opens connections if necessary, and sends as much as the
+/// sockets accept. Takes connections in the order of the server list, so that concurrent calls
+/// cannot deadlock.
 fn call_servers<'s, O: Operation>(
     operations: impl Iterator<Item = (&'s Server, O)>,
     now: Instant,

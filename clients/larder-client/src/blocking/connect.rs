@@ -20,8 +20,9 @@ const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 /// Connects to the first address of an endpoint that accepts the connection.
 ///
 /// # Errors
-/// `Connect`: no address accepted the connection by the deadline. Unless the endpoint is a unix socket, a thread then
-/// resolves the name again, at most once a second. `Interrupted`.
+/// `Connect`: no address accepted the connection by the deadline. Unless the endpoint is a unix
+/// socket, a thread then resolves the name again, at most once a second. `Interrupted`: a waiter
+/// ended the call.
 pub(crate) fn connect(
     endpoint: &Arc<Endpoint>,
     deadline: Instant,

@@ -1,4 +1,4 @@
-//! A pooled connection with its socket. The calling thread does all of its I/O.
+//! A pooled connection with its socket. The calling thread does all I/O of the connection.
 
 use super::stream::Stream;
 use crate::core::connection::shown;

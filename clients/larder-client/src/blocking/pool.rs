@@ -57,7 +57,7 @@ enum PoolSlot {
 #[derive(Debug)]
 pub(crate) struct PooledConnection<'p> {
     pool: &'p Pool,
-    /// `None` before the connection is opened, and after it is closed.
+    /// The connection; `None` before it is opened, and after it is closed.
     link: Option<Link>,
 }
 
@@ -81,7 +81,8 @@ impl Pool {
     /// Takes an idle connection, or the right to open one.
     ///
     /// # Errors
-    /// `PoolTimeout`: no connection was free until the deadline. `Interrupted`, `ClientClosed`.
+    /// `PoolTimeout`: no connection was free until the deadline. `Interrupted`: a waiter ended the
+    /// call. `ClientClosed`: the client is closed.
     pub(crate) fn take(&self, deadline: Instant) -> Result<PooledConnection<'_>, Error> {
         let waiting_thread = {
             let mut state = self.lock();
@@ -163,7 +164,8 @@ impl Pool {
         waiting_thread.thread.unpark();
     }
 
-    /// Closes idle connections at once and the others when they return to the pool, and refuses further calls.
+    /// Closes idle connections at once and other connections when they return to the pool, and
+    /// refuses further calls.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;

@@ -19,11 +19,12 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The largest difference between the timeout of a socket and the wanted one. Only a larger difference makes the client
-/// set the timeout again, which saves a system call for most requests.
+/// The largest difference between the timeout of a socket and the wanted timeout. The client sets
+/// the timeout again only if the difference is larger. This saves a system call for most requests.
 const TIMEOUT_SLACK: Duration = Duration::from_millis(2);
 
-/// The shortest timeout of a socket. The system could round a shorter one to zero, which means no timeout.
+/// The shortest timeout of a socket. The system could round a shorter timeout to zero, which means
+/// no timeout.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
 /// Flags for sending without blocking. With `MSG_NOSIGNAL`, a closed connection is an error instead of SIGPIPE.
@@ -73,8 +74,8 @@ impl Stream {
     /// Connects to an endpoint and completes the handshake.
     ///
     /// # Errors
-    /// `Connect`: no connection was open by the deadline, or the handshake failed. `Login`: the server refused the
-    /// login. `Interrupted`.
+    /// `Connect`: no connection was open by the deadline, or the handshake failed. `Login`: the
+    /// server refused the login. `Interrupted`: a waiter ended the call.
     pub(crate) fn connect(
         endpoint: &Arc<Endpoint>,
         deadline: Instant,
@@ -212,8 +213,8 @@ impl ReadTimeout {
         })
     }
 
-    /// Sets the socket's timeout, unless the present one is close enough. Most consecutive calls have nearly the same
-    /// time left, so this saves a system call for most of them.
+    /// Sets the socket's timeout, unless the present timeout is close enough. Most consecutive
+    /// calls have nearly the same time left, so this saves a system call for most calls.
     fn set(&mut self, socket: &Socket, left: Duration) -> io::Result<()> {
         if self.0.is_some_and(|timeout| timeout.abs_diff(left) <= TIMEOUT_SLACK) {
             return Ok(());

@@ -22,7 +22,8 @@ impl Wait {
     /// Waits until a socket is ready. Returns the readiness, which is empty if the wait ended early.
     ///
     /// # Errors
-    /// `Timeout`, `Interrupted`, or an error of the system.
+    /// `Timeout`: the deadline has passed. `Interrupted`: a waiter ended the call. Other errors: an
+    /// error of the system.
     pub(crate) fn for_socket(
         &self,
         socket: &impl AsFd,
@@ -89,8 +90,8 @@ impl Wait {
         ready
     }
 
-    /// Waits until this thread is unparked, or until `time` is over. May return earlier. With a [`Waiter`] also returns
-    /// when `is_over` returns true.
+    /// Waits until this thread is unparked, or until `time` is over. May return earlier. If there
+    /// is a [`Waiter`], also returns when `is_over` returns true.
     ///
     /// # Errors
     /// `Interrupted`.

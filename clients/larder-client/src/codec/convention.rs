@@ -149,7 +149,7 @@ mod tests {
             for number in [0, 7, -7, 1 << 31, i64::MIN, i64::MAX] {
                 check(convention, &Value::Integer(number), number.to_string().as_bytes(), integer);
             }
-            // Each of the two conventions also reads numbers with the other one's flag.
+            // Each of the two conventions also reads numbers with the flag of the other convention.
             assert_eq!(decode(convention, b"7", 6 - integer), Ok(7_i64));
             assert_eq!(decode::<Value>(convention, b"\x80\x05N.", 1), Err(InvalidValue::OtherType));
             assert_eq!(decode::<Value>(convention, b"x", 32), Err(InvalidValue::Flags(32)));
@@ -191,7 +191,7 @@ mod tests {
         ] {
             check(Dalli, &Value::Integer(number), &hex(expected), 1);
         }
-        // US-ASCII text, and a value written with `raw`.
+        // The two values are US-ASCII text, and a value written with `raw`.
         let ascii = hex("040849220a6173636969063a064546");
         assert_eq!(decode(Dalli, &ascii, 1), Ok("ascii".to_owned()));
         assert_eq!(decode(Dalli, b"7", 0), Ok(7_i64));

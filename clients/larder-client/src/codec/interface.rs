@@ -49,8 +49,8 @@ pub enum InvalidValue {
     /// The flags belong to another format.
     #[error("flags of {0:#x} belong to another format")]
     Flags(u32),
-    /// The value has another type, or is an object of another language. With dalli also: a number outside 64 bits, or
-    /// text in another encoding than UTF-8 and US-ASCII.
+    /// The value has another type, or is an object of another language. With dalli, the value may
+    /// also be a number outside 64 bits, or text in an encoding other than UTF-8 and US-ASCII.
     #[error("the value has another type")]
     OtherType,
     /// The bytes do not match the flags.

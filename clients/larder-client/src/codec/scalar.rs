@@ -18,8 +18,8 @@ pub trait Scalar: Sized {
     /// Converts to a value.
     fn to_value(&self) -> Value;
 
-    /// Converts from a value, or returns `None` if the value has another type. Bytes convert to text and numbers,
-    /// because some clients write these without marking them.
+    /// Converts from a value, or returns `None` if the value has another type. Bytes convert to
+    /// text and numbers, because some clients write text and numbers without marking them.
     fn of_value(value: Value) -> Option<Self>;
 }
 

@@ -14,9 +14,10 @@ use larder_protocol::response::Read;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// The least room for input, in bytes.
+/// The minimum room for input, in bytes.
 const ROOM_MIN: usize = 4 << 10;
-/// The most room in bytes for an announced value before it arrives. A server can announce any length.
+/// The maximum room, in bytes, for an announced value before it arrives. A server can announce any
+/// length.
 const ROOM_MAX: usize = 4 << 20;
 /// The length in bytes to which buffers are shrunk after a large request or reply.
 const KEPT_LEN_MAX: usize = 256 << 10;
@@ -37,9 +38,10 @@ pub(crate) enum Frame {
 /// gets the reply to another call.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplyCheck {
-    /// Hashes of the requested keys. Hits of other keys fail the check. Empty: no check of keys.
+    /// Hashes of the requested keys. Hits of other keys fail the check. If empty, keys are not
+    /// checked.
     keys: Box<[u64]>,
-    /// Returns whether the command can have this [`Answer`].
+    /// The function that returns whether the command can have this [`Answer`].
     fits: fn(&Answer<'_>) -> bool,
 }
 
@@ -186,7 +188,8 @@ impl Connection {
         if read >= LARGE_LEN_MIN && read == received {
             let mut input = std::mem::take(&mut self.input);
             input.truncate(read);
-            // The caller may keep the reply for a long time, so frees a large unused part of its memory.
+            // The caller may keep the reply for a long time, so the connection frees a large unused
+            // part of its memory.
             if input.capacity() / 2 > read {
                 input.shrink_to_fit();
             }
@@ -248,8 +251,8 @@ impl Connection {
     }
 }
 
-/// Returns the hash of the key of a hit: computed from the key in a classic reply, or the opaque of a meta reply.
-/// `None` if the reply has neither.
+/// Returns the hash of the key of a hit: computed from the key in a classic reply, or the opaque of
+/// a meta reply. Returns `None` if the reply has neither.
 fn key_hash(returned: &AnswerFields<'_>) -> Option<u64> {
     match returned {
         AnswerFields::Classic { key, .. } => Some(hash(key)),

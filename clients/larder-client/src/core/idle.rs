@@ -1,5 +1,5 @@
-//! Idle connections. The pool reuses the most recently used one first, so surplus connections after a burst stay idle
-//! until the pool closes them.
+//! Idle connections. The pool reuses the most recently used connection first. Surplus connections
+//! after a burst therefore stay idle until the pool closes them.
 
 use std::time::{Duration, Instant};
 
@@ -17,12 +17,13 @@ impl<C> IdleConnections<C> {
         Self { connections: Vec::new(), time_max }
     }
 
-    /// Returns the most recently used connection. `None` if no connection is idle.
+    /// Returns the most recently used connection. Returns `None` if no connection is idle.
     pub(crate) fn take(&mut self) -> Option<C> {
         self.connections.pop().map(|(connection, _)| connection)
     }
 
-    /// Adds a connection. Removes and returns the oldest one if it has been idle for too long.
+    /// Adds a connection. Removes and returns the oldest connection if it has been idle for too
+    /// long.
     pub(crate) fn put(&mut self, connection: C, now: Instant) -> Option<C> {
         self.connections.push((connection, now));
         let (_, since) = self.connections.first()?;

@@ -5,9 +5,9 @@ use larder_protocol::encode::{InvalidKey, MetaKey, WireKey};
 /// A valid key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Key<'k> {
-    /// Sent plain, with classic commands.
+    /// A key that is sent plain, with classic commands.
     Plain(WireKey<'k>),
-    /// Sent in base64, with meta commands.
+    /// A key that is sent in base64, with meta commands.
     Base64(MetaKey<'k>),
 }
 

@@ -45,8 +45,9 @@ impl Lease {
         Self { ttl: ttl.into(), early: 0, stale: 0, lock: 10 }
     }
 
-    /// Sets the number of seconds before the end of the `ttl` in which one caller recomputes the value. Until that
-    /// caller has stored the new value, the others get the present one. [Default: 0]
+    /// Sets the number of seconds before the end of the `ttl` in which one caller recomputes the
+    /// value. Until that caller has stored the new value, the others get the present value.
+    /// [Default: 0]
     pub fn early(mut self, secs: u32) -> Self {
         self.early = secs;
         self
@@ -76,8 +77,9 @@ impl Lease {
         }
     }
 
-    /// Returns the remaining lifetime below which the server lets one caller recompute the value. `None`: no early
-    /// recomputation. As in expiries, a time of more than 30 days is a Unix time.
+    /// Returns the remaining lifetime below which the server lets one caller recompute the value.
+    /// Returns `None` if no caller recomputes the value early. As in expiries, a time of more than
+    /// 30 days is a Unix time.
     fn recache(self) -> Option<Exptime> {
         let secs = self.early.saturating_add(self.stale);
         (secs > 0).then(|| Ttl::secs(secs).exptime())
@@ -92,9 +94,10 @@ pub(crate) enum LeaseAnswer {
     Stale(Item),
     /// This caller gets the lease and computes the value.
     Won {
-        /// The CAS of the item to replace. `None` if the server keeps none.
+        /// The CAS of the item to replace. `None` if the server keeps no CAS.
         cas: Option<u64>,
-        /// The old value, which other callers get until the new one is stored. `None` if there is none.
+        /// The old value, which other callers get until the new value is stored. `None` if there is
+        /// no old value.
         old: Option<Item>,
     },
     /// There is no value, and another caller has the lease.
@@ -159,8 +162,8 @@ impl Operation for LeaseGet<'_> {
     }
 }
 
-/// Returns whether a hit belongs to this key. For base64 keys it checks only the opaque, because some versions of
-/// memcached repeat such keys as raw bytes.
+/// Returns whether a hit belongs to this key. For base64 keys, this function checks only the
+/// opaque, because some versions of memcached repeat such keys as raw bytes.
 fn is_of(key: Key<'_>, returned: &AnswerFields<'_>) -> bool {
     let expected = opaque(key);
     let has_opaque = returned.flags().any(|flag| {
@@ -192,17 +195,18 @@ fn found(item: Item, returned: &AnswerFields<'_>) -> LeaseAnswer {
 pub(crate) enum StoreCondition {
     /// The server gave a lease.
     Lease {
-        /// The CAS of the item to replace. `None` if the server keeps none: store the value unconditionally.
+        /// The CAS of the item to replace. `None` if the server keeps no CAS: store the value
+        /// unconditionally.
         cas: Option<u64>,
-        /// Whether other callers get an old value until the new one is stored.
+        /// Whether other callers get an old value until the new value is stored.
         has_old: bool,
     },
     /// The server has no leases: store the value if there is none.
     Add,
     /// The value on the server is unreadable and has no CAS: replace it unconditionally.
     Replace,
-    /// Another caller has the lease, or the owner released it: request it again. The client does not store a value
-    /// computed without a lease.
+    /// Another caller has the lease, or its owner released the lease: request the lease again. The
+    /// client does not store a value computed without a lease.
     Retry,
     /// The server failed, or the [flight](super::flight) has ended: do not store the value.
     Never,
@@ -256,7 +260,8 @@ pub(crate) fn ends_call(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Key(_) | ErrorKind::Interrupted | ErrorKind::ClientClosed)
 }
 
-/// Returns the pause after `pauses` earlier ones: 5, 10, 20 … 100 ms, but at most `left`. `None` if no time is left.
+/// Returns the pause after `pauses` earlier pauses: 5, 10, 20 … 100 ms, but at most `left`. Returns
+/// `None` if no time is left.
 pub(crate) fn pause(pauses: u32, left: Duration) -> Option<Duration> {
     const FIRST: Duration = Duration::from_millis(5);
     const LAST: Duration = Duration::from_millis(100);
@@ -306,12 +311,12 @@ mod tests {
             ("VA 2 f0 c2 kk Z\r\nhi\r\n", LeaseAnswer::Stale(item("hi", 2))),
             ("VA 2 f0 c3 kk X W\r\nhi\r\n", won(3, Some(item("hi", 3)))),
             ("VA 2 f0 c3 kk Z X\r\nhi\r\n", LeaseAnswer::Stale(item("hi", 3))),
-            // An item created for a lease, then invalidated.
+            // The item was created for a lease, and then invalidated.
             ("VA 0 f0 c6 kk X W\r\n\r\n", won(6, None)),
             ("VA 0 f0 c6 kk Z X\r\n\r\n", LeaseAnswer::Taken),
-            // An empty value.
+            // The value is empty.
             ("VA 0 f0 c7 kk\r\n\r\n", LeaseAnswer::Value(item("", 7))),
-            // A server without CAS.
+            // The server keeps no CAS.
             ("VA 0 f0 c0 kk W\r\n\r\n", LeaseAnswer::Won { cas: None, old: None }),
             ("EN\r\n", LeaseAnswer::Missing),
         ] {

@@ -27,7 +27,7 @@ pub(crate) trait Transfer {
 pub(crate) struct Link<S> {
     pub(crate) stream: S,
     pub(crate) connection: Connection,
-    /// The time after which no further calls use the connection. `None` without a limit.
+    /// The time after which no further calls use the connection. `None` if there is no limit.
     expires: Option<Instant>,
     open: OpenConnection,
 }
@@ -46,8 +46,9 @@ impl<S: Transfer> Link<S> {
     /// Checks an idle connection before use.
     ///
     /// # Errors
-    /// The reason to close the connection: it is too old, it has failed, or the server has closed it or sent
-    /// unsolicited bytes. Unsolicited bytes could look like the reply to the next request.
+    /// The reason to close the connection: the connection is too old or has failed, or the server
+    /// has closed it or sent unsolicited bytes. Unsolicited bytes could look like the reply to the
+    /// next request.
     pub(crate) fn check_idle(&mut self) -> Result<(), CloseReason> {
         if self.is_over() {
             return Err(CloseReason::Lifetime);

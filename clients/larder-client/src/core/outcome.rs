@@ -43,8 +43,8 @@ pub(crate) struct FailedCall {
 }
 
 impl FailedCall {
-    /// Creates the failure of a call with this progress. `reads`: the call changes nothing, so the error is never
-    /// ambiguous.
+    /// Creates the failure of a call with this progress. If `reads`, the call changes nothing, so
+    /// the error is never ambiguous.
     pub(crate) fn new(failure: CallFailure, progress: Progress, reads: bool) -> Self {
         match failure {
             CallFailure::Reply(failure) => Self {

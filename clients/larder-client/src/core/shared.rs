@@ -22,11 +22,11 @@ use std::time::Duration;
 /// The largest number of calls under way per connection, including calls whose callers have given up.
 pub(crate) const CALLS_MAX: usize = 1024;
 
-/// The assumed number of calls of a slot that has neither calls nor a connection. So a call opens another connection
-/// only if no open one has fewer calls.
+/// The assumed number of calls of a slot that has neither calls nor a connection. Thus a call opens
+/// another connection only if no open connection has fewer calls.
 pub(crate) const CALLS_BUSY: usize = 32;
 
-/// After a caller has given up, the client closes the connection if no reply arrives on it for this time.
+/// The time without a reply after which the client closes a connection, if a caller has given up.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// The replies to a call, or the reason why there are none.
@@ -58,7 +58,7 @@ struct QueuedCall<T> {
     requests: usize,
 }
 
-/// Calls under way: their requests are sent or in the output.
+/// The calls under way, whose requests are sent or in the output.
 #[derive(Debug)]
 pub(crate) struct Exchange<T> {
     connection: Connection,
@@ -81,7 +81,8 @@ struct SentCall<T> {
 }
 
 impl LostCall {
-    /// Creates the failure of a call. `is_sent`: any byte of the call may have been sent.
+    /// Creates the failure of a call. `is_sent` states whether any byte of the call may have been
+    /// sent.
     pub(crate) fn new(kind: ErrorKind, is_sent: bool) -> Self {
         Self { kind, is_sent, is_echo: false }
     }
@@ -91,7 +92,8 @@ impl LostCall {
         Self { is_echo: true, ..self }
     }
 
-    /// Converts to a failed call. `reads`: the call changes nothing, so the error is never ambiguous.
+    /// Converts to a failed call. If `reads`, the call changes nothing, so the error is never
+    /// ambiguous.
     pub(crate) fn broken(self, reads: bool) -> FailedCall {
         let progress = Progress { sent: self.is_sent.into(), received: 0 };
         let mut broken = FailedCall::new(CallFailure::Lost(self.kind), progress, reads);
@@ -100,7 +102,7 @@ impl LostCall {
     }
 }
 
-/// Counts a call of a connection until it is dropped.
+/// A guard that counts a call of a connection until the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct CallGuard<'c>(&'c AtomicUsize);
 
@@ -128,12 +130,12 @@ impl Default for MinLatency {
 }
 
 impl MinLatency {
-    /// The largest response time of a quick server. Requests to a quick server may wait for the next reply, so that one
-    /// write carries several of them.
+    /// The largest response time of a quick server. Requests to a quick server may wait for the
+    /// next reply, so that one write carries several requests.
     const QUICK_MAX: Duration = Duration::from_micros(150);
 
-    /// Records a response time. Each longer time raises the minimum by 1 ÷ 64, so an old minimum loses its effect after
-    /// some hundreds of times.
+    /// Records a response time. Each longer time raises the minimum by 1 ÷ 64, so an old minimum
+    /// loses its effect after some hundreds of records.
     pub(crate) fn note(&mut self, time: Duration) {
         self.0 = time.min(self.0 + self.0 / 64);
     }
@@ -146,7 +148,7 @@ impl MinLatency {
 /// Computes the output of an operation from the replies.
 ///
 /// # Errors
-/// There are no replies, or they contain an error, or they do not match the operation.
+/// There are no replies, the replies contain an error, or they do not match the operation.
 pub(crate) fn output<O: Operation>(
     operation: &mut O,
     answered: CallReplies,
@@ -218,7 +220,7 @@ impl<T> Queue<T> {
         self.remove(number).is_some()
     }
 
-    /// Removes a call and returns its ticket. `None` if the call is no longer in the queue.
+    /// Removes a call and returns its ticket. Returns `None` if the call is no longer in the queue.
     pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
         let found = self.calls.iter().position(|call| call.number == number);
         found.and_then(|index| self.remove_at(index))
@@ -250,10 +252,10 @@ impl<T> Exchange<T> {
         Self { connection, calls: VecDeque::new(), sent: 0, queued_bytes: 0, is_reported: false }
     }
 
-    /// Moves calls from the queue to the output, up to [`CALLS_MAX`] calls under way, once all earlier output is sent.
-    /// In any case, first drops queued calls that `is_wanted` rejects. Because later calls stay in
-    /// the queue, callers can still withdraw them, and unwanted requests to a slow server do not
-    /// accumulate in memory.
+    /// Drops queued calls that `is_wanted` rejects. If all earlier output is sent, also moves calls
+    /// from the queue to the output, up to [`CALLS_MAX`] calls under way. The remaining calls stay
+    /// in the queue, so that callers can still withdraw them, and unwanted requests to a slow
+    /// server do not accumulate in memory.
     pub(crate) fn take(&mut self, queue: &mut Queue<T>, is_wanted: impl Fn(&T) -> bool) {
         for index in (0..queue.calls.len()).rev() {
             if queue.calls.get(index).is_some_and(|call| !is_wanted(&call.ticket)) {
@@ -351,7 +353,7 @@ impl<T> Exchange<T> {
         self.calls.iter().map(|call| &call.ticket)
     }
 
-    /// Like [`Exchange::tickets`], mutable.
+    /// Iterates over the mutable tickets of the calls under way, like [`Exchange::tickets`].
     #[cfg(feature = "pipeline")]
     pub(crate) fn tickets_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.calls.iter_mut().map(|call| &mut call.ticket)

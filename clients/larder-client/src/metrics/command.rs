@@ -20,10 +20,10 @@ pub enum Command {
     DeleteMany,
     /// Changes of a number: `incr`, `decr`, `incr_or_create`.
     Count,
-    /// Lookups of `get_or_compute`, without the computation. On servers without meta commands these count as
-    /// [`Get`](Self::Get).
+    /// Lookups of `get_or_compute`, without the computation. On servers without meta commands, such
+    /// lookups count as [`Get`](Self::Get).
     Lease,
-    /// All others: `flush`, `versions`, `stats`, and probes for meta commands.
+    /// All other commands: `flush`, `versions`, `stats`, and probes for meta commands.
     Other,
 }
 

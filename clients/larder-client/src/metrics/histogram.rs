@@ -1,5 +1,6 @@
-//! Histograms of times. Between 1 µs and 17 s, each power of two has eight buckets, so the upper bound of a bucket is
-//! at most an eighth above its times. One bucket contains all shorter times, and one all longer times.
+//! Histograms of times. Between 1 µs and 17 s, each power of two has eight buckets, so the upper
+//! bound of a bucket is at most an eighth above its times. One bucket contains all shorter times,
+//! and one bucket contains all longer times.
 
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -41,7 +42,8 @@ fn bound(bucket: usize) -> Option<u64> {
 #[derive(Debug)]
 pub(crate) struct AtomicHistogram([Shard; SHARDS]);
 
-/// The records of some threads. Aligned to two cache lines, because the hardware prefetches lines in pairs.
+/// The records of some threads. The shard is aligned to two cache lines, because the hardware
+/// prefetches lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shard {

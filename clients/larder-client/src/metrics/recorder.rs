@@ -52,7 +52,7 @@ const TARGET: &str = "larder_client";
 #[derive(Debug)]
 pub(crate) struct ServerRecorder {
     server: Arc<str>,
-    /// Timers by command, created on first use: a program uses few commands.
+    /// Timers by command. Each is created on its first use, because a program uses few commands.
     calls: [OnceLock<Box<Timer>>; Command::ALL.len()],
     errors: [Counter; ErrorKind::NAMES.len()],
     degraded: Counter,
@@ -118,7 +118,7 @@ impl ServerRecorder {
         self.degraded.increment();
     }
 
-    /// Starts recording a wait for a connection. The wait ends when the result is dropped.
+    /// Starts to record a wait for a connection. The wait ends when the result is dropped.
     pub(crate) fn wait(&self) -> WaitTime<'_> {
         WaitTime { timer: &self.waits, begun: Instant::now() }
     }
@@ -161,7 +161,8 @@ impl ServerRecorder {
         let _ = error;
     }
 
-    /// Returns a snapshot, with the numbers of connections, of idle ones and of waiting calls.
+    /// Returns a snapshot, with the numbers of connections, of idle connections and of waiting
+    /// calls.
     pub(crate) fn snapshot(&self, (open, idle, waiting): (usize, usize, usize)) -> ServerMetrics {
         let call = |timer: &OnceLock<Box<Timer>>| timer.get().map(|timer| timer.get());
         ServerMetrics {
@@ -193,7 +194,7 @@ impl Drop for ServerRecorder {
     }
 }
 
-/// Records a wait for a connection when dropped.
+/// A guard that records a wait for a connection when it is dropped.
 #[derive(Debug)]
 pub(crate) struct WaitTime<'r> {
     timer: &'r Timer,
@@ -206,7 +207,7 @@ impl Drop for WaitTime<'_> {
     }
 }
 
-/// Counts an open connection until it is dropped.
+/// A guard that counts an open connection until the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
     recorder: Arc<ServerRecorder>,

@@ -13,7 +13,8 @@ pub struct Metrics {
     pub servers: Vec<ServerMetrics>,
     /// The outcomes of `get_or_compute`.
     pub computing: ComputingMetrics,
-    /// How many times [discovery](crate::Builder::discovery) has replaced the list of servers.
+    /// The number of times that [discovery](crate::Builder::discovery) has replaced the list of
+    /// servers.
     pub lists_replaced: u64,
 }
 
@@ -27,22 +28,24 @@ pub struct ServerMetrics {
     pub open: usize,
     /// Connections without a call.
     pub idle: usize,
-    /// Calls that wait for a pooled connection. Always 0 with shared connections.
+    /// Calls that wait for a pooled connection. The number is always 0 with shared connections.
     pub waiting: usize,
-    /// Opened connections. Failures to open one count as errors, mostly `connect` or `login`.
+    /// Opened connections. Failures to open a connection count as errors, mostly `connect` or
+    /// `login`.
     pub opened: u64,
     /// The waits of calls while all connections were in use, including unsuccessful waits but not waits for a
     /// connection to open.
     pub waits: Histogram,
-    /// Sent requests on shared connections whose callers gave up: their deadline passed, a waiter interrupted them, or
-    /// their future was dropped. The reply was dropped, or never arrived. (In a pool this closes the connection.)
+    /// Sent requests on shared connections whose callers gave up: their deadline passed, a waiter
+    /// interrupted them, or their future was dropped. The reply was dropped, or never arrived. (In
+    /// a pool, such a call closes its connection.)
     pub abandoned: u64,
     /// Lookups that returned no item because of a server fault ([`degrade`](crate::Builder::degrade)). They also count
     /// as errors.
     pub degraded: u64,
     /// Whether the breaker is open, or a probe is under way.
     pub breaker_is_open: bool,
-    /// How many times the breaker opened.
+    /// The number of times that the breaker opened.
     pub breaker_opened: u64,
     pub(super) calls: Box<[Histogram]>,
     pub(super) errors: Box<[(&'static str, u64)]>,
@@ -55,9 +58,9 @@ pub struct ServerMetrics {
 pub struct ComputingMetrics {
     /// Lookups that won the lease, so that their callers compute the value.
     pub won: u64,
-    /// Callers that polled for the lease until they got it, a value existed or the timeout of a call had passed. They
-    /// polled because another process had the lease and no old value existed, the value was unreadable, or the
-    /// computation of another caller failed.
+    /// Callers that polled for the lease until they got it, a value existed or the timeout of a
+    /// call had passed. There are three reasons for polling: another process had the lease and no
+    /// old value existed, the value was unreadable, or the computation of another caller failed.
     pub waited: u64,
     /// Lookups that found an old value while another caller had the lease.
     pub stale: u64,
@@ -81,9 +84,9 @@ impl Metrics {
 }
 
 impl ServerMetrics {
-    /// Returns the durations of calls, from the start, including the wait for a connection, until the reply was read or
-    /// the call failed. Calls that the breaker refused count as errors only. Calls whose futures were dropped do not
-    /// count.
+    /// Returns the durations of calls. A duration starts before the wait for a connection, and ends
+    /// when the reply was read or the call failed. Calls that the breaker refused count as errors
+    /// only. Calls whose futures were dropped do not count.
     #[must_use]
     pub fn latency(&self, command: Command) -> Histogram {
         self.calls.get(command as usize).cloned().unwrap_or_default()

@@ -17,7 +17,7 @@
 //!     │◀──── handle_failed() ───────┘                            │
 //!     └◀──── handle_lost(), or an unexpected reply ──────────────┘
 //! ```
-//! If a connection is lost, the pipeline sends unsent calls over the next one.
+//! If a connection is lost, the pipeline sends unsent calls over the next connection.
 //!
 //! The program identifies a call by a ticket of its own. The pipeline returns each ticket once: by [`Pipeline::push`]
 //! with an error, by [`Pipeline::poll_answer`], or by [`Pipeline::cancel`].
@@ -57,8 +57,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// After a caller has given up, the pipeline closes the connection if no reply arrives for this time. While calls are
-/// under way, [`Pipeline::poll_time`] returns a time at most this far ahead.
+/// The time without a reply after which the pipeline closes the connection, if a caller has given
+/// up. While calls are under way, [`Pipeline::poll_time`] returns a time at most this far ahead.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// The number of a call.
@@ -76,7 +76,7 @@ pub struct Pipeline<T> {
     server: Arc<str>,
     timeout: Duration,
     breaker: Breaker,
-    /// The last fault of the server. `None` before the first.
+    /// The last fault of the server. `None` before the first fault.
     last_fault: Option<Arc<ErrorKind>>,
     link: LinkState,
     queue: Queue<Call<T>>,
@@ -97,7 +97,7 @@ enum LinkState {
 #[derive(Debug)]
 struct Call<T> {
     id: CallId,
-    /// `None` after the caller has given up.
+    /// The caller's ticket; `None` after the caller has given up.
     ticket: Option<T>,
     pending_reply: PendingReply,
     reads: bool,
@@ -285,8 +285,8 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Returns the time of the next call of [`handle_time`](Self::handle_time). `None` if no call is queued or under
-    /// way.
+    /// Returns the time of the next call of [`handle_time`](Self::handle_time). Returns `None` if
+    /// no call is queued or under way.
     #[must_use]
     pub fn poll_time(&self, now: Instant) -> Option<Instant> {
         let mut waiting = self.exchange.tickets().filter(|call| call.ticket.is_some());
@@ -296,10 +296,11 @@ impl<T> Pipeline<T> {
         deadline.into_iter().chain(look).min()
     }
 
-    /// Returns the bytes to send, converted by `take`, and counts them as sent. `None` if there are none or no
-    /// connection is open.
+    /// Returns the bytes to send, converted by `take`, and counts them as sent. Returns `None` if
+    /// there are no bytes or no connection is open.
     ///
-    /// While the socket has no room, the program does not call this, so it can still cancel queued calls.
+    /// The program should not call this function while the socket has no room, so that it can still
+    /// cancel queued calls.
     pub fn poll_output<B>(&mut self, now: Instant, take: impl FnOnce(&[u8]) -> B) -> Option<B> {
         if self.link != LinkState::Open || self.queue.is_empty() {
             return None;
@@ -315,7 +316,8 @@ impl<T> Pipeline<T> {
         taken
     }
 
-    /// Returns the ticket and the result of the oldest finished call. `None` if there is none.
+    /// Returns the ticket and the result of the oldest finished call, or `None` if there is no
+    /// finished call.
     pub fn poll_answer(&mut self) -> Option<(T, Result<Output, Error>)> {
         self.answers.pop_front()
     }

@@ -55,7 +55,8 @@ pub enum Request<'a> {
     Flush(Ttl),
     /// Requests the server's version. Result: [`Output::Version`].
     Version,
-    /// Requests a page of statistics, without a topic the general page. Result: [`Output::Stats`].
+    /// Requests a page of statistics: the page of the topic, or the general page without a topic.
+    /// Result: [`Output::Stats`].
     Stats(Option<&'a str>),
 }
 
@@ -120,7 +121,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns the output of a request without keys or items, which is not sent. `None` for other requests.
+    /// Returns the output of a request without keys or items, which is not sent. Returns `None` for
+    /// other requests.
     pub(super) fn empty_output(&self) -> Option<Output> {
         match self {
             Self::GetMany { keys: [], .. } => Some(Output::Items(Vec::new())),

@@ -60,7 +60,8 @@ impl Harness {
         self.calls.handle_time(self.now);
     }
 
-    /// Returns the tickets with results: `=` marks an output, `!` a definite error, `?` an ambiguous one.
+    /// Returns the tickets with results: `=` marks an output, `!` a definite error, and `?` an
+    /// ambiguous error.
     fn answers(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.calls.poll_answer())
             .map(|(ticket, answer)| match answer {

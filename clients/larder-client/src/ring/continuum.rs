@@ -1,5 +1,5 @@
-//! Ketama: servers as points on a circle of 2³² hashes. A key belongs to the point at or after its hash, and with dalli
-//! to the point at or before its hash.
+//! Ketama: servers as points on a circle of 2³² hashes. A key belongs to the first point at or
+//! after its hash, or with dalli to the last point at or before its hash.
 
 use super::key_hash::KeyHash;
 use super::node::{Member, Node};
@@ -16,7 +16,7 @@ const POINTS_UNWEIGHTED: u32 = 100;
 
 #[derive(Clone, Debug)]
 pub(super) struct Continuum {
-    /// Sorted by value.
+    /// The points, sorted by value.
     points: Box<[Point]>,
     client: Client,
 }
@@ -48,16 +48,16 @@ impl Continuum {
         Self { points, client: Client::Libmemcached(hash) }
     }
 
-    /// Computes the points like libmemcached's `update_continuum` with weights. Of equal points, the point of the first
-    /// server has priority.
+    /// Computes the points like libmemcached's `update_continuum` with weights. If points are
+    /// equal, the point of the first server has priority.
     pub(super) fn libmemcached_weighted(nodes: &[Member<'_>], hash: KeyHash) -> Self {
         let mut points = md5_points(nodes, Node::libmemcached_name, &float_shares(nodes));
         points.sort_by_key(|point| (point.value, point.node));
         Self { points, client: Client::Libmemcached(hash) }
     }
 
-    /// Computes the points like spymemcached's `setKetamaNodes`. Of equal points, the point of the last server has
-    /// priority.
+    /// Computes the points like spymemcached's `setKetamaNodes`. If points are equal, the point of
+    /// the last server has priority.
     pub(super) fn spymemcached(nodes: &[Member<'_>]) -> Self {
         let is_weighted = nodes.iter().any(|(_, node)| node.share() != 1);
         let digests = match is_weighted {
@@ -87,8 +87,9 @@ impl Continuum {
         Self { points, client: Client::Dalli }
     }
 
-    /// Returns the server of a key, or the first usable one of the servers that the client tries next. Then tries the
-    /// servers of all following points. `None` if no server is usable.
+    /// Returns the server of a key if it is usable. Otherwise returns the first usable server of
+    /// those that the client tries next, and then of those of all following points. Returns `None`
+    /// if no server is usable.
     pub(super) fn pick_where(
         &self,
         key: &[u8],

@@ -53,8 +53,8 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hashing {
-    /// Larder's own method, the best choice for most programs: it has even shares, and a new or removed server moves
-    /// only its own keys.
+    /// Larder's own method, the best choice for most programs: all servers have even shares, and
+    /// adding or removing a server moves only the keys of that server.
     ///
     /// Rendezvous hashing with rapidhash and SplitMix64's finaliser. With weights it also uses logarithms.
     #[default]
@@ -71,7 +71,7 @@ pub enum Hashing {
     /// - spymemcached: `ArrayModNodeLocator`, its default, with [`KeyHash::Java`].
     ///
     /// If a server is not usable, the ring uses the next one in the list, as spymemcached does with
-    /// `FailureMode.Redistribute`. libmemcached uses no other server.
+    /// `FailureMode.Redistribute`. libmemcached uses no other server in this case.
     Modula(KeyHash),
     /// libmemcached's `consistent` and `ketama` distributions: `MEMCACHED_BEHAVIOR_KETAMA`, pylibmc's `ketama` or
     /// `distribution: consistent`. They use one hash function for keys and for points (100 per server): in pylibmc
@@ -89,28 +89,29 @@ pub enum Hashing {
     /// libmemcached hashes keys with [`KeyHash::Md5`], unless the program sets another hash afterwards. It treats a
     /// weight of 0 as 1.
     ///
-    /// If a server is not usable: see [`Ketama`](Self::Ketama).
+    /// If a server is not usable, the ring does the same as with [`Ketama`](Self::Ketama).
     KetamaWeighted(KeyHash),
     /// spymemcached's `KetamaNodeLocator` with `KETAMA_HASH` and its own name format: `KetamaConnectionFactory`, or a
     /// `ConnectionFactoryBuilder` with `Locator.CONSISTENT` and `KETAMA_HASH`. It hashes `host/ip:port`: servers
     /// configured by host name need [`Node::ip`] (IPv4), but servers configured by IP address do not.
     ///
-    /// If a server is not usable, up to six further hashes choose others, as in spymemcached with
-    /// `FailureMode.Redistribute`. After them the ring, unlike spymemcached, uses the next ones on the circle.
+    /// If a server is not usable, up to six further hashes choose other servers, as in spymemcached
+    /// with `FailureMode.Redistribute`. After these hashes, the ring uses the next servers on the
+    /// circle, unlike spymemcached.
     Spymemcached,
     /// dalli's ring, with points from SHA-1, 160 per server of average weight, and CRC-32 for keys. dalli hashes the
     /// key with its namespace.
     ///
-    /// If a server is not usable, up to 19 further hashes choose others, as with dalli's `failover`. After them the
-    /// ring, unlike dalli, uses the next ones on the circle.
+    /// If a server is not usable, up to 19 further hashes choose other servers, as with dalli's
+    /// `failover`. After these hashes, the ring uses the next servers on the circle, unlike dalli.
     Dalli,
     /// pymemcache's `HashClient` with its default hasher, for ASCII keys of type `str`. (It hashes keys of type `bytes`
     /// in their printed form, `b'user:1'`, including the quotes.) It hashes the key without `key_prefix`.
     ///
     /// If a server is not usable, the ring uses the server with the next highest score, as pymemcache does.
     Pymemcache,
-    /// gomemcache's `ServerList`: [`Modula`](Self::Modula) with [`KeyHash::Crc32`]. A server listed several times gets
-    /// more keys. gomemcache uses no other server.
+    /// gomemcache's `ServerList`: [`Modula`](Self::Modula) with [`KeyHash::Crc32`]. A server listed
+    /// several times gets more keys. gomemcache uses no other server if a server is not usable.
     Gomemcache,
 }
 

@@ -10,7 +10,7 @@ const DEFAULT_PORT: u16 = 11211;
 pub struct Node {
     /// The host, or the path of a unix socket.
     host: Box<str>,
-    /// `None` for a unix socket.
+    /// The port; `None` for a unix socket.
     port: Option<u16>,
     ip: Option<IpAddr>,
     weight: u32,
@@ -25,8 +25,8 @@ impl Node {
         Self { host, port, ip: None, weight: 1, is_alive: true }
     }
 
-    /// Creates a server at a host and port, of weight 1. The ring hashes the host as written: write it as in the
-    /// configuration of the other clients, and IPv6 addresses without brackets.
+    /// Creates a server at a host and port, of weight 1. The ring hashes the host as written. Write
+    /// the host as in the configuration of the other clients, and IPv6 addresses without brackets.
     #[must_use]
     pub fn new(host: impl Into<Box<str>>, port: u16) -> Self {
         Self::with_address(host.into(), Some(port))
@@ -38,8 +38,9 @@ impl Node {
         Self::with_address(path.into(), None)
     }
 
-    /// Sets the server's share of the keys relative to the others. With 0 it gets no keys. With methods that use
-    /// points, a weight below about 1 ÷ 40 (ketama) or 1 ÷ 160 (dalli) of the average gives no point and no keys.
+    /// Sets the server's share of the keys relative to the other servers. With a weight of 0, the
+    /// server gets no keys. With methods that use points, a weight below about 1 ÷ 40 (ketama) or 1
+    /// ÷ 160 (dalli) of the average gives no point and no keys.
     #[must_use]
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;

@@ -29,7 +29,8 @@ impl Rendezvous {
             index: *index,
         };
         let mut servers: Box<[Server]> = nodes.iter().map(server).collect();
-        // Heaviest first: heavy servers win most often, and a light server after the winner rarely needs a logarithm.
+        // The heaviest servers come first, because they win most often, and a light server after
+        // the winner rarely needs a logarithm.
         servers.sort_by(|a, b| a.inverse.total_cmp(&b.inverse));
         let inverse = |server: Option<&Server>| server.map(|server| server.inverse);
         let is_weighted = inverse(servers.first()) != inverse(servers.last());
@@ -60,9 +61,9 @@ impl Rendezvous {
         best.map(|(_, index)| index)
     }
 
-    /// Returns the usable server with the highest score. The score is ln(hash ÷ 2⁶⁴) ÷ weight, which gives servers
-    /// shares proportional to their weights (Schindelhauer and Schomaker, 2005). It is at most (hash ÷ 2⁶⁴ − 1) ÷
-    /// weight. This bound avoids most logarithms.
+    /// Returns the usable server with the highest score. The score is ln(hash ÷ 2⁶⁴) ÷ weight,
+    /// which gives servers shares proportional to their weights (Schindelhauer and Schomaker,
+    /// 2005). The score is at most (hash ÷ 2⁶⁴ − 1) ÷ weight. This bound avoids most logarithms.
     fn highest_weighted(
         &self,
         key_hash: u64,
@@ -120,8 +121,8 @@ fn ln(x: f64) -> f64 {
 /// pymemcache's `RendezvousHash` with its default seed, 0: the score is MurmurHash3 of `name-key`.
 #[derive(Clone, Debug)]
 pub(super) struct Pymemcache {
-    /// The hash state after each server's name, and its index. Sorted by name in descending order, because the first of
-    /// equal scores wins.
+    /// The hash state after each server's name, and its index. The servers are sorted by name in
+    /// descending order, because the first of several equal scores wins.
     servers: Box<[(Murmur3, u32)]>,
 }
 

@@ -1,5 +1,5 @@
-//! Tests hostile servers that send without end or never reply, together with healthy ones. Also tests clients that are
-//! closed, or whose runtime shuts down, during a call.
+//! Tests hostile servers that send without end or never reply, together with healthy servers. Also
+//! tests clients that are closed, or whose runtime shuts down, during a call.
 
 use crate::common::any_client::{self, AnyClient, AnyClientBuilder, each_client, each_pool};
 use crate::common::{Action, FakeServer};
@@ -240,7 +240,7 @@ fn replying(reply: &'static str, time: Option<Duration>) -> String {
     address
 }
 
-/// Returns the duration of a call and drops its result.
+/// Returns the duration of a call, and drops the result of the call.
 fn duration<T>(call: impl FnOnce() -> T) -> Duration {
     let start = Instant::now();
     call();
@@ -431,9 +431,9 @@ fn black_hole() -> (String, TcpListener, Vec<TcpStream>) {
 
 #[test]
 fn calls_that_wait_for_the_same_connect_fail_with_it() {
-    // Too few calls to open a second connection.
+    // The number of calls, which is too small to open a second connection.
     const CALLS: usize = 30;
-    // Long enough for all threads to start, even on a busy machine.
+    // The timeout is long enough for all threads to start, even on a busy machine.
     const CONNECT_TIMEOUT: Duration = Duration::from_millis(2000);
     any_client::shared(|client| {
         let (address, _listener, _queue) = black_hole();

@@ -30,8 +30,8 @@ fn errors(client: &AnyClient) -> Vec<(&'static str, u64)> {
     of(client).errors().filter(|(_, count)| *count > 0).collect()
 }
 
-/// Returns the numbers of closed connections by reason. First waits until the numbers of open and closed connections
-/// add up to the number of opened connections.
+/// Returns the numbers of closed connections by reason. First waits until the number of open
+/// connections plus the number of closed connections equals the number of opened connections.
 fn closed(client: &AnyClient) -> Vec<(CloseReason, u64)> {
     let all = || CloseReason::ALL.map(|reason| (reason, of(client).closed(reason)));
     let sum = || all().iter().map(|(_, count)| count).sum::<u64>();

@@ -83,8 +83,9 @@ fn modula_equals_libmemcached() {
     check(KeyHash::Murmur3, "2130210333442130241443400144142041433401443240132211321414310000", 0x181e_b13a_15a2_13c3);
 }
 
-/// Recorded with the same C program over libmemcached 1.1.4, with `MEMCACHED_BEHAVIOR_HASH` and then
-/// `MEMCACHED_BEHAVIOR_KETAMA`, before the servers were added. Points of `crc` have 15 bits, so many are equal.
+/// Recorded with the same C program over libmemcached 1.1.4, with `MEMCACHED_BEHAVIOR_HASH` and
+/// then `MEMCACHED_BEHAVIOR_KETAMA`, before the servers were added. Points of `crc` have 15 bits,
+/// so many points are equal.
 #[test]
 #[rustfmt::skip]
 fn ketama_equals_libmemcached() {
@@ -157,7 +158,7 @@ fn ketama_equals_spymemcached() {
     check(nodes, "4444444344444413441343214442424441012444224434420241434442334343", 0x1b23_bf0b_8aec_6803);
     let nodes = weighted(resolved(), [1, 0, 3, 4, 10]);
     check(nodes, "4444444344444443440343244342424444042444224434420242434442334343", 0x079f_45c1_7899_9a19);
-    // With server names in `Format.LIBMEMCACHED`.
+    // Here the server names are in `Format.LIBMEMCACHED`.
     let ketama = ring(Hashing::KetamaWeighted(KeyHash::Md5), &weighted(resolved(), WEIGHTS));
     let pick = |number| ketama.pick(&key(number)).to_string();
     check_picks(pick, "4344231313444443404143443444224314244424424341432442304421241342", 0xd113_1756_0ed8_eccb);
@@ -207,8 +208,8 @@ fn ring_equals_dalli() {
     check_without(Hashing::Dalli, &[1, 3], "4202204242242400420424220222000400222044040204202220202004040042", 0x449d_a0be_114f_398d);
 }
 
-/// Recorded with `HashClient._get_client` of pymemcache 4.0.0 from PyPI. In the last case, after `remove_node` of the
-/// second and the fourth server.
+/// Recorded with `HashClient._get_client` of pymemcache 4.0.0 from PyPI. The last case was recorded
+/// after `remove_node` had removed the second and the fourth server.
 #[test]
 #[rustfmt::skip]
 fn rendezvous_equals_pymemcache() {
@@ -390,7 +391,8 @@ proptest! {
             (Hashing::Ketama(KeyHash::OneAtATime), &equal, true),
             (Hashing::Ketama(KeyHash::Md5), &equal, true),
             (Hashing::Pymemcache, &equal, true),
-            // While a server is not usable, these two try another hash before the next point.
+            // While a server is not usable, spymemcached and dalli try another hash before the next
+            // point.
             (Hashing::Spymemcached, &equal, false),
             (Hashing::Dalli, &equal, false),
         ];

@@ -166,7 +166,7 @@ fn a_reply_together_with_the_end_of_the_connection_counts() {
     server.join().unwrap();
 }
 
-/// The client loses the calls behind a wrong reply by the same event.
+/// A wrong reply also fails the calls behind it, and the client reports this as one event.
 #[test]
 fn a_wrong_reply_is_one_fault_for_all_calls_behind_it() {
     any_client::shared(|client| {
@@ -241,7 +241,7 @@ thread_local! {
     static NESTED: RefCell<Option<blocking::Client>> = const { RefCell::new(None) };
 }
 
-/// A waiter that at random interrupts calls, makes nested calls, and returns early.
+/// A waiter that interrupts calls, makes nested calls and returns early, at random.
 #[derive(Debug, Default)]
 struct Restless {
     waits: AtomicU64,

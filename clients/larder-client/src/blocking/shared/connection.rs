@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The minimum number of calls under way for holding back a request to a quick server. Such a request waits for the
-/// next reply, so that one write carries it together with others.
+/// The minimum number of calls under way for holding back a request to a quick server. Such a
+/// request waits for the next reply, so that one write carries it together with other requests.
 const HELD_CALLS_MIN: usize = 2;
 
 /// The length in bytes of a reader's buffer. The reader fills it without the lock, so other threads can send.
@@ -36,7 +36,7 @@ pub(super) struct SharedConnection {
     is_open: AtomicBool,
     /// Whether a reply has arrived on the connection.
     pub(super) has_answered: AtomicBool,
-    /// The time after which no further calls use the connection. `None` without a limit.
+    /// The time after which no further calls use the connection. `None` if there is no limit.
     expires: Option<Instant>,
     wait: Wait,
 }

@@ -57,8 +57,9 @@ impl Shared {
         Self { slots, is_closed: AtomicBool::new(false), wait }
     }
 
-    /// Starts an operation over one of the connections, which `open` opens if necessary. Sends as much as the socket
-    /// accepts without waiting, or leaves the request in the queue, so that it is sent together with later ones.
+    /// Starts an operation over one of the connections, which `open` opens if necessary. Sends as
+    /// much as the socket accepts without waiting, or leaves the request in the queue, so that it
+    /// is sent together with later requests.
     ///
     /// # Errors
     /// [`Error`], by the deadline at the latest.

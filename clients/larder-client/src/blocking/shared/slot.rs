@@ -55,7 +55,8 @@ impl Slot {
                     return self.open(&attempt, open, wait);
                 };
                 if attempt.opener == thread::current().id() {
-                    // The waiter of the connecting call makes this nested call, which gets a connection of its own.
+                    // The waiter of the connecting call makes this nested call, which uses a
+                    // connection of its own.
                     drop(state);
                     return open().map(|opened| Arc::new(SharedConnection::new(opened, wait)));
                 }

@@ -14,7 +14,7 @@ pub(super) struct State {
     pub(super) exchange: Exchange<Arc<Ticket>>,
     pub(super) stream: Stream,
     pub(super) open: OpenConnection,
-    /// `None` while a thread has the permit, or the permit is in its ticket.
+    /// The read permit; `None` while a thread has the permit, or the permit is in its ticket.
     pub(super) reader: Option<ReadPermit>,
     /// The thread that has the permit, or has it in its ticket. `None` if the permit is free.
     pub(super) reading: Option<ThreadId>,
@@ -38,8 +38,9 @@ impl State {
         }
     }
 
-    /// Takes the read permit out of the ticket of another call of this thread. `None` if no ticket has it. If the
-    /// permit stayed in the ticket, the reply to that call would overwrite it.
+    /// Takes the read permit out of the ticket of another call of this thread. Returns `None` if no
+    /// ticket has the permit. If the permit stayed in the ticket, the reply to that call would
+    /// overwrite it.
     pub(super) fn take_from(&self, thread: ThreadId) -> Option<ReadPermit> {
         let mut tickets = self.exchange.tickets().chain(self.queue.tickets());
         tickets

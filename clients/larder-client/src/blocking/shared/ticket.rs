@@ -20,7 +20,8 @@ pub(super) struct ReadPermit {
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) thread: Thread,
-    /// Changes under the lock of the connection's state, except when the caller takes a delivery.
+    /// The state of the call. It changes under the lock of the connection's state, except when the
+    /// caller takes a delivery.
     state: Mutex<TicketState>,
 }
 

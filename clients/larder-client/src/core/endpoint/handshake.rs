@@ -43,11 +43,11 @@ impl HandshakeConfig {
 }
 
 impl Handshake {
-    /// Continues until the nonblocking socket would block. Returns the readiness to wait for, or `None` when the
-    /// handshake is complete.
+    /// Continues until the nonblocking socket would block. Returns the readiness to wait for, or
+    /// `None` when the handshake is complete.
     ///
     /// # Errors
-    /// `Connect`, `Login`.
+    /// `Connect`: the handshake failed. `Login`: the server refused the login.
     pub(crate) fn poll(
         &mut self,
         socket: &mut (impl Read + Write),

@@ -20,8 +20,8 @@ pub(crate) struct Endpoint {
 #[derive(Debug)]
 struct Resolved {
     addresses: Vec<SocketAddr>,
-    /// The time of the lookup after the last failed connection, or of the lookup before the creation of the endpoint.
-    /// `None` before the first lookup.
+    /// The time of the lookup after the last failed connection, or of the lookup before the
+    /// endpoint was created. `None` before the first lookup.
     at: Option<Instant>,
 }
 
@@ -70,8 +70,8 @@ impl Endpoint {
     }
 }
 
-/// Returns the time for the next of `left` addresses: an equal share, so that an unresponsive address leaves time for
-/// the others.
+/// Returns the time for the next of `left` addresses. Each address gets an equal share, so that an
+/// unresponsive address leaves time for the others.
 pub(crate) fn share(time: Duration, left: usize) -> Duration {
     time / u32::try_from(left.max(1)).unwrap_or(u32::MAX)
 }

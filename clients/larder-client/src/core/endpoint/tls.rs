@@ -39,7 +39,7 @@ pub(crate) struct Session {
     buffered_len: usize,
 }
 
-/// Tracks record boundaries in the received bytes.
+/// A tracker of record boundaries in the received bytes.
 #[derive(Debug, Default)]
 struct RecordTracker {
     /// The last received header bytes: type, version and length of the record.
@@ -158,9 +158,9 @@ impl Session {
         }
     }
 
-    /// Returns whether the server has neither closed the connection nor sent any plaintext or part of a record.
-    /// Processes TLS messages, such as session tickets. Consumes a byte of available plaintext, so after `false` the
-    /// session is unusable.
+    /// Returns whether the server has neither closed the connection nor sent any plaintext or part
+    /// of a record. Processes TLS messages, such as session tickets. Consumes a byte of available
+    /// plaintext. The session is therefore unusable after the result `false`.
     ///
     /// # Errors
     /// The session has failed.

@@ -14,9 +14,10 @@ use larder_protocol::encode::{classic, meta};
 #[derive(Clone)]
 pub(crate) struct Delete<'k> {
     pub(crate) key: Key<'k>,
-    /// Changes the item only if it has this CAS. `None`: no condition.
+    /// The CAS that the item must have to be changed. `None` sets no condition.
     pub(crate) compare: Option<u64>,
-    /// Instead of deleting the item, marks it as stale and sets this expiry.
+    /// The expiry of an item that is marked as stale instead of being deleted. `None` deletes the
+    /// item.
     pub(crate) stale: Option<Exptime>,
 }
 
@@ -124,7 +125,8 @@ pub(crate) struct Count<'k> {
     pub(crate) key: Key<'k>,
     pub(crate) down: bool,
     pub(crate) delta: u64,
-    /// The number and the expiry of a new item, if the item is missing. `None`: does not create an item.
+    /// The number and the expiry of the item to create if the item is missing. `None` creates no
+    /// item.
     pub(crate) create: Option<(u64, Exptime)>,
 }
 

@@ -16,8 +16,9 @@ pub(crate) trait Operation {
     /// Returns whether the operation can be repeated, because it changes no value.
     fn reads(&self) -> bool;
 
-    /// Returns the output of a lookup that finds nothing, for [`Builder::degrade`](crate::Builder::degrade). `None` for
-    /// operations that report a fault instead.
+    /// Returns the output of a lookup that finds nothing, for
+    /// [`Builder::degrade`](crate::Builder::degrade). Returns `None` for operations that report a
+    /// fault instead.
     fn empty_output(&self) -> Option<Self::Output> {
         None
     }
@@ -33,7 +34,8 @@ pub(crate) trait Operation {
     /// Returns whether the operation's commands can have this [`Answer`]. The result for an error is optional.
     fn fits(answer: &Answer<'_>) -> bool;
 
-    /// Takes the next reply. Returns the output after the last reply, and `None` before.
+    /// Takes the next reply. Returns the output after the last reply, and `None` after earlier
+    /// replies.
     ///
     /// # Errors
     /// [`ReplyFailure`].
@@ -56,7 +58,8 @@ impl ReplyFailure {
         Self { kind: ErrorKind::Unexpected(shown.into()), is_fatal: true, is_definite: false }
     }
 
-    /// Creates the failure of an [`Answer`] that is no result of the operation. `None`: the reply ends too early.
+    /// Creates the failure of an [`Answer`] that is no result of the operation. If `answer` is
+    /// `None`, the reply ends too early.
     pub(crate) fn of(answer: Option<&Answer<'_>>, reply: &[u8]) -> Self {
         let is_fatal = answer.is_none_or(is_fatal);
         match answer {

@@ -96,7 +96,7 @@ impl Operation for MetaProbe {
     }
 }
 
-/// A request for a page of statistics. `None`: the general page.
+/// A request for a page of statistics. `None` requests the general page.
 pub(crate) struct Stats<'t>(pub(crate) Option<WireKey<'t>>);
 
 impl Operation for Stats<'_> {

@@ -17,7 +17,8 @@ pub(crate) struct Store<'k, 'v> {
     pub(crate) key: Key<'k>,
     pub(crate) mode: StoreMode,
     pub(crate) item: NewItem<'v>,
-    /// Stores the item only if the present one has this CAS. The mode must be `Set` then. `None`: no condition.
+    /// The CAS that the present item must have for the store. If it is set, the mode must be `Set`.
+    /// `None` sets no condition.
     pub(crate) compare: Option<u64>,
 }
 

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 /// The number of consecutive faults that opens the breaker.
 const FAULTS_MAX: u32 = 5;
-/// The first pause. Each further one is twice as long, up to [`PAUSE_MAX`].
+/// The first pause. Each further pause is twice as long, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The longest pause. With it, the client detects a recovered server within two seconds, even if an attempt to connect
-/// started before the recovery and fails 250 ms later.
+/// The longest pause. With this limit, the client detects a recovered server within two seconds,
+/// even if an attempt to connect started before the recovery and fails 250 ms later.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The random change of each pause: up to a quarter longer or shorter, so that clients do not retry together.
 const JITTER: f64 = 0.25;
@@ -29,8 +29,8 @@ pub(crate) struct Breaker {
     faults: u32,
     /// The number of pauses since the last reply.
     pauses: u32,
-    /// The end of the pause, or of the time for the probe. The breaker admits no call before it. `None` while the
-    /// breaker is closed.
+    /// The end of the pause, or of the time for the probe. The breaker admits no call before this
+    /// time. `None` while the breaker is closed.
     open_until: Option<Instant>,
 }
 
@@ -97,7 +97,8 @@ impl Breaker {
         self.open_until.is_some()
     }
 
-    /// Returns whether no fault occurred since the last reply. Then the caller need not record replies.
+    /// Returns whether no fault occurred since the last reply. If so, the caller need not record
+    /// replies.
     pub(crate) fn is_healthy(&self) -> bool {
         self.faults == 0
     }
@@ -129,8 +130,8 @@ mod tests {
         assert_eq!([breaker.admit(now), breaker.admit(now)], [Ok(AdmissionKind::Call); 2]);
     }
 
-    /// Returns how long after an outage continuous calls find the server. During the outage each call fails after
-    /// `attempt`.
+    /// Returns the time after an outage until continuous calls find the server. During the outage
+    /// each call fails after `attempt`.
     fn found_after(outage: Duration, attempt: Duration, random: f64) -> Duration {
         let (start, mut breaker) = (Instant::now(), Breaker::default());
         let mut now = start;

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Health {
     state: Mutex<State>,
-    /// Whether the breaker has to record replies. Lets calls to a healthy server skip the lock.
+    /// Whether the breaker has to record replies. If not, calls to a healthy server skip the lock.
     has_faults: AtomicBool,
-    /// Requests a refresh of the list of servers after a fault. `None` if the list is not discovered.
+    /// The signal that requests a refresh of the list of servers after a fault. `None` if the list
+    /// is not discovered.
     refresh: Option<Arc<RefreshSignal>>,
     recorder: Arc<ServerRecorder>,
 }
@@ -91,7 +92,7 @@ impl Admission<'_> {
         }
     }
 
-    /// Records the result of the call. After a fault requests a refresh of the server list.
+    /// Records the result of the call. After a fault, also requests a refresh of the server list.
     pub(crate) fn note(self, error: Option<&Error>) {
         // Skips the drop, which would record the call again.
         let Self { health, call } = *ManuallyDrop::new(self);

@@ -20,9 +20,10 @@ pub enum Failover {
     /// only.
     #[default]
     Fail,
-    /// Calls for these keys use the next server in the order of the hashing method. A call that fails without a
-    /// possible change also uses the next server, for example after a refused connection, but a call that times out
-    /// does not. If their own server returns without a restart, it still has its old values.
+    /// Calls for these keys use the next server in the order of the hashing method. A call whose
+    /// failure excludes a change also uses the next server, for example after a refused connection.
+    /// A call that times out does not. If the unavailable server returns without a restart, it
+    /// still has its old values.
     Next,
 }
 
@@ -30,7 +31,8 @@ pub enum Failover {
 #[derive(Debug)]
 pub(crate) struct Servers<S> {
     pub(crate) list: Box<[Arc<S>]>,
-    /// Whether each server supports meta commands. Empty before the first probe of the server.
+    /// Whether each server supports meta commands. The cell of a server is empty before its first
+    /// probe.
     know_meta: Box<[OnceLock<bool>]>,
     ring: Ring,
     failover: Failover,
@@ -64,8 +66,9 @@ pub(crate) trait ServerHandle {
     /// Closes all connections. Further calls fail.
     fn close(&self);
 
-    /// Returns the numbers of connections, of idle connections, and of calls that wait for a connection. A pool also
-    /// counts connections that are being opened. Shared connections count no waiting calls.
+    /// Returns the numbers of connections, of idle connections, and of calls that wait for a
+    /// connection. A pool also counts connections that are being opened. With shared connections,
+    /// the number of waiting calls is always 0.
     fn connections(&self) -> (usize, usize, usize);
 }
 
@@ -99,8 +102,8 @@ impl<S: ServerHandle> Servers<S> {
     /// Returns the server of a key, and the admission of a call to it. With failover, this skips the servers that have
     /// `failed` in this call, if another one is usable.
     ///
-    /// Another call may start to probe the server between the choice and the admission. With `Failover::Next` this call
-    /// then uses the next server.
+    /// Another call may start to probe the server between the choice and the admission. With
+    /// `Failover::Next`, this call then uses the next server.
     pub(crate) fn admit(
         &self,
         key: &[u8],
@@ -198,7 +201,7 @@ impl<'s, 'k, S: ServerHandle> Rounds<'s, 'k, S> {
     }
 }
 
-/// Checks keys. Fails with the error of the first invalid one.
+/// Checks keys. Fails with the error of the first invalid key.
 pub(crate) fn checked<K: AsRef<[u8]>>(keys: &[K]) -> Result<Vec<Key<'_>>, Error> {
     keys.iter().map(|key| Ok(Key::new(key.as_ref())?)).collect()
 }

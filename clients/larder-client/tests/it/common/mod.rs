@@ -42,7 +42,7 @@ pub struct Request {
     pub line: String,
     /// The first word of the line.
     pub verb: String,
-    /// The keys of a classic lookup. Empty for all other requests.
+    /// The keys of a classic lookup. The list is empty for all other requests.
     pub keys: Vec<String>,
 }
 

@@ -223,7 +223,7 @@ fn replies_are_read_while_requests_are_sent() {
             .unwrap();
         let server = FakeServer::at(listener, |_| Action::Reply);
         let client = client(at(server.port)).timeout(MILLIS(60_000)).build().unwrap();
-        // 10 MB of requests, more than a socket buffer holds.
+        // The requests have 10 MB, which is more than a socket buffer holds.
         let keys: Vec<String> = (0..50_000).map(|n| format!("{n:0200}")).collect();
         let items = client.get_many(&keys).unwrap();
         assert!(items.iter().zip(&keys).all(|(item, key)| item.as_ref().unwrap().value == key));
@@ -314,8 +314,8 @@ fn a_call_waits_for_a_connection_until_its_deadline() {
             }
             let second = scope.spawn(|| kind(client.set("b", "1", 0)));
             assert!(matches!(first.join().unwrap(), ErrorKind::Timeout));
-            // The second call gets the connection slot of the first call with little time left, or not before its
-            // deadline.
+            // The second call gets the connection slot of the first call when it has little time
+            // left, or does not get the slot before its deadline.
             let second = second.join().unwrap();
             assert!(matches!(second, ErrorKind::Timeout | ErrorKind::PoolTimeout), "{second}");
         });
@@ -459,9 +459,9 @@ fn no_misbehaviour_of_a_server_mixes_up_values() {
     any_client::shared(|client| call_random_server(&|address| client(address), 300));
 }
 
-/// Calls a randomly misbehaving server in 16 threads, until `wanted` calls have succeeded and a fifteenth of that
-/// number has failed. On a busy machine, most calls may time out. Each value contains its key, so the test detects the
-/// value of another key.
+/// Calls a randomly misbehaving server in 16 threads, until `wanted` calls have succeeded and
+/// `wanted` ÷ 15 calls have failed. On a busy machine, most calls may time out. Each value contains
+/// its key, so the test detects the value of another key.
 fn call_random_server(client: &dyn Fn(String) -> AnyClientBuilder, wanted: u32) {
     let server = FakeServer::start(|request| match request.random % 40 {
         0 => Action::Silence,
