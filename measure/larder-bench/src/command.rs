@@ -37,8 +37,8 @@ pub enum BenchError {
     /// A run failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// An output file cannot be opened, or a result cannot be written: the file (or the prefix of
-    /// several files, or `standard output`) and the error.
+    /// An output file cannot be opened, or a result cannot be written. Contains the file (or the
+    /// prefix of several files, or `standard output`) and the error.
     #[error("cannot write {0}: {1}")]
     Write(String, io::Error),
     /// A run ended early. Its results until then were written.
@@ -47,8 +47,8 @@ pub enum BenchError {
         /// The cause.
         reason: String,
     },
-    /// A run of `--find-rate` ended early. The results of the earlier runs were written, or nothing
-    /// if there are none.
+    /// A run of `--find-rate` ended early. The results of the earlier runs, if there are any, were
+    /// written.
     #[error("{reason}; {}", covered(*complete_runs))]
     SearchEndedEarly {
         /// The cause.
@@ -67,12 +67,13 @@ pub enum BenchError {
         count: u64,
         /// Number of allowed faults.
         allowed: u64,
-        /// The most frequent kinds, with their counts.
+        /// The most frequent kinds of faults, with their counts.
         kinds: String,
     },
 }
 
-/// Returns the runs of `--find-rate` that the results cover after a run that ended early.
+/// Returns a phrase about the results of `--find-rate` after a run that ended early: the runs that
+/// the results cover.
 fn covered(complete_runs: usize) -> &'static str {
     match complete_runs {
         0 => "it was the first run, so there are no results",
@@ -85,17 +86,18 @@ fn covered(complete_runs: usize) -> &'static str {
 /// early and prevents further runs. A signal more than half a second later stops the process.
 ///
 /// # Errors
-/// Without results: an option's value cannot be used, an output file cannot be opened, or the first
-/// run failed or, with `--find-rate`, ended early. After the results were written: a later run
-/// failed, a run ended early, the runs had more faults than allowed, or `--find-rate` found no
-/// rate. If a result cannot be written, the others are written before the error returns.
+/// No results are written if an option's value cannot be used, an output file cannot be opened, or
+/// the first run failed. With `--find-rate`, the same applies if the first run ended early. The
+/// other errors return after the results were written: a later run failed, a run ended early, the
+/// runs had more faults than allowed, or `--find-rate` found no rate. If a result cannot be
+/// written, the others are written before the error returns.
 pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchError> {
     let settings = arguments.settings()?;
     let outputs = Outputs::open(arguments)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     watch_signals(Arc::clone(&interrupted));
     let begun = SystemTime::now();
-    // Only the heading of several servers contains their versions.
+    // The heading contains versions only if there are several servers.
     let versions = match settings.has_several_servers() {
         true => server_versions(&settings),
         false => Vec::new(),
@@ -126,7 +128,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
         let measured = run_interruptible(&settings, arguments.pid, &interrupted, &mut progress);
         let measured = match measured {
             Ok(measured) => measured,
-            // The results of earlier runs are reported.
+            // An error of a later run does not prevent the report of the earlier runs.
             Err(error) if !runs.is_empty() => {
                 written = written.and(Err(error.into()));
                 break;

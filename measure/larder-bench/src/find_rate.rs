@@ -58,7 +58,7 @@ pub struct Search {
 /// The first rate to try, in requests per second, unless the maximum is lower.
 const FIRST: u64 = 1000;
 
-/// Maximum ratio of a failing rate to a passing one at which the search ends.
+/// Maximum ratio of the lowest failing rate to the highest passing rate at the end of a search.
 const PRECISION: f64 = 1.05;
 
 impl Search {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[serde(default)]
 pub struct Outcome {
     /// Seconds from the start of the run to the last reply. If a time limit, a signal or an early
-    /// end stopped the run, at least the time until then.
+    /// end stopped the run, the value is at least the time until that event.
     pub seconds: f64,
     /// Whether latency counts from a request's scheduled time (open loop) instead of from sending
     /// (closed loop).
@@ -119,8 +119,8 @@ pub struct Command {
     pub per_second: f64,
     /// Number of keys that were found.
     pub hits: u64,
-    /// Number of keys that were not found. Also counts generated sets, and recorded requests other
-    /// than `set` and `cas`, whose value the server did not store.
+    /// Number of keys that were not found. Also counts requests whose value the server did not
+    /// store: generated sets, and recorded requests other than `set` and `cas`.
     pub misses: u64,
     /// Number of requests that were answered with an error.
     pub errors: u64,

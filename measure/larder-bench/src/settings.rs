@@ -43,15 +43,15 @@ pub struct Settings {
     /// requests are answered. `larder bench` sets this for `--sliding`, for bursts and for a trace
     /// with a speed.
     pub sliding: bool,
-    /// Sets and gets alternate in this ratio.
+    /// The ratio in which sets and gets alternate.
     pub ratio: Ratio,
     /// Number of keys in each get.
     pub multi_get: usize,
     /// Custom commands, which replace sets and gets.
     pub commands: Vec<CustomCommand>,
-    /// Key spaces. Each request chooses one at random, by shares. Each has its own ratio, keys,
-    /// value sizes and expiry, which replace those of the settings. Empty for a run without key
-    /// spaces.
+    /// Key spaces. Each request chooses a key space at random, by shares. Each key space has its
+    /// own ratio, keys, value sizes and expiry, which replace those of the settings. Empty for a
+    /// run without key spaces.
     #[serde(default)]
     pub key_spaces: Vec<KeySpace>,
     /// Replay of a trace; `None` for generated requests.
@@ -74,7 +74,8 @@ pub struct Settings {
     pub arrivals: Arrivals,
     /// Whether to set every key at least once before the measurement.
     pub fill: bool,
-    /// Whether to derive values from their keys, and to compare returned values with these.
+    /// Whether to derive values from their keys, and to compare returned values with the derived
+    /// ones.
     pub verify: bool,
     /// Time without any reply after which the run ends, and maximum time to wait for outstanding
     /// replies at the end of a timed run. Also the time limit of each login and, for connections
@@ -213,11 +214,11 @@ pub enum OnMiss {
 /// A group of similar items.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeySpace {
-    /// Its name in the results: letters, digits, `_` and `-`.
+    /// Name of the key space in the results: letters, digits, `_` and `-`.
     pub name: String,
-    /// Its weight in the random choice of a key space.
+    /// Weight of the key space in the random choice of the requests.
     pub share: u32,
-    /// Sets and gets alternate in this ratio.
+    /// The ratio in which sets and gets alternate.
     pub ratio: Ratio,
     /// The keys and their selection.
     pub keys: Keys,
@@ -294,7 +295,7 @@ pub struct CustomCommand {
     pub line: String,
     /// Number of times that a client sends the command in a row.
     pub ratio: u32,
-    /// Selection of its keys.
+    /// Selection of the command's keys.
     pub pattern: Pattern,
 }
 

@@ -19,7 +19,7 @@ pub struct CommandOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandList(pub Vec<CommandOptions>);
 
-/// The group of these options in the help.
+/// The heading of these options in the help.
 const HEADING: &str = "Custom commands";
 
 impl Args for CommandList {

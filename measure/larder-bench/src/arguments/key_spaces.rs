@@ -12,7 +12,7 @@ use std::path::Path;
 /// Maximum number of key spaces: each has a pool of values, and histograms in each thread.
 const KEY_SPACES_MAX: usize = 100;
 
-/// Names that no key space may have, because rows of the results have them.
+/// Names that no key space may have, because they are names of rows in the results.
 const RESERVED: [&str; 3] = ["set", "get", "total"];
 
 #[derive(Deserialize)]

@@ -56,7 +56,7 @@ impl<'d, L: Library> Caller<'d, L> {
     }
 }
 
-/// Creates a client with these connections.
+/// Creates a client that uses `connections`.
 pub(crate) fn connect<L: Library>(
     arguments: &Arguments,
     connections: Connections,

@@ -35,7 +35,7 @@ impl ThreadItem {
     /// Compares the result of a get with the value of the set with this number.
     ///
     /// # Errors
-    /// They differ.
+    /// The values differ.
     pub fn judge(&self, number: usize, found: Option<&[u8]>) -> Result<(), Failure> {
         let expected = self.value(number);
         if found == Some(expected) {

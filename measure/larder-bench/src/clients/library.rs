@@ -34,8 +34,8 @@ pub trait Library {
     /// The errors of the library.
     fn get(client: &Self::Client, key: &str) -> Result<Option<Self::Value>, Self::Error>;
 
-    /// Calls `visit` with the index of each key in `keys` and its value; `None` if the server does
-    /// not have the key.
+    /// Calls `visit` for each key in `keys`, with the index of the key and its value. The value is
+    /// `None` if the server does not have the key.
     ///
     /// # Errors
     /// The errors of the library.

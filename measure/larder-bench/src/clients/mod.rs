@@ -30,8 +30,8 @@ pub const MANY: [usize; 2] = [6, 100];
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A failure that ends the measurement instead of being counted: of the first get, of the
-    /// creation of a client before a measurement, or of an operation of [`Measure::Many`].
+    /// A failure that is not counted but ends the measurement. The first get, the creation of a
+    /// client before a measurement, or an operation of [`Measure::Many`] failed.
     #[error("{0}")]
     Client(String),
     /// A get did not return the stored value.
@@ -47,8 +47,8 @@ pub enum Error {
         /// The start of the returned value, or `missing`.
         found: String,
     },
-    /// In a test of recovery of this duration, no operation failed or was slow, or none succeeded
-    /// afterwards.
+    /// In a test of recovery of this duration, no operation failed or was slow, or no operation
+    /// succeeded after a failed or slow one.
     #[error("within {0:?}, no operation succeeded after one that had failed")]
     NoRecovery(Duration),
     /// The results could not be written.

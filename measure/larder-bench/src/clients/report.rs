@@ -13,7 +13,7 @@ pub(crate) struct Report<'r> {
     table: &'static str,
 }
 
-/// The columns of tables. Rows have the same widths.
+/// The headings of tables. The columns of rows have the same widths.
 const TIMES: &str = "threads   mean µs    ± σ µs    p99 µs    max µs  errors";
 const LOAD: &str = "threads  operations/s    CPU µs   mean µs    p50 µs    p99 µs  errors";
 const MANY: &str = "keys of a get    CPU µs";

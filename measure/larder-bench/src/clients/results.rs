@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub enum Failure {
     /// The client returned an error. `times` and `load` count the error of an operation and
-    /// continue. `recovery` also continues.
+    /// continue. `recovery` continues without counting it.
     Client(String),
     /// A get returned no value, or not the stored one. This ends the run.
     WrongValue {
@@ -30,9 +30,9 @@ impl Failure {
 /// Operations that failed.
 #[derive(Debug, Default)]
 pub struct Errors {
-    /// Their number.
+    /// Number of failed operations.
     pub count: u64,
-    /// The client's message for the first one; `None` if no operation failed.
+    /// The client's message for the first failed operation; `None` if no operation failed.
     pub first: Option<String>,
 }
 
@@ -63,7 +63,8 @@ impl Errors {
 /// The times of threads that started together.
 #[derive(Debug, Default)]
 pub struct Times {
-    /// Round, thread and time. A thread with a failed operation has no entry for that round.
+    /// The measured times, each with its round and thread. A thread with a failed operation has no
+    /// entry for that round.
     pub times: Vec<(u16, usize, Duration)>,
     /// Operations that failed.
     pub errors: Errors,
@@ -105,7 +106,8 @@ impl Load {
         Ok(Self { per_second: operations / took.as_secs_f64(), cpu_micros, latencies, errors })
     }
 
-    /// Returns a latency in µs by its quantile: 0.5 is the median. 0 if no operation succeeded.
+    /// Returns the latency of a quantile in µs: 0.5 is the median. Returns 0 if no operation
+    /// succeeded.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

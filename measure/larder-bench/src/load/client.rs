@@ -1,9 +1,9 @@
 //! A client: draws requests, and sends each to the server of its key.
 //!
 //! A client has one connection to each server, like a client library. The pipeline depth applies to
-//! the client: it sends this many requests over all of its connections. Unless the pipeline is
-//! sliding, it sends the next ones when all of them are answered. So a slow server delays the
-//! requests to the others.
+//! the client, which sends this number of requests over all of its connections. Unless the pipeline
+//! is sliding, the client sends the next requests when all of these are answered. So a slow server
+//! delays the requests to the other servers.
 
 use crate::load::connection::Connection;
 use crate::load::connection::answers::PendingRequest;
@@ -182,8 +182,8 @@ impl Client {
         lost
     }
 
-    /// Does the work of [`fill`](Self::fill) for several servers. Not inlined, to keep the code for
-    /// one server short.
+    /// Does the work of [`fill`](Self::fill) for several servers. This function is not inlined, to
+    /// keep the code for one server short.
     #[inline(never)]
     fn fill_several(
         &mut self,

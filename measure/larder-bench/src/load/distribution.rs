@@ -1,8 +1,9 @@
 //! Distribution of keys over several servers, with the algorithms of libmemcached.
 //!
-//! `modula` and `ketama` use Jenkins's one-at-a-time hash, `ketama-weighted` MD5. The points of a
-//! server on the ring are the hashes of its name with numbers. A key belongs to the server of the
-//! first point that is not below the hash of the key.
+//! `modula` and `ketama` use Jenkins's one-at-a-time hash, `ketama-weighted` MD5. Both `ketama`
+//! algorithms use a ring. For each server, it has many points, which are hashes of the server's
+//! name followed by a number. A key belongs to the server of the first point that is not below the
+//! hash of the key.
 
 use crate::settings::{Distribution, NamedServer};
 use larder_target::ServerAddress;
@@ -17,7 +18,7 @@ pub(crate) enum KeyRouter {
     Ring { points: Vec<(u32, usize)>, hash: fn(&[u8]) -> u32 },
 }
 
-/// The port that the names of points omit.
+/// The default port, which the names of points do not contain.
 const DEFAULT_PORT: u16 = 11211;
 
 /// Number of points of a server in `ketama`.
@@ -135,7 +136,7 @@ mod tests {
 
     #[test]
     fn known_hashes() {
-        // From the description of the hash, and RFC 1321.
+        // The expected values are from the description of the hash, and from RFC 1321.
         assert_eq!(one_at_a_time(b"a"), 0xca2e_9442);
         assert_eq!(one_at_a_time(b"The quick brown fox jumps over the lazy dog"), 0x519e_91f5);
         assert_eq!(md5_points(b"abc")[0].to_le_bytes(), [0x90, 0x01, 0x50, 0x98]);
@@ -164,7 +165,7 @@ mod tests {
     }
 
     /// Checksums of libmemcached's servers for `memtier-0` to `memtier-1999`, by number of servers.
-    /// For some of the numbers, `ketama-weighted` has fewer points.
+    /// For some numbers of servers, `ketama-weighted` has fewer points.
     #[test]
     fn any_number_of_servers_is_as_with_libmemcached() {
         for (count, modula, ketama, weighted) in [

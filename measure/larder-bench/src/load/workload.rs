@@ -20,8 +20,9 @@ pub(crate) struct Load {
     pub(crate) commands: CustomCommands,
     /// The values of recorded requests; `None` unless the run replays a trace.
     pub(super) recorded_values: Option<RecordedValues>,
-    /// The commands in the order of sending, each with the number of times in a row. With
-    /// `--key-spaces`, clients choose key spaces at random, and the cycle has only the proportions.
+    /// The commands in the order of sending, each with the number of times that clients send it in
+    /// a row. With `--key-spaces`, clients choose key spaces at random, so the cycle shows only the
+    /// proportions of the requests and not their order.
     pub(crate) cycle: Vec<(Kind, u64)>,
     /// Maps keys to servers.
     pub(crate) router: KeyRouter,

@@ -3,7 +3,7 @@
 use crate::common::Server;
 use tempfile::tempdir;
 
-/// 48 MB of values with 32 MiB of memory: the least recent ones are on flash.
+/// The server has 48 MB of values and 32 MiB of memory, so the least recent values are on flash.
 #[test]
 fn hits_that_come_from_flash_are_counted_and_checked() {
     let folder = tempdir().unwrap();

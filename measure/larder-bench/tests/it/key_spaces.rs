@@ -118,7 +118,7 @@ fn the_documented_example_runs() {
     assert!(measured.outcome.faults.is_empty(), "{:?}", measured.outcome.faults);
     let share = |name: &str| command(&measured, name).requests;
     assert_eq!(share("total"), 20_000);
-    // Shares of 60, 30 and 10 %; three standard deviations are at most 1.04 %.
+    // The shares are 60, 30 and 10 %. Three standard deviations are at most 1.04 %.
     for (name, expected) in [("sessions", 12_000), ("fragments", 6_000), ("counters", 2_000)] {
         assert!(share(name).abs_diff(expected) <= 208, "{name}: {}", share(name));
     }

@@ -116,9 +116,9 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
             load.join().unwrap().outcome.total()
         })
     };
-    // While the server was stopped for half a second, 1,000 of the 6,000 requests were due, evenly.
-    // A load that waits for a processor at its end does not send the last requests. The test then
-    // repeats it.
+    // While the server was stopped for half a second, 1,000 of the 6,000 requests were due, at even
+    // intervals. A load that waits for a processor at its end does not send the last requests. The
+    // test then repeats the load.
     let begun = Instant::now();
     let mut total = stalled();
     while total.requests < 5900 && begun.elapsed() < Duration::from_secs(60) {
@@ -130,8 +130,8 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
     assert!(total.latency.p90 >= 100e3, "{:?}", total.latency);
 }
 
-/// While the server was stopped for half a second, 25 bursts were due on each connection. They are
-/// sent later, and the first request of each counts with its delay.
+/// While the server was stopped for half a second, 25 bursts were due on each connection. The
+/// bursts are sent later, and the first request of each burst counts with its delay.
 #[test]
 fn bursts_that_were_due_during_a_stall_are_sent_later() {
     let server = Server::memcached();
@@ -180,7 +180,7 @@ fn the_open_loop_keeps_its_rate() {
     let server = Server::memcached();
     for depth in ["--pipeline 1", "--pipeline 10"] {
         // A load that waits for a processor at its end does not send the last requests. The test
-        // then repeats it. It never sends more requests than the rate allows.
+        // then repeats the load. A load never sends more requests than the rate allows.
         let begun = Instant::now();
         loop {
             let measured = server.load(&format!("-t 2 -c 5 --rate 3000 --test-time 2 {depth}"));
@@ -249,7 +249,7 @@ fn connections_are_opened_again_after_an_interval() {
         let before = connections_accepted(&memcached);
         let total = memcached.load(&format!("{line} {depth}")).outcome.total();
         assert_eq!((total.requests, total.errors, total.never_answered), (600, 0, 0), "{depth}");
-        // Two further connections are that of `connections_accepted` and that of the load's query
+        // The two further connections are those of `connections_accepted` and of the load's query
         // of statistics.
         assert_eq!(connections_accepted(&memcached) - before, 6 * 10 + 2, "{depth}");
         let measured = redis.load(&format!("-P resp -a word {line} {depth}"));

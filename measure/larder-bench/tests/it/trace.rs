@@ -257,7 +257,8 @@ fn a_number_of_requests_or_a_time_ends_a_replay() {
     assert!(measured.outcome.ended_early.is_none() && measured.outcome.faults.is_empty());
 }
 
-/// 20 requests a second for two seconds, at twice their speed: one each 25 ms.
+/// The trace has 20 requests per second for two seconds. At twice this speed, one request is due
+/// every 25 ms.
 #[test]
 fn the_open_loop_keeps_the_times_of_the_trace() {
     let mut text = String::new();
@@ -278,8 +279,8 @@ fn the_open_loop_keeps_the_times_of_the_trace() {
             (request.at - start).as_secs_f64() - number as f64 * 0.025
         };
         let late: Vec<f64> = (0..40).map(late).collect();
-        // The delays are relative to that of the first request. If it was late itself, the others
-        // have negative delays.
+        // The delays are relative to the delay of the first request. If the first request was late
+        // itself, other requests can have negative delays.
         let earliest = late.iter().copied().fold(0.0, f64::min);
         let punctual = late.iter().filter(|late| **late - earliest < 0.01).count();
         (earliest > -0.02 && punctual >= 28).then_some(()).ok_or(late)
@@ -310,7 +311,8 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
     let total = measured.outcome.total();
     assert_eq!((total.requests, measured.histograms["total"].len()), (2000, 2000));
     assert!(total.latency.max >= 450e3, "{:?}", total.latency);
-    // While the server was stopped for half a second, 500 of the 2,000 requests were due, evenly.
+    // While the server was stopped for half a second, 500 of the 2,000 requests were due, at even
+    // intervals.
     assert!(total.latency.p90 >= 200e3, "{:?}", total.latency);
 }
 

@@ -1,7 +1,7 @@
 //! Interpretation of replies: counts responses, and detects the last response to a request.
 //!
 //! This module has no socket. A [`Source`] decodes the responses to its requests, and counts each
-//! for the first outstanding request, a [`PendingRequest`].
+//! response for the first outstanding request, a [`PendingRequest`].
 
 use crate::load::items::spaces::Space;
 use crate::load::stats::{Kind, LoadStats};
@@ -297,8 +297,8 @@ impl PendingRequest {
 }
 
 /// Returns whether a value is that of a requested key. Removes that key from `keys`, whose first
-/// `asked` elements belong to the request. Without a `name`, the key is the first one. A value with
-/// a `name` that was not requested is wrong, and the first key is removed.
+/// `asked` elements belong to the request. Without a `name`, the value is that of the first key. If
+/// no requested key has this `name`, the value is wrong, and the function removes the first key.
 fn is_right(
     name: Option<&[u8]>,
     value: &[u8],

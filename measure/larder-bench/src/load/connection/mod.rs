@@ -35,7 +35,7 @@ pub(crate) struct Connection {
     until_reconnect: Option<u64>,
     unsent: Vec<u8>,
     sent_len: usize,
-    /// Number of unsent bytes at which the connection writes no further request.
+    /// Number of unsent bytes from which the connection accepts no further request.
     unsent_max: usize,
     input: Input,
     pending: VecDeque<PendingRequest>,
@@ -58,10 +58,10 @@ pub(crate) struct Connection {
 
 /// The state of a connection.
 ///
-/// A connection starts as `Open` or, if a later step opens it, as `Dormant`. Opening it during the
-/// run: `Connecting` → `Handshaking` → `LoggingIn` (with a login) → `Open`. `--reconnect-interval`
-/// leads from `Open` to `Connecting`, `--reconnect-on-error` from any stage to `Lost` and then to
-/// `Connecting`.
+/// A connection starts as `Open` or, if a later step opens it, as `Dormant`. A connection that is
+/// opened during the run passes through `Connecting`, `Handshaking` and `LoggingIn` (with a login)
+/// to `Open`. `--reconnect-interval` leads from `Open` to `Connecting`, `--reconnect-on-error` from
+/// any stage to `Lost` and then to `Connecting`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// A later step of the run opens the connection.
@@ -258,8 +258,8 @@ impl Connection {
         self.pending
     }
 
-    /// Describes the loss of the connection: with the server's last reply if that was an error, or
-    /// else with the cause.
+    /// Describes the loss of the connection. Includes the server's last reply if that was an error,
+    /// and otherwise the cause.
     pub(crate) fn describe_loss(&self, load: &Load, error: &io::Error) -> String {
         let lost = match load.settings.has_several_servers() {
             true => format!("connection lost to {}", load.address(self.server)),
@@ -435,8 +435,9 @@ impl Connection {
         }
     }
 
-    /// Counts the replies in the input buffer. Also counts them for their server if there are
-    /// several, and as replies after an outage if the connection was lost before.
+    /// Counts the replies in the input buffer. Also counts the replies for the connection's server
+    /// if there are several servers, and as replies after an outage if the connection was lost
+    /// before.
     #[inline]
     fn take_answers(&mut self, load: &Load, now: u64, stats: &mut LoadStats) -> io::Result<()> {
         if load.settings.servers.len() == 1 && !self.was_lost {

@@ -42,9 +42,9 @@ const ROUNDS: u32 = 100;
 /// Mean number of requests in a round.
 const ROUND_LEN: u32 = 100;
 
-/// Returns the sets and gets of a run, each with the number of times that clients send it in a row.
-/// With `--key-spaces`, clients choose key spaces at random, and the cycle has only the
-/// proportions.
+/// Returns the cycle of sets and gets of a run, each with the number of times that clients send it
+/// in a row. With `--key-spaces`, clients choose key spaces at random, so the cycle shows only the
+/// proportions of the requests and not their order.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -4,8 +4,8 @@
 //! for all keys of a key space), and the offset of the rest in the pool. So verification detects a
 //! value that was truncated, emptied or swapped with that of another key. It does not detect an old
 //! value of the same key, because all values of a key are equal. It also misses a swapped value of
-//! fewer than eight bytes that happens to be equal. At a length of one byte, one in 256 keys has an
-//! equal value, but never two of 100 adjacent keys.
+//! fewer than eight bytes that happens to be equal. Values of one byte are equal for one in 256
+//! pairs of keys, but never for two of 100 adjacent keys.
 
 use crate::settings::{DataSize, KeySpace, Settings};
 use rand::distr::weighted::WeightedIndex;
@@ -16,8 +16,8 @@ use rand_distr::{Distribution, LogNormal};
 /// Number of offsets in the pool at which a value can start.
 const OFFSETS: u64 = 1 << 16;
 
-/// A pool of bytes. A value, or a verified value after its first eight bytes, is a slice of the
-/// pool at an offset that derives from the key.
+/// A pool of bytes. A value is a slice of the pool at an offset that derives from the key. A
+/// verified value has such a slice after its first eight bytes.
 #[derive(Debug)]
 pub(crate) struct Values {
     pool: Vec<u8>,
@@ -37,8 +37,8 @@ pub(crate) struct Value<'v> {
     rest: &'v [u8],
 }
 
-/// Length in bytes of the start of a verified value. In values of at least this length, it differs
-/// for all keys.
+/// Length in bytes of the start of a verified value. In values of at least this length, the start
+/// differs for all keys.
 const HEAD_LEN: usize = 8;
 
 impl Value<'_> {

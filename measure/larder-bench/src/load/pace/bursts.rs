@@ -100,7 +100,7 @@ impl Bursts {
     }
 
     /// Counts the due and unsent requests, at most `left`, with their waiting time from the due
-    /// time of their burst to `now`.
+    /// time of the burst to `now`.
     pub(crate) fn count_never_sent(
         &self,
         now: Duration,

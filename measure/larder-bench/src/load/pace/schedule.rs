@@ -26,8 +26,8 @@ pub(crate) struct Schedule {
     pub(crate) free_at: u64,
 }
 
-/// Unsent requests are divided into fewer than twice this number of groups. The requests of a group
-/// count with the same waiting time.
+/// Half the limit of the number of groups into which unsent requests are divided. The requests of a
+/// group count with the same waiting time.
 const NEVER_SENT_STEPS: u64 = 1 << 20;
 
 impl Schedule {
@@ -85,7 +85,8 @@ impl Schedule {
         stats: &mut LoadStats,
     ) {
         let pipeline = load.settings.pipeline as u64;
-        // Number of pipelines in a group, which counts with the time of its first pipeline.
+        // Number of pipelines in a group. All of its requests count with the time of the first
+        // pipeline.
         let group = (self.due_before(until) / NEVER_SENT_STEPS).max(1);
         let mut counted = 0;
         while left > 0 && self.due() < until {

@@ -12,7 +12,7 @@ use rand::rngs::SmallRng;
 /// The requests of one client for several key spaces.
 #[derive(Debug)]
 pub(crate) struct SpaceRequests {
-    /// The keys of each key space, by its number.
+    /// The keys of each key space, by the number of the key space.
     streams: Vec<SpaceStream>,
     shares: WeightedIndex<u32>,
 }

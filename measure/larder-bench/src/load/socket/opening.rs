@@ -11,8 +11,8 @@ use larder_target::{Protocol, ServerAddress};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-/// Timeout of the version query for connecting and for each read and write. It limits the delay of
-/// the results by a server that has stopped answering.
+/// Timeout of the version query for connecting and for each read and write. It limits the time for
+/// which a server that has stopped answering delays the results.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Connects and, if the settings have a login, logs in. Blocks.
@@ -38,7 +38,7 @@ pub(crate) fn is_refused_login(error: &io::Error) -> bool {
     error.kind() == ErrorKind::PermissionDenied && error.raw_os_error().is_none()
 }
 
-/// The server did not answer a login in time.
+/// The error of a server that did not answer a login in time.
 #[derive(Debug, thiserror::Error)]
 #[error("the server did not answer the login in time (--timeout)")]
 struct LoginTimeout;

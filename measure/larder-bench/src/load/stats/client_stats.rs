@@ -19,7 +19,7 @@ pub struct ClientStats {
 pub(crate) struct ClientSecond {
     /// Number of answered requests.
     pub(crate) requests: u64,
-    /// Sum of their latencies in nanoseconds.
+    /// Sum of the latencies of the answered requests in nanoseconds.
     pub(crate) latency: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) received_bytes: u64,

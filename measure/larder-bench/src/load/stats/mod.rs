@@ -15,7 +15,8 @@ pub(crate) enum Kind {
     Set(u16),
     /// A get in the key space of this number.
     Get(u16),
-    /// Another custom command or operation of a trace, by its index in the names of all commands.
+    /// Any other command: a custom command or an operation of a trace, by its index in the names of
+    /// all commands.
     Custom(u16),
 }
 
@@ -50,8 +51,8 @@ impl Kind {
 pub(crate) struct LoadStats {
     /// The statistics of each command, by its number.
     pub(crate) commands: Vec<CommandStats>,
-    /// Open loop: delays of sending, in nanoseconds: from the time at which a request was due and a
-    /// connection was free until it was sent. `None` in a closed loop.
+    /// Open loop: delays of sending, in nanoseconds. A delay lasts from the time at which a request
+    /// was due and a connection was free until the request was sent. `None` in a closed loop.
     pub(crate) lateness: Option<Histogram<u64>>,
     pub(crate) faults: BTreeMap<String, u64>,
     /// With `--reconnect-on-error`, lost connections and the replies on reconnected ones; `None`
@@ -125,7 +126,7 @@ impl LoadStats {
         &mut self.servers[server]
     }
 
-    /// Counts for a server the replies that arrived since the sums were `before`.
+    /// Counts the replies of a server that arrived since the sums were `before`.
     pub(crate) fn count_for(&mut self, server: usize, before: ServerStats) {
         let after = self.of_all_servers();
         let stats = self.of_server(server);
@@ -186,7 +187,7 @@ impl LoadStats {
     }
 
     /// Counts a lost connection that will be reconnected, with the waiting times in nanoseconds of
-    /// its outstanding requests. These are not faults.
+    /// its outstanding requests. Neither the loss nor the requests are faults.
     #[cold]
     pub(crate) fn lost_connection(
         &mut self,
@@ -217,7 +218,7 @@ impl LoadStats {
     }
 
     /// Counts an outstanding request of a lost connection that has waited for `waited` nanoseconds.
-    /// It is not a fault.
+    /// The request is not a fault.
     #[cold]
     fn lost_request(&mut self, kind: Kind, waited: u64) {
         let command = self.of(kind);

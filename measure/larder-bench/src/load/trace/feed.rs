@@ -269,8 +269,8 @@ impl Feed {
 }
 
 impl Group {
-    /// Spreads the records evenly over one unit of their time, or until the next time if that is
-    /// earlier.
+    /// Spreads the records evenly over one unit of their recorded time. If the next group starts
+    /// earlier, spreads them over the time until then.
     #[expect(clippy::cast_precision_loss, reason = "a time needs no last digit")]
     fn spread_until(self, next_nanos: Option<u64>) -> Self {
         let until_next = next_nanos.map_or(self.unit_nanos, |next| next - self.at_nanos);

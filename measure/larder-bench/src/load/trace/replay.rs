@@ -21,13 +21,13 @@ pub(crate) struct Replay {
     /// Number of waiting requests of each client.
     waiting: Vec<usize>,
     waiting_sum: usize,
-    /// Number of clients with fewer waiting requests than a pipeline.
+    /// Number of clients whose waiting requests are too few to fill a pipeline.
     short: usize,
     pipeline: usize,
     /// Whether the last requests were distributed.
     has_ended: bool,
-    /// Requests of lost clients, with their due times or, in a closed loop, the times at which they
-    /// were distributed or their client was lost.
+    /// Requests of lost clients. In an open loop, they have their due times. In a closed loop, they
+    /// have the time at which they were distributed or at which their client was lost.
     lost: Unsent,
 }
 
@@ -102,10 +102,11 @@ impl Replay {
         self.is_open_loop && (self.waiting_sum > 0 || due.is_some_and(|due| due < end))
     }
 
-    /// Moves requests to the queues of their clients: in an open loop the requests that were due
-    /// until `now` and before `end`, in a closed loop enough to keep clients busy. Counts requests
-    /// of lost clients in `lost`. Then reads further records. A call does a limited amount of both.
-    /// Returns the clients whose empty queues received requests.
+    /// Moves requests to the queues of their clients. In an open loop, these are the requests that
+    /// were due until `now` and before `end`; in a closed loop, enough requests to keep clients
+    /// busy. Counts requests of lost clients in `lost`. Then reads further records. A call
+    /// distributes a limited number of requests and reads a limited number of records. Returns the
+    /// clients whose empty queues received requests.
     pub(crate) fn distribute(
         &mut self,
         now: u64,
@@ -175,9 +176,9 @@ impl Replay {
         }
     }
 
-    /// Counts unsent requests that were due before `until`, with their waiting times until `now`:
-    /// all of an open loop, and in a closed loop the requests of lost clients. Returns the error
-    /// that ended the trace before `until`, or `None` without one.
+    /// Counts unsent requests that were due before `until`, with their waiting times until `now`.
+    /// In an open loop, counts all of them; in a closed loop, only the requests of lost clients.
+    /// Returns the error that ended the trace before `until`, or `None` without one.
     pub(crate) fn count_never_sent<'c>(
         mut self,
         until: u64,

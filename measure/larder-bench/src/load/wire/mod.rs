@@ -123,7 +123,7 @@ impl Writer {
 /// Returns the expiry of an item that lives for `ttl_secs` seconds; 0 is none.
 #[inline]
 fn exptime(ttl_secs: u32) -> Exptime {
-    // Only longer TTLs depend on the time. The load loop does not read the clock for others.
+    // Only longer TTLs depend on the time. The load loop does not read the clock for shorter TTLs.
     if i64::from(ttl_secs) <= RELATIVE_SECS_MAX {
         return Exptime(ttl_secs.into());
     }

@@ -20,10 +20,10 @@ pub(crate) struct Recorded {
     pub(crate) operation: Operation,
     pub(crate) key: Box<[u8]>,
     pub(crate) value_len: u32,
-    /// 0 for no expiry.
+    /// TTL in seconds; 0 for no expiry.
     pub(crate) ttl_secs: u32,
-    /// Open loop: when the request is due, in nanoseconds since the start of the run. `None` in a
-    /// closed loop, and for a set that follows a miss.
+    /// Open loop: the time at which the request is due, in nanoseconds since the start of the run.
+    /// `None` in a closed loop, and for a set that follows a miss.
     pub(crate) due: Option<u64>,
     /// Whether a set follows if the get misses.
     pub(crate) set_on_miss: bool,

@@ -118,7 +118,7 @@ impl Worker<'_> {
         let was_open = connection.is_open();
         let lost = connection.lose();
         self.reopening.push((index, server, elapsed + REOPEN_AFTER));
-        // A failed reconnect is part of a loss that was counted before, or follows
+        // Does not count a failed reconnect. Its loss was counted before, or the reconnect follows
         // `--reconnect-interval`, when no request is outstanding.
         if was_open {
             let now = nanos(elapsed);

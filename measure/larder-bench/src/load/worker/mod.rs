@@ -39,8 +39,8 @@ const INTERRUPTED_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time before a due request from which the worker polls without blocking, because the event
 /// queue's timeout has a resolution of a millisecond.
 const SPIN_TIME: Duration = Duration::from_millis(2);
-/// Maximum delay before a client continues without an event, because all of its last requests were
-/// for lost servers or it has just lost a connection.
+/// Maximum delay before a client continues without an event. It receives no event if all of its
+/// last requests were for lost servers or if it has just lost a connection.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// Delay before each attempt to reconnect a lost connection.
 const REOPEN_AFTER: Duration = Duration::from_millis(2);
@@ -55,8 +55,8 @@ pub(crate) struct Worker<'l> {
     clients: Vec<Option<Client>>,
     /// Number of connections of each client.
     servers: usize,
-    /// Clients to continue without an event, because all of their last requests were for lost
-    /// servers or they have just lost a connection.
+    /// Clients that must continue without an event. All of their last requests were for lost
+    /// servers, or they have just lost a connection.
     waiting: Vec<usize>,
     /// Scheduled reconnects: client, server and time.
     reopening: Vec<(usize, usize, Duration)>,
@@ -85,7 +85,7 @@ pub(crate) struct Worker<'l> {
     busy: usize,
     /// Number of lost connections, without those that are reconnected.
     lost: usize,
-    /// The time of the last event with data or the end of a connection's stream.
+    /// The time of the last event that announced data or the end of a connection's stream.
     last_event: Duration,
     /// The last time at which a reply arrived or nothing was outstanding.
     progress: Duration,
@@ -99,7 +99,7 @@ pub(crate) struct Worker<'l> {
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerEnd {
     /// Time from the start of the run to the last reply. If a time limit, a signal or an early end
-    /// stopped the worker, at least the time until then.
+    /// stopped the worker, the value is at least the time until that event.
     pub(crate) time: Duration,
     /// Number of lost connections, without those that are reconnected.
     pub(crate) lost: usize,
@@ -301,9 +301,10 @@ impl<'l> Worker<'l> {
         self.schedule.is_some() || self.bursts.is_some()
     }
 
-    /// Returns the timeout of the event queue: until the next report, the end of the run or of the
-    /// wait for replies, the next step, reconnect, retry or scheduled request (less [`SPIN_TIME`]),
-    /// or [`CHECK_EVERY`], whichever is first.
+    /// Returns the timeout of the event queue: the time until the first of several events, at most
+    /// [`CHECK_EVERY`]. The events are the next report, the end of the run or of the wait for
+    /// replies, and the next step, reconnect, retry or scheduled request. For a scheduled request,
+    /// the time is shorter by [`SPIN_TIME`].
     fn wait(&self, elapsed: Duration, reported: Duration) -> Duration {
         let mut wait = (reported + REPORT_EVERY).saturating_sub(elapsed).min(CHECK_EVERY);
         let ended = self.has_ended(elapsed);

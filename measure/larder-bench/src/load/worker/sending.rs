@@ -16,8 +16,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Continues a client after an event or a pause: removes it if it is done, unblocks a blocked
-    /// schedule if the client is ready, or, in a run without a schedule, sends further requests.
+    /// Continues a client after an event or a pause. Removes the client if it is done. Otherwise,
+    /// unblocks a blocked schedule if the client is ready or, in a run without a schedule, sends
+    /// further requests.
     #[inline]
     pub(super) fn go_on(&mut self, index: usize, elapsed: Duration) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };

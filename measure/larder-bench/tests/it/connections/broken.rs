@@ -107,7 +107,8 @@ fn a_server_that_is_too_slow_for_the_rate_is_seen() {
     assert!(total.never_sent >= 1000, "{}", total.never_sent);
     assert!(total.per_second <= 200.0, "{}", total.per_second);
     assert!(total.latency.p50 >= 0.5e6, "{:?}", total.latency);
-    // The load generator waited for the connection. Such a wait is not its own lateness.
+    // The load generator waited for the connection. Such a wait does not count as lateness of the
+    // load generator.
     assert!(offered.lateness.p50 < total.latency.p50 / 10.0, "{:?}", offered.lateness);
 }
 
@@ -127,7 +128,7 @@ fn a_server_that_is_too_slow_for_bursts_is_seen() {
 }
 
 /// One of four connections with bursts is open at the start, and each further quarter of the run
-/// adds one: on average 250 requests/s are due, not 400.
+/// adds one. So on average 250 requests/s are due, not 400.
 #[test]
 fn bursts_of_connections_that_are_not_open_yet_are_not_offered() {
     let server = BrokenServer::start(|request| Action::Send(request.right()));
@@ -386,13 +387,13 @@ fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
     }
 }
 
-/// A memcached that is stopped during the load and not continued.
+/// memcached is stopped during the load and does not continue.
 #[test]
 fn memcached_that_freezes_is_seen() {
     let server = Server::memcached();
     let measured = std::thread::scope(|scope| {
         // The server stops after 1,000 requests, so the last reply arrives after a second at the
-        // earliest, and the timeout of 2.9 s ends after the schedule of 3 s.
+        // earliest. So the timeout of 2.9 s ends after the schedule of 3 s.
         let line = "-t 1 -c 4 --rate 1000 --test-time 3 --timeout 2.9";
         let load = scope.spawn(|| server.load(line));
         server.await_requests(1000);
@@ -410,8 +411,8 @@ fn memcached_that_freezes_is_seen() {
     assert!(total.latency.p90 >= 2.9e6, "{:?}", total.latency);
 }
 
-/// A memcached that is stopped before the end of the schedule and continued after two seconds:
-/// every due request is sent and answered, and counts with its full delay.
+/// memcached is stopped before the end of the schedule and continues after two seconds. Every due
+/// request is sent and answered, and counts with its full delay.
 #[test]
 fn memcached_that_stops_at_the_end_is_seen() {
     let server = Server::memcached();

@@ -193,7 +193,7 @@ fn an_open_loop_counts_all_that_was_due() {
     for (line, possible) in [
         ("--rate 300", 299..=301),
         ("--rate 300 --pipeline 5 --arrivals poisson", 150..=450),
-        // Bursts of two requests of each of four clients.
+        // Each of the four clients sends bursts of two requests.
         ("--rate-limiting 75", 296..=312),
         ("--rate-limiting 1", 4..=4),
     ] {
