@@ -80,9 +80,9 @@ pub struct FillResult {
     pub refused: u64,
     /// Number of keys that the measurement looked up.
     pub probed: u64,
-    /// Number of these keys that the server returned.
+    /// Number of looked-up keys that the server returned.
     pub found: u64,
-    /// Number of returned values that differed from the value of their set.
+    /// Number of returned values that differed from the stored value.
     pub wrong: u64,
     /// Number of items that the server holds: exact if all keys were looked up, otherwise
     /// estimated.
@@ -128,7 +128,8 @@ pub enum Error {
     /// The server could not be started or reached, or its memory limit is unknown.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The connection failed, or the server's reply was malformed or, to a get, an error.
+    /// The connection failed, a reply of the server was malformed, or the reply to a get was an
+    /// error.
     #[error("connection failed while {doing} items: {error}; see the server's log")]
     Connection {
         /// The phase: `setting` or `probing`.
@@ -241,8 +242,8 @@ fn write_json(path: &PathBuf, rows: &[Row]) -> Result<(), Error> {
 /// numbered from `first_key`, so that measurements of the same server use different keys.
 ///
 /// # Errors
-/// The connection fails, the server's reply is malformed or, to a get, an error, the keys are too
-/// short to number all items, or the numbers exceed 32 bits.
+/// The connection fails, a reply of the server is malformed, the reply to a get is an error, the
+/// keys are too short to number all items, or the numbers exceed 32 bits.
 pub fn measure(
     server: &mut OpenTarget,
     first_key: u64,
@@ -294,9 +295,8 @@ fn broke<T>(doing: &'static str, result: io::Result<T>) -> Result<T, Error> {
     result.map_err(|error| Error::Connection { doing, error })
 }
 
-/// Estimates the number of keys that the server holds, of `all` keys, from a sample of `asked` keys
-/// of which the server returned `found`. The second result is half the width of the 95 % confidence
-/// interval.
+/// Estimates how many of `all` keys the server holds. Of a sample of `asked` keys, the server
+/// returned `found`. The second result is half the width of the 95 % confidence interval.
 fn estimate(all: f64, found: f64, asked: f64) -> (f64, f64) {
     let share = found / asked.max(1.0);
     let left_out = 1.0 - asked / all;
@@ -372,8 +372,8 @@ mod tests {
     #[test]
     fn a_sample_tells_its_error() {
         assert_eq!(estimate(1000.0, 400.0, 1000.0), (400.0, 0.0));
-        // A sample of a quarter of 10,000 keys, 40 % found: 1.96 × 10,000 × √(0.24 / 2,500 × 0.75)
-        // = 166.3
+        // The server holds 40 % of a sample of a quarter of 10,000 keys: 1.96 × 10,000 × √(0.24 /
+        // 2,500 × 0.75) = 166.3
         let (items, error) = estimate(10_000.0, 1000.0, 2500.0);
         assert!((items - 4000.0).abs() < 1e-6 && (error - 166.3).abs() < 0.1, "{items} ± {error}");
     }

@@ -1,8 +1,8 @@
 //! Replays a stream to a server, like an application with a look-aside cache.
 //!
 //! [`replay`] sends gets in batches. It sends the sets of the keys that missed together with the
-//! next batch of gets, before these gets. In a stream with TTLs, it sends them at once. A batch
-//! ends before a key that it already contains, so that no get requests a key whose set is
+//! next batch of gets, before these gets. In a stream with TTLs, it sends these sets at once. A
+//! batch ends before a key that it already contains, so that no get requests a key whose set is
 //! outstanding. The only difference from one request at a time is that the gets of a batch precede
 //! its sets.
 
@@ -81,7 +81,7 @@ pub struct Replayed {
 /// each batch follows the replies to the previous one.
 ///
 /// # Errors
-/// The connection fails, or the server's reply is malformed or, to a get, an error.
+/// The connection fails, a reply of the server is malformed, or the reply to a get is an error.
 ///
 /// # Panics
 /// `connections` is empty.
@@ -155,8 +155,8 @@ struct Replay<'r> {
 }
 
 impl Replay<'_> {
-    /// Returns the number of requests before the first counted one, at which a batch must end, or
-    /// `usize::MAX` after it.
+    /// Returns the number of requests before the first counted request, or `usize::MAX` after it. A
+    /// batch must end before the first counted request.
     fn until_counted(&self) -> usize {
         let left = self.stream.counted.first().saturating_sub(self.played);
         if left == 0 { usize::MAX } else { left }

@@ -15,8 +15,8 @@ pub struct Overheads {
 }
 
 impl Overheads {
-    /// Returns the overhead for `optimum` and `bound`: the smaller of both, so that neither
-    /// simulated cache has an advantage over them.
+    /// Returns the overhead for `optimum` and `bound`: the smaller of the two overheads, so that
+    /// neither simulated cache has an advantage over `optimum` and `bound`.
     fn least(self) -> u32 {
         self.lru.min(self.s3fifo)
     }

@@ -2,10 +2,10 @@
 //! forms of traces.
 //!
 //! In Larder's form, each line has the size and TTL for the set after a miss. In Twitter's form,
-//! gets and sets are separate lines, gets have no TTL, and a get that missed has no size. For these
-//! traces, the set after a miss takes the last size of the key and the TTL of its last set. Before
-//! the first size or set, it takes the first later size and the TTL of the first later set. A key
-//! without any size or set has a size of 0 and no TTL.
+//! gets and sets are separate lines, gets have no TTL, and a get that missed has no size. For
+//! traces in Twitter's form, the set after a miss takes the last size of the key and the TTL of its
+//! last set. Before the first size or set, it takes the first later size and the TTL of the first
+//! later set. A key without any size or set has a size of 0 and no TTL.
 
 use super::stream::{Counted, Stream};
 use crate::simulate::Request;
@@ -63,16 +63,16 @@ pub fn read(name: &str, mut reader: Reader<impl BufRead>) -> Result<Stream, Trac
     })
 }
 
-/// The requests of a trace. For Twitter's form, also the size and TTL of each key's value.
+/// The requests of a trace and, in Twitter's form, the size and TTL of each key's value.
 #[derive(Default)]
 struct Requests {
     all: Vec<Request>,
     keys: KeyNumbers,
     /// The values by key number.
     values: Vec<Value>,
-    /// Indices of the gets before the first size of their key.
+    /// Indices of the gets that precede the first size of their key.
     without_size: Vec<usize>,
-    /// Indices of the gets before the first set of their key.
+    /// Indices of the gets that precede the first set of their key.
     without_set: Vec<usize>,
 }
 
@@ -203,7 +203,7 @@ mod tests {
                     14,b,1,9,1,get,0\n";
         let stream = read("t", Reader::new(text.as_bytes())).unwrap();
         let expected = [
-            // Before the first set: the size and TTL of that set.
+            // The get precedes the first set of its key, so it has the size and TTL of that set.
             ask(0, 0, 100, 60),
             ask(1000, 0, 100, 60),
             ask(2000, 0, 120, 0),

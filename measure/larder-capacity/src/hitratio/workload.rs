@@ -95,7 +95,7 @@ impl FromStr for Traits {
 pub struct TtlShare {
     /// Share of all keys, from 0 to 1.
     pub share: f64,
-    /// TTL of these keys, in seconds.
+    /// TTL of the keys of this share, in seconds.
     pub secs: u32,
 }
 
@@ -107,7 +107,7 @@ pub struct Workload {
     /// Number of requests.
     pub requests: usize,
     /// Number of keys of the Zipf distribution, without the keys that are requested only once. With
-    /// [`Traits::size_shift`], each half of the stream has its own keys of this number.
+    /// [`Traits::size_shift`], each half of the stream has this number of keys of its own.
     pub keys: u32,
     /// The n-th most popular key is requested with a probability proportional to n^-exponent.
     pub exponent: f64,
@@ -161,9 +161,9 @@ fn random(seed: u64) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(seed)
 }
 
-/// Keys above this number are requested only once. Below it are two ranges of 2^32 keys. The second
-/// range is for the second half of a `sizeshift` stream, and the first range for all other
-/// requests.
+/// The start of the keys that are requested only once. Two ranges of 2^32 keys are below it. The
+/// second range is for the second half of a `sizeshift` stream, and the first range is for all
+/// other requests.
 const FRESH: u64 = 1 << 33;
 
 struct Keys<'w> {

@@ -20,8 +20,8 @@ struct Key {
     lifetime_ms: u64,
     /// Index and time in milliseconds of the last request; `None` before the first.
     last: Option<(u32, u64)>,
-    /// State of a cache of infinite capacity, which no cache exceeds in hits: the time of its last
-    /// set of the key, and its number of hits for the key.
+    /// State of a cache of infinite capacity, which has at least as many hits as any other cache:
+    /// the time of its last set of the key, and its number of hits for the key.
     stored_ms: u64,
     hits: usize,
     /// For each possible hit, the number of requests since the previous request for the key.
@@ -77,7 +77,7 @@ pub fn hits_at_most(requests: &[Request], capacity: u64, value: impl Fn(&Request
 }
 
 /// Returns the total value of the offers `(cost, value)` that fit the budget, the lowest cost per
-/// value first. The next offer counts with the fraction of it that fits.
+/// value first. The first offer that does not fit counts with the fraction that fits.
 fn buy(mut offers: Vec<(f64, f64)>, mut budget: f64) -> f64 {
     offers.retain(|(_, worth)| *worth > 0.0);
     offers.sort_unstable_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));

@@ -20,8 +20,8 @@ pub struct Optimum<'s> {
     position: usize,
     /// The stored items. The mark is the index of the next request for the key.
     contents: Contents<u32>,
-    /// Index of the next request and key of each stored item, the largest index first. The heap can
-    /// contain outdated entries.
+    /// For each stored item, the index of its next request and its key, the largest index first.
+    /// The heap can contain outdated entries.
     order: BinaryHeap<(u32, u32)>,
 }
 

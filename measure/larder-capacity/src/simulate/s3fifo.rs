@@ -2,7 +2,7 @@
 //! ([`larder_store::eviction`]) and simulates only the memory.
 //!
 //! Constants of the memory and of cleaning are copies of the engine's constants. A change in the
-//! engine has no effect here before the same change of the copy. Each copy names the engine's file
+//! engine has no effect here until the copy is changed, too. Each copy names the engine's file
 //! below `crates/larder-store/src/segment/`.
 
 use super::ghost_table::GhostTable;
