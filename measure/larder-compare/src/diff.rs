@@ -32,7 +32,7 @@ pub(crate) struct Difference {
 }
 
 /// Limit of the loss in a metric, in percent. Without a metric, the limit applies to all compared
-/// metrics without their own limit.
+/// metrics that have no limit of their own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
     /// The metric; `None` for all metrics without their own threshold.
@@ -60,9 +60,10 @@ impl std::str::FromStr for Threshold {
     }
 }
 
-/// Compares two results, writes a table to `text`, and returns the regressions: figures that are
-/// significantly worse by more than a threshold, cells of both results that failed only in the new
-/// ones and, if there is a threshold, cells that the new results lack.
+/// Compares two results, writes a table to `text`, and returns the regressions. These are figures
+/// that are significantly worse by more than a threshold, and cells of both results that failed
+/// only in the new results. If there is a threshold, cells that the new results lack are also
+/// regressions.
 ///
 /// # Errors
 /// The results cannot be read, or have no cell in common.

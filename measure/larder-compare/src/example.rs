@@ -97,8 +97,8 @@ fn found(cell: &Cell) -> CellResult {
     }
 }
 
-/// Returns the course of a three-second load whose latency doubles from quantile 0 to 0.9, from 0.9
-/// to 0.99, and so on; `None` if the cell failed.
+/// Returns the latency profile of a three-second load whose latency doubles from quantile 0 to 0.9,
+/// from 0.9 to 0.99, and so on; `None` if the cell failed.
 fn course(cell: &Cell) -> Option<LatencyProfile> {
     let CellResult::Measured(outcome) = found(cell) else { return None };
     let p50 = outcome.total().latency.p50;

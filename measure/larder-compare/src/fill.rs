@@ -11,8 +11,8 @@ use std::time::Duration;
 /// Fills a server beyond its memory limit and counts the items that it holds.
 ///
 /// # Errors
-/// The server cannot be reached, the connection fails, the server's reply is malformed or, to a
-/// get, an error, the fill needs 2^32 items or more, or `protocol` is the binary one.
+/// The server cannot be reached, the connection fails, a reply of the server is malformed, the
+/// reply to a get is an error, the fill needs 2^32 items or more, or `protocol` is the binary one.
 pub(crate) fn fill(
     fill: Fill,
     address: &ServerAddress,

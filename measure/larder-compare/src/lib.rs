@@ -131,9 +131,9 @@ pub enum Error {
     /// the old ones.
     #[error("{count} regressions, first {first}")]
     Regressions {
-        /// Number of these figures and cells.
+        /// Number of regressions.
         count: usize,
-        /// The first one.
+        /// The first regression.
         first: String,
     },
     /// Measurements failed. `results.csv` and `results.json` contain the reason for each failure.
@@ -143,7 +143,7 @@ pub enum Error {
         failed: usize,
         /// Number of all measurements.
         all: usize,
-        /// The first failed one, with its reason.
+        /// The first failed measurement, with its reason.
         first: String,
         /// The report.
         report: PathBuf,
@@ -165,9 +165,9 @@ impl Error {
 /// # Errors
 /// The suite or the cores cannot be used, files cannot be read or written, the results in the
 /// output directory have a different setup, the two results to compare are malformed or have no
-/// cell in common, a plot cannot be drawn, or a signal interrupted the comparison. After the report
-/// is written: a measurement failed. After the table of two results is written: there are
-/// regressions.
+/// cell in common, a plot cannot be drawn, or a signal interrupted the comparison. A failed
+/// measurement is an error after the report is written. Regressions are an error after the table of
+/// two results is written.
 pub fn command(arguments: &Arguments) -> Result<(), Error> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

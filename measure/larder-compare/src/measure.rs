@@ -79,8 +79,8 @@ impl Harness<'_> {
         launch.start().map_err(|error| error.to_string())
     }
 
-    /// Returns the protocol of a trial's server. A server without its own protocol uses that of the
-    /// workload's first load, or text without a load.
+    /// Returns the protocol of a trial's server. A server without its own protocol uses the
+    /// protocol of the workload's first load, or text if the workload has no load.
     fn protocol(&self, trial: &Trial<'_>) -> Result<Protocol, String> {
         let mut loads = trial.workload.phases.iter().filter_map(|phase| phase.load.as_deref());
         match (trial.server.protocol, loads.next()) {

@@ -274,7 +274,8 @@ impl Unit {
     }
 
     /// Returns a number without the unit, rounded for readability. From 9,995, times have
-    /// separators, and rates and counts are in thousands (k), from 999,500 in millions (M).
+    /// separators. Rates and counts are in thousands (k) from 9,995, and in millions (M) from
+    /// 999,500.
     #[must_use]
     pub fn number(self, value: f64) -> String {
         let size = value.abs();

@@ -37,7 +37,7 @@ const ITEMS: usize = 1000;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The check of the items around a restart.
+/// The check of the items before and after a restart.
 #[derive(Debug)]
 pub(crate) struct Witness {
     plan: Plan,

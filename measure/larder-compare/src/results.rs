@@ -43,7 +43,7 @@ pub struct Setup {
 pub struct Installed {
     /// The server's name in the suite.
     pub name: String,
-    /// The path of its program; `None` if it is not installed.
+    /// The path of the server's program; `None` if the server is not installed.
     pub program: Option<PathBuf>,
     /// The version that the program prints; `None` if it is unknown.
     pub version: Option<String>,
@@ -95,11 +95,11 @@ pub struct FillResult {
 pub struct Record {
     /// The measurement.
     pub cell: Cell,
-    /// Its result.
+    /// The result of the measurement.
     pub found: CellResult,
     /// CPU time of other programs during the measurement, in percent of all cores of the machine.
-    /// `None` for less than half a second, around a restart, if the measurement ended with an error
-    /// instead of an outcome, and where the system does not report CPU times.
+    /// `None` for a measurement of less than half a second, with a restart, or that ended with an
+    /// error instead of an outcome. Also `None` where the system does not report CPU times.
     pub others_busy: Option<f64>,
     /// Latencies and rates of a successful load; `None` for a failed one and for a fill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,7 +128,8 @@ pub struct RestartResult {
     pub found_after: (u64, u64),
     /// Number of missing items among the items that were changed just before the signal.
     pub changed_lost: u64,
-    /// Number of these items with an old or another wrong value.
+    /// Number of items that were changed just before the signal, and have an old or another wrong
+    /// value after the restart.
     pub changed_wrong: u64,
     /// Number of present items among the items that were deleted just before the signal.
     pub deleted_back: u64,
@@ -147,7 +148,7 @@ pub struct LatencyProfile {
 }
 
 impl LatencyProfile {
-    /// Returns the course of a run, or `None` if no request was due.
+    /// Returns the latency profile of a run, or `None` if no request was due.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "latencies far below 2^53 ns")]
     pub fn of(measured: &Measured) -> Option<Self> {

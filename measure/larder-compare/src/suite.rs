@@ -31,8 +31,8 @@ pub struct Suite {
     /// thread has an equal share, rounded down, but at least one.
     #[serde(default = "connections")]
     pub connections: usize,
-    /// Duration in seconds of a load on each server before the first load of a workload without
-    /// warm-up phases; 0 for none.
+    /// Duration in seconds of a load that warms up each server before the first load of a workload
+    /// without warm-up phases; 0 for none.
     #[serde(default = "warm_up_secs")]
     pub warm_up_secs: f64,
     /// The values that `--quick` replaces.
@@ -60,8 +60,8 @@ fn warm_up_secs() -> f64 {
 pub enum Threads {
     /// The listed numbers.
     Listed(Vec<usize>),
-    /// `"1..cores"`: the powers of two below the number of the servers' cores, and that number; at
-    /// least 1 and 2.
+    /// `"1..cores"`: the powers of two below the number of the servers' cores, and that number
+    /// itself. With one core, the numbers are 1 and 2.
     Cores(UpToCores),
 }
 
@@ -109,7 +109,7 @@ pub struct Quick {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// Its name in the report.
+    /// Name of the server in the report.
     pub name: String,
     /// The program and its arguments, with the placeholders `{socket}` or `{port}`, `{threads}`,
     /// `{memory_mb}`, `{memory_bytes}`, and the directories `{dir}`, `{shm}` and `{disk}`.
@@ -133,9 +133,9 @@ pub struct Server {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// Its name in the report.
+    /// Name of the workload in the report.
     pub name: String,
-    /// Its phases.
+    /// The phases of the workload.
     #[serde(rename = "phase")]
     pub phases: Vec<Phase>,
 }
@@ -144,7 +144,7 @@ pub struct Workload {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// Its name in the report.
+    /// Name of the phase in the report.
     pub name: String,
     /// Options of `larder bench`, with `{pipeline}`, `{clients}`, `{load_threads}`, `{threads}`;
     /// `None` for a fill.

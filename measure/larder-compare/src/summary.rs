@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub struct Combination {
     /// Name of the workload.
     pub workload: String,
-    /// Name of its phase.
+    /// Name of the workload's phase.
     pub phase: String,
     /// Number of threads of the servers.
     pub threads: usize,
@@ -22,7 +22,7 @@ pub struct Combination {
 /// A table for each combination.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// In the suite's order.
+    /// The tables, in the suite's order.
     pub tables: Vec<Table>,
 }
 
@@ -31,7 +31,7 @@ pub struct Summary {
 pub struct Table {
     /// The measured combination.
     pub place: Combination,
-    /// In the suite's order.
+    /// The rows, in the suite's order.
     pub rows: Vec<Row>,
 }
 
@@ -40,7 +40,7 @@ pub struct Table {
 pub struct Row {
     /// Name of the server.
     pub server: String,
-    /// Its result.
+    /// Result of the server.
     pub standing: ServerResult,
 }
 
@@ -65,8 +65,8 @@ pub struct Figures {
     /// baseline has no figures or a run of either server failed, because the successful runs are
     /// then a biased selection.
     pub ratios: BTreeMap<Metric, f64>,
-    /// Confidence intervals of these ratios, if both servers have at least three runs and all
-    /// figures are positive; empty for the baseline itself.
+    /// Confidence intervals of `ratios`, if both servers have at least three runs and all figures
+    /// are positive; empty for the baseline itself.
     pub intervals: BTreeMap<Metric, Interval>,
     /// The figures of each run, for the intervals.
     #[serde(skip)]

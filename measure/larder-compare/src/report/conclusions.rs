@@ -52,12 +52,12 @@ fn ranking(summary: &Summary, metric: Metric) -> Option<String> {
 
 enum Winner<'t> {
     Clear(&'t str),
-    /// The best and the next one have no significant difference, or too few runs.
+    /// The best server and the next one have no significant difference, or too few runs.
     Unclear,
 }
 
 /// Returns the best server in a metric for one combination. Excludes servers with failed runs.
-/// `None` if fewer than two of the others have figures.
+/// `None` if fewer than two of the other servers have figures.
 fn winner(table: &Table, metric: Metric) -> Option<Winner<'_>> {
     let sound = table.rows.iter().filter(|row| !row.has_failed());
     let mut ranked: Vec<(&Row, f64)> =

@@ -48,7 +48,7 @@ const APART: f64 = 14.0;
 /// A plot as SVG.
 #[derive(Clone, Debug)]
 pub(crate) struct Drawing {
-    /// The scale of its vertical axis.
+    /// The scale of the vertical axis.
     pub(crate) scale: Scale,
     svg: String,
 }
@@ -108,7 +108,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
 }
 
 type Drawn<B, T = ()> = Result<T, DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
-/// Position in pixels of the image, and tooltip of a point.
+/// A point: its position in pixels of the image, and its tooltip.
 type Spot = (i32, i32, String);
 
 struct Canvas<'c, B: DrawingBackend> {
@@ -256,8 +256,8 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         self.line(&[(x - 4, most), (x + 4, most)], colour, 1)
     }
 
-    /// Draws a cross: at the bottom for a server without a result, or over its point if only some
-    /// of its runs failed.
+    /// Draws a cross: over a server's point if only some of its runs failed, or at the bottom if
+    /// the server has no result.
     fn cross(&self, (x, y): (i32, i32), colour: RGBColor) -> Drawn<B> {
         self.line(&[(x - 5, y - 5), (x + 5, y + 5)], colour, 2)?;
         self.line(&[(x - 5, y + 5), (x + 5, y - 5)], colour, 2)
@@ -331,7 +331,7 @@ fn pixels(place: f64) -> i32 {
     place.round() as i32
 }
 
-/// Returns the ranges of at least two adjacent points with values, which lines connect.
+/// Returns the ranges of points that lines connect: at least two adjacent points with values.
 fn joined(points: &[Point]) -> Vec<std::ops::Range<usize>> {
     let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
     for (number, _) in points.iter().enumerate().filter(|(_, point)| point.spread.is_some()) {

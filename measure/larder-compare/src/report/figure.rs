@@ -25,8 +25,8 @@ pub(crate) struct Figure {
     pub(crate) ticks: Vec<String>,
     /// Whether points are connected by lines.
     pub(crate) joined: bool,
-    /// The points of each installed server. In plots of percentiles or over time, only servers with
-    /// a successful load.
+    /// The points of each installed server. Plots of percentiles or over time contain only servers
+    /// with a successful load.
     pub(crate) series: Vec<Series>,
     /// Names of the servers that are not installed; empty in plots of percentiles or over time.
     pub(crate) absent: Vec<String>,
@@ -107,8 +107,8 @@ impl Figure {
         Self::of_courses(table, title, varies, Scale::Linear, Metric::Throughput, ticks, figure)
     }
 
-    /// Returns a plot of the courses of a combination. `spreads` computes the points of a server
-    /// from its runs, and `metric` determines the unit. `None` if no server has a course.
+    /// Returns a plot of the latency profiles of a combination. `spreads` computes the points of a
+    /// server from its runs, and `metric` determines the unit. `None` if no server has a profile.
     fn of_courses(
         table: &Table,
         title: &str,

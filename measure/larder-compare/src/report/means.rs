@@ -22,9 +22,9 @@ pub struct MeanPlot {
 /// The times of one client.
 #[derive(Clone, Debug, Deserialize)]
 pub struct MeanSeries {
-    /// Its name.
+    /// Name of the client.
     pub name: String,
-    /// Index of its colour and marker.
+    /// Index of the client's colour and marker.
     pub place: usize,
     /// Mean and standard deviation in µs for each number of threads; `None` without a result.
     pub points: Vec<Option<(f64, f64)>>,

@@ -68,9 +68,9 @@ impl<'r> Report<'r> {
         Ok(drawings)
     }
 
-    /// Draws the latency by percentile and the rate over time for one combination, and writes them
-    /// as SVG and PNG. Draws nothing without successful loads, and no rate if no load lasts into a
-    /// third second.
+    /// Draws the latency by percentile and the rate over time for one combination, and writes the
+    /// plots as SVG and PNG. Draws nothing without successful loads, and no plot of the rate if no
+    /// load lasts into a third second.
     fn draw_courses(&self, table: &Table, plots: &Path) -> Result<Vec<Drawing>, Error> {
         let mut drawings = Vec::new();
         for figure in [Figure::percentiles(table), Figure::over_time(table)].into_iter().flatten() {
