@@ -115,8 +115,8 @@ impl Connection {
         self.set_and_get([], keys, each).map(drop)
     }
 
-    /// Sets at most [`BATCH_MAX`] items. Returns the number of items that the server stored. It may
-    /// reject large items, or any items without free memory.
+    /// Sets at most [`BATCH_MAX`] items. Returns the number of items that the server stored. The
+    /// server may reject large items, and any items if it has no free memory.
     ///
     /// # Errors
     /// The connection fails, a key is invalid, or the server's reply is malformed.
@@ -127,8 +127,8 @@ impl Connection {
     /// Sends sets, then gets, in one batch: see [`Connection::set`] and [`Connection::get`].
     ///
     /// # Errors
-    /// The connection fails, a key is invalid, or the server's reply is malformed or, to a get, an
-    /// error.
+    /// The connection fails, a key is invalid, a reply of the server is malformed, or the reply to
+    /// a get is an error.
     pub fn set_and_get<'i, K: AsRef<[u8]>>(
         &mut self,
         items: impl IntoIterator<Item = Item<'i>>,
@@ -145,7 +145,7 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Deletes at most [`BATCH_MAX`] items. Returns the number of items that existed. Only for
+    /// Deletes at most [`BATCH_MAX`] items. Returns the number of items that existed. Supports only
     /// memcached's text protocol.
     ///
     /// # Errors
@@ -232,8 +232,8 @@ impl Connection {
         Ok(stats.get("limit_maxbytes").and_then(|bytes| bytes.parse().ok()))
     }
 
-    /// Returns all values of `stats` by name, or none if the server rejects the command. Only for
-    /// memcached's text protocol.
+    /// Returns all values of `stats` by name, or none if the server rejects the command. Supports
+    /// only memcached's text protocol.
     ///
     /// # Errors
     /// The connection fails, or the server's reply is malformed.

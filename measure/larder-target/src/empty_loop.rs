@@ -1,5 +1,5 @@
-//! `larder bench empty-loop`: a server that does not parse requests. Its CPU time per request is
-//! almost only the kernel's, and so a lower bound for any server that polls, reads and writes.
+//! `larder bench empty-loop`: a server that does not parse requests. Almost all of its CPU time per
+//! request is kernel time, so it is a lower bound for any server that polls, reads and writes.
 
 use clap::Args;
 use mio::net::{TcpListener, TcpStream};

@@ -5,8 +5,8 @@ use crate::blocking::{Connection, Dialect};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Timeout of connecting and of each read of the reply. It limits the delay of a run's results by a
-/// server that has stopped answering.
+/// Timeout of connecting and of each read of the reply. It limits the time for which a server that
+/// has stopped answering delays a run's results.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Counters of a server with a flash tier since the server's start, and the current contents of the

@@ -38,8 +38,8 @@ const ATTEMPTS: usize = 3;
 #[derive(Clone, Debug)]
 pub struct Launch<'l> {
     /// The command. Its placeholders are `{port}` or `{socket}` (a path), `{dir}` (an empty
-    /// directory), `{shm}` (an empty directory in shared memory), `{disk}` (one in `disk`), and
-    /// those of `values`. Stopping the server removes the directories.
+    /// directory), `{shm}` (an empty directory in shared memory), `{disk}` (an empty directory in
+    /// `disk`), and those of `values`. Stopping the server removes the directories.
     pub command: CommandLine<'l>,
     /// The values of further placeholders.
     pub values: Values,
@@ -64,7 +64,7 @@ pub enum CommandLine<'l> {
     Words {
         /// The program.
         program: &'l Path,
-        /// Its arguments. Unknown placeholders are errors.
+        /// The program's arguments. Unknown placeholders are errors.
         arguments: &'l [String],
     },
     /// A line for a shell. Unknown placeholders remain, because braces have a meaning in shells.
@@ -89,7 +89,7 @@ pub enum LaunchError {
         /// The system's error.
         error: io::Error,
     },
-    /// The watchdog or the command could not be started, or not on the selected cores.
+    /// The watchdog or the command could not be started, or the selected cores could not be used.
     #[error("cannot start: {0}")]
     Spawn(String),
     /// The server exited before it answered.
@@ -435,9 +435,9 @@ fn spawn_on(cores: Option<&CoreSet>, command: &mut Command) -> Result<Child, Str
 }
 
 /// Returns a free address on the loopback interface, with this port or, if `port` is 0, with any.
-/// Binds the address to check that it is free, but does not listen: a process that another thread
-/// forks at the same time would inherit the listening socket, and clients could still connect to it
-/// after it is closed here.
+/// Binds the address to check that it is free, but does not listen. A process that another thread
+/// forks at the same time would inherit a listening socket. Clients could then still connect to the
+/// socket after it is closed here.
 ///
 /// # Errors
 /// The port is in use, or no port is free.

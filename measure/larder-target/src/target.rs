@@ -108,7 +108,7 @@ impl ServerArguments {
 pub enum Target {
     /// A server that each measurement starts.
     Command {
-        /// Its name in tables.
+        /// Name of the server in tables.
         name: String,
         /// The command, a line for a shell with placeholders: see [`Launch`].
         template: String,
