@@ -4,7 +4,7 @@ use crate::piece::{Form, Piece};
 use crate::transcript::{Action, Case};
 use std::collections::BTreeMap;
 
-/// A tested implementation: the model, a session, or a server.
+/// An implementation under test: the model, a session, or a server.
 pub trait Target {
     /// Empties the cache and closes the connections of all peers.
     fn reset(&mut self);
