@@ -22,7 +22,7 @@ fn found() -> BTreeSet<String> {
         .extend(["c", "python", "ruby"].map(|name| root().join("clients").join(name).join("src")));
     let files = folders.iter().flat_map(|folder| rust_files(folder));
     let has_unsafe = files.filter(|file| {
-        // This crate contains the words, but no unsafe code.
+        // Excludes `tests`, because this crate contains the words but no unsafe code.
         !file.starts_with(root().join("tests"))
             && FORMS.iter().any(|form| fs::read_to_string(file).unwrap().contains(form))
     });

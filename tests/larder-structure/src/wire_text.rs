@@ -1,5 +1,5 @@
-//! Checks that the crates from operations to the server contain no text of replies, because
-//! larder-protocol contains it.
+//! Checks that the crates of sessions, operations, clusters and the server contain no text of
+//! replies, because larder-protocol contains it.
 
 use crate::source::{folder, rust_files, without_tests};
 use std::fs;
