@@ -59,9 +59,9 @@ typedef enum {
   LARDER_STATUS_SERVER = 26,
   // The server refused the login, or the user name is invalid.
   LARDER_STATUS_LOGIN = 27,
-  // Another error of the client.
+  // The client failed with another error.
   LARDER_STATUS_OTHER = 28,
-  // A bug in this library: the call panicked.
+  // The call panicked because of a bug in this library.
   LARDER_STATUS_PANIC = 29,
 } larder_status;
 
@@ -141,8 +141,8 @@ void larder_close(larder_client *client);
 // is valid until the thread's next call.
 const char *larder_error_message(void);
 
-// Returns the address of the server at which this thread's last call failed. NULL if the call succeeded, or if the
-// error does not concern one server. The text is valid until the thread's next call.
+// Returns the address of the server at which this thread's last call failed. Returns NULL if the call succeeded, or if
+// the error does not concern one server. The text is valid until the thread's next call.
 const char *larder_error_server(void);
 
 // Returns whether the change requested by this thread's last call may have happened despite its error. If the call

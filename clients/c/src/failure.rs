@@ -62,8 +62,9 @@ pub extern "C" fn larder_error_message() -> *const c_char {
     LAST.with_borrow(|last| last.message.as_ptr())
 }
 
-/// Returns the address of the server at which this thread's last call failed. NULL if the call succeeded, or if the
-/// error does not concern one server. The text is valid until the thread's next call.
+/// Returns the address of the server at which this thread's last call failed. Returns NULL if the
+/// call succeeded, or if the error does not concern one server. The text is valid until the
+/// thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn larder_error_server() -> *const c_char {
     LAST.with_borrow(|last| last.server.as_ref().map_or(null(), |server| server.as_ptr()))

@@ -1,7 +1,7 @@
 //! The client for C. `larder.h` is generated from this source.
 //!
-//! No panic crosses the boundary. In functions that return a status, a panic becomes [`Status::Panic`]. In the others
-//! it aborts the process.
+//! No panic crosses the boundary. In functions that return a status, a panic becomes
+//! [`Status::Panic`]. In other functions, a panic aborts the process.
 //!
 //! The `# Safety` sections use these terms. A *valid* handle was returned by this library and is not freed while the
 //! function uses it. A *readable* target is aligned and initialized, and no thread writes to it during the call. A

@@ -76,7 +76,7 @@ pub(crate) unsafe fn slice<'s, T>(pointer: *const T, len: usize) -> Result<&'s [
 /// Converts a pointer and a length to bytes.
 ///
 /// # Safety
-/// Like [`slice`] of bytes.
+/// The same requirements as for [`slice`] of bytes hold.
 pub(crate) unsafe fn bytes<'s>(pointer: *const c_void, len: usize) -> Result<&'s [u8], Failure> {
     // SAFETY: the caller gives the guarantees of `slice` for `pointer` and `len`.
     unsafe { slice(pointer.cast(), len) }

@@ -41,9 +41,9 @@ pub enum Status {
     Server = 26,
     /// The server refused the login, or the user name is invalid.
     Login = 27,
-    /// Another error of the client.
+    /// The client failed with another error.
     Other = 28,
-    /// A bug in this library: the call panicked.
+    /// The call panicked because of a bug in this library.
     Panic = 29,
 }
 

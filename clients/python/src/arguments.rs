@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyInt, PyString};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The time limit in place of no limit: a year.
+/// The time limit that replaces an unlimited time: a year.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 type Object<'py> = Bound<'py, PyAny>;
@@ -37,7 +37,8 @@ pub(crate) fn defaults<'py>(
     Ok((value, cas).into_pyobject(py)?.into_any())
 }
 
-/// Converts the outcome of a store to pymemcache's result. `None` if the store has a CAS and the item does not exist.
+/// Converts the outcome of a store to pymemcache's result. Returns `None` if the store has a CAS
+/// and the item does not exist.
 pub(crate) fn outcome(stored: StoreOutcome) -> Option<bool> {
     match stored {
         StoreOutcome::Stored => Some(true),

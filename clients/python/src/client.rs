@@ -26,7 +26,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct BaseClient {
     settings: OnceLock<Settings>,
-    /// `None` before the first call, after `close`, and in a forked child process.
+    /// The client; `None` before the first call, after `close`, and in a forked child process.
     connected: Mutex<Option<blocking::Client>>,
 }
 
@@ -37,7 +37,7 @@ struct Settings {
     address: String,
     timeout: Duration,
     connect_timeout: Duration,
-    /// The size of the pool. `None`: all calls share one connection.
+    /// The size of the pool; `None` if all calls share one connection.
     connections_max: Option<usize>,
     idle_time_max: Duration,
     keys: KeyRules,
@@ -367,15 +367,15 @@ impl BaseClient {
         Ok(true)
     }
 
-    /// Adds `value` to a number, modulo 2^64. Returns the new number. None if the item does not exist, or with
-    /// `noreply`.
+    /// Adds `value` to a number, modulo 2^64. Returns the new number, or None if the item does not
+    /// exist or with `noreply`.
     #[pyo3(signature = (key, value, noreply = false))]
     fn incr(&self, key: &Object<'_>, value: &Object<'_>, noreply: bool) -> PyResult<Option<u64>> {
         self.count(key, value, noreply, |client, key, delta| client.incr(key, delta))
     }
 
-    /// Subtracts `value` from a number, but not below 0. Returns the new number. None if the item does not exist, or
-    /// with `noreply`.
+    /// Subtracts `value` from a number, but not below 0. Returns the new number, or None if the
+    /// item does not exist or with `noreply`.
     #[pyo3(signature = (key, value, noreply = false))]
     fn decr(&self, key: &Object<'_>, value: &Object<'_>, noreply: bool) -> PyResult<Option<u64>> {
         self.count(key, value, noreply, |client, key, delta| client.decr(key, delta))
@@ -538,7 +538,8 @@ impl BaseClient {
         Ok(self.forgive(py, found())?.unwrap_or_else(|| PyDict::new(py)))
     }
 
-    /// Converts exceptions to misses with `ignore_exc`, except exceptions that end the program.
+    /// Converts exceptions to misses if `ignore_exc` is set, except exceptions that end the
+    /// program.
     fn forgive<T>(&self, py: Python<'_>, found: PyResult<Option<T>>) -> PyResult<Option<T>> {
         match found {
             // Exceptions that end the program, such as `KeyboardInterrupt`, pass through.

@@ -1,9 +1,9 @@
 //! The interpreter's lock (the GIL) during waits for a server.
 //!
-//! A thread that releases the lock may wait up to 5 ms to get it back, but a nearby server replies within some tens of
-//! microseconds. So if only one thread uses the client, the thread keeps the lock for a moment, and releases it if the
-//! reply takes longer. Threads that use the client concurrently would keep each other from sending, so they release the
-//! lock at once:
+//! A thread that releases the lock may wait up to 5 ms to get it back, but a nearby server replies
+//! within some tens of microseconds. If only one thread uses the client, the thread therefore keeps
+//! the lock for a moment, and releases it if the reply takes longer. Threads that use the client
+//! concurrently would keep each other from sending, so they release the lock at once:
 //!
 //! ```text
 //!   sent ─▶ is there a reply? (polls for up to 40 µs, unless recent replies took over 80 µs, ── yes ──▶ continue
@@ -32,7 +32,8 @@ thread_local! {
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// Takes the exception that a signal handler has raised in an interrupted call. `None` if there is none.
+/// Takes the exception that a signal handler has raised in an interrupted call. Returns `None` if
+/// there is no exception.
 pub(crate) fn raised() -> Option<PyErr> {
     RAISED.take()
 }
@@ -59,7 +60,8 @@ struct Last {
 
 impl Gil {
     /// Records a wait of this thread. Returns false if the previous wait was in another thread.
-    /// Also returns false for [`TOGETHER`] after waits changed from another thread to this one.
+    /// Also returns false within the time [`TOGETHER`] after waits changed from another thread to
+    /// this one.
     fn is_alone(&self, now: Instant) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let thread = thread::current().id();

@@ -10,7 +10,8 @@ use pyo3::types::{PyBytes, PyString};
 /// The conversion of values.
 #[derive(Debug)]
 pub(crate) struct Values {
-    /// An object with `serialize` and `deserialize`. `None`: no conversion, so lookups return bytes.
+    /// An object with `serialize` and `deserialize`. Without it, nothing is converted, and lookups
+    /// return bytes.
     pub(crate) serde: Option<Py<PyAny>>,
     /// The encoding of values other than bytes. `encode` converts these values to text first.
     pub(crate) encoding: String,
@@ -19,8 +20,8 @@ pub(crate) struct Values {
 impl Values {
     /// Serializes a value to bytes and flags. `flags`, if given, override the serializer's flags.
     ///
-    /// # Errors
-    /// `MemcacheIllegalInputError` if the text cannot be encoded. Also the exceptions of the serializer.
+    /// # Errors `MemcacheIllegalInputError` if the text cannot be encoded. The exceptions of the
+    /// serializer are also errors.
     pub(crate) fn serialize<'py>(
         &self,
         key: &Bound<'py, PyAny>,

@@ -24,11 +24,13 @@ struct Connections {
     /// The size of the pool per server. `None`: threads share one connection per server, and fibers have a pool of
     /// [`FIBERS_MAX`].
     max: Option<usize>,
-    /// The client with a shared connection per server. `None` before the first call and after `close`. The GVL guards
-    /// both cells: no code releases it while one of them is borrowed.
+    /// The client with a shared connection per server. The field is `None` before the first call
+    /// and after `close`. The GVL guards both cells: no code releases it while one of them is
+    /// borrowed.
     shared: RefCell<Option<Client>>,
     /// The client with a pool. Fibers also use it, because the fiber that reads a shared connection could not wake
-    /// another fiber that waits for a reply. `None` before the first call and after `close`.
+    /// another fiber that waits for a reply. The field is `None` before the first call and after
+    /// `close`.
     pooled: RefCell<Option<Client>>,
 }
 

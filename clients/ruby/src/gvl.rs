@@ -20,7 +20,7 @@ thread_local! {
     static PENDING: RefCell<Option<Error>> = const { RefCell::new(None) };
 }
 
-/// Returns whether a wait of this call was interrupted. Then the call must not wait again.
+/// Returns whether a wait of this call was interrupted. If so, the call must not wait again.
 pub(crate) fn is_pending() -> bool {
     PENDING.with_borrow(Option::is_some)
 }
@@ -29,7 +29,7 @@ pub(crate) fn is_pending() -> bool {
 #[derive(Debug)]
 pub(crate) struct Pending;
 
-/// Takes the exception that interrupted a wait. `None` if no wait was interrupted.
+/// Takes the exception that interrupted a wait. Returns `None` if no wait was interrupted.
 pub(crate) fn take_pending() -> Option<Error> {
     PENDING.take()
 }

@@ -12,8 +12,9 @@ const SPIN: Duration = Duration::from_micros(40);
 /// The mean response time above which threads poll only in one of [`PROBE`] waits.
 const SLOW_MICROS: u32 = 80;
 
-/// The interval, in waits, of waits that poll although replies are slow, in order to detect faster replies. Waits
-/// without polling cannot detect them, because such waits last until the thread gets the GVL back.
+/// The number of waits of which one polls although replies are slow, in order to detect faster
+/// replies. Waits without polling cannot detect them, because such waits last until the thread gets
+/// the GVL back.
 const PROBE: u32 = 16;
 
 /// The interval at which a waiting fiber checks whether another fiber has returned a connection.
@@ -69,8 +70,9 @@ impl RubyWaiter {
         is_probe || self.average.load(Ordering::Relaxed) <= SLOW_MICROS
     }
 
-    /// Updates the average with a weight of a quarter. So two or three slow replies in a row stop the polling, and
-    /// three or four fast replies in timed waits restart it. A concurrent update may be lost.
+    /// Updates the average with a weight of a quarter. Thus two or three slow replies in a row stop
+    /// the polling, and three or four fast replies in timed waits restart it. A concurrent update
+    /// may be lost.
     fn note(&self, time: Duration) {
         let time = time.as_micros().min(u128::from(2 * SLOW_MICROS));
         let time = u32::try_from(time).unwrap_or(u32::MAX);

@@ -9,7 +9,7 @@ require "timeout"
 
 ROOT = File.expand_path("../../..", __dir__)
 
-# The time limit of a wait. Long, so that no test fails because the machine is busy.
+# The time limit of a wait. It is long, so that no test fails because the machine is busy.
 PATIENCE = 60
 
 def wait_until(event)

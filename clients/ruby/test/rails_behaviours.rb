@@ -19,7 +19,7 @@ require_relative "helper"
 # The tests that Rails's MemCacheStoreTest includes.
 class LarderStoreTest < ActiveSupport::TestCase
   stores = File.read(File.join(SOURCES, "activesupport/test/cache/stores/mem_cache_store_test.rb"))
-  # The excluded tests, about a pool of dalli's clients and about dalli's errors, need dalli.
+  # The excluded tests need dalli: they test a pool of dalli's clients, and dalli's errors.
   included = stores.scan(/^  include (\w+Behavior)$/).flatten - %w[ConnectionPoolBehavior FailureSafetyBehavior]
   included.each { |name| include const_get(name) }
 

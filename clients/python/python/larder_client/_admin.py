@@ -54,7 +54,7 @@ def _exchange(client: BaseClient, command: bytes, is_complete: Callable[[bytes],
 
 
 def _value_len(line: bytes) -> int:
-    """Returns the length of the value that follows a line, including its line end. 0 if no value follows."""
+    """Returns the length of the value that follows a line, including its line end, or 0 if no value follows."""
     words = line.split(b" ")
     place = {b"VALUE": 3, b"VA": 1}.get(words[0])
     if place is None or len(words) <= place or not words[place].isdigit():

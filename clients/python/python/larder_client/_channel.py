@@ -121,7 +121,8 @@ class _Channel(Channel):
         end = None if self.connect_timeout is None else loop.time() + self.connect_timeout
         for left in range(len(addresses), 0, -1):
             host, port = addresses[len(addresses) - left]
-            # Each address gets an equal share of the remaining time, so an unresponsive one leaves time for the others.
+            # Each address gets an equal share of the remaining time, so an unresponsive address leaves time for the
+            # others.
             share = None if end is None else (end - loop.time()) / left
             try:
                 await asyncio.wait_for(loop.create_connection(lambda: connection, host, port), share)

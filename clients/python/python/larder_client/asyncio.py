@@ -11,7 +11,7 @@
     asyncio.run(main())
 
 All tasks of a loop share one connection per server. One write usually carries all calls that start in the same
-iteration of the loop. Requests do not wait for the replies to earlier ones.
+iteration of the loop. Requests do not wait for the replies to earlier requests.
 """
 
 import asyncio
@@ -297,14 +297,14 @@ class _Client:
     delete_multi = delete_many
 
     async def incr(self, key: Key, value: int, noreply: bool = False) -> int | None:
-        """Adds `value` to a number, modulo 2^64. Returns the new number. None if the item does not exist, or with
+        """Adds `value` to a number, modulo 2^64. Returns the new number, or None if the item does not exist or with
         `noreply`."""
         number: int | None = await self._change(key, lambda channel: channel.count(key, value, False), noreply, None)
         return number
 
     async def decr(self, key: Key, value: int, noreply: bool = False) -> int | None:
-        """Subtracts `value` from a number, but not below 0. Returns the new number. None if the item does not exist, or
-        with `noreply`."""
+        """Subtracts `value` from a number, but not below 0. Returns the new number, or None if the item does not exist
+        or with `noreply`."""
         number: int | None = await self._change(key, lambda channel: channel.count(key, value, True), noreply, None)
         return number
 
@@ -400,8 +400,8 @@ class Client(_Client):
         return await self._channel.version()
 
     async def stats(self, topic: str = "") -> dict[bytes, Any]:
-        """Returns a page of statistics: the general one, or the one of a topic, which is one word; with `ignore_exc`,
-        an empty one after a failure. Values are converted as by the clients for threads."""
+        """Returns a page of statistics: the page of a topic, which is one word, or the general page without a topic. With
+        `ignore_exc`, returns an empty page after a failure. Values are converted as by the clients for threads."""
         try:
             page = await self._channel.stats(topic)
         except Exception:

@@ -45,9 +45,11 @@ use std::time::{Duration, Instant};
 
 type Object<'py> = Bound<'py, PyAny>;
 
-/// The minimum of the queue length above which a new call removes calls whose futures are done.
+/// The minimum of [`State::queue_len_max`], the queue length above which a new call removes calls
+/// whose futures are done.
 const QUEUE_LEN_MIN: usize = 256;
-/// The time that is added to timers, because some event loops fire them early, by less than this.
+/// The time that is added to timers, because some event loops fire timers early, by less than this
+/// time.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
 
 /// The calls to one server. A derived Python class opens the connections.
@@ -96,8 +98,8 @@ impl Channel {
         self.settings.set(settings).map_err(set_twice)
     }
 
-    /// Looks up an item. The result is the value, or with a serde a pair of stored bytes and flags. None if the item
-    /// does not exist.
+    /// Looks up an item. The result is the value, or with a serde a pair of stored bytes and flags.
+    /// It is None if the item does not exist.
     fn get<'py>(slf: &Bound<'py, Self>, key: &Object<'py>) -> PyResult<Object<'py>> {
         let settings = slf.get().settings()?;
         let name = settings.keys.check(key)?;
@@ -105,7 +107,8 @@ impl Channel {
         Self::begin(slf, reading, &Request::Get { key: &name, cas: false, touch: None })
     }
 
-    /// Looks up an item. The result is the value, its flags and its CAS. None if the item does not exist.
+    /// Looks up an item. The result is the value, its flags and its CAS, or None if the item does
+    /// not exist.
     fn gets<'py>(slf: &Bound<'py, Self>, key: &Object<'py>) -> PyResult<Object<'py>> {
         let name = slf.get().settings()?.keys.check(key)?;
         let request = Request::Get { key: &name, cas: true, touch: None };
@@ -124,8 +127,8 @@ impl Channel {
         Self::begin(slf, Reading::ValueAndCas, &request)
     }
 
-    /// Looks up items. The result is a dictionary from the existing keys to results like in `get`, or like in `gets`
-    /// with `cas`.
+    /// Looks up items. The result is a dictionary from the existing keys to results as in `get`, or
+    /// with `cas` to results as in `gets`.
     fn get_many<'py>(
         slf: &Bound<'py, Self>,
         keys: &Object<'py>,
@@ -392,7 +395,7 @@ impl Channel {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a function on the state. `None` if the channel has no event loop.
+    /// Runs a function on the state. Returns `None` if the channel has no event loop.
     fn with<T>(&self, run: impl FnOnce(&mut State) -> T) -> Option<T> {
         self.lock().as_mut().map(run)
     }

@@ -25,7 +25,8 @@ pub(super) enum Reading {
     Value { with_flags: bool },
     /// `None`, or the value, its flags and its CAS.
     ValueAndCas,
-    /// A dictionary from the existing keys to results, with `cas` like `ValueAndCas` and otherwise like `Value`.
+    /// A dictionary from the existing keys to results. These are as in `ValueAndCas` with `cas`,
+    /// and otherwise as in `Value`.
     Values { keys: Vec<Py<PyAny>>, cas: bool, with_flags: bool },
     /// pymemcache's result of a store: see [`outcome`].
     Stored,
@@ -35,7 +36,7 @@ pub(super) enum Reading {
     Found,
     /// `True`.
     Done,
-    /// The number, or `None` if the item does not exist. An exception if the value is not a number.
+    /// The number, `None` if the item does not exist, or an exception if the value is not a number.
     Counted,
     /// The version in bytes.
     Version,

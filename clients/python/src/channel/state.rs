@@ -25,7 +25,8 @@ pub(super) struct State {
     pub(super) is_scheduled: bool,
     /// Whether the loop has polled the connection since the last send.
     pub(super) is_checked: bool,
-    /// Whether the last output contained only one call. Then the next call is probably alone in its iteration, too.
+    /// Whether the last output contained only one call. If so, the next call is probably also alone
+    /// in its iteration.
     pub(super) was_alone: bool,
     /// The time of the last send or receive.
     pub(super) used: Instant,

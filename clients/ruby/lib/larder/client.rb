@@ -13,17 +13,17 @@ module Larder
     OPTIONS = {
       # The time limit of a call in seconds, including the wait for a connection.
       socket_timeout: 1,
-      # The pool size per server: each call takes a connection of its own, and waits if none is free. With false,
+      # The pool size per server: each call takes a connection of its own, and waits if none is free. If false,
       # threads share one connection, and fibers of a scheduler have a pool of 64.
       pool: 64,
-      # Whether keys of an unreachable server move to another one.
+      # Whether keys of an unreachable server move to another server.
       failover: true,
       # The login of each connection with memcached's text protocol. Default: MEMCACHE_USERNAME and MEMCACHE_PASSWORD.
       username: nil,
       password: nil,
       # The TTL of items in seconds, unless a call has a TTL of its own. 0 is forever.
       expires_in: 0,
-      # The prefix of keys, without the colon that follows it. The client calls a Proc once.
+      # The prefix of keys, without the colon that follows it. If the prefix is a Proc, the client calls it once.
       namespace: nil,
       # Whether the client compresses values of at least compression_min_size bytes, if that makes them shorter.
       compress: true,
@@ -40,7 +40,7 @@ module Larder
       digest_class: ::Digest::MD5
     }.freeze
 
-    # Longer TTLs are Unix times, if they are in the future.
+    # The TTL in seconds above which a number is a Unix time, if this time is in the future.
     TTL_MAX = 30 * 24 * 60 * 60
     private_constant :TTL_MAX
 
@@ -76,7 +76,7 @@ module Larder
       found unless block_given?
     end
 
-    # Like get_multi, with [value, cas] for each key.
+    # Returns the values like get_multi, but with [value, cas] for each key.
     def get_multi_cas(*keys)
       found = {}
       each_found(keys) { |key, value, cas| block_given? ? yield(key, [value, cas]) : found[key] = [value, cas] }
@@ -162,9 +162,9 @@ module Larder
       @values.decode(value, flags) if value
     end
 
-    # Calls the block with the value of a key, and replaces the value with the result. Returns true, false if another
-    # client changed the value concurrently, or nil if another client removed the key. If the key does not exist,
-    # returns nil without calling the block.
+    # Calls the block with the value of a key, and replaces the value with the result. Returns true if the value was
+    # replaced, false if another client changed the value concurrently, or nil if another client removed the key. If
+    # the key does not exist, returns nil without calling the block.
     def cas(key, ttl = nil, options = nil)
       value, cas = get_cas(key)
       set_cas(key, yield(value), cas, ttl, options) unless cas.zero?
@@ -184,20 +184,21 @@ module Larder
       block_given? ? yield(value, cas || 0) : [value, cas || 0]
     end
 
-    # Stores a value if the present one has this CAS. With 0, stores it unconditionally. Returns true, false for another
-    # CAS, or nil if the key does not exist.
+    # Stores a value if the present one has this CAS. If `cas` is 0, stores it unconditionally. Returns true if the
+    # value was stored, false if the present value has another CAS, or nil if the key does not exist.
     def set_cas(key, value, cas, ttl = nil, options = nil)
       return set(key, value, ttl, options) if cas.zero?
 
       store("set", key, value, ttl, options, cas)
     end
 
-    # Like set_cas, but with 0 stores only if the key exists, and otherwise returns false.
+    # Stores a value like set_cas, except if `cas` is 0: then stores it only if the key exists, and otherwise returns
+    # false.
     def replace_cas(key, value, cas, ttl = nil, options = nil)
       cas.zero? ? replace(key, value, ttl, options) : set_cas(key, value, cas, ttl, options)
     end
 
-    # Removes a key if it has this CAS. With 0, removes it unconditionally. Returns whether it was removed.
+    # Removes a key if it has this CAS. If `cas` is 0, removes it unconditionally. Returns whether it was removed.
     def delete_cas(key, cas = 0)
       cas.zero? ? @connections.delete(@keys.sent(key)) : @connections.delete_if(@keys.sent(key), cas)
     end
@@ -220,8 +221,8 @@ module Larder
     end
     alias flush_all flush
 
-    # Returns statistics by server: the page :items, :slabs or :settings, or the general page with any other type. The
-    # result of a server is nil if the server is unreachable or does not reply.
+    # Returns statistics by server. The types :items, :slabs and :settings select these pages, and any other type
+    # selects the general page. The result of a server is nil if the server is unreachable or does not reply.
     def stats(type = nil)
       type = nil unless %i[items slabs settings].include?(type)
       by_server { |server| server.stats(type.to_s) }
@@ -245,7 +246,7 @@ module Larder
       self
     end
 
-    # Closes all idle connections, and each other connection after its calls. The next call opens new ones.
+    # Closes all idle connections, and each other connection after its calls. The next call opens new connections.
     def close
       [@connections, *@each.values].each(&:close)
     end
@@ -264,7 +265,7 @@ module Larder
       login = [username, password] if username
       pool ||= nil
       @connections = Connections.new(servers, socket_timeout, pool, failover, login)
-      # One Connections object per server, for calls to each server separately. A single server needs no second object.
+      # Each server has a Connections object for separate calls to it. A single server needs no second object.
       @each = servers.to_h do |server|
         [server[0], servers.size == 1 ? @connections : Connections.new([server], socket_timeout, 1, false, login)]
       end
@@ -297,7 +298,7 @@ module Larder
       loop do
         number = @connections.public_send(operation, key, amount.to_i)
         return number if number || default.nil?
-        # Another client may create the number at the same time. Then the loop counts again.
+        # Another client may create the number at the same time. If so, the loop counts again.
         return default.to_i if @connections.store("add", key, default.to_i.to_s, ttl, 0, nil)
       end
     end

@@ -9,8 +9,8 @@ require "active_support/core_ext/object/blank"
 
 module ActiveSupport
   module Cache
-    # A cache store for Rails with memcached or Larder. It has the keys and values of MemCacheStore, so both stores read
-    # each other's entries.
+    # A cache store for Rails with memcached or Larder. Its keys and values have the format of MemCacheStore, so both
+    # stores read each other's entries.
     #
     #   config.cache_store = :larder_store, "cache:11211", { expires_in: 1.day }
     #
@@ -65,23 +65,24 @@ module ActiveSupport
         addresses = addresses.flatten
         options = addresses.extract_options!
         client_options = options.except(*UNIVERSAL_OPTIONS, :coder, :skip_nil)
-        # Logs and notifications show the options of the store, so these exclude the client's options, such as a
-        # password.
+        # The store's options exclude the client's options, such as a password, because logs and notifications show
+        # the store's options.
         super(options.except(*client_options.keys - [:raw]))
         @client = addresses.first if addresses.first.is_a?(Larder::Client)
         @client ||= Larder::Client.new(addresses.empty? ? nil : addresses, client_options)
       end
 
       # Adds to a number written with raw: true. Returns the new number, or nil after an error. From Rails 7.1 on, a
-      # missing number becomes `amount`. Before, the result is nil.
+      # missing number becomes `amount`. With earlier versions, the result for a missing number is nil.
       def increment(name, amount = 1, options = nil)
         count(:increment, name, amount, options) do |key, expires_in|
           @client.incr(key, amount, expires_in, *([amount] if COUNTS_FROM_NOTHING))
         end
       end
 
-      # Subtracts from a number written with raw: true, but not below 0. Returns the new number, or nil after an error.
-      # From Rails 7.1 on, a missing number becomes 0. Before, the result is nil.
+      # Subtracts from a number written with raw: true, but not below 0. Returns the new number, or nil after an
+      # error. From Rails 7.1 on, a missing number becomes 0. With earlier versions, the result for a missing number
+      # is nil.
       def decrement(name, amount = 1, options = nil)
         count(:decrement, name, amount, options) do |key, expires_in|
           @client.decr(key, amount, expires_in, *([0] if COUNTS_FROM_NOTHING))
@@ -107,7 +108,7 @@ module ActiveSupport
 
       # For Rails 7.1 and later. The client serializes entries of the format 6.1.
       def default_serializer
-        # Calls the superclass in any case, because it warns about old formats.
+        # Always calls the superclass, because it warns about old formats.
         serializer = super
         Cache.format_version == 6.1 ? SerializerWithFallback[:passthrough] : serializer
       end
@@ -174,7 +175,7 @@ module ActiveSupport
         return Entry.new(payload, compress: false) if raw || !payload.is_a?(String) || ActiveSupport::VERSION::MAJOR < 7
 
         entry = super(payload)
-        # With Rails 7.0, the result is a string if the entry has another format than the current one.
+        # With Rails 7.0, the result is a string if the format of the entry is not the current format.
         entry.is_a?(String) ? Coders::Loader.load(entry) : entry
       end
 
