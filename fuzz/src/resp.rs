@@ -4,8 +4,8 @@ use larder_protocol::resp::{
     Bounds, Command, DiscardProgress, OversizedRest, Read, fast_get, read, split_line,
 };
 
-/// The limits. Fuzz inputs are shorter than the longest request, because the fault of a longer
-/// request depends on its split.
+/// The limits of requests. The limit of a request's length exceeds the length of any fuzz input,
+/// because the error of a longer request would depend on the split of the input.
 const BOUNDS: Bounds =
     Bounds { bulk_len_max: 1 << 10, request_len_max: 1 << 30, needs_login: false };
 

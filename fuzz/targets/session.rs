@@ -29,9 +29,9 @@ fn ours() -> segment::Handle {
     segment::Cache::new(config).expect("the limit is large enough for an engine").handle()
 }
 
-/// Whether the replies may differ between engines. They differ in CAS values after a CAS value that
-/// a client chose, in the order of a dump, and in support of tags. This function may also return
-/// true for other streams.
+/// Whether the replies may differ between engines. Replies can differ in the order of a dump and in
+/// support of tags. After a client has chosen a CAS value, the following CAS values can also
+/// differ. This function may also return true for other streams.
 fn is_engine_specific(stream: &[u8]) -> bool {
     let holds = |part: &[u8]| stream.windows(part.len()).any(|window| window == part);
     stream.first() == Some(&0x80)

@@ -23,7 +23,8 @@ PERCENTILES = {"p50": "p50.00", "p90": "p90.00", "p99": "p99.00"}
 # The rate of a run, as a share of the highest rate that both tools reach. With all connections, the rate of the
 # published line replaces it, if there is one.
 SHARE = 0.5
-# memtier_benchmark keeps a rate exactly only if it is a multiple of this number of requests per second and connection.
+# memtier_benchmark keeps a rate exactly only if it is a multiple of this number of requests per second on each
+# connection.
 TICKS_PER_SECOND = 50
 # memtier_benchmark rounds latencies up to the end of a step of this length.
 RESOLUTION_MICROS = 8
@@ -128,8 +129,8 @@ class Trial:
 
     def alternating(self, rate):
         """Runs both tools alternately. Returns the percentiles in µs and the number of cores that the load kept busy.
-        `rate` is the rate of each connection. If it is None, closed loops determine it: half of the highest rate that
-        both tools reach."""
+        `rate` is the rate of each connection. If it is None, the rate is half of the highest rate that both tools reach
+        in closed loops."""
         found = {"command": shlex.join(shortened(self.line, self.connections, self.seconds))}
         if not rate:
             found["closed"] = {tool: self.load(tool) for tool in TOOLS}
@@ -188,8 +189,8 @@ def children_cpu_secs():
 
 
 def shortened(line, count, seconds):
-    """Returns the words of a published line, changed for this measurement: one run of `seconds`, all connections on one
-    thread, because the load has one core, and no rate, because `Trial.load` adds it."""
+    """Returns the words of a published line, changed for this measurement: one run of `seconds`, with all connections
+    on one thread and without a rate. The load has only one core, and `Trial.load` adds the rate."""
     words = shlex.split(line.words)
     for name in REPLACED:
         words = without(words, name)

@@ -3,7 +3,7 @@
 The reads are for keys that are only on flash: the load sets more keys than it reads, the last keys stay in memory, and
 `ext_recache_rate=0` prevents servers from copying items back to memory. The files are smaller than the memory of most
 machines. `uncached` drops their pages from the page cache during the reads, as if the files were much larger than
-memory. It does not affect reads that bypass the page cache."""
+memory. `uncached` does not affect reads that bypass the page cache."""
 
 import json
 import os
@@ -28,8 +28,8 @@ SERVERS = {
     "memcached, 1 thread": ("memcached", ",ext_threads=1"),
     "memcached, 32 threads": ("memcached", ",ext_threads=32"),
 }
-# By value length: number of keys to set, number of keys to read, sets per second of the fill, and size of the file.
-# memcached keeps about 100 B of each item on flash in memory.
+# By value length: number of keys to set, number of keys to read, sets per second of the fill, and size of the file. For
+# each item on flash, memcached keeps about 100 B in memory.
 READ = {1024: (420_000, 350_000, 20_000, "1G"), 8192: (150_000, 130_000, 8_000, "2G")}
 # Number of connections, and of outstanding requests on each.
 LOADS = {"32 × 1": (32, 1), "8 × 16": (8, 16), "1 × 1": (1, 1)}

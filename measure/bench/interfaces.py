@@ -59,7 +59,7 @@ def place(port, protocol):
 
 
 def cost(process, port, protocol, ratio, depth, requests=None):
-    """Measures microseconds of CPU time of a request: in user mode, and in all."""
+    """Measures the user CPU time and the total CPU time of a request, in µs."""
     requests = requests or REQUESTS[depth]
     before = cpu_secs(process.pid)
     run(on_core(LOAD_CORE, [*place(port, protocol), "--ratio", ratio, "--pipeline", depth, "-n", requests]), **QUIET)
@@ -179,7 +179,7 @@ http {{ access_log off; sendfile on; open_file_cache max=10; keepalive_requests 
 
 
 def wrk(process, url):
-    """Measures microseconds of CPU time of a request: in user mode, and in all."""
+    """Measures the user CPU time and the total CPU time of a request, in µs."""
     before = cpu_secs(process.pid)
     said = output(on_core(LOAD_CORE, ["wrk", "-t", 1, "-c", CONNECTIONS, "-d", f"{WRK_SECS}s", url]))
     took = [late - early for early, late in zip(before, cpu_secs(process.pid))]

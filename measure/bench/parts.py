@@ -69,8 +69,9 @@ def agreement():
 
 
 def tails():
-    """Measures the latency percentiles in µs in an open loop at 70 % of memcached's maximum rate, in many short runs,
-    of memcached, larderd and an empty loop. The latencies of the empty loop show the part that the machine causes."""
+    """Measures the latency percentiles of memcached, larderd and an empty loop in µs. The load is an open loop at 70 %
+    of memcached's maximum rate, in many short runs. The latencies of the empty loop show the part that the machine
+    causes."""
     connections = ["-t", 1, "-c", 64, "--data-size-range", "1-1024", "--key-maximum", 100_000]
     with Server("memcached", 1024) as server:
         runs = [server.load(*connections, "--fill", "--test-time", 2) for _ in range(3)]

@@ -80,8 +80,8 @@ def measure():
 
 
 def spoken(server, load):
-    """Returns the protocol of a load for this server: the load's own, or RESP instead of text; None if the server has
-    neither."""
+    """Returns the protocol of a load for this server: the load's own, or RESP instead of text; None if the server
+    supports neither."""
     protocols = server["protocols"]
     if load.protocol in protocols:
         return load.protocol

@@ -14,7 +14,7 @@ from bench.peer_costs import cpu_secs
 from bench.servers import COMMANDS, LARDER, LOAD_CORE, SERVER_CORE, free_port, on_core, run, stats_of
 
 TMPFS = "/dev/shm"
-# Keys, the length of each value in bytes, and `-m`.
+# The number of keys, the length of each value in bytes, and the memory limit in MiB (`-m`).
 FILLS = [(1_000_000, 1000, 2048), (10_000_000, 100, 4096)]
 ROUNDS = 3
 SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGUSR1": signal.SIGUSR1, "kill -9": signal.SIGKILL}

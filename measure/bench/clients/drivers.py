@@ -21,7 +21,7 @@ class Missing(Exception):
 class Client:
     name: str
     language: str
-    # Installs the driver with its dependencies, and returns its command.
+    # The function that installs the driver with its dependencies, and returns its command.
     install: Callable[[], list]
     # The crate that a driver in Rust measures, whose version is read from Cargo.lock. None if `--version` of the
     # command prints the version.
@@ -55,7 +55,7 @@ def run(command, **options):
 
 
 def debian(*packages):
-    """Installs the missing ones of these Debian packages."""
+    """Installs those of these Debian packages that are missing."""
     def is_installed(package):
         status = subprocess.run(["dpkg-query", "-W", "-f=${Status}", package], capture_output=True, text=True)
         return " installed" in status.stdout

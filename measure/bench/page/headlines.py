@@ -17,8 +17,8 @@ class Cell(NamedTuple):
 
 
 class Headline(NamedTuple):
-    """A figure of Larder and its counterpart. `unit` follows both. `ratio` is the cell with their exact ratio, for
-    figures whose rounding would change it."""
+    """A figure of Larder and its counterpart. `unit` is the unit of both figures. `ratio` is the cell with their exact
+    ratio, for figures whose rounding would change it."""
 
     what: str
     other: str

@@ -41,7 +41,7 @@ class Pymemcache:
 
 
 class Larder:
-    """Has pymemcache's interface. In the mode `pool`, all calls share one connection."""
+    """Larder's client, which has pymemcache's interface. In the mode `pool`, all calls share one connection."""
 
     package = "larder-client"
 
@@ -120,7 +120,7 @@ class Libmc:
 
 
 class PythonMemcached:
-    """Has no pool: a client is a `threading.local`, so each thread has its own connection."""
+    """A client without a pool: it is a `threading.local`, so each thread has its own connection."""
 
     package = "python-memcached"
 
@@ -332,8 +332,8 @@ class Driver:
             self.line(1, f"get_many_{keys}_cpu_us", (cpu_secs() - cpu_before) * 1e6 / self.arguments.calls)
 
     def busy(self, threads):
-        """Runs the load next to a computing thread. `busy_share` is that thread's progress, as a share of its progress
-        alone."""
+        """Runs the load next to a computing thread. `busy_share` is the speed of the computing thread ÷ its speed
+        without the load."""
         done, counted = threading.Event(), [0]
 
         def compute():
