@@ -51,7 +51,8 @@ def boolean(text):
 
 
 def classes(page, prefix=""):
-    """Returns a page by slab class, such as {"1": {"number": "7"}}; statistics without a class are under ""."""
+    """Returns the statistics of a page by slab class, such as {"1": {"number": "7"}}. Statistics without a class are
+    under ""."""
     found = {"": {}}
     for name, value in page.items():
         number, _, rest = name.removeprefix(prefix).partition(":")

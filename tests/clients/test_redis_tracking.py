@@ -51,7 +51,7 @@ def reference():
 
 
 def of_keys(reader, writer, other):
-    """Messages about the keys that a connection has read."""
+    """Yields replies and messages about the keys that a connection has read."""
     yield reader.ask("CLIENT TRACKING ON", "GET k", "MGET x y", "EXISTS e", "TTL t", "STRLEN s", "GETRANGE r 0 1")
     yield writer.ask("SET k 1", "MSET x 1 y 2 z 3", "SET e 1", "SET t 1", "APPEND s x", "SETRANGE r 2 x")
     yield reader.ask()
@@ -67,7 +67,7 @@ def of_keys(reader, writer, other):
 
 
 def of_chosen_requests(reader, writer, other):
-    """`OPTIN`, `OPTOUT`, `CLIENT CACHING` and `NOLOOP`."""
+    """Yields replies and messages with `OPTIN`, `OPTOUT`, `CLIENT CACHING` and `NOLOOP`."""
     yield reader.ask("CLIENT TRACKING ON OPTIN", "GET a", "CLIENT CACHING YES", "GET b", "GET c")
     yield writer.ask("MSET a 1 b 1 c 1"), reader.ask()
     yield reader.ask("CLIENT CACHING YES", "MULTI", "PTTL a", "GET b", "EXEC", "GET c")
@@ -82,7 +82,7 @@ def of_chosen_requests(reader, writer, other):
 
 
 def of_prefixes(reader, writer, other):
-    """`BCAST`."""
+    """Yields replies and messages with `BCAST`."""
     yield reader.ask("CLIENT TRACKING ON BCAST PREFIX a: PREFIX b:", "CLIENT TRACKINGINFO")
     yield writer.ask("SET a:1 1"), reader.ask(), writer.ask("SET b 1", "SET c 1"), reader.ask(), writer.ask("SET b:2 1")
     yield reader.ask("CLIENT TRACKING ON BCAST PREFIX a:x", "CLIENT TRACKING ON BCAST PREFIX c", "CLIENT TRACKINGINFO")
@@ -93,7 +93,7 @@ def of_prefixes(reader, writer, other):
 
 
 def of_redirected_messages(reader, writer, other):
-    """`REDIRECT` to a connection in RESP2."""
+    """Yields replies and messages with `REDIRECT` to a connection in RESP2."""
     target = f"CLIENT TRACKING ON REDIRECT {other.number}"
     shown = lambda reply: reply.replace(str(other.number).encode(), b"N")
     yield other.ask("SUBSCRIBE __redis__:invalidate"), reader.ask(target), shown(reader.ask("CLIENT GETREDIR"))
@@ -104,7 +104,7 @@ def of_redirected_messages(reader, writer, other):
 
 
 def of_messages_to_resp3(reader, writer, other):
-    """`REDIRECT` to a connection in RESP3, which need not subscribe."""
+    """Yields replies and messages with `REDIRECT` to a connection in RESP3, which need not subscribe."""
     other.ask("HELLO 3", "CLIENT ID")
     yield reader.ask(f"CLIENT TRACKING ON REDIRECT {other.number}", "GET a"), writer.ask("SET a 1"), reader.ask(), other.ask()
     yield reader.ask("GET a"), other.ask("CLIENT TRACKING ON", "CLIENT TRACKING OFF"), writer.ask("SET a 1"), other.ask()

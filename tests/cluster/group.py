@@ -186,7 +186,7 @@ class Client:
         self.end = threading.Event()
         self.answers = []
         self.faults = []
-        # Errors without a wait for a leader, and lost connections.
+        # Errors that the node returned without a wait for a leader, and lost connections.
         self.early_faults = []
         self.pace = Pace()
         self.thread = threading.Thread(target=self._run)

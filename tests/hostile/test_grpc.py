@@ -269,7 +269,8 @@ def test_watchers_that_read_nothing(start):
 
 @pytest.mark.parametrize("window", [0, 1])
 def test_answers_that_wait_in_the_connection(start, window):
-    """A peer grants no byte or one, so the complete reply waits in the connection after its handler has ended."""
+    """A peer grants a window of zero bytes or one byte, so the complete reply waits in the connection after its handler
+    has ended."""
     with attacked(start) as server:
         with Cache(server.grpc_address) as cache:
             for n in range(8):

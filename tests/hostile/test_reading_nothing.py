@@ -119,8 +119,8 @@ def test_a_pipeline_goes_on_when_others_free_memory(start):
 
 @pytest.mark.larder
 def test_pipelines_that_are_never_read_share_a_bound(start):
-    """Twelve clients send 20 MB each. Their input takes at most half of the memory for connections, so the server
-    serves other clients."""
+    """Twelve clients send 20 MB each. The input of these clients takes at most half of the memory for connections, so
+    the server serves other clients."""
     pair = b"get big\r\nset w 0 0 1000\r\n%s\r\n" % (b"y" * 1000)
     with start("-m", "64", "-t", "2") as server:
         assert ask(server, b"set big 0 0 %d\r\n%s\r\n" % (VALUE_LEN, b"x" * VALUE_LEN)) == b"STORED\r\n"

@@ -28,8 +28,8 @@ def test_connections_over_the_limit_are_refused_and_others_served(start):
                 held.append(sock)
                 heard.append(first_answer(sock))
         served = sum(line.startswith(b"VERSION") for line in heard)
-        # memcached serves fewer, because it also counts its own descriptors. The reset after an error may discard the
-        # error, so one is enough.
+        # memcached serves fewer connections, because it also counts its own descriptors. The reset after an error may
+        # discard the error, so one received error is enough.
         assert ALLOWED / 4 <= served <= ALLOWED
         assert REFUSED in heard
         for sock in held:

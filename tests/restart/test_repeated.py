@@ -92,7 +92,7 @@ def test_ten_restarts_of_a_full_cache(region, mib, threads, share):
         assert kept >= share * len(before.live()), f"restart {n}: {kept} of {len(before.live())}"
         contents = {key: contents[key] for key in before.live()}
     assert int(server.stats()["evictions"]) >= 0
-    # The unused rests of open segments take little memory.
+    # The unused parts of open segments take little memory.
     churn(server, rng, 2 * mib)
     assert int(server.stats()["bytes"]) >= 0.5 * mib * MIB
 

@@ -207,8 +207,8 @@ class Twemproxy:
 
 
 class MemcachedProxy(Server):
-    """A running memcached that is a router with the documented configuration. Skips the test if the environment names
-    none."""
+    """A running memcached that is a router with the documented configuration. Skips the test if the environment
+    variable LARDER_MEMCACHED_PROXY names no program."""
 
     def __init__(self, cluster, timeout=TIMEOUT_SECS):
         program = os.environ.get(MEMCACHED_PROXY)

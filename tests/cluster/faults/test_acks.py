@@ -46,7 +46,7 @@ class Recorder:
             connected.delete(key)
         else:
             connected.set(key, value)
-        # A set without acknowledgement may be lost, so its value is only possible.
+        # A set without acknowledgement may be lost, so the key need not have its value.
         if value is None or not self.deletes_only:
             self.told[key] = len(self.asked[key]) - 1
         self.answers += 1
