@@ -57,7 +57,7 @@ fn a_call_to_a_silent_server_ends_at_its_deadline() {
         let gets = (0..2).map(|_| late(&|| client.get("a").unwrap_err(), false));
         let sets = (0..2).map(|_| late(&|| client.set("a", "1", 0).unwrap_err(), true));
         let earliest = gets.chain(sets).min().unwrap();
-        assert!(earliest < MILLIS(10), "{earliest:?}");
+        assert!(earliest < MILLIS(100), "{earliest:?}");
     });
 }
 
