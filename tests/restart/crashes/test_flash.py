@@ -19,7 +19,7 @@ from tiers import by_tier
 pytestmark = pytest.mark.larder
 
 # The numbers of rounds of each kind in the long tier and in the default tier.
-ROUNDS, ROUNDS_OF_DEFAULT = int(os.environ.get("FLASH_ROUNDS", "10")), 3
+ROUNDS, ROUNDS_OF_DEFAULT = int(os.environ.get("FLASH_ROUNDS", "10")), 2
 SEED = int(os.environ.get("LARDER_SEED", random.randrange(2**32)))
 SIZE_MIB = 64
 ITEMS, VALUE_LEN = 30_000, 1000

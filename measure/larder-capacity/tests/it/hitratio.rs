@@ -64,6 +64,7 @@ fn only_new_keys_miss_if_all_items_fit() {
 }
 
 #[test]
+#[ignore = "long tier: a replay of 600,000 requests"]
 fn memcached_is_near_lru_and_above_the_bound() {
     let stream = workload("zipf", 600_000, 300_000).stream("").unwrap();
     let simulated = simulate(&stream, 16 << 20, OVERHEADS);
@@ -75,6 +76,7 @@ fn memcached_is_near_lru_and_above_the_bound() {
 }
 
 #[test]
+#[ignore = "long tier: a replay of 600,000 requests"]
 fn larderd_is_near_s3_fifo() {
     let Some(larderd) = larderd() else { return };
     let stream = workload("zipf", 600_000, 300_000).stream("").unwrap();

@@ -48,6 +48,7 @@ fn fails(bench: &Bench, reason: &str) {
 }
 
 #[test]
+#[ignore = "long tier: a load at full speed"]
 fn a_frozen_server_has_no_result_in_a_timed_run() {
     fails(&beside_memcached("freezes", "--test-time 1 --timeout 3"), "never answered");
 }

@@ -110,6 +110,7 @@ fn zipf(exponent: f64) -> impl Iterator<Item = u32> {
 }
 
 #[test]
+#[ignore = "long tier: a million reads"]
 fn zipf_0_8() {
     check("0.8", zipf(0.8));
 }
@@ -120,6 +121,7 @@ fn zipf_1_0() {
 }
 
 #[test]
+#[ignore = "long tier: a million reads"]
 fn zipf_1_2() {
     check("1.2", zipf(1.2));
 }

@@ -13,6 +13,7 @@ const LINE: &str = "-t 2 -c 3 --pipeline 4 --ratio 0:1 --key-minimum 1 --key-max
 const RUN_SECS: [u32; 3] = [3, 20, 120];
 
 #[test]
+#[ignore = "long tier: a load at full speed"]
 fn a_run_goes_on_when_its_server_is_back() {
     let mut runs = RUN_SECS.into_iter().map(run_over_a_restart);
     let outcome = runs.find(|run| run.interruption.is_some_and(|found| found.hits_after > 0));
