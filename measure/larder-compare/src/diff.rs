@@ -60,8 +60,8 @@ impl std::str::FromStr for Threshold {
     }
 }
 
-/// Compares two results, writes a table to `text`, and returns the regressions. These are figures
-/// that are significantly worse by more than a threshold, and cells of both results that failed
+/// Compares two results, writes a table to `text`, and returns the regressions. These are metrics
+/// that are worse by more than a threshold and differ significantly, and cells of both results that failed
 /// only in the new results. If there is a threshold, cells that the new results lack are also
 /// regressions.
 ///

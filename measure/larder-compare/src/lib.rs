@@ -50,9 +50,9 @@ pub struct Arguments {
     /// Results of a later comparison, to compare with the earlier ones
     #[arg(value_name = "NEW", conflicts_with_all = ["quick", "runs", "out", "fresh", "server_cores", "load_cores", "markdown"])]
     pub new: Option<PathBuf>,
-    /// Exit with status 1 if a figure is significantly worse by more than this. METRIC is
-    /// throughput, p50, p99, cpu and so on, as in names of plots. Repeat the option for several
-    /// metrics
+    /// Exit with status 1 if a metric is worse by more than this percentage, and the difference is
+    /// significant. METRIC is throughput, p50, p99, cpu and so on, as in names of plots. Repeat the
+    /// option for several metrics
     #[arg(long, value_name = "[METRIC=]PERCENT", requires = "new")]
     pub threshold: Vec<Threshold>,
     /// Run the short form of the suite, with fewer and shorter runs
@@ -126,9 +126,9 @@ pub enum Error {
         /// The error.
         why: String,
     },
-    /// Regressions: figures are significantly worse by more than a threshold, cells of both results
-    /// failed only in the new results, or (if there is a threshold) the new results lack cells of
-    /// the old ones.
+    /// Regressions: metrics are significantly worse, and by more than a threshold; cells of both
+    /// results failed only in the new results; or (if there is a threshold) the new results lack
+    /// cells of the old ones.
     #[error("{count} regressions, first {first}")]
     Regressions {
         /// Number of regressions.

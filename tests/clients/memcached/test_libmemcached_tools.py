@@ -112,7 +112,7 @@ def test_memcstat_lists_all_names_of_memcached(start, engine, memcached, page):
 
     with start(engine=engine) as server:
         missing = names(memcached) - names(server)
-    # Debian's 1.6.18 shows these lines, and lines about external storage, which 1.6.45 does not show.
+    # Debian's memcached 1.6.18 shows these lines and lines about external storage. Version 1.6.45 shows neither.
     former = {"slab_reassign_evictions_nomem", "slab_automove_freeratio"}
     assert {name for name in missing if not name.startswith("ext_")} <= former
 

@@ -132,7 +132,7 @@ class FlashCampaign(Campaign):
         self.item_size = self.rng.choice([0, 64])
         self.scripts = [self.flash_script(worker) for worker in range(WORKERS)]
         self.size_mib = SIZES_MIB[0]
-        # The keys of all items that were evicted so far.
+        # The keys of all items that have been evicted.
         self.evicted = set()
         # Whether the items on flash were lost on purpose since the last check.
         self.lost_flash = False

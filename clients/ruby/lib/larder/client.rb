@@ -246,7 +246,7 @@ module Larder
       self
     end
 
-    # Closes all idle connections, and each other connection after its calls. The next call opens new connections.
+    # Closes idle connections at once, and each busy connection when its calls have ended. The next call opens new connections.
     def close
       [@connections, *@each.values].each(&:close)
     end

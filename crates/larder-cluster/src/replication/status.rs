@@ -44,7 +44,7 @@ impl ReplicationStatus {
         self.admitted.load(Relaxed)
     }
 
-    /// Returns the number of connections so far that failed in the handshake or were refused.
+    /// Returns the number of connections that failed in the handshake or were refused.
     /// Excludes members that mistake this node for the leader of their group, and imports of slots
     /// that the state of the migration does not allow.
     pub fn refused(&self) -> u64 {

@@ -185,7 +185,7 @@ impl Cache for CacheService {
 ///
 /// # Errors
 /// `UNAVAILABLE`: the server that owns the item is unreachable, or too many large values are being
-/// sent although no connection is slow. `RESOURCE_EXHAUSTED`: there is no memory for the lookup.
+/// sent and no connection is slow. `RESOURCE_EXHAUSTED`: there is no memory for the lookup.
 async fn look(app: &App, key: &[u8]) -> Result<Option<StoredItem>, Status> {
     loop {
         match app.items.get(key, true).await {

@@ -33,8 +33,8 @@ pub struct Expire {
     pub if_none: bool,
     /// Whether the item must have an expiry.
     pub if_some: bool,
-    /// Whether the new expiry must be later. An item that never expires counts as having the latest
-    /// expiry.
+    /// Whether the new expiry must be later. For the old and the new expiry, having none counts as
+    /// the latest.
     pub if_later: bool,
     /// Whether the new expiry must be earlier.
     pub if_earlier: bool,

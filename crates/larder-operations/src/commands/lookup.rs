@@ -40,8 +40,8 @@ pub struct CreateEmpty<'t> {
 /// The condition for refilling an item that has not expired.
 #[derive(Clone, Copy, Debug)]
 pub struct Recache {
-    /// The number of seconds within which the item has to expire to be refilled. An item that never
-    /// expires is never refilled.
+    /// The item may be refilled if it expires in fewer seconds than this. An item that never expires
+    /// does not meet this condition.
     pub within_secs: u32,
     /// Whether the condition uses the expiry after [`LookupOptions::touch`], rather than the
     /// previous expiry.

@@ -109,9 +109,9 @@ pub struct Get<'b> {
     pub touch: Option<Exptime>,
     /// The expiry of the empty item that a miss creates (`mg N`).
     pub vivify: Option<Exptime>,
-    /// The number of seconds within which the item has to expire so that the client wins the right
-    /// to recache it (`mg R`). A number above [`RELATIVE_SECS_MAX`] is a Unix time, as in an
-    /// [`Exptime`], but 0 has no effect.
+    /// The client wins the right to recache the item if it expires in fewer seconds than this (`mg
+    /// R`). The number is interpreted like an [`Exptime`], except that 0 has no effect: a number
+    /// above [`RELATIVE_SECS_MAX`] is a Unix time.
     pub recache: Option<i32>,
     /// The CAS at which the reply omits the value (`mg C`).
     pub compare: Option<u64>,

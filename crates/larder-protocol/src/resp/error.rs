@@ -101,7 +101,7 @@ pub enum CommandError<'b> {
     ClientInfo(&'b [u8]),
     /// The value of `CLIENT SETINFO` has an invalid byte. The argument is the attribute's name.
     ClientInfoValue(&'static str),
-    /// `MULTI` follows `MULTI`.
+    /// `MULTI` is sent within a transaction.
     NestedMulti,
     /// `EXEC` is sent without `MULTI`.
     ExecWithoutMulti,
@@ -109,7 +109,7 @@ pub enum CommandError<'b> {
     DiscardWithoutMulti,
     /// A command of the transaction was refused.
     Aborted,
-    /// `WATCH` is sent after `MULTI`.
+    /// `WATCH` is sent within a transaction.
     WatchInMulti,
     /// `WATCH` is sent to a server without CAS values (`-C`). The server detects changes of an item
     /// by its CAS.

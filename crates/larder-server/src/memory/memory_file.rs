@@ -273,7 +273,7 @@ fn sync_folder_of(path: &Path) -> io::Result<()> {
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Writes the image for the next start of the server. All engine handles must be dropped.
+/// Writes the image for the next start of the server. All engine handles must have been dropped.
 ///
 /// # Errors
 /// [`FileError::Io`]: the image is missing, or may not be durable.

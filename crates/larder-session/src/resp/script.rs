@@ -354,7 +354,7 @@ fn hit<'v>(
     Ok((edit, Answer::Pair(sum, left)))
 }
 
-/// Adds `delta` to a number. If `expiry` is `None`, the number keeps its expiry. The result is the
+/// Adds `delta` to a number. If `expiry` is `None`, the number keeps its expiry. Also returns the
 /// sum.
 fn add<'v>(
     item: Option<&FoundItem<'_>>,

@@ -50,7 +50,7 @@ pub trait Walks: Lookups {
     }
 
     /// Calls `visit` with the next live items, about `items` of them. The walk does not count as an
-    /// access to them. The walk shows an item that exists during the whole walk at least once, and
+    /// access to them. The walk visits an item that exists during the whole walk at least once, and
     /// exactly once unless writes move items at the same time. The walk reads items on slower
     /// storage a few at a time, and shows them in a later call. It leaves out an item whose read
     /// fails, and a large value on slower storage for which there is no memory. After

@@ -76,7 +76,7 @@ struct Totals {
     queued: u64,
     /// The number of segments in chains of the queue's items.
     chained: u64,
-    /// The number of bytes that were pushed so far: the queue's clock.
+    /// The number of bytes that have been pushed: the queue's clock.
     pushed: u64,
 }
 

@@ -237,8 +237,9 @@ fn walked(index: &Index<Plain>, pause: usize) -> Vec<u64> {
         let words = index.buckets.bucket(bucket).iter();
         found.extend(words.map(|word| id(Slot(word.load(Ordering::Acquire)))));
         bucket += 1;
-        // loom tries orders that follow from the last access of a word. Without the yield it misses
-        // orders in which a writer reads a word after the walk did, and then changes it.
+        // To choose interleavings, loom considers only the latest access to a word. Without the
+        // yield, it misses interleavings in which a writer reads a word after the walk read it,
+        // and then changes it.
         if bucket == pause {
             thread::yield_now();
         }

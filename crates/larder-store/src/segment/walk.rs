@@ -1,10 +1,10 @@
 //! The walk over all items, a few buckets at a time and without a lock.
 //!
-//! The walk shows each item that exists during the whole walk at least once, because the index
-//! reports items that move behind the walk to it (`index::moved_items`). It may show an item twice
+//! The walk visits each item that exists during the whole walk at least once, because the index
+//! reports items that move behind the walk to it (`index::moved_items`). It may visit an item twice
 //! if the item moves. It reads items on flash while it continues (`flash_read::walk_reads`), a
 //! bounded number at a time. An item that can't be read, or a large one without memory for its
-//! value, is not shown.
+//! value, is not visited.
 
 use super::cache::shared::Shared;
 use super::flash_read::walk_reads::{OUTSTANDING_MAX, WalkReads};
@@ -27,9 +27,9 @@ pub struct Walk {
     bucket: Option<usize>,
     /// The stripe that the walk reads now or enters next.
     stripe: usize,
-    /// The hashes of moved items that the walk has yet to show.
+    /// The hashes of moved items that the walk has not visited yet.
     moved: Vec<u64>,
-    /// The items on flash that the walk has yet to show.
+    /// The items on flash that the walk has not visited yet.
     pub(crate) seeking: WalkReads,
 }
 
@@ -65,7 +65,7 @@ impl Walk {
 
     /// Returns the position from which another walk can continue: the number of the next bucket
     /// plus one, which also determines the stripe, or [`POSITION_END`]. Returns `Unsettled` while
-    /// moved items or items on flash have yet to be shown.
+    /// moved items or items on flash have yet to be visited.
     pub(crate) fn position(&self) -> WalkPosition {
         if !self.moved.is_empty() || self.seeking.len() > 0 {
             return WalkPosition::Unsettled;
@@ -98,8 +98,8 @@ impl Walk {
         }
     }
 
-    /// Takes the reports since the last step. If the walk has not shown all earlier reports, leaves
-    /// the new reports in the index, which keeps a bounded number.
+    /// Takes the reports since the last step. If the walk has not visited the items of all earlier
+    /// reports, leaves the new reports in the index, which keeps a bounded number.
     fn take_reports(&mut self) {
         if self.bucket.is_some()
             && self.moved.is_empty()
@@ -129,9 +129,9 @@ impl Drop for Walk {
 }
 
 impl Handle {
-    /// Shows the next items, until about `items` were shown, [`BUCKETS_MAX`] buckets were read,
+    /// Visits the next items, until about `items` were visited, [`BUCKETS_MAX`] buckets were read,
     /// items must be read from flash first, or the walk is at its end. If `items` is 0, reads no
-    /// buckets, and shows only items that have moved or were read from flash.
+    /// buckets, and visits only items that have moved or were read from flash.
     pub(crate) fn walk_step(
         &mut self,
         walk: &mut Walk,
@@ -161,7 +161,7 @@ impl Handle {
         }
     }
 
-    /// Does the part of a step that reads buckets, after `shown` items were shown. Returns
+    /// Does the part of a step that reads buckets, after `shown` items were visited. Returns
     /// `Waiting` if items must be read from flash first.
     fn go_through_buckets(
         &mut self,
@@ -205,8 +205,8 @@ impl Handle {
         }
     }
 
-    /// Shows the items of these buckets that are in memory, and adds the items on flash to the
-    /// pending reads. Returns the number of items shown.
+    /// Visits the items of these buckets that are in memory, and adds the items on flash to the
+    /// pending reads. Returns the number of visited items.
     fn show_buckets(
         &mut self,
         seeking: &mut WalkReads,
@@ -238,8 +238,8 @@ impl Handle {
         })
     }
 
-    /// Looks up at most `hashes` of the reported hashes, and shows their items at their current
-    /// locations. Returns the number of items shown.
+    /// Looks up at most `hashes` of the reported hashes, and visits their items at their current
+    /// locations. Returns the number of visited items.
     fn show_moved(
         &mut self,
         walk: &mut Walk,
@@ -257,9 +257,9 @@ impl Handle {
         shown
     }
 
-    /// Shows the items in memory whose words match a hash, and adds the items on flash to the
+    /// Visits the items in memory whose words match a hash, and adds the items on flash to the
     /// pending reads. Does not stop at the first match, because the index words of several keys may
-    /// match. Returns the number of items shown.
+    /// match. Returns the number of visited items.
     pub(crate) fn show_matching(
         &mut self,
         seeking: &mut WalkReads,
@@ -282,7 +282,7 @@ impl Handle {
     }
 }
 
-/// Shows an item if it is live. Returns whether it is live.
+/// Visits an item if it is live. Returns whether it is live.
 fn show(
     shared: &Arc<Shared>,
     record: &Record<'_>,

@@ -54,7 +54,7 @@ impl Second {
 pub struct Progress {
     /// Time since the start of the run.
     pub elapsed: Duration,
-    /// Number of requests that were answered without an error so far.
+    /// Number of requests that have been answered without an error.
     pub requests: u64,
     /// Rate of the requests that were answered without an error, per second, since the last call of
     /// `progress`.

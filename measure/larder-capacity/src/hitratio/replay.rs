@@ -2,7 +2,7 @@
 //!
 //! [`replay`] sends gets in batches. It sends the sets of the keys that missed together with the
 //! next batch of gets, before these gets. In a stream with TTLs, it sends these sets at once. A
-//! batch ends before a key that it already contains, so that no get requests a key whose set is
+//! batch ends before a key that it already contains, so no get is sent for a key whose set is
 //! outstanding. The only difference from one request at a time is that the gets of a batch precede
 //! its sets.
 

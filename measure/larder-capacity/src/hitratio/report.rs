@@ -110,8 +110,8 @@ fn faults(replayed: &Replayed) -> String {
     text
 }
 
-/// Maximum delay of a replay in seconds without a warning. TTLs are whole seconds, so shorter
-/// delays have little effect.
+/// A delay of a replay in seconds; a longer one causes a warning. TTLs are whole seconds, so
+/// shorter delays have little effect.
 const BEHIND_MAX: f64 = 0.5;
 
 fn print(text: &str) -> Result<(), Error> {

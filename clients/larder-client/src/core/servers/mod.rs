@@ -100,7 +100,7 @@ impl<S: ServerHandle> Servers<S> {
     }
 
     /// Returns the server of a key, and the admission of a call to it. With failover, this skips the servers that have
-    /// `failed` in this call, if another one is usable.
+    /// `failed` in this call and the unavailable servers, if another one is usable.
     ///
     /// Another call may start to probe the server between the choice and the admission. With
     /// `Failover::Next`, this call then uses the next server.

@@ -163,7 +163,7 @@ impl<C: Cache> World<C> {
                 1..3 => self.replace_leader(follower),
                 _ => (),
             },
-            // Write more keys than short journals hold.
+            // Make more writes than short journals hold.
             95..97 => (0..80).for_each(|_| self.write()),
             98 => self.replace_leader(follower),
             97 => self.time.set(self.time.get() + 1500),

@@ -23,8 +23,8 @@
 //!
 //! # Invariants
 //! 1. An index word that refers to flash refers to an item that was written completely. Its page is
-//!    not overwritten before its index words were removed and all reads of it have ended. A lookup
-//!    by a leftover word finds nothing, because a later use of the page has another sequence.
+//!    not overwritten until all index words that refer to the page have been removed and all reads
+//!    from it have ended. A lookup by a leftover word finds nothing, because a later use of the page has another sequence.
 //! 2. A page gets a sequence when it is opened, like a segment. When the index words of its items
 //!    change to flash, the segments that the items come from are not below the flush floor. The
 //!    page was not below the floor when it was chosen. So a flush invalidates pages as it does

@@ -92,7 +92,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Flash {
-    /// Returns the tier of a cache. Emptying a page reads its blocks to `block_segment`.
+    /// Returns the tier of a cache. Emptying a page reads its blocks into
+    /// `block_segment`.
     pub(crate) fn new(
         config: &FlashConfig,
         format: Format,
@@ -250,7 +251,7 @@ impl Flash {
         self.now.load(Relaxed).saturating_sub(self.written_at.load(Relaxed)) <= WRITE_SECONDS_MAX
     }
 
-    /// Lets the device appear to complete no writes.
+    /// Makes the device look as if it had stopped completing writes.
     #[cfg(all(test, not(any(loom, shuttle, miri))))]
     pub(crate) fn note_stopped_writes(&self) {
         let now = self.now.fetch_max(WRITE_SECONDS_MAX + 1, Relaxed);

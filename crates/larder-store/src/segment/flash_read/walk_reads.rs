@@ -1,7 +1,7 @@
 //! Items on flash in walks.
 //!
 //! If a walk reaches an index word that refers to flash, it *seeks* the item: it starts a read,
-//! continues, and shows the item after the read if the word still exists. If the word has changed,
+//! continues, and visits the item after the read if the word still exists. If the word has changed,
 //! the item was removed, copied back to memory, or moved on flash. Then the walk searches the
 //! item's two buckets again. The old word and its bucket determine both buckets, so this needs no
 //! key, and does not depend on the walk's current position.
@@ -95,7 +95,7 @@ impl Drop for WalkReads {
 }
 
 impl Handle {
-    /// Shows the items that were read. Returns the number of items shown.
+    /// Visits the items that were read. Returns the number of visited items.
     pub(crate) fn show_read(
         &mut self,
         seeking: &mut WalkReads,
@@ -131,7 +131,7 @@ impl Handle {
         shown
     }
 
-    /// Shows an item that was read, if its index word still exists, it is live, and there was
+    /// Visits an item that was read, if its index word still exists, it is live, and there was
     /// memory for its value. Returns false if the word does not exist any more.
     fn show_if_there(
         &mut self,

@@ -3,9 +3,9 @@
 //!
 //! A walk reads one stripe after the other, and the buckets of a stripe in ascending order. Items
 //! never leave their stripe. A split moves them to a later bucket. So a walk can miss an item only
-//! if an insert moves it to an earlier bucket of the walk's current stripe, except for the case in
-//! the last paragraph. The insert *reports* such a move before it clears the old slot. So when a
-//! walk finds the old slot empty, the report exists.
+//! if an insert moves it to an earlier bucket of the walk's current stripe, or in the case that the
+//! last paragraph describes. The insert *reports* such a move before it clears the old slot. So
+//! when a walk finds the old slot empty, the report exists.
 //!
 //! A report is a hash, because the item's location and key may be gone when the walk reads the
 //! report. For an item on flash, whose key is not in memory, the report is another hash with the

@@ -36,7 +36,7 @@ pub(crate) struct ValueBuilder {
 }
 
 /// The identity of a record, past or present: the segment's sequence, the number of dead records
-/// that were overwritten in the segment so far, and the offset. While the first two are unchanged,
+/// that have been overwritten in the segment, and the offset. While the first two are unchanged,
 /// the offset refers to the same record.
 type Identity = (Sequence, u64, usize);
 

@@ -43,7 +43,7 @@ pub(crate) struct RestoredRegion {
     pub(crate) alloc: Alloc,
     /// The number of items in memory and on flash.
     pub(crate) items: usize,
-    /// Whether a process had died while it had handles.
+    /// Whether an earlier process died while it had handles.
     pub(crate) was_repaired: bool,
     /// The pages of the flash; `None` without flash, or if its content is not known.
     pub(crate) pages: Option<Lists>,

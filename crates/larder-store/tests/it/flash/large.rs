@@ -395,8 +395,8 @@ fn unused_read_values_do_not_keep_others_out() {
         client.set(&key(i), &value(i, 0, LONG));
         settle(&cache);
     }
-    // These peers read no replies, so the items that they have requested are read, and stay in
-    // memory.
+    // These peers read no replies. The items that they have requested are read from flash, and stay
+    // in memory.
     let mut stalled: Vec<_> = (0..30).map(|_| Client::new(&cache, &now)).collect();
     let mut held = Vec::new();
     for (i, client) in stalled.iter_mut().enumerate() {

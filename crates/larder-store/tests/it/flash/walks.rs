@@ -1,4 +1,4 @@
-//! Walks show the items in memory and on flash, once and with their value, even if items move at
+//! Walks visit the items in memory and on flash, once and with their value, even if items move at
 //! the same time.
 
 use super::common::*;

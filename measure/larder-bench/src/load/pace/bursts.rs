@@ -16,7 +16,7 @@ pub(crate) struct Bursts {
     len: u64,
     /// Nanoseconds from one burst to the next.
     interval: f64,
-    /// Number of bursts of each connection that were due so far.
+    /// Number of bursts of each connection that have been due.
     ticks: u64,
     turns: Vec<Turn>,
 }
