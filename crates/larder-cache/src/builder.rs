@@ -67,8 +67,8 @@ impl Builder {
         Self { listener: Some(Arc::new(listener)), ..self }
     }
 
-    /// Creates the cache: reserves its address space, and starts its thread. The cache uses more
-    /// memory as it fills.
+    /// Creates the cache: reserves its address space, and starts its thread. The cache allocates
+    /// memory as items are added, not at its creation.
     ///
     /// # Errors
     /// [`BuildError`]: the memory is out of range, or the system refuses memory or the thread.

@@ -42,9 +42,9 @@ impl Cache {
     /// Calls `f` with the value under `key`, without a copy, and returns the result of `f`. Returns
     /// `None` if there is no value.
     ///
-    /// A large value, which takes segments of its own, is not contiguous, so the cache copies it
-    /// first. `f` should be short. Until it returns, the cache can't reuse freed memory, and may
-    /// therefore refuse writes. `f` may use the cache.
+    /// A large value is not contiguous in memory, so the cache copies it first. `f` should be
+    /// short. Until it returns, the cache can't reuse freed memory, and may therefore refuse
+    /// writes. `f` may use the cache.
     #[inline]
     pub fn read<R>(&self, key: impl AsRef<[u8]>, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let read = self.core.claim().read(key.as_ref(), f)?;
@@ -116,11 +116,12 @@ impl Cache {
     /// # }
     /// ```
     ///
-    /// Of all threads that request a key, one at a time calls its maker, and the others wait for
-    /// the value. If the maker panics, one of the waiting threads calls its own maker. A maker may
-    /// use this cache and others. If the value's maker waits for this call, waiting would be a
-    /// deadlock. This call then makes a value of its own. The call also returns a value that can't
-    /// be stored, for example because the value is too large.
+    /// If several threads request the same missing value, only one of them calls its maker, and the
+    /// others wait for the value. If the maker panics, one of the waiting threads calls its own
+    /// maker. A maker may use this cache and others. If the thread that makes the value waits for
+    /// the calling thread, a wait would be a deadlock. This call then calls its own `make`. If the
+    /// value can't be stored, for example because it is too large, the call returns it without
+    /// storing it.
     pub fn get_or_insert_with<M: Into<Insertion>>(
         &self,
         key: impl AsRef<[u8]>,
@@ -147,8 +148,8 @@ impl Cache {
         }
     }
 
-    /// Does the same as [`Cache::try_get_or_insert_with`], for a key without a value at the last
-    /// lookup.
+    /// Does the same as [`Cache::try_get_or_insert_with`], after a lookup of the key has found no
+    /// value.
     pub(crate) fn try_insert_missing<M: Into<Insertion>, E>(
         &self,
         key: &[u8],
@@ -245,11 +246,11 @@ impl Cache {
         Stats::of(&self.core)
     }
 
-    /// Returns an estimate of the hit ratio, 0 to 1, with `factor` times the memory, from 0.25 to
-    /// 4. Returns `None` for other factors, and before enough lookups.
+    /// Estimates the hit ratio, 0 to 1, of a cache with `factor` times the memory of this one.
+    /// `factor` is from 0.25 to 4. Returns `None` for other factors, and after too few lookups.
     ///
     /// The estimate is for an LRU cache, and uses a sample of at most one key in 128. It therefore
-    /// needs thousands of lookups, which include misses.
+    /// needs thousands of lookups, some of which must be misses.
     #[must_use]
     pub fn hit_ratio_at(&self, factor: f64) -> Option<f64> {
         stats::hit_ratio_at(&self.core.store.miss_ratio_curve(), factor)

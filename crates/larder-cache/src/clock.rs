@@ -4,7 +4,7 @@ use larder_store::{Expiry, Seconds};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The time at the start, in seconds. The engine uses 0 for "no time".
+/// The clock's time at its start, in seconds. It is not 0, because the engine uses 0 for "no time".
 const FIRST: u64 = 1;
 
 #[derive(Debug)]

@@ -53,9 +53,9 @@ impl Stats {
     }
 }
 
-/// Returns the hit ratio at `factor` times the memory. Interpolates linearly between the two
-/// neighbouring points over the logarithm of the memory, because the curve is nearly straight
-/// there. Returns `None` outside of the curve.
+/// Returns the hit ratio at `factor` times the memory. Between two points of the curve,
+/// interpolates linearly over the logarithm of the memory, because the curve is nearly a straight
+/// line on this scale. Returns `None` outside of the curve.
 pub(crate) fn hit_ratio_at(curve: &MissRatioCurve, factor: f64) -> Option<f64> {
     let mut points = curve.hit_ratios.windows(2).filter_map(|pair| {
         let &[(low, at_low), (high, at_high)] = pair else { return None };

@@ -4,8 +4,8 @@
 //! slot creates its handle. A call takes the slot that its thread used last. If another thread, or
 //! a call further up the same thread's stack, uses that slot, the call takes another free slot, or
 //! creates a temporary handle. A call never waits for a slot. A cache therefore keeps at most
-//! [`SLOTS`] handles until it is dropped, and keeps no state of exited threads. If a program has
-//! only one cache, the number of its handles is at most the largest number of concurrent calls.
+//! [`SLOTS`] handles, and no state of threads that have exited. If a program has only one cache,
+//! the cache never has more handles than there were calls at the same time.
 
 use crate::insert::{InsertError, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
 use atomic_refcell::{AtomicRefCell, AtomicRefMut};
@@ -127,8 +127,8 @@ pub(crate) struct Claim<'w> {
 pub(crate) enum Read<R, F> {
     /// The result of the closure.
     Shown(R),
-    /// The closure, which was not called, and a copy of the value, which is not contiguous in the
-    /// cache.
+    /// The value is not contiguous in the cache. Contains the closure, which was not called, and a
+    /// copy of the value.
     Copied(F, Vec<u8>),
 }
 
