@@ -123,7 +123,8 @@ impl PeerListener {
                 .refused_peer_warning
                 .warn(|| format!("refused the peer at {address}: {error}"));
         } else {
-            // The peer mistakes this node for the leader. It reads the group again, and retries.
+            // This needs no warning. The peer mistakes this node for the leader. It will read the
+            // group again, and retry.
             tracing::debug!("refused the peer at {address}: {error}");
         }
     }

@@ -47,7 +47,8 @@ pub(crate) enum Violation {
         "unknown client protocol {0} in a forwarded conversation: run the same version on all nodes"
     )]
     UnknownConversation(u8),
-    /// Changed keys from a follower without a delta sync, or too many changed keys.
+    /// The follower has sent changed keys although no delta sync is under way, or has sent too many
+    /// of them.
     #[error("unexpected list of keys from the follower")]
     UnexpectedKeys,
     /// A TLS record instead of a frame of the handshake.

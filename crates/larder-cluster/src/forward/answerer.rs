@@ -31,7 +31,7 @@ const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
 /// The limit, in bytes, of the output that a session writes before it pauses. It is also the limit
 /// of the replies that a conversation sends before it waits for a `Continue` frame. A single reply
-/// may exceed either limit. The limit on memory of connections counts neither.
+/// may exceed either limit. Neither of them counts toward the limit on memory of connections.
 const OUTPUT_MAX: usize = 64 << 10;
 /// The length of the unsent output for one peer, in bytes, at which the answerer sends the output
 /// before it answers further requests.
@@ -383,7 +383,8 @@ impl Wake for RouteWaker {
     fn wake(self: Arc<Self>) {
         let mut routes = self.woken.routes.lock().unwrap_or_else(PoisonError::into_inner);
         if routes.is_empty() {
-            // A full socket already has a byte.
+            // The write fails if the socket is full. The socket then has a byte already, so the
+            // polling thread wakes anyway.
             let _ = (&self.woken.end).write(&[0]);
         }
         routes.push(self.route);
@@ -410,7 +411,7 @@ impl WokenRoutes {
             PollFd::new(self.polled.as_fd(), PollFlags::POLLIN),
         ];
         let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
-        // An error (a signal) counts as no input.
+        // An error, such as an interruption by a signal, counts as no input.
         let count = poll(&mut polled, time).unwrap_or_default();
         count > 0 && polled.first().is_some_and(|stream| stream.any().unwrap_or(true))
     }

@@ -80,7 +80,8 @@ impl Forwarder {
         });
         for (route, round, outcome) in ended {
             let mut state = lock(&route);
-            // A session that waits for room has no batch yet.
+            // A session may have no batch yet: before it adds one, it may wait for room in the
+            // output.
             if state.round == round && (state.is_open() || state.batches.is_empty()) {
                 state.end(outcome);
             }
@@ -169,7 +170,7 @@ impl Forwarder {
     ) -> io::Result<()> {
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-            // The other thread ends with the connection.
+            // If one of the two threads was started already, it ends when the connection closes.
             spawned.inspect_err(|_| link.close())
         };
         let (writing, reading) = (Arc::clone(link), Arc::clone(link));
@@ -202,7 +203,7 @@ impl Forwarder {
         }
     }
 
-    /// Closes a connection. If it is the current connection, the forwarder has none afterwards.
+    /// Closes a connection. If it was the current connection, the forwarder then has no connection.
     fn drop_link(&self, link: &Arc<Link>) {
         let state = &mut lock(&self.0.state);
         if state.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {

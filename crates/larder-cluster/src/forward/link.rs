@@ -108,8 +108,8 @@ impl Link {
 
     /// Returns whether requests on this connection wait for a result.
     pub(super) fn has_unanswered(&self) -> bool {
-        // `distribute` locks the routes while it holds the lock of a state. To prevent a deadlock,
-        // release the lock of the routes before locking a state.
+        // Collect the routes before locking a state. `distribute` takes these locks in the other
+        // order, and both orders together could deadlock.
         let routes: Vec<_> =
             lock(&self.routes).iter().map(|(route, state)| (*route, Arc::clone(state))).collect();
         routes.iter().any(|(route, state)| {

@@ -7,9 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The time after an outcome in which the requests that a session sends are retries. Retries do not
-/// restart the time limit of the session's wait for a leader. Later requests are new ones, with a
-/// new time limit.
+/// How long after an outcome a request of the session counts as a retry. A retry does not restart
+/// the time limit of the session's wait for a leader. A later request is a new one, and gets a new
+/// time limit.
 const RETRIED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The forwarded requests of a session, and their replies.
@@ -33,8 +33,9 @@ pub(super) struct RouteState {
     /// The route on which the session opened its conversation last; `None` after it has closed the
     /// conversation. Replies on other routes are dropped.
     pub(super) route: Option<u64>,
-    /// A number that rises with each batch that is added while all earlier batches are answered. So
-    /// the end of an old wait does not affect later requests.
+    /// A number that tells the session's waits for a leader apart, so that the end of an old wait
+    /// does not affect later requests. It rises when a batch is added while all earlier batches are
+    /// answered.
     pub(super) round: u64,
 }
 
@@ -51,7 +52,8 @@ impl RouteState {
     /// Notes that the session starts to send requests, or waits for room. `waker` is its waker from
     /// now on.
     pub(super) fn start(&mut self, waker: &Waker) {
-        // A retry follows at once. Later requests are new ones, with a new time limit for the wait.
+        // A retry follows the outcome at once. If more time has passed, this is a new request, and
+        // its wait for a leader gets a new time limit.
         if self.ended_at.take().is_some_and(|ended| ended.elapsed() > RETRIED_WITHIN) {
             self.waiting_since = None;
         }
@@ -91,8 +93,8 @@ impl RouteState {
         if outcome.is_some() {
             let is_awaited = self.awaited == Some(batch.id);
             self.ended_at = Some(Instant::now());
-            // The session takes replies in order, except for batches that it has sent again after a change of the
-            // owner.
+            // Wake the session only for the reply that it takes next. It takes replies in order, except those to
+            // batches that it has sent again after a change of the owner.
             if at == 0 || is_awaited {
                 self.wake();
             }

@@ -109,7 +109,8 @@ impl Route for RemoteRoute {
         } else if let Some((link, route)) = self.open_conversation() {
             self.send(&link, route, bytes, more);
         }
-        // Otherwise earlier requests wait for a leader, and the new requests get the same outcome.
+        // Without an open conversation, nothing is sent: earlier requests wait for a leader, and
+        // the new ones will get the same outcome.
         id
     }
 
@@ -175,7 +176,7 @@ impl Route for RemoteRoute {
     }
 
     fn forget(&mut self) {
-        // Late replies must not reach other requests.
+        // Close the conversation, so that late replies do not reach other requests.
         self.leave();
         lock(&self.state).batches.clear();
     }
@@ -255,8 +256,9 @@ mod tests {
         }
     }
 
-    /// After a change of owner, a session may send earlier requests of a client to the new owner
-    /// after later ones.
+    /// Checks that a session is woken when the reply that it waits for arrives, even if this is not
+    /// the reply to its oldest batch. After a change of owner, a session may send earlier requests
+    /// of a client to the new owner after later ones.
     #[test]
     fn a_session_is_woken_for_the_answer_that_it_waits_for() {
         let forwarder = Forwarder::default();

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 /// (`tests/it/election.rs` of `larder-replica`).
 const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(LEASE_SECS * 1000 / 5);
 
-// When a leader fails, its last lease at etcd expires after the election promises to the leader. So
-// the promises delay no election.
+// When a leader fails, the election promises to it end before its last lease at etcd expires. So
+// the promises never delay an election.
 const _: () = assert!(
     Duration::from_millis(PROMISE_TIME).as_millis() + LEASE_RENEWAL_INTERVAL.as_millis()
         < Duration::from_secs(LEASE_SECS).as_millis()

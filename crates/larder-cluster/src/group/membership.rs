@@ -81,7 +81,8 @@ pub struct Group {
     /// The time until which this replica may answer lookups, unless a heartbeat extends it; 0 if it
     /// may not.
     reads_until: AtomicU64,
-    /// The start epoch of the leadership for which this node is ready; 0 if there is none.
+    /// The epoch in which the leadership started that this node is ready for; 0 if it is ready for
+    /// none.
     ready_epoch: AtomicU32,
     /// The start of this node's last leadership, for delta syncs of other members. `None` before the
     /// first leadership, and if other members need full syncs.
@@ -137,8 +138,8 @@ impl Group {
             && self.topology.is_current(Duration::from_millis(self.read_lag))
     }
 
-    /// Notes that this replica has all changes up to this time. `None`: it lacks items, or the time
-    /// is unknown.
+    /// Notes that this replica has all changes up to this time. `None` means that it lacks items,
+    /// or that the time is unknown.
     pub(crate) fn note_data_until(&self, time: Option<Millis>) {
         let until = time.filter(|_| self.read_lag > 0).map_or(0, |time| time + self.read_lag);
         self.reads_until.store(until, Ordering::Release);
@@ -204,7 +205,8 @@ impl Group {
         self.journals().map(|journals| journals.acks())
     }
 
-    /// Waits until all batches under way have ended. Returns false after [`SETTLE_MAX`].
+    /// Waits until all batches under way have ended. Returns false if this takes longer than
+    /// [`SETTLE_MAX`].
     pub(crate) fn settle(&self) -> bool {
         let Some(journals) = self.journals.get() else { return true };
         let (mut seen, start) = (Vec::new(), Instant::now());
@@ -267,7 +269,8 @@ impl Group {
         true
     }
 
-    /// Notes that replies will wait for a process. It has all changes up to `synced_until`.
+    /// Notes that replies wait for this process from now on. The process has all changes up to
+    /// `synced_until`.
     pub(crate) fn note_joining(&self, incarnation: u64, synced_until: Millis) {
         self.joining
             .lock()

@@ -81,8 +81,9 @@ impl ShardMapKeeper {
         Ok(())
     }
 
-    /// Revokes a release whose export has ended without success, if there is one. Replaces the map
-    /// by an equal one first, so that a late swap of the other group fails.
+    /// Revokes a release whose export has ended without success, if there is one. First replaces
+    /// the map by an equal one, so that the other group can no longer take the slots over with a
+    /// late swap.
     pub(crate) fn revoke_release(&self) -> Result<(), CoordinatorError> {
         let topology = &self.group.topology;
         if !topology.has_unused_release(self.group.leads_since()) {

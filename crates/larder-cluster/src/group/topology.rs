@@ -22,8 +22,8 @@ pub struct Topology {
     owners: Box<[AtomicU16]>,
     /// Whether other groups own slots, or will import some.
     is_divided: AtomicBool,
-    /// The version of `owners` and `is_divided`. It rises with each change of either, and is odd
-    /// during the change.
+    /// The version of `owners` and `is_divided`. It rises before and after each change of them, so
+    /// it is odd during the change.
     version: AtomicU64,
     /// The number of slots that this node has imported.
     imported: AtomicU64,
@@ -222,8 +222,9 @@ impl Topology {
         self.known().ownership.slots()
     }
 
-    /// Revokes a release. `map` has replaced the revision of the map that the other group would
-    /// replace.
+    /// Revokes a release. The caller has already written `map` to etcd. It replaces the revision
+    /// that the other group would have to replace, so that the other group can no longer take the
+    /// slots over.
     pub(crate) fn revoke_release(&self, map: ShardMap, revision: Revision) {
         let mut known = self.known();
         known.ownership.revoke_release(map, revision);
@@ -360,7 +361,7 @@ mod tests {
         assert!(topology.release(&next.slots, "1", 7));
         assert!(!topology.release(&next.slots, "1", 7), "a second release is refused");
         assert!(division.version() > before && !topology.has_one_of(&next.slots));
-        // An equal map does not revoke the release.
+        // A new revision with an equal map does not revoke the release.
         topology.note(Instant::now(), view(&map, 2));
         assert!(!topology.has_one_of(&next.slots) && !topology.has_unused_release(Some(7)));
         topology.end_release();

@@ -34,7 +34,7 @@ const RELEASE_MAX: Duration = Duration::from_millis(400);
 const HELD_MAX: Duration = Duration::from_millis(400);
 /// The time limit of the followers' acknowledgements before the release.
 const FOLLOWERS_MAX: Duration = Duration::from_secs(2);
-/// The time within which a flush reaches all groups, or fails.
+/// The time after which a flush has reached all groups, or has failed.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(5);
 /// The number of epochs that must be left for later leaders when an import raises the epoch.
 const EPOCHS_LEFT: u32 = 1000;
@@ -243,7 +243,8 @@ impl Importer {
         tracing::info!("importing {} slots from group {}", planned.slots.len(), planned.from);
         self.applier.start_stream(process.incarnation);
         let revision = self.follow(&dialed, planned, leadership, known_since)?;
-        // After the barrier the stream has no more items, so a later flush removes all imported ones.
+        // The stream has no more items after the barrier. So a flush that happens later removes all imported items, and
+        // only a flush until now requires a restart.
         if self.applier.engine().flush_generation() != generation {
             return Err(ImportError::Flushed);
         }
@@ -322,7 +323,8 @@ impl Importer {
                     ahead += len;
                     if ahead > BYTES_AHEAD {
                         ahead = 0;
-                        // A timeout is no failure: a follower that is too slow is no longer in sync.
+                        // The import continues after a timeout, because a follower that is too slow is no longer in
+                        // sync.
                         self.wait_for_followers(leadership, FOLLOWERS_MAX);
                     }
                 }

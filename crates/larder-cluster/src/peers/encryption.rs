@@ -122,7 +122,8 @@ impl Encryption {
             Err(TryLockError::WouldBlock) => return,
         };
         if !sending.is_broken {
-            // Without the alert, the peer receives no reason for the closed connection.
+            // An error is ignored: its only consequence is that the peer does not learn why the
+            // connection closes.
             let _ = lock(&self.session).take_records(&mut sending.records);
             let _ = sending.send(socket);
         }
@@ -155,7 +156,8 @@ impl Session {
             }
             let len = limit.read(socket, socket, &mut bytes)?;
             if let Err(error) = self.decrypt(bytes.get(..len).unwrap_or_default(), &mut []) {
-                // Without the alert, the peer receives no reason for the closed connection.
+                // An error is ignored: its only consequence is that the peer does not learn why the
+                // connection closes.
                 let _ = self.take_records(&mut records).and_then(|()| socket.write_all(&records));
                 return Err(error.into());
             }

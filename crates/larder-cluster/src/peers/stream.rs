@@ -90,7 +90,8 @@ impl PeerStream {
             let mut out = Vec::new();
             Frame::Refused(reason).write(&mut out);
             let mut stream = self;
-            // If this fails, the peer receives no reason for the end of the connection.
+            // An error is ignored: its only consequence is that the peer does not learn why the
+            // connection ends.
             let _ = stream.write_all(&out);
         }
         error

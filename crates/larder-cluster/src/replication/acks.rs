@@ -84,7 +84,8 @@ pub(super) fn read_acks(
                     let FollowingMember { process, group, .. } = member;
                     let has_joined = is_synced && joining.has_joined;
                     group.with(|member, _| {
-                        // Replies may have stopped waiting for the member since.
+                        // The member may have joined earlier, but replies may have stopped waiting
+                        // for it since then.
                         let is_synced = has_joined && journals.acks().requires(process.incarnation);
                         let promised = sent.filter(|_| promises);
                         member.note_ack(process, synced_until.filter(|_| is_synced), promised);
@@ -99,7 +100,8 @@ pub(super) fn read_acks(
 /// The transition of a member to in sync:
 ///
 /// 1. When its sync is complete and its lag is short, replies start to wait for it.
-/// 2. When it has all changes before that point, it has joined, and the leader proposes it for the record.
+/// 2. When it has all changes before that point, it has joined. The leader then proposes it for the list of members in
+///    sync in the record.
 ///
 /// Replies do not wait for a member that is too slow to be in sync.
 #[derive(Default)]

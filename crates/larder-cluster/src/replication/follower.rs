@@ -335,8 +335,8 @@ impl FollowedLeader<'_> {
         }
     }
 
-    /// Notes the time up to which this node has all changes. `None`: it lacks items, or the time is
-    /// unknown.
+    /// Notes the time up to which this node has all changes. `None` means that it lacks items, or
+    /// that the time is unknown.
     fn note_data_until(&self, time: Option<Millis>) {
         if let Self::Of(group, _) = self {
             group.note_data_until(time);

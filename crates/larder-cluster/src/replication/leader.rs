@@ -164,7 +164,7 @@ impl Leader {
             sent_bytes += out.len() as u64;
             out.clear();
             let rests = matches!(step, Step::Idle) && sender.batch() != rested_after;
-            // The sender rests once after each batch, while more changes gather.
+            // The sender rests once after each batch, so that more changes gather for the next one.
             let rest = if rests { REST } else { Duration::ZERO };
             note(&sender, status, &clock, sent_bytes, rest);
             match step {

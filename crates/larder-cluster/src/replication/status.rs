@@ -97,12 +97,12 @@ pub struct FollowerStatus {
 #[derive(Clone, Debug, Default)]
 struct FollowerState {
     stats: FollowerStats,
-    /// The batches without an acknowledgement: the number of each batch, and the number of its
-    /// states.
+    /// The batches that the follower has not acknowledged yet: the number of each batch, and the
+    /// number of item states in it.
     batches: VecDeque<(u64, u64)>,
-    /// The heartbeats without an acknowledgement, by number.
+    /// The heartbeats that the follower has not acknowledged yet, by number.
     heartbeats: VecDeque<(u64, SentHeartbeat)>,
-    /// The watermarks without an acknowledgement.
+    /// The watermarks that the follower has not acknowledged yet.
     watermarks: VecDeque<SentWatermark>,
     /// The time from the last acknowledged heartbeat to its acknowledgement.
     round_trip: Duration,
@@ -229,8 +229,8 @@ pub struct LinkStatus {
 #[derive(Clone, Debug, Default)]
 struct LinkState {
     stats: LinkStats,
-    /// The time at which bytes last arrived from the leader while this follower's lag was known;
-    /// `None` before the first heartbeat with a known lag.
+    /// The time at which bytes last arrived from the leader. Bytes that arrive while this
+    /// follower's lag is unknown do not count. `None` before the first heartbeat with a known lag.
     heard: Option<Instant>,
     is_connected: bool,
     /// The time at which the last connection ended; `None` if none has ended.
@@ -248,11 +248,12 @@ pub struct LinkStats {
     /// with a known lag.
     pub lag: Option<Duration>,
     behind: Duration,
-    /// The sum of the offsets of the last watermark, in bytes; `None` before the first, and during
+    /// The position in the leader's journals, in bytes, up to which this follower has all changes:
+    /// the sum of the offsets of the last watermark. `None` before the first watermark, and during
     /// a sync.
     pub offset: Option<u64>,
-    /// The time since bytes last arrived from the leader while this follower's lag was known; `None`
-    /// before the first heartbeat with a known lag.
+    /// The time since bytes last arrived from the leader. Bytes that arrive while this follower's lag is unknown do not
+    /// count. `None` before the first heartbeat with a known lag.
     pub silence: Option<Duration>,
     /// The time since the last connection ended, even if there is a new one; `None` if none has
     /// ended.
