@@ -82,8 +82,8 @@ pub trait Device: Send + Sync + fmt::Debug {
         unsafe { self.write(offset, bytes.as_ptr(), bytes.len()) }
     }
 
-    /// Returns the identifier of the content, which the last [`Device::begin`] has written. Returns
-    /// `None` if there was no call, or if the files or their sizes were changed since then.
+    /// Returns the identifier that the last [`Device::begin`] has given to the content. Returns
+    /// `None` if there was no such call, or if the files or their sizes have changed since.
     fn id(&self) -> Option<u128>;
 
     /// Makes `id` the identifier of the content that is written from now on. The earlier content is
@@ -122,7 +122,7 @@ pub unsafe trait Target: Send + Sync + 'static {
     /// Returns the parameters of the read.
     fn parameters(&self) -> ReadParameters;
 
-    /// Ends the read: all bytes were read, or the error is the reason why not. It is called once,
-    /// on any thread.
+    /// Receives the result of the read when it has ended. It is called once, on any thread. If the
+    /// result is `Ok`, all bytes were read.
     fn finish(self: Arc<Self>, result: io::Result<()>);
 }

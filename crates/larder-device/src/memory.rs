@@ -36,7 +36,7 @@ pub struct Faults {
     pub hangs: bool,
 }
 
-/// A device in memory. Clones share the device, so a test can keep one.
+/// A device in memory. Clones share the device, so a test can keep a clone and control the faults.
 #[derive(Clone)]
 pub struct Memory {
     shared: Arc<Shared>,

@@ -116,8 +116,9 @@ impl Shared {
         }
     }
 
-    /// Starts a thread for each read without an idle thread, up to the maximum. If the system
-    /// refuses the first thread, returns the reads that cannot be executed.
+    /// Starts a thread for each queued read for which no thread is idle, up to the maximum number
+    /// of threads. If the system refuses the first thread, returns the reads that cannot be
+    /// executed.
     fn start_threads(self: &Arc<Self>, state: &mut State) -> Vec<(Job, io::Error)> {
         let wanted = state.jobs.len().saturating_sub(state.idle) + state.threads.len();
         while state.threads.len() < wanted.min(self.threads_max) {

@@ -17,8 +17,8 @@ const RETRIES_MAX: u32 = 64;
 const ENTER_RETRIES_MAX: u32 = 64;
 /// The maximum number of registered files. Reads from other files take slightly longer.
 const FILES_MAX: usize = 64;
-/// The pause before another call that waits for reads, after a call has failed while the ring is
-/// dropped.
+/// Dropping the ring waits for its reads. If the system call for this wait fails, it is repeated
+/// after this pause.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The reads of one thread.
@@ -33,8 +33,8 @@ pub(crate) struct Ring {
     /// Descriptors in the order in which they were registered.
     files: Vec<RawFd>,
     has_files: bool,
-    /// Whether [`Ring::reap`] has to submit reads: reads that [`Ring::submit`] could not pass to
-    /// the system, and repeated reads.
+    /// Whether [`Ring::reap`] has to submit reads. These are reads that [`Ring::submit`] could not
+    /// pass to the system, and reads that are started again.
     is_behind: bool,
 }
 
@@ -100,7 +100,8 @@ impl Ring {
     pub(crate) fn reap(&mut self) -> usize {
         let has_put_off_work = self.ring.submission().taskrun();
         if has_put_off_work {
-            // The system completes the pending reads when this thread makes a system call.
+            // The system has finished reads, but reports their completions only when this thread
+            // makes a system call.
             let _ = self.enter(0);
         }
         let mut count = 0;
@@ -146,7 +147,7 @@ impl Ring {
                 } else if slot.done.is_multiple_of(align) {
                     return self.begin_again(number);
                 } else {
-                    // A direct read ends at an unaligned offset only at the end of a file.
+                    // If a direct read ends at an unaligned offset, the file ends there.
                     Err(io::ErrorKind::UnexpectedEof.into())
                 }
             }
@@ -224,7 +225,8 @@ impl Drop for Ring {
                 std::thread::sleep(PAUSE);
             }
         }
-        // The system frees a ring some time later. The files must not stay locked until then.
+        // Unregister the files, so that they do not stay locked: the system frees the ring only
+        // some time later.
         let _ = self.ring.submitter().unregister_files();
     }
 }
@@ -241,9 +243,9 @@ fn is_temporary(result: i32) -> bool {
 /// Returns a ring that does not interrupt its thread when a read has ended, if the kernel supports
 /// that (5.19). This saves about a fifth of a read's processor time when many are under way.
 ///
-/// The ring is not bound to one thread (`SINGLE_ISSUER`), because readers may move. In
-/// measurements, binding it gained nothing either. With `DEFER_TASKRUN` its descriptor did not
-/// become readable for edge-triggered polling (6.18).
+/// The ring is not bound to one thread (`SINGLE_ISSUER`), because readers may move. Measurements
+/// also showed no gain from binding it. `DEFER_TASKRUN` is not used, because the ring's descriptor
+/// then did not become readable for edge-triggered polling (Linux 6.18).
 fn build(entries: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.setup_coop_taskrun().setup_taskrun_flag();

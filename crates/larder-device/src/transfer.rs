@@ -3,8 +3,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Reads a whole range. A direct read ends at an offset that is no multiple of `align` only at the
-/// end of the file. The system would refuse to continue from such an offset.
+/// Reads a whole range, with several system calls if necessary. If a read ends at an offset that is
+/// no multiple of `align`, the file ends there. Another direct read from such an offset would be
+/// refused.
 ///
 /// # Errors
 /// Returns the operating system's error, or `UnexpectedEof` at the end of the file.

@@ -73,8 +73,9 @@ impl Files {
         self.is_direct
     }
 
-    /// Returns the id of the last call of [`Files::begin`]. Returns `None` if there was no call for
-    /// these files in this order, with these sizes and this page length, or if a header is damaged.
+    /// Returns the id that the last call of [`Files::begin`] has written to the headers. Returns
+    /// `None` if a header is missing or damaged, or if it was written for other files, another
+    /// order, other sizes or another page length.
     #[must_use]
     pub fn id(&self) -> Option<u128> {
         let mut ids = (0..self.parts.len()).map(|index| self.id_of(index));

@@ -209,9 +209,9 @@ fn open_own(
     Ok((file, about))
 }
 
-/// Opens a block device exclusively. While it is in use, which includes a mounted device, retries
-/// until [`Opening::patience`] has passed since `begun`. Symbolic links are allowed, because device
-/// names often are links.
+/// Opens a block device exclusively. If the device is in use, for example because it is mounted,
+/// retries until [`Opening::patience`] has passed since `begun`. Symbolic links are allowed,
+/// because device names often are links.
 fn open_device(path: &Path, opening: &Opening, begun: Instant) -> Result<File, FilesError> {
     loop {
         let mut options = OpenOptions::new();

@@ -13,7 +13,8 @@ pub(super) const ALIGN_MIN: usize = 512;
 pub struct FileSpec {
     /// The path of a block device or of a file, which is created if it does not exist.
     pub path: PathBuf,
-    /// The number of bytes for pages, rounded down to whole pages. A file has its header in
-    /// addition. A block device without room for the header has a page less.
+    /// The number of bytes for pages, rounded down to whole pages. The header of a file takes
+    /// additional room. A block device has one page less if it has no room for the header in
+    /// addition.
     pub bytes: u64,
 }
