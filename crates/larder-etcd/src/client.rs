@@ -14,7 +14,8 @@ use ureq::tls::{ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
 pub struct TimeLimits {
     /// The limit of one HTTP request.
     request: Duration,
-    /// The limit of a call, which may try several servers. A call that logs in may take longer.
+    /// The limit of a call, which may try several servers with one request each. A call that has to
+    /// log in may take longer.
     call: Duration,
 }
 
@@ -42,8 +43,8 @@ pub struct Etcd {
     /// The index in `urls` of the server that receives the next request.
     at: usize,
     login: Option<(String, String)>,
-    /// The token of the login; `None` before the login, after a failed request, and if the settings
-    /// have no login.
+    /// The token of the login. `None` before the login and after a failed request. Always `None` if
+    /// the settings have no login.
     token: Option<String>,
 }
 

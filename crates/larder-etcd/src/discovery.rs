@@ -81,8 +81,8 @@ impl DiscoveryKeeper {
                 self.seen.insert(address.clone(), now);
             }
             let seen = self.seen.get(&address).copied();
-            // A new keeper has not seen any lease, so it counts listed servers as seen at its own
-            // start.
+            // A new keeper has not seen any lease yet. It assumes that it last saw the listed
+            // servers when it started.
             let absent_since =
                 seen.or_else(|| list.servers.contains(&address).then_some(self.started));
             if absent_since.is_some_and(|since| now.duration_since(since) < ABSENCE_MAX) {
