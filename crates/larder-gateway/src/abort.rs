@@ -1,6 +1,6 @@
-//! Aborted requests. Code below a handler aborts the request when a change may be lost or when the server that owns
-//! the item is unreachable. The handler is dropped, and the interface replies with an error. In a batch, only the
-//! aborted operation fails.
+//! Aborted requests. A request is aborted when a change may be lost, or when the server that owns the item is
+//! unreachable. The code that detects this, deep in the call of a handler, marks the request as aborted. The handler is
+//! then dropped, and the client gets an error. In a batch, only the aborted operation fails.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -30,7 +30,7 @@ pub(crate) fn mark(abort: Abort) -> bool {
 /// Runs the handler of a request, or one operation of a batch, until it finishes or is aborted.
 ///
 /// # Errors
-/// The reason for the abort. The handler is dropped after the poll that marked the request.
+/// The reason for the abort. After the poll that has marked the request, the handler is dropped.
 pub(crate) async fn run_abortable<R>(answer: impl Future<Output = R>) -> Result<R, Abort> {
     let watch = async {
         let mut answer = pin!(answer);

@@ -21,7 +21,8 @@ pub(crate) type Upload = Box<dyn Any + Send>;
 /// abort the request (`abort.rs`). Pages and tags concern only the items of this server: an engine
 /// with replicas does not support tags.
 pub(crate) trait Items: Send + Sync + 'static {
-    /// Looks a key up. With `allows_replica`, this server may answer as a replica (`--read-lag`).
+    /// Looks a key up. If `allows_replica` is true, this server may answer from its own cache
+    /// although it only follows the owner (`--read-lag`).
     fn get<'a>(&'a self, key: &'a [u8], allows_replica: bool) -> ItemFuture<'a, LookupOutcome>;
 
     /// Returns whether there is an item. The check is neither counted nor recorded as an access.
@@ -45,8 +46,8 @@ pub(crate) trait Items: Send + Sync + 'static {
     fn expire<'a>(&'a self, key: &'a [u8], expiry: Expiry) -> ItemFuture<'a, ExpireOutcome>;
 
     /// Lists about `items` items of this server. `cursor` is 0 for the first page, and
-    /// [`Page::next`] of the previous page for each later page. Returns `None` if there are more
-    /// items and the engine cannot resume a walk.
+    /// [`Page::next`] of the previous page for each later page. Returns `None` if the list does not
+    /// fit on one page and the engine cannot continue on a second one.
     fn page<'a>(&'a self, cursor: u64, items: usize) -> ItemFuture<'a, Option<Page>>;
 
     /// Resolves the names of at most [`larder_store::TAGS_MAX`] tags.
@@ -118,9 +119,9 @@ pub(crate) enum LookupOutcome {
     Missing,
     /// The item is large, and too many large values are being sent already.
     Busy,
-    /// The engine, or the server that owns the item, had no memory for the lookup. Engines refuse only lookups with
-    /// options that change the item, which the gateway does not use. Lack of memory to read a large value from slower
-    /// storage is reported as `Missing` instead.
+    /// The engine, or the server that owns the item, had no memory for the lookup. In this server's own cache, only
+    /// lookups that change the item can fail like this, and the gateway has none. If there is no memory to read a large
+    /// value from slower storage, the outcome is `Missing`.
     OutOfMemory,
     /// Another server owns the item and is unreachable.
     OwnerUnreachable,

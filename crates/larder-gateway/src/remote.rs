@@ -1,10 +1,11 @@
 //! Operations on items that another server of the cluster owns: encoding of requests, and decoding of replies.
 //!
-//! Servers forward requests in memcached's or Redis's protocol, and the owner executes them like
-//! requests of its own clients. So this module encodes an HTTP or gRPC operation on one item as a
-//! meta request, and a flush as `flush_all`. A key in a meta request has at most 250 bytes. A key
-//! with blanks or control characters has at most 186 bytes, because base64 lengthens it. Clients
-//! have to send requests with longer keys to the owner itself.
+//! Servers forward requests to each other in memcached's or Redis's protocol. The owner executes
+//! them like requests of its own clients. So an HTTP or gRPC operation must be encoded in such a
+//! protocol: an operation on one item as a meta request, and a flush as `flush_all`. A key in a
+//! meta request has at most 250 bytes. A key with blanks or control characters has at most 186
+//! bytes, because base64 lengthens it. Requests with longer keys cannot be forwarded: clients have
+//! to send them to the owner.
 
 use crate::items::{LookupOutcome, StoredItem};
 use bytes::Bytes;
@@ -24,8 +25,8 @@ pub(crate) trait RemoteOperation: Sync {
     /// Whether the operation changes nothing, so that it can be repeated after a lost connection.
     const IS_LOOKUP: bool;
 
-    /// Appends the request to `out`. With `value_len`, appends only the command line: the caller sends a value of that
-    /// many bytes and the line end after it.
+    /// Appends the request to `out`. If `value_len` is given, appends only the command line. The caller must then send
+    /// a value of that many bytes, and a line end.
     fn write(&self, key: MetaKey<'_>, value_len: Option<usize>, now: Now, out: &mut Vec<u8>);
 
     /// Decodes `answer`, which borrows from `reply`. Returns `None` if `answer` does not describe

@@ -45,10 +45,10 @@ use tower_service::Service;
 const HEAD_MAX: usize = 16 << 10;
 /// The time limit for receiving the head of an HTTP/1 request.
 const HEAD_TIME: Duration = Duration::from_secs(30);
-/// The time without a read or write after which a connection is closed.
+/// A connection without a read or write for this time is closed.
 const IDLE_TIME: Duration = Duration::from_secs(30);
-/// The interval of HTTP/2 pings to peers that may have gRPC streams. The sum of this and [`PING_ANSWER_TIME`] is below
-/// [`IDLE_TIME`], so that a peer that answers pings is never idle.
+/// The interval of HTTP/2 pings to peers that may have gRPC streams. A peer that answers pings never reaches
+/// [`IDLE_TIME`], because the sum of this interval and [`PING_ANSWER_TIME`] is shorter.
 const PING_TIME: Duration = Duration::from_secs(15);
 /// The time limit for the reply to a ping.
 const PING_ANSWER_TIME: Duration = Duration::from_secs(10);
@@ -68,8 +68,8 @@ const STREAM_WINDOW: u32 = 32 << 10;
 const CONNECTION_WINDOW: u32 = 64 << 10;
 /// The pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The time limit for reading the part of an HTTP/1 request's body that the handler has not read.
-/// If it passes, the connection is closed after the reply.
+/// If a handler has not read the whole body of an HTTP/1 request, the rest is read within this time
+/// limit. If the limit passes, the connection is closed after the reply.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// The time limit for active requests when the server stops.
 const END_TIME: Duration = Duration::from_secs(2);
@@ -302,8 +302,8 @@ impl Acceptor {
         }
     }
 
-    /// Serves a connection in a new task, which holds `kept` until it ends. Drops the connection and `kept` if there
-    /// are too many connections and none is idle or slow.
+    /// Serves a connection in a new task. The task keeps `kept` until it ends. If there are too many connections, and
+    /// none is idle or slow, drops the new connection and `kept`.
     fn serve(&self, stream: TcpStream, kept: impl Send + 'static) {
         let _ = stream.set_nodelay(true);
         let stream = IdleStream::new(stream, IDLE_TIME);
@@ -364,9 +364,9 @@ impl Acceptor {
     }
 }
 
-/// Serves a connection until it ends, or until the time limit of an order to close it passes. After
-/// the order, the connection accepts no more requests, and an HTTP/2 peer receives GOAWAY with the
-/// last accepted stream.
+/// Serves a connection until it ends or must be closed. The order to close it comes with a time
+/// limit, after which serving stops. From the order on, the connection accepts no more requests. An
+/// HTTP/2 peer receives GOAWAY with the last accepted stream.
 async fn until_ordered<C: GracefulConnection>(
     connection: C,
     mut order: EndOrder,
@@ -378,8 +378,8 @@ async fn until_ordered<C: GracefulConnection>(
     };
     connection.as_mut().graceful_shutdown();
     if time.is_zero() {
-        // Another task waits for the memory of this connection. Poll only once, without a timer,
-        // which may take a millisecond.
+        // Another task waits for the memory of this connection. So poll only once, and use no
+        // timer, which could take a millisecond.
         return match poll_fn(|cx| Poll::Ready(connection.as_mut().poll(cx))).await {
             Poll::Ready(ended) => ended,
             Poll::Pending => Ok(()),
@@ -410,13 +410,13 @@ async fn answer(
         return Ok(refused(busy, is_grpc));
     }
     let is_http1 = request.version() < Version::HTTP_2;
-    // With `Expect`, the client sends no body before a final or interim response.
+    // A client with `Expect` sends no body until the server has sent an interim or final response.
     let awaits_continue = request.headers().contains_key(EXPECT);
     let unread = UnreadBody::default();
     let received = |body| Body::new(RequestBody::new(body, Arc::clone(&activity), unread.clone()));
     let mut response = router.call(request.map(received)).await?;
-    // hyper closes an HTTP/1 connection if a part of the body stays unread, so announce that to the
-    // client.
+    // If a part of the body stays unread, hyper will close the HTTP/1 connection. Announce this to
+    // the client.
     let has_ended = async || timeout(DRAIN_TIME, unread.drain()).await.unwrap_or(false);
     if is_http1 && (awaits_continue && unread.is_left() || !has_ended().await) {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

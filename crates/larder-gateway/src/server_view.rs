@@ -59,8 +59,8 @@ pub trait ServerView: Send + Sync + 'static {
     fn read_only(&self) -> bool;
 
     /// Returns whether this server currently serves requests about items of its group. A server
-    /// outside a cluster and the leader of a group serve all of them. With `is_lookup`, a replica
-    /// that is recent enough to serve reads serves them, too.
+    /// outside a cluster, and the leader of a group, serve all such requests. If `is_lookup` is
+    /// true, a replica whose items are recent enough for reads serves them, too.
     fn serves(&self, is_lookup: bool) -> bool;
 
     /// Returns the group that owns a key.
@@ -81,15 +81,15 @@ pub trait ServerView: Send + Sync + 'static {
     /// Returns the memory limit of all connections together, in bytes.
     fn connection_memory(&self) -> usize;
 
-    /// Reserves memory for a connection, in bytes. Returns false if the limit is reached; never closes another
-    /// connection to make room.
+    /// Reserves memory for a connection, in bytes. Returns false if the limit is reached. Does not close other
+    /// connections to make room.
     fn reserve(&self, bytes: usize) -> bool;
 
     /// Releases reserved memory.
     fn release(&self, bytes: usize);
 }
 
-/// The number that this server has assigned to a group of servers with the same items. Without a
+/// A group of servers with the same items, by a number that only this server uses. Without a
 /// cluster, there is only [`Group::OWN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group(pub u16);
@@ -101,12 +101,12 @@ impl Group {
 
 /// One request to another server, in memcached's protocol. Dropping it discards the reply.
 pub trait RemoteRequest: Send {
-    /// Returns whether the next bytes of a partly sent request can be sent. If not, `waker` is called when they can be
-    /// sent, or when the state of the request changes.
+    /// Returns whether the next bytes of the request can be sent now. If not, `waker` is called when they can be sent,
+    /// or when the state of the request changes.
     fn has_room(&mut self, waker: &Waker) -> bool;
 
-    /// Sends the next bytes of the request. With `more`, further bytes follow. `waker` is called when the state of the
-    /// request changes.
+    /// Sends the next bytes of the request. `more` is true if further bytes will follow. `waker` is called when the
+    /// state of the request changes.
     fn send(&mut self, bytes: &[u8], more: bool, waker: &Waker);
 
     /// Appends the received bytes of the reply to `into`, and returns the state of the request.
@@ -152,7 +152,7 @@ pub enum Rights {
     Read,
 }
 
-/// The value of a metric for one set of labels.
+/// One sample: the value of a metric for one set of labels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MetricSample {
     /// The metric's Prometheus name; a counter's name ends in `_total`.

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// The gateway's counters of HTTP and gRPC. The server owns them, so that the metrics thread can
-/// report them.
+/// The gateway's counters of HTTP and gRPC. They belong to the server, so that the metrics thread
+/// can report them, too.
 #[derive(Debug, Default)]
 pub struct WebCounts {
     is_used: AtomicBool,
@@ -17,7 +17,7 @@ pub struct WebCounts {
     /// Memory of the heads of requests that wait for memory, in bytes.
     #[cfg(feature = "http")]
     waiting: AtomicUsize,
-    /// The signal of each release of memory.
+    /// Notified whenever reserved memory is released.
     #[cfg(feature = "http")]
     freed: tokio::sync::Notify,
 }

@@ -235,8 +235,9 @@ async fn whole(
     Ok(pb::GetResponse { found: true, value, cas, flags, ttl })
 }
 
-/// Returns the total length in bytes of the copied values of `found`: the values shorter than
-/// `upload_len_min`. `Items` limits the memory of longer values.
+/// Returns the total length in bytes of those values of `found` that are copies. Only values
+/// shorter than `upload_len_min` are copied. The memory of longer values is limited elsewhere, in
+/// the implementation of `Items`.
 fn copied_len<'f>(app: &App, found: impl IntoIterator<Item = &'f StoredItem>) -> usize {
     let large = app.items.upload_len_min();
     found.into_iter().map(StoredItem::len).filter(|len| *len < large).sum()
@@ -249,7 +250,7 @@ fn keys_len(keys: &[Bytes]) -> usize {
 }
 
 /// Streams a reply for each key until the first error. Looks up at most [`AT_ONCE`] keys
-/// concurrently, so that they wait for slower storage together.
+/// concurrently. Concurrent lookups wait for slower storage together, which takes less time.
 fn many(
     app: App,
     memory: RequestMemory,
@@ -272,9 +273,9 @@ fn many(
             LookupOutcome::Missing => Ok(None),
             LookupOutcome::OutOfMemory => Err(out_of_memory()),
             LookupOutcome::OwnerUnreachable => Err(owner_unreachable()),
-            // Too many large values are being sent, perhaps values of this batch of keys. The
-            // values of earlier keys have been passed on. Look this key and the later keys up
-            // again, one by one.
+            // Too many large values are being sent, perhaps values of this group of keys. The
+            // values of the earlier keys have been passed on by now, so look this key and the later
+            // ones up again, one by one.
             LookupOutcome::Busy => {
                 ahead.iter_mut().for_each(|(_, looked)| *looked = LookupOutcome::Busy);
                 look(&app, &key).await

@@ -1,9 +1,10 @@
 //! Decoding of messages with a limited number of parts.
 //!
 //! A part is one encoded field: its number and its value. Each element of a repeated field is a
-//! part, except packed numbers. A part of two bytes decodes to a value of 32 bytes. Without the
-//! limit, a short message of many parts would decode to much more memory than its received length,
-//! which the gateway counts.
+//! part, except packed numbers. A part can be much longer in memory than in the message: two bytes
+//! can decode to a value of 32 bytes. The gateway counts only the received bytes as memory. So a
+//! limit on the parts is necessary: otherwise a short message of many parts could take much more
+//! memory than counted.
 
 use super::pb;
 use prost::Message;
@@ -18,7 +19,8 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 pub(super) const MESSAGE_LEN_MAX: usize = 4 << 20;
 /// The maximum number of parts of a message, and of keys of a `GetMany`.
 pub(super) const PARTS_MAX: usize = 10_000;
-/// The maximum total length in bytes of a message's nested messages, each with a key, tags and numbers.
+/// The maximum total length in bytes of the nested messages in a message. A nested message describes an item: its key,
+/// tags and numbers.
 const HEAD_LEN_MAX: u64 = 16 << 10;
 /// The maximum length in bytes of the packed numbers in one part.
 const PACKED_LEN_MAX: u64 = 64;
@@ -83,8 +85,9 @@ impl<U: Message + Default + Bounded> Decoder for BoundedDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // tonic buffers the message in one piece, so `chunk` returns all of it. `count` could not
-        // detect a chunk that ends between two fields.
+        // `chunk` returns the whole message, because tonic buffers it in one piece. This is
+        // necessary: `count` could not tell a part of a message that ends between two fields from a
+        // whole message.
         count(message.chunk(), U::NESTED, U::PACKED)?;
         match self.0.decode(message) {
             Ok(decoded) => Ok(decoded),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use tonic::Status;
 
-/// A timeout of this length or more counts as no deadline.
+/// A request whose timeout is at least this long has no deadline.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// The time by which the reply has to be finished; `None` without a deadline.

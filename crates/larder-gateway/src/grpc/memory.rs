@@ -42,13 +42,13 @@ impl RequestMemory {
         account.reserved.grow_to(len)
     }
 
-    /// Counts `len` received bytes. Returns false if there is no memory for all counted bytes. The handler takes a
-    /// message before the next one arrives, so the count is limited to the longest message.
+    /// Counts `len` received bytes. Returns false if there is no memory for all counted bytes. The count never exceeds
+    /// the maximum length of a message, because a handler takes each message before the next one arrives.
     fn arrive(&self, len: usize) -> bool {
         self.change(|account| account.arrived = (account.arrived + len).min(MESSAGE_LEN_MAX))
     }
 
-    /// Grows the reservation for the reply to at least `len` bytes. Closes idle and slow connections if necessary.
+    /// Reserves at least `len` bytes for the reply. Closes idle and slow connections if necessary.
     ///
     /// # Errors
     /// `UNAVAILABLE`: there is no memory, and no connection is idle or slow. The client has to retry.
@@ -101,7 +101,7 @@ impl http_body::Body for CountedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let (data, more) = match self.waiting.take() {
-            // An earlier poll counted the data.
+            // An earlier poll has counted this data already.
             Some(data) => (data, 0),
             None => match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
@@ -118,8 +118,9 @@ impl http_body::Body for CountedBody {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         if self.app.connections.close_long_idle() {
-            // The runtime has one thread and polls tasks in the order of their wakes, so the task
-            // of the closed connection ends before this task is polled again.
+            // Wait until the task of the closed connection has ended. It ends before this task is
+            // polled again, because the runtime has one thread and polls tasks in the order of
+            // their wakes.
             self.waiting = Some(data);
             cx.waker().wake_by_ref();
             return Poll::Pending;

@@ -16,7 +16,7 @@ use tonic::{Status, Streaming};
 const PIECE_LEN: usize = 64 << 10;
 
 /// Returns the messages of the reply to a lookup: a head, then the pieces of the value if there is
-/// an item. A piece holds its memory until it is sent.
+/// an item. The memory of a piece stays reserved until the piece is sent.
 pub(super) fn parts(
     found: Option<StoredItem>,
 ) -> impl Iterator<Item = Result<pb::ReadResponse, Status>> + Send {

@@ -31,20 +31,22 @@ const OPERATIONS_MAX: usize = 1000;
 const LEN_MAX: usize = 8 << 20;
 /// The maximum total length in bytes of the values in the reply to a batch.
 const ANSWER_LEN_MAX: usize = 4 << 20;
-/// The divisor for a second limit of the body and of the values in the reply. The limit of each is
-/// the memory limit of all gateway connections divided by this number, unless [`LEN_MAX`] or
-/// [`ANSWER_LEN_MAX`] is lower.
+/// The body of a batch, and the values in its reply, also have a second limit: the memory limit of
+/// all gateway connections divided by this number. This limit applies if it is lower than
+/// [`LEN_MAX`] or [`ANSWER_LEN_MAX`].
 const SHARE: usize = 4;
-/// The number of copies of the body in memory: the received bytes, and the decoded operations.
+/// The body of a batch takes its length in memory this number of times: as received bytes, and as
+/// decoded operations.
 const BODY_COPIES: usize = 2;
-/// The memory of a value while the reply is written, in multiples of its length. It consists of the
-/// value and its JSON text, which has up to two bytes for each byte of the value.
+/// While the reply is written, a value takes its length in memory this number of times: once for
+/// the value, and twice for its JSON text, which has up to two bytes for each byte of the value.
 const COPIES: usize = 3;
 /// The memory of a result in the reply without its value, in bytes.
 const RESULT_LEN: usize = 200;
 /// The maximum number of concurrent lookups. Concurrent lookups wait for slower storage together.
 const AT_ONCE: usize = 32;
-/// The total wait for unreachable servers after which a batch refuses its remaining operations.
+/// When a batch has waited for unreachable servers for longer than this in total, its remaining
+/// operations fail.
 const UNREACHABLE_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// A batch of operations.
@@ -178,7 +180,7 @@ pub(super) async fn batch(
             if unreachable_time > UNREACHABLE_TIME_MAX {
                 return Err(Problem::owner_unreachable());
             }
-            // An aborted operation does not abort the whole request.
+            // If an operation is aborted, only that operation fails, not the whole batch.
             abort::run_abortable(run(&app, operation, has_changed)).await.map_err(Problem::from)?
         };
         let outcomes = join_all(together.into_iter().map(run)).await;
@@ -232,8 +234,8 @@ fn too_large(len_max: usize, answer_len_max: usize) -> Problem {
 /// The prefix of the errors for too many operations in a batch, or too many tags in an operation.
 const TOO_MANY: &str = "there are more than";
 
-/// The fields of an operation in JSON. Deserialization of a tagged enum buffers unknown fields, and
-/// deserialization of this type does not.
+/// The fields of an operation in JSON. This type is deserialized instead of [`Operation`]: serde
+/// would buffer all unknown fields of a tagged enum in memory.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OperationFields {
@@ -292,8 +294,8 @@ fn tag_names<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, 
     from.deserialize_seq(BoundedList { max: TAGS_MAX, of: "tags", item: PhantomData }).map(Some)
 }
 
-/// The deserializer of a list of up to `max` elements. A longer list fails before it takes more
-/// memory.
+/// The deserializer of a list of up to `max` elements. Deserialization of a longer list stops with
+/// an error, so that the list cannot take more memory.
 struct BoundedList<T> {
     max: usize,
     of: &'static str,
@@ -373,8 +375,9 @@ enum Outcome {
     Done(OperationResult),
 }
 
-/// Executes an operation. With `has_changed`, an earlier operation of the batch may have changed an
-/// item. A replica may lack this change, so it must not serve a lookup.
+/// Executes an operation. `has_changed` is true if an earlier operation of the batch may have
+/// changed an item. A lookup must then not be answered by a replica, because the replica may lack
+/// this change.
 async fn run(app: &App, operation: Operation, has_changed: bool) -> Result<Outcome, Problem> {
     let done = |status| Ok(Outcome::Done(OperationResult::of(status)));
     match operation {

@@ -20,12 +20,12 @@ use tokio::time::timeout;
 
 /// The maximum length in bytes of a body without a `Content-Length`.
 pub(super) const UNANNOUNCED_MAX: usize = 64 << 10;
-/// The time limit for receiving a short body. The limit of a long body is higher by the same time
-/// for each full 30 seconds that the announced length takes at [`SLOWEST`] bytes per second.
+/// The time limit for receiving a short body. A long body may take longer: for each full 30 seconds
+/// that its announced length takes at [`SLOWEST`] bytes per second, the limit rises by this time.
 const BODY_TIME: Duration = Duration::from_secs(30);
-/// The lowest transfer rate of a long body, in bytes per second.
+/// The lowest allowed transfer rate of a long body, in bytes per second.
 const SLOWEST: usize = 16 << 10;
-/// A value as a body, in pieces that are not copied.
+/// The body of a reply with a value. It sends the pieces of the value without copying them.
 pub(super) struct Pieces(pub(super) VecDeque<Bytes>);
 
 impl http_body::Body for Pieces {
@@ -50,7 +50,7 @@ impl http_body::Body for Pieces {
 
 /// A received value.
 pub(super) enum ReceivedValue {
-    /// The whole value, and its reserved memory; `None` if the value's memory is reserved elsewhere.
+    /// The whole value, and the reservation of its memory. `None` if the memory is reserved elsewhere.
     Whole { bytes: Bytes, _reserved: Option<Reservation> },
     /// An upload in the engine, and its length in bytes.
     Uploaded(Upload, usize),
@@ -136,7 +136,7 @@ async fn collect_slowly(
     announced: Option<usize>,
     max: usize,
 ) -> Result<(Bytes, Reservation), Problem> {
-    // The capacity may exceed the reservation: the system provides memory only when the buffer is written to.
+    // The capacity may exceed the reserved memory, because the buffer takes memory only when it is written to.
     let mut whole = BytesMut::with_capacity(announced.unwrap_or(0).min(max));
     let mut reserved = Reservation::empty(&app.view);
     while let Some(data) = next(&mut body).await.map_err(|_| not_received())? {

@@ -56,7 +56,7 @@ fn cas_of(tag: &str) -> Result<u64, Problem> {
     let quoted = tag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     let is_one = |text: &&str| !text.contains('"');
     match quoted.filter(is_one) {
-        // An entity tag that no item can have does not match any item, and neither does a weak one.
+        // A weak entity tag, or one that no item can have, matches no item: it becomes 0.
         Some(digits) => Ok(u64::from_str_radix(digits, 16).unwrap_or(0)),
         None if tag.starts_with("W/\"") && !tag.contains(',') => Ok(0),
         None => Err(Problem::bad_request("If-Match must be * or one entity tag in quotes.")),

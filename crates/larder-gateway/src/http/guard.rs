@@ -23,8 +23,8 @@ use std::net::IpAddr;
 
 /// Paths that need no login.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
-/// The path of key lists. A list contains only items of this server, so a server refuses the list
-/// while it does not serve its group.
+/// The path of key lists. A list contains only items of this server. So while the server does not
+/// serve its group, it refuses requests for lists.
 const LIST: &str = "/v1/keys";
 
 /// Passes allowed requests to their handlers. Receives the body of a refused request before the
@@ -39,8 +39,8 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
     let request = Request::from_parts(parts, Body::new(body.clone()));
     let answer = answer(&app, request, next).await;
     let is_slow = answer.status() == StatusCode::REQUEST_TIMEOUT;
-    // Many clients read no reply before they have sent the body, unless they wait for `100
-    // Continue`.
+    // Many clients first send the whole body and then read the reply, so receive the body. A client
+    // that still waits for `100 Continue` sends nothing.
     let is_sent = body.is_polled() || !waits_to_send;
     if answer.status().is_client_error() && !is_slow && is_sent && !body.is_end_stream() {
         discard(&mut Body::new(body)).await;

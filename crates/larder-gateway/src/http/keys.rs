@@ -47,8 +47,8 @@ pub(super) async fn get(
         }
     };
     let found = if found.len() < app.items.upload_len_min() {
-        // A small value is a copy, so count its memory. The memory of a large value is counted
-        // already.
+        // Count the memory of a small value, which is a copy. The memory of a large value is
+        // counted already.
         let pieces = found.value.into_iter().map(|piece| with_reservation(&app, piece));
         StoredItem { value: try_join_all(pieces).await?, ..found }
     } else {
@@ -156,7 +156,8 @@ fn flags(headers: &HeaderMap) -> Result<u32, Problem> {
 }
 
 /// Stores an item. Returns the status (204 if the item replaced another one, else 201) and the CAS
-/// of the new item. Without a condition, a concurrent change of the item can make the status wrong.
+/// of the new item. If no condition was given and another client changes the item at the same time,
+/// the status may be the wrong one of the two.
 pub(super) async fn store(
     items: &dyn Items,
     key: &Key,
@@ -283,8 +284,8 @@ async fn count(
     let (compare, create) = match of_change(headers)? {
         Precondition::None => (None, step.initial.map(create)),
         Precondition::Present => (None, None),
-        // No item has the CAS 0. Forwarded requests use the meta protocol, in which an increment
-        // treats 0 as no condition.
+        // No item has the CAS 0, so this condition cannot hold. Refuse it here: a forwarded request
+        // uses the meta protocol, in which an increment with CAS 0 has no condition.
         Precondition::Is(0) | Precondition::Missing => return Err(Problem::precondition_failed()),
         Precondition::Is(cas) => (Some(cas), None),
     };
@@ -331,8 +332,8 @@ async fn concatenate(
 ) -> Result<StatusCode, Problem> {
     let compare = match of_change(headers)? {
         Precondition::None | Precondition::Present => None,
-        // No item has the CAS 0. Forwarded requests use the meta protocol, in which an append
-        // treats 0 as no condition.
+        // No item has the CAS 0, so this condition cannot hold. Refuse it here: a forwarded request
+        // uses the meta protocol, in which an append with CAS 0 has no condition.
         Precondition::Is(0) | Precondition::Missing => return Err(Problem::precondition_failed()),
         Precondition::Is(cas) => Some(cas),
     };

@@ -62,8 +62,8 @@ struct Item {
     ttl: Option<u32>,
 }
 
-/// Lists a page of keys. The pages together list every item that exists during the whole listing, unless a store moves
-/// it in the index between two pages.
+/// Lists a page of keys. All pages together contain every item that exists during the whole listing. There is one
+/// exception: a store between two pages may move an item in the index, and the item may then be missing.
 pub(super) async fn list(
     State(app): State<App>,
     QueryFields(ListQuery { cursor, limit }): QueryFields<ListQuery>,

@@ -39,7 +39,8 @@ pub(super) async fn statistics(
     Err(Problem::new(StatusCode::NOT_FOUND, detail))
 }
 
-/// Parses a decimal number. Fails for other texts: versions, addresses, `inf` and `nan`.
+/// Parses a decimal number. Fails for all other texts, such as versions and addresses, and for
+/// `inf` and `nan`.
 fn decimal(text: &str) -> Result<Value, ()> {
     let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit() || b"-.".contains(&byte));
     let number = text.parse().ok().filter(|_| is_decimal).and_then(Number::from_f64);

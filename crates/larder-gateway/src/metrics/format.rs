@@ -24,8 +24,9 @@ impl Format {
         }
     }
 
-    /// Returns the preferred format of an `Accept` header: the first of the supported formats with
-    /// the highest `q`, or `Text` if there is none.
+    /// Returns the preferred format of an `Accept` header: the supported format with the highest
+    /// `q`. If several have the highest `q`, the first one is preferred. Without a supported
+    /// format, returns `Text`.
     pub(crate) fn accepted(accept: &str) -> Self {
         let mut best = (Self::Text, 0.0);
         for range in accept.split(',') {

@@ -1,5 +1,6 @@
-//! Latency histograms. The bounds of classic buckets are powers of two. The native buckets are the
-//! buckets of [`Latency`], and only the protobuf format has them.
+//! Latency histograms. Prometheus has two kinds of buckets. The bounds of the classic buckets are
+//! powers of two. The native buckets are the finer buckets of [`Latency`]. Only the protobuf format
+//! contains them.
 
 use super::model::{Bucket, BucketSpan, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use larder_operations::{CommandClass, Histogram as Latency, Latencies};
@@ -7,7 +8,8 @@ use larder_operations::{CommandClass, Histogram as Latency, Latencies};
 const NAME: &str = "larder_command_duration_seconds";
 const HELP: &str = "Time from the event that reported a request until its answer was given to the \
                     kernel, by class of command.";
-/// Native buckets grow by the fourth root of two.
+/// The resolution of native buckets in Prometheus. At this one, each bound is the previous bound
+/// times the fourth root of two.
 const SCHEMA: i32 = 2;
 const _: () = assert!(1 << SCHEMA == Latency::PER_OCTAVE);
 
@@ -80,7 +82,8 @@ impl Native {
             count - std::mem::replace(&mut before, count)
         });
         let deltas = deltas.collect();
-        // In the schema, the bucket with index 0 ends at one second. `positive` starts after the first bound.
+        // The index of the first bucket in `positive`, in Prometheus' numbering. There, the bucket with index 0 ends at
+        // one second. `positive` starts after the zero bucket.
         let first = Latency::OCTAVE_MIN * Latency::PER_OCTAVE + 1;
         let offset = first + i32::try_from(from).unwrap_or_default();
         let length = u32::try_from(counts.len()).unwrap_or_default();

@@ -10,9 +10,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The maximum number of bytes that the server receives of the rest of a refused body.
+/// After refusing a request, the server still receives at most this number of bytes of its body.
 const REFUSED_MAX: usize = 64 << 20;
-/// The time limit for receiving the rest of a refused body.
+/// After refusing a request, the server receives the rest of its body for at most this time.
 const REFUSED_TIME: Duration = Duration::from_secs(5);
 
 /// A body whose rest can be received after the handler of its request has dropped it.
@@ -71,8 +71,8 @@ pub(crate) async fn discard(body: &mut Body) {
             len += data.len();
         }
     };
-    // If a limit is reached, `server.rs` closes an HTTP/1 connection after the reply, unless little
-    // is left.
+    // A limit may be reached. In this case, `server.rs` closes an HTTP/1 connection after the
+    // reply, unless little of the body is left.
     let _ = timeout(REFUSED_TIME, received).await;
 }
 

@@ -2,13 +2,13 @@
 //! needs memory.
 //!
 //! The connection that has been idle for the longest time is closed first. If all connections have
-//! requests, the connection without progress for the longest time is closed if that time is at
-//! least [`REQUEST_TIME`]. Replies take milliseconds, so the peer of such a connection is slow.
-//! Progress is the end of a request, or [`PROGRESS_LEN`] bytes of bodies received from the peer or
-//! passed to the connection.
+//! requests, a slow connection is closed: the one that has made no progress for the longest time,
+//! which must be at least [`REQUEST_TIME`]. Replies take milliseconds, so the peer of such a
+//! connection is slow. A connection makes progress when a request ends, and when [`PROGRESS_LEN`]
+//! bytes of bodies were received from the peer or passed to the connection.
 //!
-//! A request ends when the last byte of its reply is dropped. The connection may hold bytes for a
-//! slow peer long after the handler has finished.
+//! A request ends when the last byte of its reply is dropped. This can be long after its handler
+//! has finished, because the connection may still hold bytes for a slow peer.
 
 use crate::server_view::ServerView;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,17 +17,17 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-/// The time after its last progress during which a connection with a request is never closed to
-/// make room.
+/// A connection with a request is closed to make room only if it has made no progress for this
+/// time.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// The number of moved bytes that counts as progress. A connection that moves fewer within
 /// [`REQUEST_TIME`] is slow.
 const PROGRESS_LEN: usize = 16 << 10;
 
-/// The time without a request after which a connection is closed when a body or a reply needs
-/// memory.
+/// When a body or a reply needs memory, a connection may be closed if it has had no request for
+/// this time.
 const LONG_IDLE: Duration = Duration::from_secs(1);
-/// The time limit of a closed connection for reporting its last accepted request to the peer
+/// When a connection is closed, it has this time to tell its peer which request was accepted last
 /// (HTTP/2's GOAWAY).
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 /// The maximum number of replaced connections that get [`CLOSE_TIME`] to end. Further ones are
@@ -80,10 +80,10 @@ struct State {
     /// The number of requests whose replies are not finished. Excludes requests with a
     /// [`LongLivedResponse`].
     requests: usize,
-    /// Without requests, the start of the idle time. With requests, the time of the last progress; before any progress,
-    /// the start of the first request.
+    /// If there are no requests, the time since which the connection is idle. If there are requests, the time of the
+    /// last progress, or the start of the first request if there was no progress since.
     since: Instant,
-    /// The number of bytes moved since `since`: bytes of request bodies that were received, and of
+    /// The number of bytes moved after `since`: received bytes of request bodies, and bytes of
     /// reply bodies that were passed to the connection.
     moved: usize,
 }
@@ -93,9 +93,9 @@ impl Connections {
         Self { open: Mutex::default(), replaced: Mutex::default(), max }
     }
 
-    /// Adds a connection, and starts `task`, which serves the connection until the order to close
-    /// it. If there are too many connections, closes another one first. If none may be closed,
-    /// returns false and does not start `task`.
+    /// Adds a connection, and starts `task` to serve it. `task` must end when it receives the order
+    /// to close the connection. If there are too many connections, closes another one first. If
+    /// none may be closed, returns false and does not start `task`.
     pub(crate) fn add(
         &self,
         activity: Arc<Activity>,
@@ -121,8 +121,9 @@ impl Connections {
         open
     }
 
-    /// Closes the connection with requests that has made no progress for the longest time, if that
-    /// time is at least [`REQUEST_TIME`]. Returns false if no connection is slow.
+    /// Closes a slow connection: one with requests that has made no progress for at least
+    /// [`REQUEST_TIME`]. If there are several, closes the one without progress for the longest
+    /// time. Returns false if no connection is slow.
     pub(crate) fn close_slow(&self) -> bool {
         let mut open = self.open();
         let states = open.iter().map(|connection| connection.activity.state()).enumerate();
@@ -140,8 +141,8 @@ impl Connections {
         close_one(&mut self.open(), Duration::ZERO, Duration::ZERO).is_some()
     }
 
-    /// Closes a slow connection, or one that has been idle for [`LONG_IDLE`]. Spares connections
-    /// that have been idle for a shorter time, because a new connection may be about to send its
+    /// Closes a slow connection, or one that has been idle for [`LONG_IDLE`]. A connection that has
+    /// been idle for a shorter time stays open, because it may be new and about to send its first
     /// request. Returns false if no connection may be closed.
     pub(crate) fn close_long_idle(&self) -> bool {
         close_one(&mut self.open(), LONG_IDLE, Duration::ZERO).is_some()

@@ -8,7 +8,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A socket whose waiting reads and writes fail when none has completed for `time_max`.
+/// A socket with an idle timeout. If no read or write completes for `time_max`, the waiting reads
+/// and writes fail.
 pub(crate) struct IdleStream {
     stream: TcpStream,
     time_max: Duration,
@@ -22,7 +23,8 @@ impl IdleStream {
         Self { stream, time_max, moved: Instant::now(), sleep: Box::pin(sleep(time_max)) }
     }
 
-    /// Records a completed read or write, or fails a waiting one after the idle timeout.
+    /// Takes the result of polling a read or write. If it has completed, restarts the idle timeout.
+    /// If it still waits and the idle timeout has passed, returns an error.
     fn watch<T>(
         &mut self,
         polled: Poll<io::Result<T>>,

@@ -12,7 +12,8 @@ use tokio::time::timeout;
 
 /// The step in which reservations grow, in bytes.
 const STEP: usize = 8 << 10;
-/// The maximum memory of the heads of requests that wait for memory, in bytes, in addition to the reserved memory.
+/// The heads of requests that wait for memory are not part of the reserved memory. Together they may take this number
+/// of bytes.
 const WAITING_MAX: usize = 2 << 20;
 /// The maximum time that a request waits for memory. Most requests end within milliseconds.
 const WAIT_TIME: Duration = Duration::from_secs(3);
@@ -40,8 +41,8 @@ impl Reservation {
         self.grow_for(Purpose::Body, len)
     }
 
-    /// Grows the reservation to at least `len` bytes. Returns false if the gateway would exceed the share of `purpose`,
-    /// or all connections of the server together would exceed their memory limit.
+    /// Grows the reservation to at least `len` bytes. Returns false if there is no memory: the gateway would exceed the
+    /// share of `purpose`, or all connections of the server together would exceed their memory limit.
     pub(crate) fn grow_for(&mut self, purpose: Purpose, len: usize) -> bool {
         let max = share(&*self.view) / 8 * purpose.eighths();
         let more = len.next_multiple_of(STEP).saturating_sub(self.len);
@@ -87,12 +88,12 @@ impl Reservation {
         let _waiting = WaitingHead::count(counts, head_len).ok_or(Busy)?;
         let started = Instant::now();
         loop {
-            // Watchers may hold the share of new requests for a long time. One waiting request at a
-            // time may then use the share of bodies.
+            // Watchers may hold all memory for new requests for a long time. So a request that
+            // waits alone may also use the memory that is kept for bodies.
             let is_alone = counts.waiting() == head_len;
             let purpose = if is_alone { Purpose::Body } else { Purpose::Request };
             if self.grow_for(purpose, len) {
-                // There may be memory for the next waiting request, too.
+                // Wake the next waiting request: there may be memory for it, too.
                 counts.freed().notify_one();
                 return Ok(());
             }
@@ -100,15 +101,16 @@ impl Reservation {
                 return Err(Busy);
             }
             app.connections.close_slow();
-            // A timeout is not an error: other protocols release memory without a notification, so
-            // check again.
+            // A timeout is not an error. Check again even without a notification, because other
+            // protocols release memory without one.
             let _ = timeout(WAIT_STEP, counts.freed().notified()).await;
         }
     }
 }
 
-/// The purpose of reserved memory. Connections leave memory for requests, and new requests leave
-/// memory for the bodies and replies of started requests, so that those can finish.
+/// The purpose of reserved memory. Connections cannot take all memory, so that some is left for
+/// requests. New requests cannot take all of that, so that started requests can receive their
+/// bodies, send their replies and finish.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
     Connection,

@@ -11,7 +11,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-/// The maximum length in bytes of a body's unread rest that is read to keep the connection open.
+/// If a handler leaves at most this number of bytes of a body, the server reads them, so that the
+/// connection can stay open.
 const UNREAD_MAX: u64 = 64 << 10;
 
 /// Resources of a request, held until its reply is sent: its activity and its memory.
@@ -22,14 +23,15 @@ pub(crate) struct RequestResources {
     pub(crate) _reserved: Reservation,
 }
 
-/// The body of a request. Received bytes count as progress. A handler that drops it early leaves the rest in `unread`.
+/// The body of a request. Received bytes count as progress. If a handler drops the body before its end, the rest moves
+/// to `unread`.
 pub(crate) struct RequestBody {
     body: Option<Incoming>,
     activity: Arc<Activity>,
     unread: UnreadBody,
 }
 
-/// The unread rest of a body, after its handler has dropped the body.
+/// The part of a body that the handler has not read before it dropped the body.
 #[derive(Clone, Default)]
 pub(crate) struct UnreadBody(Arc<Mutex<Option<Incoming>>>);
 

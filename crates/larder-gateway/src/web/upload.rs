@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// The time in which an upload must receive at least [`STALLED_LEN`] bytes while memory is short. A
-/// slower upload is abandoned.
+/// While memory is short, an upload that receives fewer than [`STALLED_LEN`] bytes in this time is
+/// abandoned.
 const STALLED: Duration = Duration::from_secs(1);
-/// The minimum number of bytes that an upload receives per [`STALLED`] while memory is short.
+/// While memory is short, an upload must receive at least this number of bytes in each [`STALLED`].
 const STALLED_LEN: usize = 64 << 10;
 
 /// The reason why a value was not received.

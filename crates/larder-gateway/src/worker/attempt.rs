@@ -13,8 +13,9 @@ use std::task::{Poll, Waker};
 
 /// The outcome of one attempt at an operation.
 enum Attempt<R> {
-    /// The result, and the journal position that followers have to acknowledge before the reply is
-    /// sent. The position is `None` if no acknowledgement is required.
+    /// The operation was executed and has this result. Followers must acknowledge the position in
+    /// the journal before the reply is sent. The position is `None` if no acknowledgement is
+    /// required.
     Done(R, Option<erased::Position>),
     /// The operation can be repeated immediately.
     Retry,
@@ -56,12 +57,13 @@ fn attempt<R>(
 }
 
 impl CacheItems {
-    /// Repeats a local operation until it does not wait for slower storage, then waits for the
-    /// acknowledgement of its change if one is required. Returns `None` if `is_local` returns false
-    /// before an attempt: this server no longer serves the item.
+    /// Executes an operation on this server. Repeats it while it has to wait for slower
+    /// storage. If its change must be acknowledged, then waits for the acknowledgement. Returns
+    /// `None` if `is_local` returns false before an attempt: this server no longer serves the item.
     ///
-    /// If the acknowledgement is lost, aborts the request unless the operation is a lookup. A lookup may remove an
-    /// expired item, and its result is valid even if that removal is never acknowledged.
+    /// If the change can no longer be acknowledged, aborts the request, unless the operation is a lookup. A lookup can
+    /// cause a change, too: it may remove an expired item. But its result is valid even if this removal is never
+    /// acknowledged.
     pub(super) async fn run_locally<R: Send>(
         &self,
         key: Option<&[u8]>,

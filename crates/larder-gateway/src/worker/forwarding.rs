@@ -23,19 +23,21 @@ use tokio::time::{sleep, timeout};
 /// The time limit for retries of a request that was not executed, or that may safely be executed twice.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// The time limit for waiting until fewer than [`FORWARDED_MAX`] requests are in flight to a group.
+/// If [`FORWARDED_MAX`] requests are in flight to a group, a further one waits for at most this
+/// time.
 const QUEUE_MAX: Duration = Duration::from_secs(5);
 
 /// The maximum number of requests in flight to a group.
 const FORWARDED_MAX: usize = 64;
 
-/// The pause before a retry after a reply that the group has no leader.
+/// After the reply that the group has no leader, the request is repeated after this pause.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// The reason why an operation has no outcome.
 pub(super) enum OwnerError {
-    /// Another server owns the item, but did not execute the operation in time or sent no valid
-    /// reply. Or the group has no leader, or the key is too long for a forwarded request.
+    /// The item belongs to another server, and one of these is true: the server did not execute the
+    /// operation in time or sent no valid reply, the group has no leader, or the key is too long
+    /// for a forwarded request.
     Unreachable,
     /// Too many large values are being sent already.
     Busy,
@@ -69,7 +71,8 @@ pub(super) async fn abort_request<R>(reason: Abort) -> R {
     pending().await
 }
 
-/// A waker that wakes the most recently registered task. Different tasks may poll one request.
+/// A waker for one request, which different tasks may poll. It wakes the task that has registered
+/// last.
 #[derive(Default)]
 struct Relay(AtomicWaker);
 
@@ -80,11 +83,14 @@ impl Wake for Relay {
 }
 
 impl CacheItems {
-    /// Executes an operation at the owner of its item. `run` executes it locally and returns `None` while it is
-    /// pending. With `allows_replica`, this server may answer a lookup as a replica. `received` is the value of a store
-    /// if `op` does not have it. With a `class`, records the latency of the operation if it has an outcome.
+    /// Executes an operation at the owner of its item, which is this server or another one. If it is this server, `run`
+    /// executes the operation. `run` returns `None` while it must wait for slower storage.
     ///
-    /// Aborts the request if a change may have been executed without a confirmation.
+    /// If `allows_replica` is true, this server may also answer a lookup as a replica of the owner. `received` is the
+    /// value to store, if `op` does not contain it. If there is a `class` and the operation has an outcome, records its
+    /// latency in this class.
+    ///
+    /// If a change may have been executed but is not confirmed, aborts the request.
     pub(super) async fn try_at_owner<O: RemoteOperation>(
         &self,
         (class, allows_replica): (Option<CommandClass>, bool),
@@ -96,7 +102,7 @@ impl CacheItems {
         let started = Instant::now();
         let _active = CountGuard::new(&self.active, 1);
         let is_local = || self.is_local(Some(key), O::IS_LOOKUP && allows_replica);
-        // The end of the first attempt at another server; `None` before it.
+        // When the first attempt at another server ended. `None` before that.
         let mut waits_since = None;
         let outcome = loop {
             if is_local() {
@@ -162,8 +168,9 @@ impl CacheItems {
             let new = || Arc::new(Semaphore::new(FORWARDED_MAX));
             Arc::clone(forwarding.entry(group.0).or_insert_with(new))
         };
-        // The leader holds a reply until this server reads it, and this server holds a reply until
-        // it is complete. The limit bounds the memory on both servers.
+        // Limit the number of requests in flight, and so the memory for their replies on both
+        // servers: the leader holds a reply until this server reads it, and this server holds it
+        // until it is complete.
         let Ok(Ok(_permit)) = timeout(QUEUE_MAX, forwarding.acquire()).await else {
             return RemoteOutcome::NoLeader;
         };
@@ -171,8 +178,8 @@ impl CacheItems {
         let waker = Waker::from(Arc::clone(&relay));
         let (mut way, mut reply, mut held) = (self.view.open_route(group), Vec::new(), None);
         let mut unsent = value_pieces(value);
-        // Send the first bytes before waiting for room: when this server becomes the leader, only tasks whose request
-        // was sent are woken.
+        // Send the first bytes at once, even if there is no room. If this server becomes the leader, only the tasks of
+        // requests that were sent are woken, and others would wait in vain.
         way.send(head, value.is_some(), &waker);
         loop {
             let next = poll_fn(|task| {

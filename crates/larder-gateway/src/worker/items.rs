@@ -29,8 +29,8 @@ enum UploadTarget<U> {
     Remote(Vec<u8>),
 }
 
-/// Uploads a value into this server's cache. The value was received for another server, but this
-/// server has become the owner.
+/// Uploads a value into this server's cache. Needed if the value was received to be sent to another
+/// server, but this server has become the owner in the meantime.
 fn uploaded(engine: &mut erased::Handle, value: &[u8]) -> Result<erased::Upload, Refusal> {
     let mut upload = engine.upload(value.len())?;
     value.chunks(PIECE_LEN).try_for_each(|piece| engine.extend(&mut upload, piece))?;
@@ -184,8 +184,8 @@ impl Items for CacheItems {
         let value = if self.is_local(Some(key), false) {
             UploadTarget::Local(self.with_context(|cx| cx.engine.upload(len))?)
         } else {
-            // The capacity takes no memory yet: the system provides it when the buffer is written
-            // to.
+            // An allocated capacity takes no memory yet: the system provides it when the buffer is
+            // written to.
             UploadTarget::Remote(Vec::with_capacity(len))
         };
         Ok(Box::new(PendingUpload { value, _held: held }))

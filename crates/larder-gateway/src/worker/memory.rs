@@ -5,9 +5,9 @@ use larder_store::Lease;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The divisor of the memory limit that gives the limit of all large values being sent. The large
-/// values being received have a separate limit of the same size. These limits keep slow peers from
-/// taking the cache's memory.
+/// All large values that are being sent may take the cache's memory limit divided by this number.
+/// All large values that are being received may take as much again. These limits keep slow peers
+/// from taking the cache's memory.
 pub(super) const HELD_SHARE: u64 = 16;
 
 /// The maximum length in bytes of the pieces in which a value is sent to another server.
@@ -44,7 +44,7 @@ impl AsRef<[u8]> for Reply {
     }
 }
 
-/// The contiguous part of a large value in the cache that starts at `offset`.
+/// A part of a large value that is contiguous in the cache. It starts at `offset` in the value.
 struct Piece<L> {
     lease: L,
     offset: usize,

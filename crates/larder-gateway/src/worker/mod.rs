@@ -81,10 +81,12 @@ impl CacheItems {
     }
 
     /// Returns whether this server serves a request about `key`, or about all items of its group if `key` is `None`.
-    /// Outside of a batch, the result can be outdated at once. Check again within the batch that executes the request:
-    /// a replaced leader becomes a follower only after all batches have ended.
+    /// Within a batch of the engine, the result stays valid until the end of the batch, because a replaced leader
+    /// becomes a follower only after all batches have ended. Outside of a batch, it can be outdated at once. So check
+    /// again within the batch that executes the request.
     fn is_local(&self, key: Option<&[u8]>, is_lookup: bool) -> bool {
-        // Call `serves` first: a leader reads the shard map before it starts to serve.
+        // Call `serves` before `group_of`. A leader reads the shard map before it starts to serve,
+        // so `group_of` then uses this map.
         self.view.serves(is_lookup) && key.is_none_or(|key| self.view.group_of(key) == Group::OWN)
     }
 
@@ -97,8 +99,9 @@ impl CacheItems {
         }
     }
 
-    /// Adds `len` bytes of a large value to `count` until the guard is dropped. Returns `None` if the sum would exceed
-    /// the share of such values ([`HELD_SHARE`]). A single value is always allowed, even if the memory limit is small.
+    /// Adds `len` bytes of a large value to `count` until the guard is dropped. Returns `None` if all such values would
+    /// then take more than their share of the memory limit ([`HELD_SHARE`]). A single value is always allowed, even if
+    /// it is larger than this share.
     fn hold(&self, count: &Arc<AtomicUsize>, len: usize) -> Option<CountGuard> {
         let max = self.view.memory_limit() / HELD_SHARE;
         let before = count.load(Ordering::Relaxed);
@@ -107,7 +110,7 @@ impl CacheItems {
     }
 
     /// Converts an item for the handlers. Returns `None` if the item is large, and too many large values are being sent
-    /// or leased already.
+    /// or are leased already.
     fn found(&self, item: &ItemView<'_, erased::Lease>) -> Option<StoredItem> {
         let value = match item.value {
             Value::Whole(bytes) => vec![Bytes::copy_from_slice(bytes)],

@@ -12,8 +12,8 @@ use tokio::task::yield_now;
 const ITEMS_PER_STEP: usize = 256;
 
 impl CacheItems {
-    /// Lists about `items` items from `cursor` on. Returns `None` if there are more items and the engine cannot resume
-    /// a walk. Each step is a batch of its own, so that the engine can reuse memory between steps.
+    /// Lists about `items` items from `cursor` on. Returns `None` if there are more items, but the engine cannot
+    /// continue a walk later. Each step is a batch of its own, so that the engine can reuse memory between steps.
     pub(super) async fn walk(&self, cursor: u64, items: usize) -> Option<Page> {
         let _active = CountGuard::new(&self.active, 1);
         let mut walk = self.with_engine(|engine| engine.walk_from(cursor));
@@ -33,7 +33,8 @@ impl CacheItems {
                                 ttl,
                             });
                         });
-                    // A step without items counts, too, so that a walk over an empty index ends.
+                    // A step that finds no items counts as one item, so that a walk over an empty
+                    // index ends.
                     left = left.saturating_sub(seen.max(1));
                     state
                 });
