@@ -36,8 +36,8 @@ impl<'a, E: Engine> OpContext<'a, E> {
     }
 
     /// Samples a request for the statistics of hot keys: counts about one request in a hundred. An
-    /// interface calls this once for each key of an answered request, or
-    /// [`HotKeys::pick`](crate::HotKeys::pick) once for a batch.
+    /// interface calls this for each key of an answered request. Instead, it may call
+    /// [`HotKeys::pick`](crate::HotKeys::pick) once for a whole batch.
     #[inline]
     pub fn sample(&self, key: HashedKey<'_>) {
         if self.counters.hot_keys.pick(1).is_some() {
@@ -88,8 +88,8 @@ impl<'a, E: Engine> OpContext<'a, E> {
         if let Some(guard) = guard.filter(|_| has_changed && updated.is_ok()) {
             guard.note_change(key.bytes);
         }
-        // The error stops the caller. Otherwise, it would execute the next step of a command as if
-        // this step had succeeded.
+        // If the guard has refused the change, return an error. Otherwise, the caller would execute
+        // the next step of a command as if this step had succeeded.
         if is_refused { updated.and(Err(Refusal::OutOfMemory)) } else { updated }
     }
 

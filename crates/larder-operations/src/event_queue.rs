@@ -58,7 +58,7 @@ pub struct EventFilter {
     pub kinds: EventKinds,
     /// The prefix of the keys; every key has the empty prefix.
     pub prefix: Vec<u8>,
-    /// The number of events of which one is selected at random. 0 and 1 select every event.
+    /// One in this many events is selected, at random. 0 and 1 select every event.
     pub one_in: u32,
 }
 
@@ -128,8 +128,8 @@ impl EventQueue {
         self.filter.kinds
     }
 
-    /// Adds an event if the filter selects it. Counts it as lost if the queue is full or has lost
-    /// events that the watcher has not read.
+    /// Adds an event if the filter selects it. Counts it as lost if the queue is full. Also counts
+    /// it as lost while the watcher has not read that earlier events were lost.
     pub fn push(&self, event: &ItemEvent<&[u8]>) {
         let ItemEvent { kind, key, value_len, ttl, time } = *event;
         if !self.filter.kinds.has(kind) || !key.starts_with(&self.filter.prefix) {

@@ -1,9 +1,9 @@
-//! Events for observers. An operation on a key reports its lookup result once, after it took
-//! effect. A second event reports the outcome of a store, the removal of a live item, or the item
-//! that a lookup, [`OpContext::count`](crate::OpContext::count) or
+//! Events for observers. After an operation on a key has taken effect, it reports once what its
+//! lookup found. A second event reports the outcome of a store, the removal of a live item, or the
+//! item that a lookup, [`OpContext::count`](crate::OpContext::count) or
 //! [`OpContext::add`](crate::OpContext::add) has created. Other changes, such as those of a number
-//! or an expiry, have no event. A refused operation may report the refusal
-//! alone, or nothing. [`OpContext::set`](crate::OpContext::set) reports nothing.
+//! or an expiry, have no event. A refused operation may report the refusal alone, or nothing.
+//! [`OpContext::set`](crate::OpContext::set) reports nothing.
 
 use crate::{Limits, StoreKind, StoreOutcome};
 use larder_store::{Expiry, Item, Lease, Lookup, Now};

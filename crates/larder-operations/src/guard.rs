@@ -41,7 +41,7 @@ impl Guard {
         self.has_changed.get()
     }
 
-    /// Returns whether `is_wanted` holds for a key that is still watched.
+    /// Returns whether `is_wanted` returns true for any of the keys that are still watched.
     pub fn watches_any(&self, is_wanted: impl Fn(&[u8]) -> bool) -> bool {
         self.watched.borrow().iter().any(|watched| is_wanted(&watched.key))
     }

@@ -2,9 +2,10 @@
 //!
 //! About one request in a hundred is counted, in tables of a fixed size. The algorithm is
 //! Space-Saving (Metwally, Agrawal and El Abbadi, *Efficient Computation of Frequent and Top-k
-//! Elements in Data Streams*, 2005). A new key replaces the key with the lowest count, and inherits
-//! this count as its possible error. Thus a count is never too low, and `count - error` is never
-//! too high. All counts are halved every ten seconds, so that old hot keys fade.
+//! Elements in Data Streams*, 2005). If a table is full, a new key replaces the key with the lowest
+//! count. It continues with this count, which is also noted as its possible error. Thus a count is
+//! never too low, and `count - error` is never too high. All counts are halved every ten seconds,
+//! so that old hot keys fade.
 
 use larder_store::Seconds;
 use std::collections::HashMap;
@@ -69,8 +70,9 @@ impl Default for HotKeys {
 }
 
 impl HotKeys {
-    /// Advances by `requests` requests. Returns the index of the request to count, or `None` if
-    /// none of them is to be counted. Only the owning thread may call this.
+    /// Passes over `requests` requests, and decides whether one of them is counted. Returns the
+    /// index of the request to count, or `None` if none of them is to be counted. Only the owning
+    /// thread may call this.
     #[inline]
     #[must_use]
     pub fn pick(&self, requests: usize) -> Option<usize> {
@@ -86,7 +88,8 @@ impl HotKeys {
     fn start_gap(&self, left: u64, requests: u64) -> usize {
         let (passed, mut gap) = (requests.saturating_sub(left), 0);
         let mut random = self.random.load(Relaxed);
-        // Draw until the gap ends after these requests: at most one of them is counted.
+        // At most one of these requests is counted, so draw further gaps until one ends after all
+        // of them.
         while gap <= passed {
             // Xorshift (Marsaglia 2003).
             random ^= random << 13;
@@ -176,10 +179,11 @@ impl Sample {
 
 /// A Space-Saving table of names and counts.
 ///
-/// Hashes, counts and names are separate arrays with one slot per name, because each counted
-/// request searches the hashes. The lowest count only rises between halvings. A new name takes a
-/// slot with the lowest count. The search continues after the last replaced slot, so that one scan
-/// of all slots serves many new names.
+/// Hashes, counts and names are separate arrays with one slot per name, so that the search of the
+/// hashes for a name reads little memory. If the table is full, a new name takes a slot with the
+/// lowest count. The search for such a slot continues after the slot that was replaced last. So one
+/// scan of all slots serves many new names. This works because the lowest count only rises, except
+/// when all counts are halved.
 #[derive(Debug)]
 struct FrequencyTable {
     max: usize,
@@ -188,7 +192,8 @@ struct FrequencyTable {
     names: Vec<Name>,
     /// A lower bound of all counts.
     lowest: u32,
-    /// The index of a slot before which all slots have higher counts.
+    /// The index at which the search for a slot with the lowest count continues. All earlier slots
+    /// have higher counts.
     next: usize,
 }
 

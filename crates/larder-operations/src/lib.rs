@@ -12,9 +12,9 @@
 //!  larder_store::Engine
 //! ```
 //!
-//! This crate has no wire formats, sockets or clocks. Callers resolve expiries against the clock,
-//! and express the order of flags in fields. An operation has a field for each difference between
-//! dialects of a protocol.
+//! This crate has no wire formats, sockets or clocks. Callers convert relative expiries to times on
+//! the cache's clock. If the order of a request's flags matters, the operation has a field for it.
+//! It also has a field for each difference between dialects of a protocol.
 //!
 //! The outcome of an operation on a key can be `Pending`: the item is on slower storage. A pending
 //! operation has changed nothing, counted nothing and delivered no event. The caller repeats it when

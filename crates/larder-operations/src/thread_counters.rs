@@ -42,8 +42,8 @@ counters! {
     }
 }
 
-/// The counters of one thread. They are aligned so that two threads do not share a cache line,
-/// except for the ends of `classes`, which are on the heap.
+/// The counters of one thread. They are aligned so that two threads do not share a cache line. Only
+/// `classes`, which is on the heap, may share its first and last cache line with other memory.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Counters {

@@ -33,7 +33,7 @@ pub enum Edit<'v> {
 pub enum EditValue<'v> {
     /// The caller's bytes.
     Bytes(&'v [u8]),
-    /// An array, and the number of its first bytes that are the value.
+    /// The first bytes of the array, as many as the second field says.
     Short([u8; 20], u8),
 }
 

@@ -7,7 +7,7 @@ use larder_store::{
 
 /// The last time that an expiry can have, in milliseconds since 1970: in the year 2106.
 const LAST_MILLIS: u64 = (u32::MAX as u64 - 1) * 1000;
-/// The number of milliseconds ahead below which an expiry is exact to the millisecond.
+/// Expiries that are less than this many milliseconds ahead are exact to the millisecond.
 const EXACT_MILLIS: u64 = 60_000;
 
 /// Returns the expiry for a time in milliseconds since 1970, or `None` for a time after the last second of the clock,
@@ -33,10 +33,10 @@ pub struct Expire {
     pub if_none: bool,
     /// Whether the item must have an expiry.
     pub if_some: bool,
-    /// Whether the new expiry must be later. For the old and the new expiry, having none counts as
-    /// the latest.
+    /// Whether the new expiry must be later than the old one. An item that never expires has the
+    /// latest expiry.
     pub if_later: bool,
-    /// Whether the new expiry must be earlier.
+    /// Whether the new expiry must be earlier than the old one.
     pub if_earlier: bool,
 }
 

@@ -4,7 +4,7 @@ use crate::OpContext;
 use larder_store::{Engine, Expiry};
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Removes the items stored before the second of `at`, when this second starts. Removes all
+    /// When the second of `at` starts, removes all items that were stored before it. Removes all
     /// present items at once if `at` is past or `Never`.
     pub fn flush(&mut self, at: Expiry) {
         let later = at.second().filter(|at| *at > self.now.secs);

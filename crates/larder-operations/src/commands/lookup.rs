@@ -15,8 +15,8 @@ pub struct LookupOptions<'t> {
     pub create: Option<CreateEmpty<'t>>,
     /// Whether the client may win the right to refill a stale item.
     pub may_win: bool,
-    /// The condition under which the client may also win this right, with `may_win`, for an item
-    /// that expires soon.
+    /// With `may_win`, the client may also win the right to refill an item that expires soon. This
+    /// is the condition; `None` excludes such items.
     pub recache: Option<Recache>,
     /// Whether the lookup is not recorded as an access.
     pub untracked: bool,
@@ -40,8 +40,8 @@ pub struct CreateEmpty<'t> {
 /// The condition for refilling an item that has not expired.
 #[derive(Clone, Copy, Debug)]
 pub struct Recache {
-    /// The item may be refilled if it expires in fewer seconds than this. An item that never expires
-    /// does not meet this condition.
+    /// The item may be refilled if it expires in fewer seconds than this. An item that never
+    /// expires does not meet this condition.
     pub within_secs: u32,
     /// Whether the condition uses the expiry after [`LookupOptions::touch`], rather than the
     /// previous expiry.
@@ -75,8 +75,8 @@ pub struct ItemView<'a, L> {
 
 impl<E: Engine> OpContext<'_, E> {
     /// Passes the content of an item to `show`, without its other attributes, and records the
-    /// access. This is the fastest lookup. If `show` returns `None`, the hit is not counted, and
-    /// the caller calls [`OpContext::look_up`] with `is_recorded`.
+    /// access. This is the fastest lookup. If `show` returns `None`, the hit is not counted. The
+    /// caller then calls [`OpContext::look_up`] with `is_recorded` set to true.
     #[inline]
     pub fn content<R>(
         &mut self,
@@ -94,7 +94,7 @@ impl<E: Engine> OpContext<'_, E> {
     }
 
     /// Passes an item to `show` and records the access. If `show` returns `None`, the hit is
-    /// neither recorded nor counted, and the caller calls [`OpContext::look_up`].
+    /// neither recorded nor counted. The caller then calls [`OpContext::look_up`].
     #[inline]
     pub fn view<R>(
         &mut self,
@@ -133,13 +133,13 @@ impl<E: Engine> OpContext<'_, E> {
         }
     }
 
-    /// Passes an item to `show` and changes it according to `op`. If another thread changes the item
-    /// concurrently, `show` is called again, and its last result counts. `is_recorded`: an earlier lookup of
-    /// the same request was recorded as an access, so this lookup is not recorded again.
+    /// Passes an item to `show` and changes it according to `op`. If another thread changes the item concurrently,
+    /// `show` is called again, and its last result counts. If `is_recorded` is true, an earlier lookup of the same
+    /// request was recorded as an access, and this lookup is not recorded again.
     ///
     /// # Errors
-    /// [`Refusal::OutOfMemory`] if there is no memory to create or change the item. The error is
-    /// never [`Refusal::Pending`]: the result is then `Ok` with [`Lookup::Pending`].
+    /// [`Refusal::OutOfMemory`] if there is no memory to create or change the item. If the item is
+    /// on slower storage, the result is not an error, but `Ok` with [`Lookup::Pending`].
     pub fn look_up<R>(
         &mut self,
         key: HashedKey<'_>,
@@ -154,8 +154,8 @@ impl<E: Engine> OpContext<'_, E> {
         let (limits, access) = (self.limits, op.access(is_recorded));
         let looked = self.engine.get_recorded(key, |item| {
             if op.may_win && item.attributes.stale && !item.attributes.won {
-                // The following update records the access. If this update is pending, no access
-                // must have been recorded.
+                // Do not record this lookup: the update that follows records the access, unless it
+                // returns `Pending`.
                 return (Access::Untracked, None);
             }
             let found = LookupResult::of(&Lookup::Hit(item), key.bytes.len(), limits);
@@ -247,8 +247,9 @@ impl<E: Engine> OpContext<'_, E> {
         looked
     }
 
-    /// Counts a miss and removes an expired or flushed item, so that later misses do not count as
-    /// `get_expired` or `get_flushed` again. In a guarded transaction the item stays, because a lookup is no change.
+    /// Counts a miss and removes an expired or flushed item, so that later misses do not count as `get_expired` or
+    /// `get_flushed` again. In a transaction that watches items, the item stays, because a lookup must not count as a
+    /// change.
     #[inline(never)]
     fn missed<R>(
         &mut self,

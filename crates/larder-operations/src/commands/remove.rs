@@ -12,8 +12,8 @@ use larder_store::{
 pub struct Remove {
     /// The CAS that the item must have to be removed or invalidated. 0 never matches.
     pub compare: Option<u64>,
-    /// The CAS of the kept item. `None` assigns a fresh CAS, but keeps the CAS with `value_only`
-    /// alone.
+    /// The CAS of the kept item. With `None`, the item gets a fresh CAS. If only `value_only` is
+    /// set, and not `invalidate`, it keeps its CAS.
     pub new_cas: Option<u64>,
     /// Whether to keep the item and mark it as stale.
     pub invalidate: bool,

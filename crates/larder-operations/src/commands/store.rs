@@ -88,7 +88,8 @@ impl<E: Engine> OpContext<'_, E> {
             }
             (change, stored)
         };
-        // An observer receives an event about the old item, so the engine has to look the item up.
+        // If there is an observer, it receives an event about the old item, so the engine has to
+        // look the item up.
         let is_blind = op.mode == StoreMode::Set && op.compare.is_none();
         let updated = if is_blind && self.observer.is_none() && self.guard.is_none() {
             self.engine.update_unread(key, upload, decide)
@@ -118,7 +119,8 @@ impl<E: Engine> OpContext<'_, E> {
         stored
     }
 
-    /// Counts a store with a malformed end of its value (`bad data chunk`). Such a store changes nothing.
+    /// Counts a store whose value does not end as memcached's protocol requires (`bad data chunk`). Such a store
+    /// changes nothing.
     pub fn count_unusable(&mut self, key: HashedKey<'_>, op: &Store<'_>) {
         let class = self.limits.class_of(key.bytes.len(), op.value_len, op.client_flags);
         self.counters.class(Some(class), |class| class.cmd_set.add(1));

@@ -38,12 +38,12 @@ pub enum SwapCondition<'v> {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Stores `op.value` if the condition holds. Passes the old item to `show` whether the
-    /// condition holds or not. Returns the outcome, and the result of `show`. The latter is `None`
-    /// if there is no old item, or if the store fails for a reason other than the condition. A
-    /// refused store keeps the old item. `show` returns `None` if it cannot show the old item. The
-    /// old item then stays, and the outcome is `OutOfMemory`. If another thread changes the item
-    /// concurrently, `show` is called again, and its last result counts.
+    /// Stores `op.value` if the condition holds. Passes the old item to `show`, even if the
+    /// condition does not hold. Returns the outcome, and the result of `show`. This result is
+    /// `None` if there is no old item. It is also `None` if the store fails for a reason other than
+    /// the condition. A refused store keeps the old item. `show` returns `None` if it cannot show
+    /// the old item. The old item then stays, and the outcome is `OutOfMemory`. If another thread
+    /// changes the item concurrently, `show` is called again, and its last result counts.
     pub fn swap<R>(
         &mut self,
         key: HashedKey<'_>,

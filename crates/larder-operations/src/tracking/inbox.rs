@@ -71,7 +71,7 @@ impl Drop for Inbox {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The keys that have a message each.
+    /// Changed keys that are not sent with a prefix. Each has a message of its own.
     keys: VecDeque<Box<[u8]>>,
     /// The keys by prefix. All keys of a prefix share a message.
     batches: BTreeMap<Box<[u8]>, BTreeSet<Box<[u8]>>>,
@@ -202,7 +202,8 @@ impl State {
         Some(Invalidation::Keys(keys))
     }
 
-    /// Counts a key that the caller adds. Returns false if a message about all items includes the key.
+    /// Counts a key that the caller is about to add. Returns false if the caller must not add it, because a message
+    /// about all items already includes it.
     fn has_room(&mut self, key: &[u8], budget: &InboxBudget) -> bool {
         if self.is_all {
             return false;

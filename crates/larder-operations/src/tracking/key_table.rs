@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const PARTS: usize = 256;
 
 /// The memory of a key with one reader, in bytes, not counting the bytes of the key. It consists of
-/// an entry of a table that is at least half full, two allocations, and the subscription, which may
-/// have ended.
+/// an entry in a table that is at least half full, and of two allocations. It also includes the
+/// subscription of the reader, which stays in memory after its end.
 const KEY_OVERHEAD: usize = 160;
-/// The number of keys of a full part of which it removes one.
+/// A full part removes one in this many of its keys.
 const FORGOTTEN_SHARE: usize = 8;
 /// The memory of each further reader of a key, in bytes.
 const READER_LEN: usize = size_of::<Arc<Subscription>>();
@@ -65,8 +65,8 @@ impl KeyTable {
         let len = match part.keys.get_mut(key) {
             Some(readers) => {
                 let before = readers.len();
-                // Remove ended readers only at powers of two, because an examination of all readers
-                // takes time.
+                // Remove ended readers only if the number of readers is a power of two, because it
+                // takes time to examine all of them.
                 if before.is_power_of_two() {
                     readers.retain(|reader| !reader.has_ended());
                 }

@@ -6,10 +6,10 @@
 //!  the inbox wakes the connection ─▶ its session writes the messages between two replies
 //! ```
 //!
-//! A session calls [`Tracker::track`] before it looks the key up. A change that the lookup does not
-//! see is therefore reported after the key is in the table. All memory is bounded. A full table
-//! sends messages about some of its keys and removes these keys. A full inbox holds one message
-//! about all items instead.
+//! A session calls [`Tracker::track`] before it looks the key up. So if the lookup does not see a
+//! change, the key is in the table before the change is reported. All memory is bounded. A full
+//! table sends messages about some of its keys and removes these keys. A full inbox holds one
+//! message about all items instead.
 
 mod inbox;
 mod key_table;

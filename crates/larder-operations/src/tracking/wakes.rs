@@ -1,5 +1,6 @@
-//! Wakes of the receivers of messages, deferred to the end of a batch of requests. One message can
-//! thus contain all keys with a prefix that the batch changes, and each connection wakes once.
+//! Wakes the receivers of messages only at the end of a batch of requests. Each connection thus
+//! wakes once for the batch. One message can contain all keys with the same prefix that the batch
+//! has changed.
 
 use std::cell::{Cell, RefCell};
 use std::task::Waker;
