@@ -1,7 +1,8 @@
-//! Typed replies, which all protocols share. The functions decode the bytes that a server sends.
+//! The type of all replies, [`Answer`], which all protocols share, and functions that decode the
+//! bytes that a server sends.
 //!
-//! Each function reads the first answer in a buffer. The functions use [`crate::response`] and have its
-//! limits. Replies borrow from the buffer; nothing is copied or allocated.
+//! Each function reads the first answer in a buffer. The functions find its end with [`crate::response`], whose limits
+//! apply. Replies borrow from the buffer; nothing is copied or allocated.
 //!
 //! ```
 //! use larder_protocol::answer::{Answer, Flag, read_text};
@@ -51,23 +52,23 @@ pub enum Answer<'b> {
     Ok,
     /// An add found an item, or a replace, append or prepend found none: `NOT_STORED`, `NS`.
     NotStored {
-        /// The requested fields. After `ms`, the CAS is 0, and the length is that of the sent
-        /// value.
+        /// The requested fields. In the reply to an `ms`, the CAS is 0, and the length is the
+        /// length of the value that the client sent.
         returned: AnswerFields<'b>,
     },
     /// The CAS differs: `EXISTS`, `EX`. This is also the reply to a binary add that found an item;
     /// in other protocols, this reply is [`NotStored`](Self::NotStored).
     Exists {
-        /// The requested fields. After `ms`, the CAS is 0, and the length is that of the sent
-        /// value.
+        /// The requested fields. In the reply to an `ms`, the CAS is 0, and the length is the
+        /// length of the value that the client sent.
         returned: AnswerFields<'b>,
     },
     /// There is no such item: `NOT_FOUND`, `NF`, `EN`, RESP's null. This is also the reply to a
     /// binary replace that found no item; in other protocols, this reply is
     /// [`NotStored`](Self::NotStored). A classic `get` has no reply for a missing key.
     NotFound {
-        /// The requested fields. After `ms`, the CAS is 0, and the length is that of the sent
-        /// value.
+        /// The requested fields. In the reply to an `ms`, the CAS is 0, and the length is the
+        /// length of the value that the client sent.
         returned: AnswerFields<'b>,
     },
     /// The number after a classic or binary increment or decrement, or a RESP integer.
@@ -91,9 +92,9 @@ pub enum Answer<'b> {
     Line(&'b [u8]),
     /// The request was refused.
     Error {
-        /// Whether the server blames the request: `ERROR`, `CLIENT_ERROR`, some binary statuses such
-        /// as invalid arguments, and the RESP codes `ERR`, `WRONGTYPE`, `NOAUTH` and `NOPERM`. False
-        /// for all other errors.
+        /// Whether the request caused the error, rather than the server. This is true for `ERROR` and `CLIENT_ERROR`,
+        /// for some binary statuses such as invalid arguments, and for the RESP codes `ERR`, `WRONGTYPE`, `NOAUTH` and
+        /// `NOPERM`.
         client: bool,
         /// The server's error message, without the line's end. In text and RESP, it includes the
         /// first word.
@@ -101,7 +102,7 @@ pub enum Answer<'b> {
     },
 }
 
-/// The reason for refusing a request, in the classes that clients distinguish.
+/// The reason why the server refused a request. Clients can react differently to each reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalReason {
     /// The value to increment or decrement is not a number.
@@ -428,7 +429,8 @@ fn of_binary<'b>(response: &Binary<'b>) -> Option<Answer<'b>> {
 /// Interprets a binary status other than 0.
 #[inline]
 fn refused<'b>(status: u16, line: &'b [u8], returned: AnswerFields<'b>) -> Answer<'b> {
-    /// Statuses that blame the request. 0x21: the SASL mechanism requires another step.
+    /// The statuses of errors that the request caused. The status 0x21 means that the SASL
+    /// mechanism requires another step.
     const OF_CLIENT: [u16; 6] = [
         Status::InvalidArguments as u16,
         Status::NonNumeric as u16,
@@ -445,9 +447,9 @@ fn refused<'b>(status: u16, line: &'b [u8], returned: AnswerFields<'b>) -> Answe
     }
 }
 
-/// Reads a reply, or an element of an array, in RESP2. A negative integer is malformed, because
-/// no reply to `GET`, `MGET` or `SET` is an integer below 0. Callers of
-/// [`encode::resp::command`](crate::encode::resp::command) can use [`response::read_resp`] instead.
+/// Reads a reply, or an element of an array, in RESP2. A negative integer is malformed, because no
+/// reply to `GET`, `MGET` or `SET` is an integer below 0. For other commands, which
+/// [`encode::resp::command`](crate::encode::resp::command) can write, use [`response::read_resp`].
 #[inline]
 #[must_use]
 pub fn read_resp(bytes: &[u8]) -> Read<Answer<'_>> {

@@ -9,13 +9,14 @@ use crate::request::KEY_LEN_MAX;
 pub struct DumpItem<'k> {
     /// The decoded key.
     pub key: &'k [u8],
-    /// Whether text requests have to send the key in base64. `metadump` percent-encodes all keys.
+    /// Whether text requests must send the key in base64. [`metadump`] ignores this field, because
+    /// it percent-encodes all keys.
     pub binary_key: bool,
     /// The expiry in Unix seconds; `None` if the item never expires.
     pub expires: Option<u32>,
     /// The last access in Unix seconds.
     pub accessed: u32,
-    /// The CAS; 0 under `-C`.
+    /// The CAS; 0 if the server stores no CAS values (`-C`).
     pub cas: u64,
     /// Whether the item was read since it was stored.
     pub fetched: bool,

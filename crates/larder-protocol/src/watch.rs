@@ -42,14 +42,14 @@ pub enum StoreCommand {
     Cas,
 }
 
-/// The line of an item's event. `class` is memcached's slab class, or 0 if there is no item. `size`
-/// is the length of the value in bytes.
+/// A log line about an event of an item. `class` is memcached's slab class, or 0 if there is no
+/// item. `size` is the length of the value in bytes.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "the fields are those of the lines")]
 pub enum ItemLine<'k> {
     /// A lookup.
     Get { key: &'k [u8], found: LookupStatus, class: usize, client: u64, size: usize },
-    /// A store, successful or not. `ttl` is in seconds. It is 0 also if the item never expires.
+    /// A store, successful or not. `ttl` is in seconds. It is also 0 if the item never expires.
     Store {
         key: &'k [u8],
         status: StoreStatus,
@@ -70,8 +70,8 @@ pub enum ItemLine<'k> {
         class: usize,
         size: usize,
     },
-    /// A move of an item from memory to flash, into a page of this bucket. `ttl` has the same
-    /// meaning as for an eviction.
+    /// A move of an item from memory to flash, into a page of this bucket. `ttl` is in seconds, or
+    /// `None` if the item never expires.
     FlashWrite {
         key: &'k [u8],
         fetched: bool,
@@ -82,7 +82,7 @@ pub enum ItemLine<'k> {
     },
 }
 
-/// The line of a connection's event.
+/// A log line about an event of a connection.
 #[derive(Clone, Copy)]
 pub enum ConnectionLine<'a> {
     /// The server accepted the connection.
@@ -154,7 +154,8 @@ fn write(line: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
 }
 
 impl ConnectionLine<'_> {
-    /// Appends the line after its time and number, without its end.
+    /// Appends the part of the line that follows the time and the number. Does not append the line
+    /// end.
     pub fn write(&self, line: &mut Vec<u8>) {
         match *self {
             Self::New { peer, client } => {
@@ -182,7 +183,8 @@ impl Peer<'_> {
 }
 
 impl ItemLine<'_> {
-    /// Appends the line after its time and number, without its end.
+    /// Appends the part of the line that follows the time and the number. Does not append the line
+    /// end.
     pub fn write(&self, line: &mut Vec<u8>) {
         match *self {
             Self::Get { key, found, class, client, size } => {

@@ -85,11 +85,13 @@ pub fn delete(key: WireKey<'_>, cas: u64, options: Options, out: &mut Vec<u8>) {
 /// Options of `increment` and `decrement`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Whether to decrement (down to 0) rather than increment (modulo 2^64).
+    /// Whether to decrement instead of increment. A decrement stops at 0. An increment wraps around
+    /// at 2^64.
     pub down: bool,
     /// The amount to add or subtract.
     pub delta: u64,
-    /// The expiry of the number that a miss creates; `None` creates no number.
+    /// If there is no item, the request creates a number with this expiry. With `None`, it creates
+    /// nothing.
     pub vivify: Option<Exptime>,
     /// The number to create; `delta` is not added to it.
     pub initial: u64,

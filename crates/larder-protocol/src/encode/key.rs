@@ -42,8 +42,8 @@ impl<'k> WireKey<'k> {
     }
 }
 
-/// A generator of keys that consist of a prefix and a decimal number. It checks only the prefix, and making a
-/// key allocates nothing. One key exists at a time.
+/// A generator of keys that consist of a prefix and a decimal number. It checks the prefix once. Making a key then
+/// needs no check and no allocation. Each key replaces the one before.
 ///
 /// ```
 /// use larder_protocol::encode::NumberedKeys;
@@ -114,8 +114,8 @@ impl<'k> MetaKey<'k> {
     /// Checks a key, and chooses its encoding.
     ///
     /// # Errors
-    /// The key is empty or too long: at most [`KEY_LEN_MAX`] bytes, or [`BASE64_KEY_LEN_MAX`] if it
-    /// has a blank or control character.
+    /// The key is empty or too long. The maximum is [`KEY_LEN_MAX`] bytes, or
+    /// [`BASE64_KEY_LEN_MAX`] bytes if the key has a blank or control character.
     #[inline]
     pub fn new(bytes: &'k [u8]) -> Result<Self, InvalidKey> {
         match WireKey::new(bytes) {

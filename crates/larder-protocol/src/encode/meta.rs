@@ -89,12 +89,13 @@ flag_set! {
 pub struct GetOptions {
     /// `T`: the new expiry of the item.
     pub touch: Option<Exptime>,
-    /// `N`: the expiry of the empty item that a miss creates; the reply shows `W`.
+    /// `N`: if there is no item, the request creates an empty item with this expiry. The reply then
+    /// has the flag `W`.
     pub vivify: Option<Exptime>,
-    /// `R`: the time before which the item has to expire so that the client wins the right to
-    /// recache it (`W`). 0 has no effect.
+    /// `R`: if the item expires before this time, the client wins the right to recache it. The
+    /// reply then has the flag `W`. 0 has no effect.
     pub recache: Option<Exptime>,
-    /// `C`: the CAS at which the reply has no value.
+    /// `C`: if the item has this CAS, the reply omits the value.
     pub compare: Option<u64>,
     /// `E`: the CAS of an item that `vivify` creates.
     pub new_cas: Option<u64>,
@@ -229,7 +230,8 @@ pub fn delete(key: MetaKey<'_>, flags: DeleteFlags, options: &DeleteOptions, out
 /// Options of `ma`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArithmeticOptions {
-    /// `MD`: whether to decrement (down to 0) rather than increment (modulo 2^64).
+    /// `MD`: whether to decrement instead of increment. A decrement stops at 0. An increment wraps
+    /// around at 2^64.
     pub down: bool,
     /// `D`: the amount to add or subtract, 1 by default.
     pub delta: u64,

@@ -1,4 +1,4 @@
-//! Encoding of requests for clients: requests in, bytes out. Each protocol has a module, each command a
+//! Encoding of requests for clients: requests in, bytes out. Each protocol has a module, and each command has a
 //! function.
 //!
 //! Each function appends a request, or a part of one, to a buffer and makes no other allocation.

@@ -11,8 +11,8 @@ use crate::text::letters::{LETTERS, Letters, index};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) argument: Argument,
-    /// The index of the flag's number among the numbers of all flags, below [`SLOTS`]. It has no
-    /// meaning if the argument is not numeric.
+    /// The index at which the parser stores the numeric argument of the flag, below [`SLOTS`].
+    /// Without a numeric argument, the index has no meaning.
     pub(crate) slot: u8,
 }
 

@@ -23,7 +23,7 @@ pub(crate) use table::{Argument, Command};
 pub struct ShownItem {
     /// Client flags, which the server does not interpret.
     pub client_flags: u32,
-    /// The CAS; 0 under `-C`.
+    /// The CAS; 0 if the server stores no CAS values (`-C`).
     pub cas: u64,
     /// The length of the whole value in bytes, even if the reply omits the value.
     pub value_len: usize,
@@ -35,15 +35,16 @@ pub struct ShownItem {
     pub hit_before: bool,
 }
 
-/// The time to live of an item in seconds, before and after the flags of a request; `None` if the item never
-/// expires. The flag `t` shows the time to live after the flags before it.
+/// How long an item still lives, in seconds; `None` if it never expires. Some flags of a request change the time to
+/// live. The flag `t` shows the time after the changes by the flags that precede it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ttl {
     /// The time to live before the request.
     pub before: Option<u32>,
-    /// The time to live after `T`.
+    /// The time to live that the flag `T` sets.
     pub touched: Option<u32>,
-    /// The time to live after `N`; `None` if the request did not create the item.
+    /// The time to live that the flag `N` sets. The outer `None` means that the request did not
+    /// create the item.
     pub vivified: Option<Option<u32>>,
 }
 

@@ -90,7 +90,7 @@ const fn flag(
     Flag { letter, argument, commands, shows, doc }
 }
 
-/// The kind of a flag's argument, the bytes after its letter.
+/// The kind of a flag's argument. The argument is the bytes after the flag's letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
     /// No argument; further bytes are ignored.
@@ -130,7 +130,7 @@ pub(crate) enum Command {
 pub(crate) enum ReplyEffect {
     /// No field: the flag itself is not in the reply.
     Nothing,
-    /// The value: its length before the other flags, its bytes after them.
+    /// The value. Its length precedes the other flags, and its bytes follow them.
     Value,
     /// [`ShownItem::client_flags`](super::ShownItem::client_flags).
     ClientFlags,
@@ -144,10 +144,11 @@ pub(crate) enum ReplyEffect {
     Idle,
     /// [`ShownItem::ttl`](super::ShownItem::ttl) after the changes of preceding flags.
     Ttl,
-    /// Nothing, but a later [`Self::Ttl`] shows [`Ttl::touched`](super::Ttl::touched).
+    /// The reply does not have the flag. If a [`Self::Ttl`] follows, it shows
+    /// [`Ttl::touched`](super::Ttl::touched).
     TtlTouched,
-    /// Nothing, but a later [`Self::Ttl`] shows [`Ttl::vivified`](super::Ttl::vivified), if the
-    /// request created the item.
+    /// The reply does not have the flag. If the request created the item and a [`Self::Ttl`]
+    /// follows, it shows [`Ttl::vivified`](super::Ttl::vivified).
     TtlVivified,
     /// The key.
     Key,

@@ -31,8 +31,8 @@ pub(crate) enum RetrievalHead {
     Gat { with_cas: bool },
 }
 
-/// Parses a retrieval command; `rest` starts after its `g`. Returns the length of the command, with
-/// the `g` and the space after it; `None` for any other command.
+/// Parses a retrieval command; `rest` starts after its `g`. Returns the command and its length,
+/// which includes the `g` and the space after the command. Returns `None` for any other command.
 #[inline]
 pub(crate) fn retrieval(rest: &[u8]) -> Option<(RetrievalHead, usize)> {
     match rest {

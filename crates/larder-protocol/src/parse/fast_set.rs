@@ -19,8 +19,8 @@ pub struct FastSet<'b> {
     /// Client flags, which the server does not interpret.
     pub client_flags: u32,
     exptime: u32,
-    /// The rest of the request: `None` for `set`, the flags of `ms`, or the head of a binary
-    /// request, which is longer than any flags.
+    /// The part of the request that tells the dialects apart. For `set`, it is `None`. For `ms`, it
+    /// is the flags. For a binary request, it is the head, which is longer than any flags.
     rest: Option<&'b [u8]>,
 }
 
@@ -198,8 +198,8 @@ fn value_of(rest: &[u8], len: u32) -> Option<(&[u8], &[u8])> {
     Some((value, behind.strip_prefix(b"\r\n")?))
 }
 
-// The length alone distinguishes a binary head from flags. The longest flags are `F` and `T` with
-// their numbers and one space between them.
+// A binary head is always longer than flags, so `rest` needs no other mark of its dialect. The
+// longest flags are `F` and `T` with their numbers and one space between them.
 const _: () = assert!(2 * (2 + DIGITS_MAX) - 1 < HEAD_LEN);
 
 #[cfg(test)]

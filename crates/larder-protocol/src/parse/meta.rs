@@ -114,9 +114,9 @@ impl<'b> Flags<'b> {
 
     /// Parses the flags in order, with memcached's precedence of errors. If several arguments are
     /// malformed, the last one determines the error. Malformed client flags are an exception: they
-    /// never replace an earlier error. An unknown or repeated letter stops the parsing with a
-    /// separate error. The caller checks for stray tokens ([`has_stray`]), whose error precedes all
-    /// others.
+    /// never replace an earlier error. An unknown or repeated letter ends the parsing with an error
+    /// of its own. Stray tokens ([`has_stray`]) precede all other errors. The caller checks for
+    /// them after an error.
     #[inline]
     fn read_all(key: &[u8], raw: &'b [u8], before: usize) -> Result<Self, &'static str> {
         if key.len() > KEY_LEN_MAX {
@@ -183,7 +183,8 @@ impl<'b> Flags<'b> {
         if self.opaque_too_long { Err("CLIENT_ERROR opaque token too long") } else { Ok(()) }
     }
 
-    /// Refuses tags unless `may_have` is true: the request may then store a new item.
+    /// Refuses tags unless `may_have` is true. Only requests that may store a new item may have
+    /// tags.
     #[inline]
     fn check_tags(&self, may_have: bool) -> Result<(), &'static str> {
         if self.has(b'G') && !may_have { Err(INVALID) } else { Ok(()) }

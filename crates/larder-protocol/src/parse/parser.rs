@@ -54,7 +54,7 @@ enum State {
     Binary,
     /// Text, before the login.
     TextLogin,
-    /// Binary with a login, before or after it.
+    /// Binary on a connection that requires a login, before or after that login.
     Sasl(sasl::Stage),
 }
 
@@ -79,10 +79,9 @@ impl Parser {
     }
 
     /// Parses the request at the start of `input`. Returns [`Parsed::Incomplete`] if the result
-    /// depends on bytes that have not arrived, so any split of a stream gives the same requests.
-    /// Two details depend on the split. The last key of a retrieval line may or may not be marked
-    /// as the last one. The parser may consume the rest of a faulty line, or leave the rest to the
-    /// caller.
+    /// depends on bytes that have not arrived. So any split of a stream gives the same requests,
+    /// with two differences. The last key of a retrieval line may or may not be marked as the last
+    /// one. The parser may consume the rest of a faulty line, or leave it to the caller.
     #[inline]
     pub fn parse<'b>(&mut self, input: &'b [u8]) -> Parsed<'b> {
         match self.state {
@@ -101,9 +100,9 @@ impl Parser {
 
     /// Parses the next request on the fast path, if it is a lookup that changes nothing. Returns
     /// the request and its length. [`Self::parse`] gives the same result, but more slowly. Returns
-    /// `None` for other requests, before the first byte has selected the dialect, within a
-    /// retrieval line, and on a connection that requires a login. A connection uses the fast path
-    /// again after a text login, but not after a SASL login.
+    /// `None` for any other request. Also returns `None` before the first byte has selected the
+    /// dialect, within a retrieval line, and on a connection that requires a login. A connection
+    /// uses the fast path again after a text login, but not after a SASL login.
     #[inline]
     #[must_use]
     pub fn fast_get<'b>(&self, input: &'b [u8]) -> Option<(FastGet<'b>, usize)> {
@@ -128,9 +127,9 @@ impl Parser {
         }
     }
 
-    /// Parses the stream of a connection that requires a login. On a text stream, [`Self::admit`]
-    /// ends the use of this function. The function is separate and cold, so that connections
-    /// without a login run no slower.
+    /// Parses the stream of a connection that requires a login. A text stream needs this function
+    /// only until [`Self::admit`] accepts the login. The function is separate and cold, so that
+    /// connections without a login run no slower.
     #[cold]
     fn parse_with_login<'b>(&mut self, input: &'b [u8]) -> Parsed<'b> {
         match &mut self.state {
@@ -223,7 +222,7 @@ impl Parser {
 
     /// Returns the first key of a retrieval line, whose keys start in `rest`. Like memcached,
     /// refuses the complete line if any key within the first [`LINE_LEN_MAX`] bytes is too long.
-    /// This part of the line therefore has to have arrived.
+    /// The result is therefore [`Parsed::Incomplete`] until this part of the line has arrived.
     #[inline]
     fn parse_first_key_of<'b>(
         &mut self,

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 pub enum AdminRefusal {
     /// The server does not support the command.
     Unsupported,
-    /// `lru_crawler` with a dump or a crawl, after `lru_crawler disable`.
+    /// The command needs the crawler, which an operator has disabled (`lru_crawler disable`).
     CrawlerDisabled,
     /// `lru_crawler enable` while the crawler runs already.
     CrawlerEnabled,
@@ -20,25 +20,25 @@ pub enum AdminRefusal {
     InvalidClasses,
     /// The list of slab classes is empty.
     NoClasses,
-    /// `lru_crawler metadump` under `-X`.
+    /// `lru_crawler metadump` on a server that forbids dumps (`-X`).
     MetadumpNotAllowed,
-    /// `lru_crawler mgdump` under `-X`.
+    /// `lru_crawler mgdump` on a server that forbids dumps (`-X`).
     MgdumpNotAllowed,
     /// `slabs reassign`: the server has no slabs.
     ReassignDisabled,
     /// `cache_memlimit`: the range of possible limits, in MiB.
     MemoryLimit(RangeInclusive<usize>),
-    /// `watch` under `-W`.
+    /// `watch` on a server that forbids it (`-W`).
     WatchNotAllowed,
     /// `watch`: there are too many watchers.
     TooManyWatchers,
     /// `watch`: the server has no log.
     WatchFailed,
-    /// `shutdown` without `-A`.
+    /// `shutdown` on a server that does not allow it (no `-A`).
     ShutdownNotAllowed,
     /// `shutdown` with an unknown mode.
     InvalidShutdown,
-    /// `refresh_certs` without `-Z`.
+    /// `refresh_certs` on a server without TLS (no `-Z`).
     TlsNotEnabled,
     /// `refresh_certs`: the error line for the certificate files.
     Certificates(String),
@@ -56,7 +56,7 @@ impl AdminRefusal {
             Self::MetadumpNotAllowed => "ERROR metadump not allowed",
             Self::MgdumpNotAllowed => "ERROR key dump not allowed",
             Self::ReassignDisabled => "CLIENT_ERROR slab reassignment disabled",
-            // memcached's message, with the possible range.
+            // This is memcached's message, with the range of possible limits added.
             Self::MemoryLimit(could) => {
                 let (min, max) = (could.start(), could.end());
                 return Cow::Owned(format!(

@@ -48,8 +48,8 @@ pub struct Hit<'k> {
     pub stale: bool,
     /// Whether another client has already won the right to recache (`Z`).
     pub win_taken: bool,
-    /// Whether the CAS of `mg C` matches, so that the reply is `HD` without the value, rather than
-    /// `VA`.
+    /// Whether the reply omits the value, because the item has the CAS in the request (`mg C`). The
+    /// reply is then `HD` instead of `VA`.
     pub withheld: bool,
 }
 
@@ -133,7 +133,7 @@ pub struct ItemInfo<'k> {
     pub ttl: Option<u32>,
     /// Seconds since the last access.
     pub idle_secs: u32,
-    /// The CAS; 0 under `-C`.
+    /// The CAS; 0 if the server stores no CAS values (`-C`).
     pub cas: u64,
     /// Whether the item was read since it was stored.
     pub fetched: bool,
@@ -524,7 +524,7 @@ pub fn no_leader_within_line(out: &mut Vec<u8>) {
     text("SERVER_ERROR no leader", out);
 }
 
-/// Refuses `flush_all` under `-F`.
+/// Refuses `flush_all` on a server that forbids it (`-F`).
 pub fn flush_refused(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Classic(classic) => line(classic, "CLIENT_ERROR flush_all not allowed", out),

@@ -9,13 +9,13 @@ use crate::request::{BinaryHead, ReplyFormat, Status};
 pub enum StatsRefusal {
     /// There is no page of that name.
     UnknownPage,
-    /// `stats detail` under `-X`.
+    /// `stats detail` on a server that forbids dumps of keys (`-X`).
     DetailNotAllowed,
-    /// A page with keys under `-X`.
+    /// A page that shows keys, on a server that forbids dumps of keys (`-X`).
     KeysNotAllowed,
     /// `stats detail` with a word other than `on`, `off` or `dump`.
     DetailUsage,
-    /// `stats cachedump` under `-X`.
+    /// `stats cachedump` on a server that forbids dumps of keys (`-X`).
     CachedumpNotAllowed,
     /// `stats cachedump` without its two numbers.
     CachedumpUsage,

@@ -80,12 +80,13 @@ pub enum Tuning {
 pub enum FlashTuning {
     /// The smallest item to demote, in bytes.
     ItemSize(u32),
-    /// The seconds for which an item has to be idle before it is demoted; the highest number
-    /// demotes items when they are evicted.
+    /// The seconds for which an item has to be idle before it is demoted. With `u32::MAX`, items
+    /// are demoted only when they are evicted.
     ItemAge(u32),
-    /// The time to live in seconds up to which items share pages.
+    /// Items that live at most this long, in seconds, share pages with each other.
     LowTtl(u32),
-    /// The number of items read from flash a second time of which one is promoted; 0 promotes none.
+    /// Of this many items that are read from flash a second time, one is promoted to memory. 0
+    /// promotes none.
     RecacheRate(u32),
     /// The number of free pages below which pages are rewritten.
     CompactUnder(u32),

@@ -107,13 +107,13 @@ pub struct Get<'b> {
     pub value: bool,
     /// The new expiry of the item (`touch`, `gat`, `mg T`).
     pub touch: Option<Exptime>,
-    /// The expiry of the empty item that a miss creates (`mg N`).
+    /// If there is no item, the request creates an empty item with this expiry (`mg N`).
     pub vivify: Option<Exptime>,
-    /// The client wins the right to recache the item if it expires in fewer seconds than this (`mg
-    /// R`). The number is interpreted like an [`Exptime`], except that 0 has no effect: a number
-    /// above [`RELATIVE_SECS_MAX`] is a Unix time.
+    /// If the item expires in fewer seconds than this, the client wins the right to recache it (`mg
+    /// R`). As in an [`Exptime`], a number above [`RELATIVE_SECS_MAX`] is a Unix time. 0 has no
+    /// effect.
     pub recache: Option<i32>,
-    /// The CAS at which the reply omits the value (`mg C`).
+    /// If the item has this CAS, the reply omits the value (`mg C`).
     pub compare: Option<u64>,
     /// The CAS of an item created by `vivify` (`mg E`).
     pub new_cas: Option<u64>,
@@ -157,8 +157,8 @@ pub struct Store<'b> {
     pub terminated: bool,
     /// The CAS that the item must have for the store. The outcome is `EX` if the CAS differs, and
     /// `NF` if there is no item. Append and prepend ignore the CAS if there is no item. The field
-    /// is also `None` if the dialect ignores the number of the request: `ms` ignores any number
-    /// with the mode add, and 0 with append or prepend.
+    /// is also `None` if the CAS in the request has no effect. In an `ms`, this is any CAS with the
+    /// mode add, and the CAS 0 with append or prepend.
     pub compare: Option<u64>,
     /// The CAS of the stored item (`ms E`, never 0).
     pub new_cas: Option<u64>,
@@ -253,7 +253,8 @@ pub struct Fault {
 /// The reply to a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultReply {
-    /// No reply: `noreply`, a silent close, or skipped blanks.
+    /// No reply. The request has `noreply`, the server closes the connection without a reply, or
+    /// the parser has only skipped blanks.
     Silent,
     /// A line, without its CRLF.
     Text(&'static str),

@@ -116,8 +116,8 @@ pub enum CommandError<'b> {
     WatchWithoutCas,
     /// Another server owns a key of `WATCH`.
     WatchOfOther,
-    /// A watched item or the owner of its key changed after the transaction had changed items or
-    /// answered a command.
+    /// A watched item, or the owner of its key, changed in the middle of the transaction: after it
+    /// had changed items or answered a command.
     WatchedItemChanged,
     /// The commands of a transaction take too much memory.
     TransactionTooLarge,

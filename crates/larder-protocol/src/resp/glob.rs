@@ -6,7 +6,8 @@
 #[must_use]
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut pattern_at, mut text_at) = (0, 0);
-    // The pattern offset after the last `*`, and the text offset of its last attempt.
+    // Where to continue after a mismatch: the offset in the pattern after the last `*`, and the
+    // offset in the text at which this part of the pattern was last tried.
     let mut retry = None;
     loop {
         let rest = pattern.get(pattern_at..).unwrap_or_default();

@@ -133,7 +133,7 @@ pub struct Request<'b> {
 /// An iterator over the arguments of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arguments<'b> {
-    /// Valid bulk strings.
+    /// The arguments that the iterator has not returned yet, encoded as valid bulk strings.
     rest: &'b [u8],
     left: usize,
 }

@@ -158,8 +158,8 @@ impl Verb {
         matches!(self, Self::Ping | Self::Quit | Self::Reset | Self::Subscribe | Self::Unsubscribe)
     }
 
-    /// Returns whether the command is equivalent to one command for each of its keys. Several
-    /// servers can then share it.
+    /// Returns whether the command can be split into one command for each key, so that each key's
+    /// owner executes its part.
     #[must_use]
     pub fn is_split(self) -> bool {
         !matches!(self, Self::Copy | Self::MSetNx | Self::Rename | Self::RenameNx)
@@ -323,8 +323,8 @@ impl Row {
         })
     }
 
-    /// Returns whether the owner of the command's keys executes it. `WATCH` has keys, but the
-    /// server of the connection executes it.
+    /// Returns whether the server that owns the command's keys has to execute the command. `WATCH`
+    /// has keys, but the server of the connection executes it.
     #[must_use]
     pub fn needs_owner(&self) -> bool {
         self.keys != NO_KEYS && self.verb != Some(Verb::Watch)

@@ -106,7 +106,7 @@ pub(crate) fn i32_of(token: &[u8]) -> Option<i32> {
 }
 
 /// Parses the client flags of a classic store like `strtoul`, and reduces them to 32 bits. Like
-/// memcached, refuses a negative number that is above `i64::MAX` modulo 2^64.
+/// memcached, refuses a negative number if the number modulo 2^64 is above `i64::MAX`.
 #[inline]
 pub(crate) fn flags_of(token: &[u8]) -> Option<u32> {
     if let Some(number) = u64_of(token) {

@@ -9,8 +9,8 @@ pub struct Replication {
     pub link: Option<Link>,
     /// The followers of the server.
     pub followers: Vec<Follower>,
-    /// The offset of the end of the server's journals, in bytes; [`Link::offset`] if it has no
-    /// journals.
+    /// The number of bytes that were written to the server's journals. If the server has no
+    /// journals, this is [`Link::offset`].
     pub offset: u64,
 }
 
@@ -21,13 +21,13 @@ pub struct Link {
     pub leader: (String, u16),
     /// The state of the link.
     pub state: LinkState,
-    /// Seconds since bytes last arrived while the lag was known; `None` before the first heartbeat
-    /// with a known lag.
+    /// Seconds since bytes last arrived from the leader. Bytes that arrive while the replication
+    /// lag is unknown do not count. `None` before the first heartbeat with a known lag.
     pub silence_secs: Option<u64>,
     /// Seconds since the last connection to the leader ended; `None` if none has ended.
     pub down_secs: Option<u64>,
-    /// The offset in the leader's journals up to which this follower has all changes, in bytes;
-    /// `None` before the first watermark.
+    /// The position in the leader's journals, in bytes, up to which this follower has all changes.
+    /// `None` until the leader has sent the first watermark, which reports this position.
     pub offset: Option<u64>,
     /// Whether the follower refuses changes, rather than forwarding them to the leader.
     pub is_read_only: bool,
@@ -54,7 +54,7 @@ pub struct Follower {
     pub port: u16,
     /// Whether a full sync is running.
     pub is_copying: bool,
-    /// The offset up to which changes were sent, in bytes, as in [`Replication::offset`].
+    /// The position in the journals, in bytes, up to which changes were sent to the follower.
     pub offset: u64,
     /// The upper bound of the replication lag in seconds.
     pub lag_secs: u64,

@@ -35,7 +35,7 @@ pub struct InfoPage<'b> {
     sections: Arguments<'b>,
     /// The value of each line of [`INFO`].
     values: Vec<String>,
-    /// The replication state; `None` leaves the constant lines of its section.
+    /// The replication state. With `None`, the section about replication has constant lines.
     replication: Option<Replication>,
 }
 
