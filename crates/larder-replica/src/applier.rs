@@ -68,8 +68,9 @@ pub struct Applier<E: Engine> {
     incarnation: u64,
     /// The number of the leader's flushes that are applied.
     generation: u64,
-    /// The last watermark: offsets in the leader's journals. `None` before the first watermark, and
-    /// from the start of a sync to the watermark that follows its end.
+    /// The offsets in the leader's journals up to which this follower has all changes, from the
+    /// last watermark. `None` before the first watermark, and from the start of a sync to the
+    /// watermark that follows its end.
     offsets: Option<Vec<u64>>,
     /// Whether a full sync or a delta sync is under way.
     is_syncing: bool,
@@ -80,8 +81,9 @@ pub struct Applier<E: Engine> {
     /// The journals that the engine writes; `None` outside of groups and for imports.
     journals: Option<Arc<Journals>>,
     checkpoints: Checkpoints,
-    /// The state relative to the previous leader, until the current leader starts a sync; `None` if
-    /// a delta sync is not possible.
+    /// How far this process followed the previous leader. A delta sync with the current leader
+    /// needs this. `None` if no delta sync is possible, and after the current leader has started a
+    /// sync.
     previous: Option<Lineage>,
     /// Frames for the leader, sent before the next acknowledgement.
     outbox: Vec<u8>,
@@ -175,8 +177,8 @@ impl<E: Engine> Applier<E> {
         Some(Position { boot: self.incarnation, generation: self.generation, offsets })
     }
 
-    /// Ends the stream. Returns the state relative to its leader; `None` before the first
-    /// watermark, and during a sync.
+    /// Ends the stream. Returns how far this process has followed the leader of the stream, or
+    /// `None` before the first watermark, and during a sync.
     fn end_stream(&mut self) -> Option<Lineage> {
         let position = self.current_position().filter(|_| !self.is_syncing);
         let checkpoints = std::mem::take(&mut self.checkpoints);
@@ -198,11 +200,11 @@ impl<E: Engine> Applier<E> {
     /// have ended.
     pub fn end_leadership(&mut self, incarnation: u64, now: Now) {
         self.end_stream();
-        // The start of a batch applies a delayed flush that is due.
+        // Starting a batch executes a delayed flush that is due.
         self.engine.begin_batch(now);
         self.engine.end_batch();
-        // The next leader lacks a delayed flush that is pending here, and only a full sync cancels
-        // the flush.
+        // If a delayed flush is pending here, no delta sync is possible. The next leader does not
+        // have this flush, and only a full sync cancels it.
         let journals = self.journals.as_ref().filter(|journals| !journals.flush_pends(now.secs));
         self.previous = journals.map(|journals| {
             let generation = self.engine.flush_generation();
@@ -380,7 +382,8 @@ impl<E: Engine> Applier<E> {
         }
         match frame {
             Frame::FullSyncStart { generation } if self.is_import => {
-                // A second full sync follows an overrun: the import would keep items whose removals were lost.
+                // A second full sync means that journals were overrun and removals were lost. The import must restart,
+                // because it would keep the removed items.
                 if self.is_syncing || self.offsets.is_some() {
                     return Err(StreamError::ImportRestart);
                 }

@@ -60,7 +60,8 @@ impl Checkpoints {
     }
 }
 
-/// The state of a process relative to its last leader.
+/// How far a process has followed its last leader: what is needed for a delta sync after a change
+/// of leader.
 #[derive(Clone, Debug)]
 pub(crate) struct Lineage {
     position: Position,

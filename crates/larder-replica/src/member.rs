@@ -26,7 +26,8 @@
 use crate::group::{EPOCH_MAX, GroupView, Process, Record, Revision, TransferRequest};
 use std::collections::BTreeMap;
 
-/// Milliseconds: a duration, or a time on a clock that continues while the machine is suspended.
+/// Milliseconds, as a duration or as a time. The clock of times continues while the machine is
+/// suspended.
 pub type Millis = u64;
 
 /// The time for which a leader may answer requests after it sent the message whose reply confirmed
@@ -151,7 +152,7 @@ pub struct Member {
     ready: BTreeMap<Process, Millis>,
     /// The election promises to this leader: for each member the send time of the last promised heartbeat.
     promises: BTreeMap<Process, Millis>,
-    /// The end of this member's own election promise.
+    /// The time until which this member has promised not to stand for election.
     promised_until: Millis,
     /// The incarnation of the leader that refuses connections, and the number of refusals in a row.
     refusals: (u64, u32),
@@ -393,7 +394,8 @@ impl Member {
     pub fn handle_swap(&mut self, now: Millis, answer: Option<Option<Revision>>) {
         let wanted = self.pending_swaps.last().map(|(_, record)| record.clone());
         let (Some(Some(revision)), Some(record)) = (answer, wanted) else {
-            // The record is unknown until the next read.
+            // Another process has changed the record, or the swap may still take effect. So the
+            // record is unknown until the next read.
             self.has_view = false;
             self.next_read = if answer.is_some() { 0 } else { now + RETRY_PAUSE };
             return;
@@ -527,7 +529,7 @@ impl Member {
     /// [`PROMISE_TIME`].
     pub fn note_heartbeat(&mut self, leader: &Process, now: Millis) -> bool {
         let is_followed = self.view.record.as_ref().is_some_and(|record| record.leader == *leader);
-        // A pending swap may be an election of this member.
+        // Make no promise while a swap is pending, because it may be an election of this member.
         let may_promise = is_followed && self.pending_swaps.is_empty();
         if may_promise {
             self.promised_until = self.promised_until.max(now + PROMISE_TIME);

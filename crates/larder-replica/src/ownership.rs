@@ -129,9 +129,9 @@ impl Ownership {
         self.released.as_ref().is_some_and(|release| !release.is_open)
     }
 
-    /// Revokes the release: this leader answers for the slots again. `map` must have replaced the
-    /// revision of the map that the other group would replace, so that the other group can no
-    /// longer take the slots over.
+    /// Revokes the release: this leader answers for the slots again. The caller must already have
+    /// written `map`. It must replace the revision that the other group would have to replace, so
+    /// that the other group can no longer take the slots over.
     pub fn revoke_release(&mut self, map: ShardMap, revision: Revision) {
         self.released = None;
         self.update_map(map, revision);

@@ -57,7 +57,8 @@ pub enum Step {
 pub struct SenderCounts {
     /// Sent states, including the states of removed items.
     pub states: u64,
-    /// Changes without a state of their own, because one state covers several changes of a key.
+    /// Changes for which no separate state was sent, because one state covers several changes of a
+    /// key.
     pub coalesced: u64,
     /// Started full syncs.
     pub full_syncs: u64,
@@ -102,7 +103,8 @@ pub struct Sender<E: Engine> {
     keys: Keys,
     /// The slots of an export: only their items are sent. `None`: all items.
     slots: Option<SlotSet>,
-    /// The time of the oldest change that was unsent when keys were last taken, in milliseconds.
+    /// The time of the oldest unsent change, in milliseconds, as of the last time that keys were
+    /// taken from the journals.
     oldest: u64,
     large: Option<PartialValue<E::Lease>>,
     fetches: Vec<E::PendingRead>,
@@ -116,7 +118,8 @@ pub struct Sender<E: Engine> {
     watermark_generation: u64,
     /// The watermarks since the last [`Sender::take_watermarks`].
     sent_watermarks: Vec<SentWatermark>,
-    /// The batches under way at the start of a checkpoint that is not settled: the state of `Journals::settle`.
+    /// The state of `Journals::settle` for a checkpoint that is not settled yet: the batches that were under way when
+    /// the checkpoint started.
     open_checkpoint: Option<Vec<u64>>,
     /// The number of the last batch before the last checkpoint, and the time of the checkpoint in
     /// milliseconds. `None` before the first checkpoint since the last full sync.
@@ -127,7 +130,7 @@ pub struct Sender<E: Engine> {
 /// The state of a delta sync.
 #[derive(Debug)]
 struct DeltaSync {
-    /// The contents of the `DeltaSyncStart` frame, until that is sent.
+    /// The contents of the `DeltaSyncStart` frame; `None` after this frame is sent.
     unsent_start: Option<Position>,
     /// Keys from the follower whose items are not sent yet.
     changed_keys: ChangedKeyQueue,

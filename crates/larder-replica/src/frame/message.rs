@@ -95,7 +95,8 @@ pub enum Frame<'b> {
     /// The follower must record its journal offsets. They become usable with the next
     /// `CheckpointSettled`.
     Checkpoint,
-    /// Every state sent before the last `Checkpoint` belongs to a change before these offsets.
+    /// Completes the last `Checkpoint`: every state that was sent before it belongs to a change
+    /// before these offsets.
     CheckpointSettled {
         /// An offset for each of the leader's journals.
         ends: Vec<u64>,
@@ -105,15 +106,16 @@ pub enum Frame<'b> {
         /// The number of the heartbeat on its connection, from 1.
         number: u64,
         /// The age of the oldest change that the leader has not sent yet, in milliseconds. `None`
-        /// in an export. Also `None` if another node may lead already, because this node lacks the
-        /// changes of that leader. 0 on a connection for forwarded requests.
+        /// in an export. `None` also if another node may lead already, because this node does not
+        /// have the changes of that leader. 0 on a connection for forwarded requests.
         lag_ms: Option<u32>,
         /// The send time, in milliseconds on a clock of the leader.
         sent: u64,
     },
     /// The follower has applied all frames up to the frames with these numbers.
     Ack {
-        /// The number of the last batch. Parts of the large value at its end may be missing.
+        /// The number of the last batch. The last parts of a large value at the end of the batch
+        /// may still be missing.
         batch: u64,
         /// The number of the last heartbeat.
         heartbeat: u64,
@@ -189,7 +191,7 @@ pub enum Purpose {
     Import(SlotSet),
 }
 
-/// The continuation of a reply after one frame of it.
+/// Whether and how a reply continues after one of its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyEnd {
     /// The next frame continues the reply.

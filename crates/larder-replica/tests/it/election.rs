@@ -68,7 +68,7 @@ const HEARTBEAT_INTERVAL: u64 = 100;
 /// The interval of attempts to connect to a leader. It follows `PAUSE_MIN` (`replication/follower.rs` of
 /// `larder-cluster`): 50, and time for the attempt.
 const CONNECT_INTERVAL: u64 = 60;
-/// The age from which a connection ends while its link is cut. It follows `SILENCE_MAX` (`replication/follower.rs` of
+/// The age at which a connection whose link is cut ends. It follows `SILENCE_MAX` (`replication/follower.rs` of
 /// `larder-cluster`), but counts from the connect.
 const SILENCE_MAX: u64 = 3000;
 /// The duration of a sync after a connect.
@@ -240,7 +240,7 @@ impl World {
                 (self.is_cut[number][other], self.is_cut[other][number]) = (cut, cut);
             }
             90..96 => self.is_coordinator_down = !self.is_coordinator_down,
-            // A leader transfers its leadership, or tries to.
+            // A leader tries to transfer its leadership.
             99..110 => self.transfer(number, other),
             // Leases are dropped too early, as when the coordinator's leader changes.
             96..99 => self.leases.clear(),

@@ -10,7 +10,7 @@ pub(super) struct World {
     pub(super) random: Random,
     pub(super) time: u64,
     pub(super) has_faults: bool,
-    /// The inverse of the probability that a possible fault happens.
+    /// A possible fault happens with a probability of 1 / `rarity`.
     pub(super) rarity: u64,
     pub(super) coordinator: Coordinator,
     /// Requests that have timed out or whose import has ended, and that may still take effect.
@@ -99,14 +99,14 @@ impl World {
         self.trace = mixed ^ (mixed >> 32);
     }
 
-    /// Whether a node may answer requests in this leadership.
+    /// Returns whether a node may answer requests in this leadership.
     pub(super) fn is_serving(&self, n: usize, leadership: u32) -> bool {
         let node = &self.nodes[n];
         let is_ready = node.leads_since == Some(leadership) && node.ready == Some(leadership);
         is_ready && self.time < node.serves_until
     }
 
-    /// Whether a node's group owns a slot, by the node's own map and releases.
+    /// Returns whether a node's group owns a slot, according to the node's own map and releases.
     pub(super) fn has(&self, n: usize, slot: u16) -> bool {
         let ownership = &self.nodes[n].ownership;
         ownership.owner_of(slot).is_none_or(|owner| owner == ownership.group())
@@ -215,7 +215,7 @@ impl World {
         }
     }
 
-    /// Ends the lease of a leader early in one of four cases, as in a leadership transfer.
+    /// Ends the lease of a leader early with a probability of 1/4, as in a leadership transfer.
     pub(super) fn stop_leading(&mut self, n: usize) {
         let node = &mut self.nodes[n];
         let group_state = &mut self.coordinator.groups[node.group];

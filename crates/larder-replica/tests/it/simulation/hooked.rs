@@ -18,7 +18,7 @@ use std::task::Waker;
 pub(crate) enum Role {
     Writer,
     Sender,
-    /// The hook does nothing between the steps of an applier.
+    /// An applier. Other users of the cache do not act between its steps.
     Applier,
 }
 

@@ -48,12 +48,13 @@ pub(super) struct Follower<C: Cache> {
     /// Whether a delta sync is under way: items may revert to older states, those of the new
     /// leader.
     pub(super) is_delta_syncing: bool,
-    /// The number of leaders so far at the time of the last connection.
+    /// The number of leaders that the simulation had had when the follower last connected.
     pub(super) leaders: u64,
     /// Whether the leader has changed between the last two connections. Also true after the first
     /// connection.
     pub(super) has_missed_leader: bool,
-    /// For each key, the number of full syncs and the order of the write at the last read.
+    /// For each key, what the last read found: the number of full syncs until then, and the
+    /// position of the value's write in the order of all writes.
     pub(super) seen: HashMap<u64, (u64, u64)>,
 }
 
