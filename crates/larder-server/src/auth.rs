@@ -17,10 +17,10 @@ const ENTRIES_MAX: usize = 8;
 /// The maximum length of a line, in bytes.
 const LINE_LEN_MAX: usize = 255;
 /// The maximum length of a file in bytes. A longer token file is refused. Of a longer password
-/// file, only this part is read, which contains all entries that are used.
+/// file, the rest is not read, because only the first lines are used.
 const FILE_LEN_MAX: u64 = 64 << 10;
 
-/// A password file and its entries as last read.
+/// A password file, and its entries from the last time that the file was read.
 pub struct PasswordFile {
     path: PathBuf,
     entries: RwLock<Vec<Entry>>,
@@ -32,13 +32,14 @@ struct Entry {
     password: Secret,
 }
 
-/// Bytes that are compared in constant time, independently of content and length.
+/// A user name, password or token. A comparison always takes the same time, so that the time
+/// reveals neither content nor length.
 struct Secret {
     bytes: [u8; LINE_LEN_MAX],
     len: u64,
 }
 
-/// A token file and its tokens as last read.
+/// A token file, and its tokens from the last time that the file was read.
 pub struct TokenFile {
     path: PathBuf,
     tokens: RwLock<Vec<Token>>,
@@ -108,8 +109,9 @@ impl std::fmt::Display for AuthError {
     }
 }
 
-/// Reads the password file. `-Y` gives its path. Without `-Y`, `-S` uses the path of `--sasl-pwdb`,
-/// else `database`, the value of `MEMCACHED_SASL_PWDB`. Returns `None` without `-Y` and `-S`.
+/// Reads the password file of `-Y`. Without `-Y`, but with `-S`, reads the file of `--sasl-pwdb`,
+/// or if there is none, the file `database`. `database` is the value of `MEMCACHED_SASL_PWDB`.
+/// Returns `None` if neither `-Y` nor `-S` is given.
 ///
 /// # Errors
 /// [`AuthError`]: `-S` is given without a file, or the file is unreadable or malformed.
@@ -208,8 +210,8 @@ fn read_tokens(path: &Path) -> Result<Vec<Token>, AuthError> {
     File::open(path)
         .and_then(|file| file.take(FILE_LEN_MAX + 1).read_to_end(&mut text))
         .map_err(|error| AuthError::Unreadable(path.to_owned(), error))?;
-    // A truncated line could have more rights than the complete one: `name:token` instead of
-    // `name:token:read`.
+    // Refuse the file instead of reading only its start: the last line could lose its `:read`, and
+    // the token would get all rights.
     if text.len() as u64 > FILE_LEN_MAX {
         return Err(AuthError::TooManyTokens(path.to_owned()));
     }
@@ -237,8 +239,8 @@ fn token(line: &[u8]) -> Option<Token> {
 }
 
 impl Secret {
-    /// Copies the bytes up to the maximum length of a line. `len` is the full length, so that
-    /// longer input differs from every entry.
+    /// Copies the bytes, at most as many as a line of the file can have. Also stores the full
+    /// length of the input: longer input therefore never equals an entry.
     fn new(from: &[u8]) -> Self {
         let kept = from.get(..LINE_LEN_MAX).unwrap_or(from);
         let mut bytes = [0; LINE_LEN_MAX];

@@ -24,18 +24,18 @@ pub struct Controls {
     pub(crate) scripts: LoadedScripts,
 }
 
-/// The settings of the `extstore` command. As in memcached, they can change without external storage.
+/// The settings of the `extstore` command. As in memcached, clients can change them even if there is no flash tier.
 #[derive(Clone, Copy, Debug)]
 pub struct TunedFlash {
     /// The settings of the flash tier.
     pub settings: FlashSettings,
-    /// The settings without effect.
+    /// Settings that clients can change and read, but that have no effect.
     pub shown: FlashShown,
 }
 
 impl Controls {
-    /// Takes the settings from the command line. `flash` has the initial settings of the flash
-    /// tier, or is `None` without one.
+    /// Creates the settings from the command line. `flash` contains the initial settings of the
+    /// flash tier. It is `None` if there is no flash tier.
     pub(crate) fn new(options: &Options, flash: Option<FlashSettings>) -> Self {
         let limit_mib = options.memory_limit.into();
         let options = &options.suboptions;

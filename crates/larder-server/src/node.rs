@@ -9,8 +9,9 @@ use larder_store::erased;
 use larder_support::clock::Clock;
 use std::sync::Arc;
 
-/// Builds the configuration of the node. `counters` contains the counters of [`Options::handles`],
-/// followed by those of [`Options::answerers`].
+/// Builds the configuration of the node. `counters` starts with the counters of the threads that
+/// serve clients ([`Options::handles`]). The counters of the handles that answer forwarded requests
+/// ([`Options::answerers`]) follow.
 pub(crate) fn config(
     options: &Options,
     settings: &Settings,

@@ -23,7 +23,7 @@ impl Prefixes {
     }
 
     /// Counts a request. Ignores a key without a delimiter, and a new prefix when the maximum number of prefixes is
-    /// reached. An empty prefix counts.
+    /// reached. A key that starts with the delimiter has an empty prefix, which is counted like any other.
     pub fn count(&self, key: &[u8], event: PrefixEvent) {
         let Some(prefix) = memchr::memchr(self.delimiter, key).and_then(|end| key.get(..end))
         else {

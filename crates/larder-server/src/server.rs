@@ -75,18 +75,19 @@ pub struct Server {
 /// Rate-limited warnings, because clients could cause them many times a second.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
-    /// The warning that load shedding has marked connections for closing.
+    /// Logged when load shedding marks connections for closing.
     pub(crate) shed: RateLimitedWarning,
-    /// The warning that connections wait because accepting has failed, for example because the
-    /// system has no file descriptors.
+    /// Logged when accepting has failed, for example because the system has no file descriptors.
+    /// Connections then wait.
     pub(crate) accept: RateLimitedWarning,
-    /// The warning that a connection was closed because the buffer limit had no room for it.
+    /// Logged when a connection was closed because the buffers of all connections had reached their
+    /// limit.
     pub(crate) refused: RateLimitedWarning,
-    /// The warnings that the engine has refused changes, or that flash fails.
+    /// Logged when the engine has refused changes, or when flash fails.
     pub(crate) storage: StorageWatch,
 }
 
-/// The credentials required of clients and of other nodes.
+/// The credentials that clients and other nodes must present.
 #[derive(Default)]
 pub struct AccessControl {
     /// Logins and TLS of clients.
@@ -137,8 +138,9 @@ impl Server {
             #[cfg(feature = "delayed")]
             keys.note(evicted);
             evictions.note_eviction(evicted);
-            // The engine does not report the removal of an item that expires on flash. So the
-            // tracker treats the write of such an item to flash as an eviction.
+            // If an item expires on flash, the engine does not report its removal, and the tracker
+            // could not notify clients with copies of it. So the tracker treats the write of an
+            // item with an expiry to flash as an eviction.
             if evicted.flash_bucket.is_none() || evicted.attributes.expiry != Expiry::Never {
                 tracker.note_eviction(evicted.key);
             }
@@ -199,8 +201,9 @@ impl Server {
         }
     }
 
-    /// Reloads the certificates for clients and for nodes. Returns `None` if the server has none.
-    /// If a file is invalid, its set of certificates stays unchanged.
+    /// Reloads the certificates for clients and for nodes. Returns `None` if the server has no
+    /// certificates. If a file of the clients' or of the nodes' certificates is invalid, the
+    /// certificates of that kind stay unchanged.
     pub(crate) fn refresh_certificates(&self) -> Option<Result<(), LoadError>> {
         let of_clients = self.access.tls.as_ref().map(|tls| tls.refresh());
         let of_nodes = self.node.credentials.tls.as_ref().map(|tls| tls.refresh());
@@ -234,7 +237,8 @@ impl Server {
         });
     }
 
-    /// Lowers the memory limit if the file system of `-e` has refused memory to the cache.
+    /// Lowers the memory limit if the memory file (`-e`) cannot grow up to it, because its file
+    /// system is full.
     fn note_refused_memory(&self) {
         let max = usize::try_from(self.gauges().limit_bytes).unwrap_or(usize::MAX);
         let limit = self.controls.limit_mib.load(Relaxed);

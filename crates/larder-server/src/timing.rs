@@ -1,7 +1,9 @@
-//! Request latency: from [`Timing::begun`] to the end of the poll that answers the request. With
-//! the per-core driver, the latency includes the polls of other connections in between. A request
-//! can wait for slower storage or for another node, and its reply for an acknowledgement. The
-//! latency of such a request starts at `begun` of its first poll and ends after its last poll.
+//! Measures request latency. It starts at [`Timing::begun`], and ends after the poll that answers
+//! the request. With the per-core driver, it includes the polls of other connections in between.
+//!
+//! A request can wait for slower storage or for another node, and its reply for an acknowledgement.
+//! Several polls then belong to the request, and its latency lasts from `begun` of the first poll
+//! to the end of the last one.
 //!
 //! The driver reads the clock for `begun`. This module reads it again only at the end of a poll
 //! that answers requests.
@@ -27,15 +29,15 @@ pub(crate) struct RequestTimer(Option<Box<Waiting>>);
 
 #[derive(Debug)]
 struct Waiting {
-    /// The value of [`Timing::begun`] for the first poll that waited.
+    /// The start of the measured time: [`Timing::begun`] of the first poll that had to wait.
     begun: Moment,
-    /// The requests of the held replies.
+    /// The requests whose replies are held back.
     answered: AnsweredCounts,
 }
 
 impl RequestTimer {
-    /// Records the latency of the requests that a poll has answered. If their replies are held, keeps the requests
-    /// until the poll that releases the replies.
+    /// Records the latency of the requests that a poll has answered. If their replies are held back, records it later,
+    /// at the poll that releases the replies.
     #[inline]
     pub(crate) fn end_poll(&mut self, progress: &Progress, timing: &Timing<'_>) {
         let waits = progress.hold || progress.next == Next::Wait;

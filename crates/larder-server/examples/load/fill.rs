@@ -7,20 +7,21 @@ use crate::wire::{Peer, Random, extend_pattern, mix};
 
 /// The maximum number of requests that are sent before their replies are read.
 const DEPTH_MAX: u64 = 64;
-/// The maximum total length, in bytes, of values with unread replies. Above it, `set` reads the
-/// replies before it sends more.
+/// After sending more than this number of bytes of values, `set` reads the replies before it sends
+/// more.
 const BATCH_BYTES: u64 = 256 << 10;
 
-/// The observed results.
+/// What a command has observed: counts of stored and of found values.
 #[derive(Default)]
 pub(crate) struct Found {
     sets: u64,
     /// The number of refused sets.
     failed: u64,
-    /// The first refusal, or an empty text without one.
+    /// The reply to the first refused set. Empty if no set was refused.
     refusal: String,
     hits: u64,
-    /// The number of values that are torn, or have a wrong key or length.
+    /// The number of found values that are not the stored ones: parts of two values, a value of
+    /// another key, or a wrong length.
     wrong: u64,
     /// The total length of the found values in bytes.
     bytes: u64,
@@ -73,7 +74,8 @@ pub(crate) fn set_in_threads(address: &str, options: &Options) -> io::Result<Fou
     })
 }
 
-/// Sizes of values that change linearly from `size` at key `from` to `size_end` at key `to`.
+/// The sizes of values, which depend on the key. They change linearly: `size` at key `from`,
+/// `size_end` at key `to`.
 #[derive(Clone, Copy)]
 struct Shift {
     from: u64,
@@ -89,8 +91,8 @@ impl Shift {
     }
 }
 
-/// Stores `keys` in order, in pipelines of at most [`DEPTH_MAX`] requests and about
-/// [`BATCH_BYTES`].
+/// Stores `keys` in order. A pipeline has at most [`DEPTH_MAX`] requests, and values of about
+/// [`BATCH_BYTES`] bytes.
 fn set(
     peer: &mut Peer,
     keys: impl Iterator<Item = u64>,
@@ -122,8 +124,8 @@ fn settle(peer: &mut Peer, waiting: u64, found: &mut Found) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs `churn`: stores the new keys `from..to` in order. Of all sets, `share` percent overwrite
-/// one of the last `window` keys instead.
+/// Runs `churn`: stores the new keys `from..to` in order. Mixes in overwrites: `share` percent of
+/// all sets store one of the last `window` keys again.
 pub(crate) fn churn(address: &str, options: &Options) -> io::Result<Found> {
     let (from, to) = (options.need("from")?, options.need("to")?);
     let (window, share) = (options.need("window")?, options.need("share")?);

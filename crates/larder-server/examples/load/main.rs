@@ -8,8 +8,8 @@
 //! ```
 //! The address is `host:port` or the path of a socket. The keys of the first three commands are
 //! `key%010d`; with `size_end`, the size changes linearly from `size` to `size_end`. The output is
-//! one line of JSON. The exit status is 1 after an unexpected reply or a fault in the soak. A
-//! refused set raises a count, and is no fault.
+//! one line of JSON. The exit status is 1 after an unexpected reply or a fault in the soak. A set
+//! that the server refuses is counted, and is not a fault.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for the command line")]
 

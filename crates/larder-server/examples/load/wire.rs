@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-/// The time in seconds without a reply after which a server counts as hung.
+/// A server that sends no reply for this number of seconds counts as hung.
 const SILENCE_SECS_MAX: u64 = 30;
 
 /// A connection that queues requests, sends them together, and reads their replies in order.
@@ -54,8 +54,8 @@ impl Peer {
         }
     }
 
-    /// Reads the reply to a `get` or `gets` of one key, and its value into `value`. Returns the CAS
-    /// unique, which is 0 for `get`, or `None` if the key is missing.
+    /// Reads the reply to a `get` or `gets` of one key, and its value into `value`. Returns `None`
+    /// if the key is missing, else the CAS unique. The CAS unique is 0 for `get`.
     pub(crate) fn fetched(&mut self, value: &mut Vec<u8>) -> io::Result<Option<u64>> {
         let Some(hit) = self.hit(value)? else { return Ok(None) };
         self.expect("END")?;
@@ -104,7 +104,8 @@ pub(crate) fn broken(line: &[u8]) -> io::Error {
     io::Error::other(format!("unexpected reply: {:?}", String::from_utf8_lossy(line)))
 }
 
-/// Connects to `host:port` or a path. A `File` reads and writes both kinds of sockets.
+/// Connects to `host:port` or a path. Returns a `File`, because this type can read and write both
+/// kinds of sockets.
 fn open(address: &str) -> io::Result<File> {
     let silence = Some(std::time::Duration::from_secs(SILENCE_SECS_MAX));
     if address.starts_with('/') {

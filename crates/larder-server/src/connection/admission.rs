@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 impl Server {
     /// Returns whether the accepting thread may accept another connection now. Always returns true
-    /// with `-o maxconns_fast`. After it has returned false, [`Self::dismiss`] wakes the accepting
-    /// thread when a connection closes.
+    /// with `-o maxconns_fast`, because the server then accepts and refuses connections beyond the
+    /// limit. After false, the accepting thread can wait: [`Self::dismiss`] wakes it when a
+    /// connection closes.
     pub(crate) fn accepts(&self) -> bool {
         let has_room = || self.connections.current.load(SeqCst) < self.options.conn_limit;
         self.options.suboptions.maxconns_fast || self.gate.passes(has_room)
@@ -41,7 +42,8 @@ impl Server {
             self.life.wake();
         }
         self.connections.open().remove(&info.id);
-        // After the removal, no client can redirect messages to the connection.
+        // Call this after the removal: from then on, no client can redirect its messages to this
+        // connection.
         self.connections.tracker.close(info.id);
         self.note_shed_end(info);
         let reason = match info.ended() {

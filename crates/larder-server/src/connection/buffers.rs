@@ -17,7 +17,7 @@ pub struct Buffers {
 
 /// The maximum length of one read, in bytes.
 const READ_LEN: usize = 64 << 10;
-/// The capacity above which an output buffer is freed after use, in bytes.
+/// If the capacity of an output buffer exceeds this number of bytes, the buffer is freed after use.
 const OUTPUT_KEPT: usize = 1 << 20;
 
 impl Buffers {

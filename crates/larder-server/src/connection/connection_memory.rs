@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
-/// The minimum number of bytes, read and sent, that counts as progress of a connection.
+/// A connection makes progress when it has read and sent this number of bytes in total.
 pub(crate) const PROGRESS_MIN: usize = 4 << 10;
 
 /// A kind of memory that a connection holds.
@@ -60,15 +60,15 @@ impl AtomicHeldBytes {
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionMemory {
     pub(crate) held: AtomicHeldBytes,
-    /// The memory held when load shedding marked the connection. It counts as being freed until the
-    /// connection closes.
+    /// The memory that the connection held when load shedding marked it for closing. Until the
+    /// connection closes, load shedding counts on this memory to become free.
     pub(crate) leaving: AtomicHeldBytes,
     /// The time of the last progress, in milliseconds of the server's clock. Starting to hold memory counts as
     /// progress.
     pub(crate) moved_at: AtomicU64,
     /// Whether load shedding has marked the connection for closing.
     pub(crate) shed: AtomicBool,
-    /// The waker of the connection's thread, called after load shedding has marked the connection.
+    /// Wakes the connection's thread after load shedding has marked the connection.
     waker: Mutex<Option<Waker>>,
 }
 
@@ -109,11 +109,11 @@ impl ConnectionMemory {
 /// The state of load shedding, for all threads.
 #[derive(Debug, Default)]
 pub(crate) struct Shedding {
-    /// The memory of all connections that are marked and not closed yet.
+    /// The memory of all connections that are marked for closing and still open.
     pub(crate) leaving: AtomicHeldBytes,
     /// The number of marked connections since the last reset, for `stats`.
     pub(crate) count: AtomicU64,
-    /// The number of marked connections, never reset. It rises before the thread of a marked
-    /// connection is woken.
+    /// The number of connections marked since the start. It is never reset, unlike `count`. It
+    /// rises before the thread of a marked connection is woken, so that the thread sees the change.
     pub(crate) marks: AtomicU64,
 }

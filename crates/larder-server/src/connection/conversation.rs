@@ -11,8 +11,8 @@ pub trait Conversation {
     /// The state of the worker that the driver lends to each call.
     type Context<'a>;
 
-    /// Answers the complete requests of `input` into `output`, up to the limit of one poll. `input` starts with the
-    /// bytes that the previous call did not consume.
+    /// Answers the complete requests in `input`, and appends the replies to `output`. Stops at the limit of one poll.
+    /// `input` starts with the bytes that the previous call did not consume.
     fn receive(
         &mut self,
         cx: &mut Self::Context<'_>,
@@ -23,8 +23,9 @@ pub trait Conversation {
     /// Returns the state for `stats conns` and for timeouts.
     fn state(&self) -> State;
 
-    /// Returns whether the unconsumed input `unread` contains a complete request head without its
-    /// value. The idle timeout does not apply to such a client.
+    /// Returns whether the client is sending a value: the unconsumed input `unread` contains the
+    /// complete head of a request, but not all of its value. The idle timeout does not apply to
+    /// such a client.
     fn awaits_value(&self, unread: &[u8]) -> bool;
 
     /// Returns the number of bytes of cache memory pinned by a value that is being sent.
@@ -33,7 +34,8 @@ pub trait Conversation {
     /// Returns the number of received bytes of an incomplete value in cache memory.
     fn uploaded_bytes(&self) -> usize;
 
-    /// Returns whether the conversation has output that its client has not requested.
+    /// Returns whether the conversation has output that its client has not requested, such as
+    /// invalidations of tracked items.
     fn has_messages(&self) -> bool;
 
     /// Returns whether the client waits for output that it does not request, such as the messages

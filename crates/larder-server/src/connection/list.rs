@@ -27,8 +27,7 @@ pub struct Connections {
     last_id: AtomicU64,
     /// The number of buffer bytes that all connections hold, including reservations of sessions and of the gateway.
     held: AtomicUsize,
-    /// The wakers of connections that cannot read ahead because other connections hold the memory,
-    /// by connection ID.
+    /// The wakers of connections that wait for memory to read ahead, by connection ID.
     room_waiters: Mutex<BTreeMap<u64, Waker>>,
     /// Whether `room_waiters` contains a waker.
     is_room_awaited: AtomicBool,
@@ -36,11 +35,11 @@ pub struct Connections {
     pub(crate) tracker: Arc<Tracker>,
 }
 
-/// The divisor of the connections' memory limit that gives the tracker's limit.
+/// The limit of the tracker's memory is the memory limit of all connections divided by this number.
 pub(crate) const TRACKER_SHARE: usize = 4;
 
-/// The maximum number of connections that [`Connections::offer_room`] wakes. Each of them may use
-/// all of the free memory.
+/// The maximum number of connections that one call of [`Connections::offer_room`] wakes. It wakes
+/// only a few, because each of them may take all of the free memory.
 const ROOM_WAITERS_WOKEN: usize = 16;
 
 impl Connections {
@@ -82,7 +81,7 @@ impl Connections {
         self.held.load(Relaxed)
     }
 
-    /// Wakes the connection with this ID at a later [`Self::offer_room`].
+    /// Registers a waker for the connection with this ID. A later [`Self::offer_room`] calls it.
     pub(crate) fn wait_for_room(&self, id: u64, waker: Waker) {
         self.change_room_waiters(|waiters| waiters.insert(id, waker));
     }
@@ -140,7 +139,7 @@ const IO_QUEUE: u8 = 7;
 /// The state of a connection that other threads can read, for `stats conns` and load shedding.
 #[derive(Debug)]
 pub struct ConnectionInfo {
-    /// The ID in `stats conns`, where memcached has the file descriptor.
+    /// The ID in `stats conns`. memcached shows the file descriptor instead.
     pub id: u64,
     /// The peer, in memcached's form.
     pub peer: String,
@@ -180,7 +179,8 @@ impl ConnectionInfo {
         }
     }
 
-    /// Records that the conversation answers requests. A client sees its own connection in this state.
+    /// Records that the conversation answers requests. A client that requests `stats conns` sees its own connection in
+    /// this state.
     pub(crate) fn note_poll(&self) {
         self.state.store(AT_WORK, Relaxed);
     }

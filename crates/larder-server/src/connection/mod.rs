@@ -46,9 +46,9 @@ pub enum NextAction {
     PollAgain,
     /// Wait for an event: room to write if [`Connection::awaits_writing`], else input.
     Wait,
-    /// Wait for the conversation's waker, or for the peer to disconnect. Either a request waits for
-    /// slower storage or for another node, or replies wait until a change is acknowledged. The
-    /// driver calls [`Connection::resume`] before the next poll.
+    /// Wait for the conversation's waker, or for the peer to disconnect. There are two reasons to
+    /// hold: a request waits for slower storage or for another node, or replies wait until a change
+    /// is acknowledged. Call [`Connection::resume`] before the next poll.
     Hold,
     /// Close the connection.
     Close,
@@ -64,13 +64,14 @@ pub struct Connection<C> {
     unread: Unread,
     /// Output that the socket has not accepted yet; ciphertext if the connection uses TLS.
     unsent: Vec<u8>,
-    /// The memory of the buffers and of the conversation, as last published to the server.
+    /// The memory of the buffers and of the conversation that was last reported to the server.
     held: HeldBytes,
     /// The number of bytes read and written since the connection last published progress.
     moved: usize,
     input: Input,
     stage: Stage,
-    /// Whether the last poll could not read ahead because other connections hold the memory.
+    /// Whether the connection waits for memory to read ahead: at the last poll, other connections
+    /// held the memory.
     awaits_room: bool,
     timer: RequestTimer,
 }
@@ -113,8 +114,8 @@ enum Stage {
     /// The conversation has unprocessed input.
     Resuming,
     /// The next request waits for slower storage or for another node. The connection reads nothing,
-    /// and is neither idle nor quiet. The end of the input does not close the connection before the
-    /// request is answered.
+    /// and does not count as idle. If the input has ended, the connection still answers the request
+    /// before it closes.
     Waiting,
     /// The unsent replies depend on an unacknowledged change. The connection sends and reads
     /// nothing. Each poll checks the acknowledgement again.
@@ -186,8 +187,9 @@ impl<C: Conversation> Connection<C> {
         between && is_at_rest && whole && self.unread.is_empty() && self.unsent.is_empty()
     }
 
-    /// Returns the time since which the connection is idle, in Unix seconds. `None` for a unix socket, and while the
-    /// connection is busy, watches the log, subscribes to messages, or receives a value.
+    /// Returns the time since which the connection is idle, in Unix seconds. Returns `None` if the idle timeout does
+    /// not apply. This is the case for a unix socket, and while the connection is busy, watches the log, subscribes to
+    /// messages, or receives a value.
     pub(crate) fn idle_since(&self) -> Option<u32> {
         let waits = self.conversation.state() == State::Waiting
             && self.unsent.is_empty()
@@ -197,7 +199,8 @@ impl<C: Conversation> Connection<C> {
         idle.then(|| self.info.last_command())
     }
 
-    /// Returns whether the unread input has a complete head of a request without its value.
+    /// Returns whether the client is sending a value: the unread input has the complete head of a
+    /// request, but not all of its value.
     fn awaits_value(&self) -> bool {
         self.conversation.awaits_value(self.unread.as_slice())
     }
@@ -269,7 +272,8 @@ impl<C: Conversation> Connection<C> {
         self.held.buffers.cast_signed()
     }
 
-    /// Returns the state between polls. A head without its value counts as `Receiving`.
+    /// Returns the state between polls. If the head of a request has arrived, but not its value,
+    /// the state is `Receiving`.
     fn state(&self) -> State {
         match self.conversation.state() {
             State::Waiting | State::Fetching if self.awaits_writing() => State::Sending,
@@ -299,7 +303,8 @@ impl<C: Conversation> Connection<C> {
         if self.awaits_writing() {
             let sent = self.send_unsent(stream)?;
             self.moved += sent;
-            // Plaintext was counted when it was encrypted.
+            // With TLS, the sent bytes are ciphertext. Their plaintext was counted when it was
+            // encrypted.
             moved.written += if self.tls.is_some() { 0 } else { sent };
             if !self.unsent.is_empty() {
                 return Ok(NextAction::Wait);
@@ -330,7 +335,8 @@ impl<C: Conversation> Connection<C> {
             if !self.unsent.is_empty() || !buffers.ciphertext.is_empty() {
                 self.unsent.clear();
                 buffers.ciphertext.clear();
-                // The peer could not decrypt an alert that follows records it never received.
+                // Send no close alert: the dropped records would be missing before it, so the peer
+                // could not decrypt it.
                 self.tls = None;
             }
             return Ok(NextAction::Close);
@@ -373,13 +379,14 @@ impl<C: Conversation> Connection<C> {
         if decrypted > 0 || self.input == Input::Ended {
             self.stage = Stage::Resuming;
         }
-        // The next poll sends the TLS messages. If this function sent the unsent output, no event
-        // would cause the next poll.
+        // Let the next poll send the TLS messages. If this function emptied the unsent output, the
+        // driver would wait for input, and nothing would start the next poll.
         self.unsent.append(&mut buffers.ciphertext);
         Ok(if self.may_read() { NextAction::PollAgain } else { NextAction::Wait })
     }
 
-    /// Returns whether the last poll could not read ahead because other connections hold the memory.
+    /// Returns whether the connection waits for memory to read ahead: at the last poll, other connections held the
+    /// memory.
     pub(crate) fn awaits_room(&self) -> bool {
         self.awaits_room
     }
@@ -390,7 +397,8 @@ impl<C: Conversation> Connection<C> {
         answers && self.awaits_writing() && !self.is_handshaking()
     }
 
-    /// Returns whether the next event of interest is input, even while replies wait until the socket accepts them.
+    /// Returns whether the connection waits for an input event, although its replies also wait until the socket accepts
+    /// them.
     pub(crate) fn awaits_input(&self) -> bool {
         self.may_read_ahead() && self.input == Input::Empty
     }
@@ -574,9 +582,12 @@ mod tests {
     use larder_support::clock::Clock;
     use std::collections::VecDeque;
 
-    /// A conversation that echoes each line except `quit`, which closes the connection without a
-    /// reply. `wait` is echoed at the second call. The reply to `hold` waits for `is_acknowledged`.
-    /// The line after `ahead` waits for slower storage. The reply to `abandon` must not be sent.
+    /// A conversation that echoes each line. Some lines are special:
+    /// - `quit` closes the connection without a reply;
+    /// - `wait` is echoed at the second call;
+    /// - `hold`: the reply waits for `is_acknowledged`;
+    /// - `ahead`: the next line waits for slower storage;
+    /// - `abandon`: the reply must not be sent.
     #[derive(Default)]
     struct Echo {
         has_waited: bool,

@@ -2,10 +2,11 @@
 //! that it can serve the active ones.
 //!
 //! Load shedding watches two kinds of memory. *Buffers* belong to the server: incomplete requests,
-//! and replies that sockets have not accepted. Their limit for all connections is
-//! [`Memory::connections`], and the last quarter of it is reserved for connections that hold no
-//! more than [`SMALL_MAX`]. *Cache memory* is pinned by large values that are being sent (under a
-//! lease) or received (as an upload). The engine reports an excess of leases or of uploads.
+//! and replies that sockets have not accepted. All connections together may use
+//! [`Memory::connections`] bytes of buffers. The last quarter of this limit is reserved for
+//! connections that hold at most [`SMALL_MAX`] bytes. *Cache memory* belongs to the engine: large
+//! values that are being sent (leases) or received (uploads). The engine reports how many bytes of
+//! leases or uploads are too many.
 //!
 //! Any thread may choose a connection to close, but only the thread that serves it can close it. The
 //! choosing thread marks the connection and wakes that thread.
@@ -20,11 +21,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-/// The maximum number of buffer bytes of a connection that may use the last quarter of the buffer limit.
+/// A connection that holds at most this number of buffer bytes may use the last quarter of the buffer limit.
 const SMALL_MAX: usize = 4 << 10;
-/// The free memory, in bytes, at which connections that wait for memory wake.
+/// Connections that wait for memory are woken when this number of bytes is free.
 const ROOM_OFFERED: usize = 512 << 10;
-/// The time without progress after which a connection has stalled.
+/// A connection that makes no progress for this time has stalled.
 const STALL_MIN: Duration = Duration::from_millis(200);
 
 impl Server {
@@ -43,10 +44,12 @@ impl Server {
         self.shedding.count.store(0, Relaxed);
     }
 
-    /// Returns whether `info` may hold `held` buffer bytes when all connections hold `total`. If
-    /// `total` exceeds three quarters of the limit, first marks stalled connections for closing. If
-    /// `total` then exceeds the limit for `info`, marks any other connections, the longest stalled
-    /// first.
+    /// Returns whether the connection `info` may hold `held` buffer bytes. `total` is the number of
+    /// buffer bytes that all connections hold.
+    ///
+    /// Marks other connections for closing if memory is short. If `total` exceeds three quarters of
+    /// the limit, it marks connections that have stalled. If `total` still exceeds the limit for
+    /// `info`, it marks any connections, those with the longest time without progress first.
     pub(crate) fn makes_room(&self, info: &ConnectionInfo, held: usize, total: usize) -> bool {
         self.has_room(info.id, held, total)
     }
@@ -68,13 +71,14 @@ impl Server {
     /// mark.
     fn has_room(&self, sparing: u64, held: usize, total: usize) -> bool {
         let connections = self.memory().connections;
-        // The tracker's limit depends on the memory limit at the start. A client or a full file
-        // system may have lowered the memory limit since.
+        // Limit the tracker's memory here, too: its own limit follows from the memory limit at the
+        // start, which a client or a full file system may have lowered since.
         let tracked = self.connections.tracker.memory().min(connections / TRACKER_SHARE);
         let max = connections - tracked;
         let share = max / 4 * 3;
         let leaving = || self.shedding.leaving.of(Kind::Buffers);
-        // `total` may be out of date when this thread gets the lock of the list.
+        // Read the current sum: `total` may be out of date when this thread gets the lock of the
+        // list.
         let held_by_all = || self.connections.held();
         if total.saturating_sub(leaving()) > share {
             self.shed(
@@ -93,40 +97,46 @@ impl Server {
                 sparing,
             );
         }
-        // Marked connections still hold their memory, so the total may exceed the limit, but by at
-        // most half.
+        // Marked connections still hold their memory until they close. The total may exceed the
+        // limit because of them, but by at most half of the limit.
         total.saturating_sub(leaving()) <= allowed && total <= max + max / 2
     }
 
-    /// Returns whether a reservation may raise the buffer bytes of all connections to `total`. The
-    /// last quarter of the limit is available to the reservation. Marks connections for closing as
+    /// Returns whether a reservation may raise the buffer bytes of all connections to `total`. A
+    /// reservation may use the last quarter of the limit. Marks connections for closing as
     /// [`Self::makes_room`] does.
     pub(crate) fn makes_small_room(&self, total: usize) -> bool {
         self.has_room(0, 0, total)
     }
 
-    /// Marks connections for closing to free the excess cache memory that `over` returns. Only
-    /// stalled connections lose their leases: while no connection has stalled, the engine copies
-    /// values. For uploads, frees `uploaded_by_any` bytes even if no connection has stalled.
+    /// Marks connections for closing if leases or uploads use too much cache memory. `over` returns
+    /// how many bytes are too many.
+    ///
+    /// A connection with a lease is closed only if it has stalled. If none has stalled, the leases
+    /// stay, and further values are copied instead of leased. A connection with an upload is closed
+    /// if it has stalled. To free the bytes in `uploaded_by_any`, connections with uploads are
+    /// closed even if they have not stalled.
     pub(crate) fn free_cache(&self, over: impl Fn() -> ExcessMemory) {
         self.shed(Kind::Leased, || over().leased, STALL_MIN, 0);
         self.shed(Kind::Uploaded, || over().uploaded, STALL_MIN, 0);
         self.shed(Kind::Uploaded, || over().uploaded_by_any, Duration::ZERO, 0);
     }
 
-    /// Returns whether a marked connection is not closed yet. If so, an allocation that fails now may succeed soon.
+    /// Returns whether any connection that is marked for closing is still open. If so, memory will soon become free,
+    /// and an allocation that fails now may succeed.
     pub(crate) fn is_shedding(&self) -> bool {
         [Kind::Buffers, Kind::Leased, Kind::Uploaded]
             .iter()
             .any(|kind| self.shedding.leaving.of(*kind) > 0)
     }
 
-    /// Marks connections without progress for the time `stalled`, the longest stalled first. Stops
-    /// when the marked connections that are still open hold `wanted` bytes of this kind. `sparing`
-    /// is the ID of the connection that needs the memory, and is not marked.
+    /// Marks connections that have made no progress for the time `stalled`, those with the longest
+    /// time first. Stops when the marked connections that are still open hold `wanted` bytes of
+    /// this kind. `sparing` is the ID of the connection that needs the memory, and is not marked.
     fn shed(&self, kind: Kind, wanted: impl Fn() -> usize, stalled: Duration, sparing: u64) {
-        // A connection frees its memory before the server subtracts it from `leaving`. This code
-        // reads `leaving` first, so that it does not count memory that was just freed as missing.
+        // Read `leaving` first. A closing connection first frees its memory, and the server then
+        // subtracts this memory from `leaving`. In the other order, memory that was just freed
+        // could count as missing.
         let missing = || {
             let leaving = self.shedding.leaving.of(kind);
             wanted().saturating_sub(leaving)
@@ -134,7 +144,8 @@ impl Server {
         if missing() == 0 {
             return;
         }
-        // The lock guarantees that no connection is marked after its end: dismiss() removes it from this list first.
+        // While this thread holds the lock, no connection can close completely: dismiss() first removes it from this
+        // list. So only open connections are marked.
         let conns = self.connections.open();
         // Another thread may have marked connections before this thread acquired the lock.
         let mut missing = missing();

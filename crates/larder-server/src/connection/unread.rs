@@ -1,12 +1,12 @@
 //! Input that a conversation has not consumed.
 
-/// The divisor of the capacity that gives its minimum growth. It is small enough that many short
-/// pushes do not copy the bytes each time. The capacity does not double, because connections share
-/// a small amount of memory.
+/// A full buffer grows by at least its capacity divided by this number, so that many short pushes
+/// do not copy the bytes each time. The capacity does not double, because connections share a small
+/// amount of memory.
 const GROWTH_SHARE: usize = 8;
 
-/// Input that a conversation has not consumed. The time to consume bytes depends on their number,
-/// not on the number of remaining bytes.
+/// Input that a conversation has not consumed. Consuming a few bytes is fast even if many bytes
+/// remain, because the remaining bytes are not moved each time.
 #[derive(Debug, Default)]
 pub(super) struct Unread {
     bytes: Vec<u8>,
@@ -33,7 +33,7 @@ impl Unread {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Returns the maximum growth of the capacity, in bytes, if `len` bytes are pushed.
+    /// Returns by how many bytes the capacity grows if `len` bytes are pushed.
     pub(super) fn growth(&self, len: usize) -> usize {
         let capacity = self.bytes.capacity();
         if self.bytes.len() + len <= capacity { 0 } else { len.max(capacity / GROWTH_SHARE) }

@@ -1,5 +1,5 @@
-//! The accepting thread, the same under every driver. The life cycle wakes this thread, which takes
-//! the server through its phases.
+//! The accepting thread, which is the same under every driver. It also changes the phase of the
+//! server when a signal or a command requests this.
 
 use super::dispatch::{Accepted, LOG_INTERVAL, Workers};
 use crate::net::entry::Service;
@@ -68,8 +68,9 @@ fn accept(
                 group.transfer_leadership(None);
             }
             match phase {
-                // A connection may have closed. Try all listeners, because the events of waiting
-                // connections have already been reported.
+                // This may be the wake of a connection that has closed, so there may be room for
+                // waiting ones. Try all listeners, because the events of waiting connections are
+                // not reported again.
                 Phase::Serving => all = true,
                 Phase::Draining => break,
                 Phase::Ended => return Ok(()),
@@ -133,8 +134,8 @@ fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) 
                         let (tls, service) = (server.tls_at(listener), listener.service());
                         workers.dispatch(Accepted { stream, info, tls, service });
                     }
-                    // The message fits the socket's empty buffer. If the write fails, the peer only sees the
-                    // connection close.
+                    // One write is enough, because the message fits the socket's empty buffer. If the write fails, the
+                    // peer only sees the connection close.
                     None => drop(stream.write(match listener.service() {
                         Service::Memcached { .. } => reply::TOO_MANY_CONNECTIONS,
                         Service::Resp { .. } => reply::resp::TOO_MANY_CONNECTIONS,
@@ -161,7 +162,7 @@ fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) 
     true
 }
 
-/// Returns whether an error of accept concerns one connection, not the listener.
+/// Returns whether an error of accept concerns only one connection, so that accepting can continue.
 fn is_peers(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)

@@ -22,8 +22,8 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The time limit for TLS handshakes in one event-loop iteration. After this time, the worker polls
-/// no more handshakes in the iteration. The per-core driver uses the same limit for new
+/// In one event-loop iteration, the worker spends about this time on TLS handshakes. It polls the
+/// remaining handshakes in the next iteration. The per-core driver uses the same limit for new
 /// connections.
 pub(super) const HANDSHAKE_SLICE: Duration = Duration::from_millis(1);
 
@@ -40,8 +40,8 @@ pub(super) struct WorkerContext<E: Engine> {
     maintained: Seconds,
     /// The time that polls of handshakes have taken in this iteration.
     handshakes_took: Duration,
-    /// The number of the event-loop iteration. Under Tokio, an iteration polls each ready task once, and the number
-    /// rises only while handshakes wait.
+    /// The number of the event-loop iteration. Tokio has no such loop: there, an iteration means that each ready task
+    /// is polled once, and the number rises only while handshakes wait.
     iteration: u64,
 }
 
@@ -90,12 +90,12 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.handshakes_took < HANDSHAKE_SLICE
     }
 
-    /// Admits the handshake of a task, or returns the number of the iteration as an error if the
-    /// iteration has no time left. The task then yields, and passes the number as `waited` to its
-    /// next call.
+    /// Returns `Ok` if this iteration has time for a handshake, else the number of the iteration as
+    /// an error. The task must then yield, and pass this number as `waited` to its next call.
     ///
-    /// Tokio polls a task that has yielded after all tasks that were ready. So the first task that
-    /// returns in the same iteration starts the next iteration.
+    /// Tokio polls a task that has yielded only after all tasks that were ready. So if `waited` is
+    /// the number of the current iteration, all ready tasks were polled, and the next iteration
+    /// starts.
     pub(super) fn admit_handshake(&mut self, waited: Option<u64>) -> Result<(), u64> {
         if waited == Some(self.iteration) {
             self.start_iteration();
@@ -117,7 +117,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
         after
     }
 
-    /// Polls a connection. `waker` creates the waker that ends [`NextAction::Hold`].
+    /// Polls a connection. If it returns [`NextAction::Hold`], the connection is held until the
+    /// waker that `waker` creates is called.
     pub(super) fn serve(
         &mut self,
         connection: &mut Connection<Session<E>>,
@@ -178,7 +179,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.counters.thread.bytes_written.add(moved.written as u64);
     }
 
-    /// Publishes the connection's memory. Returns false if the limit of all connections has no room for it.
+    /// Publishes the memory that the connection holds. Returns false if all connections together would exceed their
+    /// memory limit.
     fn count_held(&self, connection: &mut Connection<Session<E>>) -> bool {
         let change = connection.held_change(|| self.server.clock.millis());
         if connection.is_holding_cache() {
@@ -204,7 +206,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
         fits
     }
 
-    /// Marks connections for closing if values in transfer pin too much of the cache.
+    /// Marks connections for closing if the values that are being sent or received take too much of
+    /// the cache's memory.
     fn free_cache(&self) {
         let over = || self.engine.excess_memory();
         if over() != ExcessMemory::default() {
@@ -212,7 +215,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
         }
     }
 
-    /// Polls a UDP socket. `waker` creates the waker that ends [`NextAction::Hold`].
+    /// Polls a UDP socket. If it returns [`NextAction::Hold`], a request is held until the waker
+    /// that `waker` creates is called.
     pub(super) fn serve_datagrams(
         &mut self,
         endpoint: &mut Endpoint<E>,
@@ -312,7 +316,8 @@ impl Server {
         self.log.note_fault(info.id, tls, error);
     }
 
-    /// Follows the wall clock if it was set.
+    /// Checks whether the system's clock was set. If so, adapts the server's clock and logs a
+    /// warning.
     fn follow_wall_clock(&self) {
         if let Some(secs) = self.clock.follow_wall_clock() {
             tracing::warn!(

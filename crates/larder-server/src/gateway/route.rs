@@ -4,7 +4,7 @@ use larder_gateway::{RemoteRequest, RemoteState};
 use larder_session::{ForwardId, ForwardOutcome, Route};
 use std::task::Waker;
 
-/// The route of one request to the leader of a group.
+/// Sends one request to the leader of a group, which is another node.
 pub(crate) struct GatewayRoute {
     route: Box<dyn Route>,
     /// The request that was sent; `None` before the first bytes.

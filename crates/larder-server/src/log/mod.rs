@@ -26,7 +26,8 @@ pub struct Log {
     classes: SizeClasses,
     /// The maximum length of a watcher's buffer in bytes.
     buffer_max: usize,
-    /// The union of the streams of all watchers, with [`Streams::PREFIXES`] while prefixes are counted.
+    /// All streams that any watcher has requested. Also contains [`Streams::PREFIXES`] while requests are counted by
+    /// prefix.
     observed: AtomicU32,
     watchers: Mutex<Watchers>,
     counts: Counts,
@@ -46,7 +47,8 @@ struct Watcher {
     id: u64,
     streams: Streams,
     lines: Vec<u8>,
-    /// The number of dropped lines since the last line in the buffer.
+    /// The number of lines that were dropped after the last line in the buffer, because the buffer
+    /// was full.
     skipped: u64,
 }
 
@@ -67,7 +69,8 @@ impl Log {
         Self { clock, classes, buffer_max, observed, watchers, counts: Counts::default() }
     }
 
-    /// Returns the union of the watched streams, with [`Streams::PREFIXES`] while prefixes are counted.
+    /// Returns all streams that any watcher has requested. The result also contains [`Streams::PREFIXES`] while
+    /// requests are counted by prefix.
     #[inline]
     pub fn observed(&self) -> Streams {
         Streams(self.observed.load(Relaxed))
@@ -173,7 +176,8 @@ impl Log {
         self.note_item(Streams::EVICTIONS, &line);
     }
 
-    /// Logs an item's event: a line for watchers, and an event for the queues.
+    /// Logs what has happened to an item. Watchers get a line, and the gateway's watchers get an
+    /// event in their queues.
     pub(crate) fn note_item(&self, stream: Streams, line: &ItemLine<'_>) {
         self.write(stream, |rest| line.write(rest));
         let watchers = self.lock();
@@ -259,7 +263,7 @@ impl Watchers {
     }
 }
 
-/// Returns the streams that contain events of these kinds.
+/// Returns the streams of log lines from which events of these kinds are created.
 fn streams_of(kinds: EventKinds) -> Streams {
     let of = [
         (EventKind::Hit, Streams::FETCHERS),

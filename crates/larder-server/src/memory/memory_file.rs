@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// The interval at which the wait tries to lock the file.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
-/// The time after the start during which the content of the file may be the cause of a panic.
+/// If the process panics within this time after its start, the content of the file may be the
+/// cause.
 const PANIC_SOON: Duration = Duration::from_secs(60);
 
 /// The clock and the result of a start.
@@ -97,13 +98,14 @@ pub struct Files<'a> {
     pub memory: Option<&'a Path>,
     /// The image (`-o memory_image`).
     pub image: Option<&'a Path>,
-    /// The user of `-u`, a valid owner of the files.
+    /// The user of `-u`. The files may belong to this user.
     pub user: Option<&'a str>,
 }
 
-/// Opens the cache in the memory file, or in anonymous memory without one, and resumes its clock.
+/// Opens the cache in the memory file, or in anonymous memory if no memory file is given. A
+/// restored cache also continues its clock.
 ///
-/// If the memory file is missing or starts cold, reads the items from the image, if one exists. The
+/// If the memory file provides no items and an image exists, reads the items from the image. The
 /// caller must call [`remove_image`] before it serves clients.
 ///
 /// # Errors
@@ -229,7 +231,8 @@ fn check_image(path: &Path, user: Option<&str>) -> Result<(), FileError> {
     }
 }
 
-/// Reads an image into `region`, or into anonymous memory if that is `None`. Returns `None` if the image is unusable.
+/// Reads an image into the memory file `region`, or into anonymous memory if `region` is `None`. Returns `None` if the
+/// image is unusable.
 fn read_image(
     path: &Path,
     user: Option<&str>,
@@ -253,8 +256,8 @@ fn read_image(
     }
 }
 
-/// Removes the image. This must precede all changes of the cache, so that a later restart does not restore
-/// deleted items.
+/// Removes the image. Call this before the first change of the cache. Otherwise a later restart could restore items
+/// that were deleted after this one.
 ///
 /// # Errors
 /// [`FileError::Io`]: the file still exists, or its removal may not be durable.
@@ -305,10 +308,13 @@ pub fn write_image(path: &Path, cache: &Cache, clock: &Clock) -> Result<(), File
     Ok(())
 }
 
-/// The cache that counts panics, and its clock.
+/// The cache whose memory file counts processes that panicked soon after their start, and its
+/// clock.
 static WATCHED: OnceLock<(Cache, Clock)> = OnceLock::new();
 
-/// Installs a panic hook that counts the first panic within [`PANIC_SOON`] of the start.
+/// Installs a panic hook. If the process panics within [`PANIC_SOON`] of its start, the hook counts
+/// this in the memory file, once per process. After two such processes, the next one discards the
+/// content of the file, because it may be the cause.
 fn watch_panics() {
     static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
     let previous = std::panic::take_hook();
@@ -323,7 +329,8 @@ fn watch_panics() {
     }));
 }
 
-/// Maps the pages of the memory in use, in a separate thread, and resets the panic count after [`PANIC_SOON`].
+/// Starts a thread with two tasks. It maps the pages of the memory in use, so that requests need not wait for this.
+/// After [`PANIC_SOON`] it resets the count of panics, because the process has started well.
 pub fn settle(cache: &Cache) {
     let cache = cache.clone();
     let settling = move || {
@@ -331,8 +338,8 @@ pub fn settle(cache: &Cache) {
         std::thread::park_timeout(PANIC_SOON);
         cache.reset_panics();
     };
-    // Without the thread, the system maps memory at the first access of each page, and nothing
-    // resets the panic count.
+    // The server can run without this thread: the system then maps each page at its first access,
+    // and the count of panics is not reset.
     let _ = std::thread::Builder::new().name("restart".into()).spawn(settling);
 }
 

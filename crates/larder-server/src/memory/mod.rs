@@ -17,7 +17,8 @@ pub struct Memory {
     pub limit: usize,
     /// Memory for items, their index and bookkeeping.
     pub items: usize,
-    /// Memory for all connections: 16 MiB, plus 1/64 of the limit above 1 GiB, which `items` does not get.
+    /// Memory for all connections: 16 MiB, plus 1/64 of the part of the limit above 1 GiB. This 1/64 is not available
+    /// to `items`.
     pub connections: usize,
 }
 
@@ -31,21 +32,23 @@ impl Memory {
     }
 
     /// Returns the maximum of [`Self::items`] while the server runs, in bytes, for the initial
-    /// limit `mib`. The maximum follows from the memory of the machine (`machine` bytes). It is at
-    /// least the value for the initial limit, and at most the value for 64 times that limit. The
-    /// upper bound limits the bookkeeping for the maximum, which the engine allocates at the start.
-    /// With `None` for `machine`, the maximum is the value for the initial limit.
+    /// limit `mib`. This maximum is the value for a limit of `machine` bytes, the memory of the
+    /// machine. If that is below `mib`, or `machine` is `None`, it is the value for `mib`. It is at
+    /// most the value for 64 times `mib`, because the engine allocates the bookkeeping for the
+    /// maximum at the start.
     #[must_use]
     pub fn items_max(mib: usize, machine: Option<usize>) -> usize {
         let machine_mib = machine.unwrap_or(0) / MIB;
         Self::new(machine_mib.clamp(mib, mib.saturating_mul(64))).items
     }
 
-    /// Returns the limits in MiB whose [`Self::items`] are in the range of `refused`.
+    /// The engine has refused a size of the memory for items. Returns the memory limits in MiB that
+    /// it would accept: those whose [`Self::items`] are in the range of `refused`.
     #[must_use]
     pub fn range(refused: LimitRefused) -> RangeInclusive<usize> {
         let (mut min, mut max) = (refused.min.div_ceil(MIB), refused.max / MIB);
-        // The connections' share is subtracted from a limit, so the limit has to be a little higher.
+        // Search for the exact limit: it is a little higher than the memory for items, because it includes a share for
+        // connections.
         while Self::new(min).items < refused.min {
             min += 1;
         }

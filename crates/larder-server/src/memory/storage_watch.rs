@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 /// The minimum time between two lines about one count.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// The watch over the storage. It logs growing counts of failures, each at most once a minute, and
-/// the end of the flash tier.
+/// Watches the storage, and logs problems. If a count of failures grows, it logs the increase, at
+/// most once a minute for each count. It also logs when the flash tier is turned off.
 #[derive(Debug, Default)]
 pub(crate) struct StorageWatch(Mutex<State>);
 
@@ -77,7 +77,7 @@ impl StorageWatch {
     }
 }
 
-/// The last line about a count.
+/// What the last line about a count has reported.
 #[derive(Debug, Default)]
 struct LoggedCount {
     /// The count at the last line; 0 before the first line.
@@ -89,7 +89,7 @@ impl LoggedCount {
     /// Returns the increase since the last line, and records the count as logged. Returns `None`
     /// without an increase, or if the last line is younger than [`INTERVAL`].
     fn due(&mut self, count: u64, now: Instant) -> Option<u64> {
-        // `stats reset` sets counters to 0.
+        // `stats reset` has set the counter to 0.
         if count < self.logged {
             self.logged = 0;
         }

@@ -1,4 +1,5 @@
-//! The dialect or the login with which a conversation starts.
+//! Which parser reads the first request of a connection. It depends on the dialect, and on whether
+//! clients must log in.
 
 use crate::options::Options;
 use larder_protocol::Parser;

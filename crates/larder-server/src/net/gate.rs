@@ -57,14 +57,16 @@ impl Gate {
     }
 
     /// Returns whether the server may accept another connection. Closes the gate if `has_room` is
-    /// false. A thread that closes a connection must then wake the accepting thread.
+    /// false. While the gate is closed, a thread that closes a connection must wake the accepting
+    /// thread.
     pub(crate) fn passes(&self, has_room: impl Fn() -> bool) -> bool {
         if has_room() {
             self.open(FULL);
             return true;
         }
         self.close(FULL);
-        // A connection may have closed before its thread saw the closed gate, so check again.
+        // Check again: a thread may have closed a connection before it could see that the gate is
+        // closed, and then it wakes nobody.
         let passes = has_room();
         if passes {
             self.open(FULL);

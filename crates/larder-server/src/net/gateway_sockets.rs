@@ -58,7 +58,8 @@ impl GatewaySockets {
         };
         let (of_http, http) = of_items(options, options.http_listen.as_deref(), HTTP_PORT)?;
         let (of_grpc, mut grpc) = of_items(options, options.grpc_listen.as_deref(), GRPC_PORT)?;
-        // Each bind of port 0 gets a different port, so such addresses are not the same.
+        // With port 0, each bind gets a different port, so two equal addresses do not share a
+        // socket.
         let grpc_shares_http = !grpc.is_empty()
             && (of_grpc, &grpc) == (of_http, &http)
             && grpc.iter().all(|address| address.port() != 0);

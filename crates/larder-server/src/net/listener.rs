@@ -114,7 +114,8 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     if let Some(path) = &options.unix_socket {
         let listener = bind_unix(path, options.unix_mask, backlog, usual)?;
         if let Some(user) = options.user.as_deref().filter(|_| platform::is_root()) {
-            // An unknown user causes an error later, when the process drops its privileges.
+            // This ignores an unknown user: the error follows later, when the process drops its
+            // privileges.
             platform::give_to(user, path)
                 .map_err(|error| ListenError::Unix(path.display().to_string(), error))?;
         }
@@ -161,7 +162,8 @@ pub fn check(options: &Options) -> Result<Vec<Security>, ListenError> {
         let service = entry.service(options)?;
         let is_bound = match (port, service) {
             (Some(port), _) => checked_port(entry.text, port).map(|_| true)?,
-            // See `bind_resp`.
+            // Without a port of `-p`, only RESP addresses with a port of their own are bound, as in
+            // `bind_resp`.
             (None, Service::Resp { .. }) => checked_port(entry.text, 0)? != 0,
             (None, Service::Memcached { .. }) => false,
         };
@@ -173,8 +175,8 @@ pub fn check(options: &Options) -> Result<Vec<Security>, ListenError> {
     Ok(securities)
 }
 
-/// Binds the RESP addresses that have a port of their own, because `-p 0` disables only memcached's
-/// protocols over TCP.
+/// Binds only the RESP addresses that have a port of their own. This is the case of `-p 0`, which
+/// disables only memcached's protocols over TCP.
 fn bind_resp(options: &Options) -> Result<Vec<Listener>, ListenError> {
     let mut listeners = Vec::new();
     for entry in entries(&options.listen) {

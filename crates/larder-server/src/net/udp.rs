@@ -159,8 +159,8 @@ pub(crate) struct Endpoint<E: Engine> {
 }
 
 impl<E: Engine> Endpoint<E> {
-    /// Creates the state of a socket. `-B` sets the dialect of datagrams. Protocol prefixes in `-l`
-    /// do not apply.
+    /// Creates the state of a socket. `-B` sets the dialect of datagrams. The protocol prefixes in
+    /// `-l` have no effect on UDP.
     pub(crate) fn new(options: &Options) -> Self {
         Self { opening: dialect::opening(options), exchange: None }
     }
@@ -194,8 +194,7 @@ impl<E: Engine> Endpoint<E> {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         return NextAction::Wait;
                     }
-                    // The call was interrupted, or the error belongs to an earlier reply: no socket listens at its
-                    // destination.
+                    // The call was interrupted, or the system reports late that nobody received an earlier reply.
                     Err(_) => continue,
                 }
             }
@@ -225,7 +224,7 @@ struct Exchange<E: Engine> {
     answered: usize,
     /// The message that is being sent.
     message: Option<Message>,
-    /// Whether no further command of the request will be answered.
+    /// Whether the server answers no more commands of the request.
     ended: bool,
     /// Whether the message waits until a change is acknowledged.
     is_held: bool,
@@ -251,8 +250,8 @@ struct Message {
 }
 
 impl<E: Engine> Exchange<E> {
-    /// Parses a datagram. Returns `None` if its header or its request is missing, or if the header
-    /// does not announce exactly one datagram.
+    /// Parses a datagram. Returns `None` if the header is incomplete, if there is no request, or if
+    /// the header announces more or fewer than one datagram.
     fn parse(datagram: &[u8], peer: SocketAddr, opening: Parser) -> Option<Self> {
         let (header, request) = datagram.split_first_chunk::<HEADER_LEN>()?;
         let [id_high, id_low, _, _, total_high, total_low, ..] = *header;
@@ -321,8 +320,8 @@ impl<E: Engine> Exchange<E> {
         self.done += progress.consumed;
         self.is_held = progress.hold;
         self.ended |= !progress.hold && !matches!(progress.next, Next::Yield | Next::Wait);
-        // The sender's address may be forged, so the log and dumps are never sent by UDP. An incomplete message
-        // is useless, so it is not sent either.
+        // Never send the log or a dump by UDP: the sender's address may be forged, and the server would send any amount
+        // of data to a victim. Do not send an incomplete message either, because it is useless.
         let endless = matches!(self.session.state(), State::Dumping | State::Watching);
         self.answered += output.len();
         if endless || progress.next == Next::Write || self.answered > MESSAGE_MAX {
@@ -340,7 +339,7 @@ impl Message {
     /// Sends the remaining datagrams.
     fn send(&mut self, socket: &impl Datagrams, id: u16, peer: SocketAddr) -> io::Result<()> {
         let payloads = self.bytes.chunks(PAYLOAD_LEN);
-        // MESSAGE_MAX keeps the number within 16 bits.
+        // The number fits in 16 bits, because replies longer than MESSAGE_MAX are dropped.
         let total = u16::try_from(payloads.len()).unwrap_or(u16::MAX);
         let mut datagram = Vec::with_capacity(DATAGRAM_LEN);
         for payload in payloads.skip(self.sent.into()) {

@@ -49,7 +49,7 @@ impl Options {
         if self.slab_min_size == Some(0) {
             return refuse(1, "Chunk size must be greater than 0");
         }
-        // NaN is not in the range either.
+        // This also refuses NaN, which is not in the range.
         if self.size_exponent.is_some_and(|exponent| !(0.0..=1.0).contains(&exponent)) {
             return refuse(1, "The size exponent must be 0 to 1");
         }
@@ -123,8 +123,8 @@ impl Options {
         }
     }
 
-    /// Refuses options that conflict with logins. An explicit `-B auto` conflicts, because it
-    /// requests both dialects, unlike the default.
+    /// Refuses options that conflict with logins. `-B auto` conflicts, too, because it requests
+    /// both dialects. Without `-B`, the server chooses the dialect that the login requires.
     fn check_logins(&self) -> Result<(), OptionsRefusal> {
         let (sasl, text) = (self.enable_sasl, self.auth_file.is_some());
         let (protocol, udp) = (self.protocol.as_deref(), self.udp_port != 0);

@@ -30,8 +30,8 @@ pub(super) struct Fault {
     pub(super) message: String,
 }
 
-/// Parses the file into its keys, in their order. A table is a list of suboptions: each of its lines becomes an entry,
-/// so that an error is reported with its line.
+/// Parses the file into its keys, in their order. A TOML table is a list of suboptions. Each line of the table becomes
+/// an entry of its own, so that an error is reported with its line.
 ///
 /// # Errors
 /// [`Fault`]: the file is not TOML, or a value has a type that no option accepts.

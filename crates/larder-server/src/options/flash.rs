@@ -16,8 +16,8 @@ pub struct FlashOptions {
     pub threads: usize,
     /// The maximum number of concurrent reads per worker thread.
     pub depth: usize,
-    /// The settings that the `extstore` command can change. `compact_under` and `drop_under` are 0 for the default:
-    /// see [`FlashOptions::settings_for`].
+    /// The settings that the `extstore` command can change. If `compact_under` or `drop_under` is 0,
+    /// [`FlashOptions::settings_for`] replaces it by the default.
     pub settings: FlashSettings,
     /// Settings that only appear in `stats settings`.
     pub shown: FlashShown,
@@ -63,11 +63,11 @@ const MIB: u64 = 1 << 20;
 const PAGE_DEFAULT_MIN: u64 = MIB;
 /// The maximum page length in bytes.
 const PAGE_MAX: u64 = 1 << 30;
-/// The minimum number of pages of the default length in all files. Fewer are possible only if pages
-/// would otherwise be shorter than [`PAGE_DEFAULT_MIN`].
+/// The default page length is chosen so that all files together have at least this number of pages.
+/// Small files have fewer pages, because pages are not shorter than [`PAGE_DEFAULT_MIN`].
 const PAGES_MIN: u64 = 128;
-/// The divisor of the number of pages that gives the default number of free pages. The server keeps
-/// at least one page free.
+/// By default, the server keeps the number of pages divided by this number free, and at least one
+/// page.
 const PAGES_PER_FREE: u64 = 100;
 
 const NO_PATH: &str = "there is no ext_path: all items are kept in memory";
@@ -100,8 +100,8 @@ impl FlashOptions {
         })
     }
 
-    /// Returns the initial settings of a flash tier with this number of pages: the configured ones, with defaults for
-    /// `compact_under` and `drop_under`.
+    /// Returns the initial settings of a flash tier with this number of pages. `compact_under` and `drop_under` get
+    /// their defaults if they are not configured.
     #[must_use]
     pub fn settings_for(&self, pages: u64) -> FlashSettings {
         let share = u32::try_from(pages / PAGES_PER_FREE).unwrap_or(u32::MAX).max(1);

@@ -76,9 +76,10 @@ fn parse(
     Options::read_words(program.iter().cloned().chain(words).chain(rest.iter().cloned()))
 }
 
-/// Adds the source of a refusal to its message. The source is the first setting of the environment
-/// or the file without which the same refusal does not occur. Without such a setting, returns the
-/// error unchanged.
+/// Adds the source of a refusal to its message: the environment variable or the line of the file
+/// that causes it. To find the source, parses the options again without each setting in turn. The
+/// first setting without which the same refusal does not occur is the source. If there is none,
+/// returns the error unchanged.
 fn blame(
     error: OptionsError,
     settings: &[Setting],
@@ -95,7 +96,7 @@ fn blame(
     }
 }
 
-/// Refuses a setting that is invalid independently of the other settings.
+/// Refuses a setting that is invalid in itself, whatever the other settings are.
 fn check_alone(setting: &Setting) -> Result<(), OptionsError> {
     let words = std::iter::once("larderd").chain(setting.words.iter().map(String::as_str));
     let options = Options::try_parse_from(words)

@@ -516,8 +516,8 @@ pub struct Options {
 const MIB: usize = 1 << 20;
 
 impl Options {
-    /// Returns the number of cache handles of threads that serve clients: one per worker, and one if HTTP or gRPC is
-    /// served.
+    /// Returns the number of cache handles of threads that serve clients: one for each worker, and one more if the
+    /// server has HTTP or gRPC.
     #[must_use]
     pub fn handles(&self) -> usize {
         self.threads + usize::from(self.has_web())
@@ -529,8 +529,8 @@ impl Options {
         if self.cluster.is_some() { self.threads } else { 0 }
     }
 
-    /// Returns the number of cache handles that write: [`Self::handles`], [`Self::answerers`], one to follow a leader
-    /// with `--follow` or `--cluster`, and one to import slots with `--cluster`.
+    /// Returns the number of cache handles that can change items. These are [`Self::handles`] and [`Self::answerers`].
+    /// With `--follow` or `--cluster`, one more follows a leader. With `--cluster`, one more imports slots.
     #[must_use]
     pub fn writers(&self) -> usize {
         let follows = self.follow.is_some() || self.cluster.is_some();

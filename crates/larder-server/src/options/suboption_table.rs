@@ -65,7 +65,7 @@ const MIB: usize = 1 << 20;
 const U32: RangeInclusive<u64> = 0..=u32::MAX as u64;
 const ANY: RangeInclusive<u64> = 0..=u64::MAX;
 const UNREADABLE_WBUF: &str = "could not parse argument to ssl_wbuf_size";
-/// The message of a range that contains every value. It is never shown.
+/// The message for a range that accepts every value, so that it is never shown.
 const NEVER: &str = "";
 
 const GROWS: &str = "the index grows automatically, in small steps";

@@ -35,8 +35,8 @@ pub struct LifeCycle {
 }
 
 impl LifeCycle {
-    /// Creates the life cycle of a new server, and the receiving end of its socket pair, which becomes readable at
-    /// [`Self::wake`].
+    /// Creates the life cycle of a new server. Also returns the receiving end of its socket pair, which becomes
+    /// readable when [`Self::wake`] is called.
     ///
     /// # Errors
     /// The system has no file descriptors.

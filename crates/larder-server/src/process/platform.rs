@@ -79,9 +79,9 @@ pub enum UserError {
     Refused(nix::errno::Errno),
 }
 
-/// Forks into the background, as a new session without a terminal. The process changes its
-/// directory to `/` unless `stay`, and its standard streams to `/dev/null` unless `talk`. It must
-/// have no other threads.
+/// Forks into the background, as a new session without a terminal. Changes the directory to `/`,
+/// unless `stay` is true. Redirects the standard streams to `/dev/null`, unless `talk` is true. The
+/// process must have no other threads.
 ///
 /// # Errors
 /// The system refuses.
@@ -123,8 +123,8 @@ pub fn stay_dumpable() {
     }
 }
 
-/// Locks all current and future memory of the process, each page from its first use. `user_changes`
-/// is true if the process will switch to a user without root's rights.
+/// Locks all current and future memory of the process. A page is locked when it is first used.
+/// `user_changes` is true if the process will switch to a user without root's rights.
 ///
 /// # Errors
 /// See [`LockError`].
@@ -132,19 +132,21 @@ pub fn stay_dumpable() {
 pub fn lock_memory(user_changes: bool) -> Result<(), LockError> {
     use nix::sys::mman::{MlockAllFlags, mlockall};
     use nix::sys::resource::{RLIM_INFINITY, Resource::RLIMIT_MEMLOCK, getrlimit, setrlimit};
-    // Root can raise the limit. The user of -u, to which the process switches later, cannot.
+    // Raise the limit now, while the process may still be root. It may later switch to the user of
+    // -u, who cannot raise it.
     let _ = setrlimit(RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
     let (limit, _) = getrlimit(RLIMIT_MEMLOCK)?;
     if limit != RLIM_INFINITY && (user_changes || !may_lock_any_memory()) {
-        // The system would refuse memory and threads later, when the limit is reached.
+        // Do not lock: when the process reached the limit later, the system would refuse it memory
+        // and threads.
         return Err(LockError::Limit(limit));
     }
     let on_use = MlockAllFlags::from_bits_retain(nix::libc::MCL_ONFAULT);
     Ok(mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE | on_use)?)
 }
 
-/// Returns whether the limit of locked memory does not apply: the process has `CAP_IPC_LOCK`, which root may lack in a
-/// container.
+/// Returns whether the process may lock more memory than the limit allows. It may if it has `CAP_IPC_LOCK`. In a
+/// container, even root may lack this capability.
 #[cfg(target_os = "linux")]
 fn may_lock_any_memory() -> bool {
     const CAP_IPC_LOCK: u32 = 14;

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-/// The object that a section describes.
+/// The object whose statistics a section shows.
 #[derive(Debug)]
 pub(super) enum Entry<'a> {
     Server,
@@ -48,7 +48,7 @@ pub struct Row {
 /// The change of a statistic's value over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The value only grows, until a restart or, for most counters, `stats reset`.
+    /// The value only grows. A restart sets it to 0, and for most counters `stats reset` does, too.
     Counter,
     /// The value goes up and down.
     Gauge,
@@ -233,7 +233,7 @@ impl Condition {
 }
 
 impl Unit {
-    /// Returns the unit of the metric as its name contains it, and the factor from the statistic to the metric.
+    /// Returns the unit in the metric's name, and the factor that converts the statistic to this unit.
     #[must_use]
     pub fn base(self) -> (&'static str, f64) {
         match self {

@@ -1,7 +1,8 @@
 //! The slabs that memcached would need for the items of a size class, for `stats slabs`.
 //!
-//! Monitoring agents compare pages and chunks with the memory limit. If the chunks of memcached
-//! would take more bytes than the limit, the sizes are scaled down to the limit.
+//! Monitoring agents compare pages and chunks with the memory limit. In Larder, more items may fit
+//! under the limit than in memcached. If their chunks would take more bytes than the limit in
+//! memcached, the sizes are scaled down to the limit.
 
 use super::snapshot::Snapshot;
 use crate::memory::slab_classes::PAGE_LEN;
@@ -35,7 +36,8 @@ impl SlabClass {
         let used_chunks = items.max(bytes.div_ceil(sizes.bound));
         let chunk_size = sizes.scaled(sizes.bound).clamp(1, PAGE_LEN as u64);
         let chunks_per_page = PAGE_LEN as u64 / chunk_size;
-        // memcached evicts from a class when all of its chunks are used.
+        // In memcached, a class evicts only when all of its chunks are used. So a full cache has no
+        // unused chunks.
         let (pages, chunks) = if is_full {
             ((used_chunks / chunks_per_page).max(used_chunks.min(1)), used_chunks)
         } else {
@@ -62,19 +64,20 @@ fn chunk_bytes(snapshot: &Snapshot<'_>) -> u64 {
 struct Sizes {
     /// The largest item of the class.
     bound: u64,
-    /// The chunks of all items in memcached.
+    /// The chunks that memcached would need for all items.
     chunk_bytes: u64,
     /// The memory limit.
     limit: u64,
     /// The bytes that memcached would count for all items.
     counted: u64,
-    /// The bytes that `stats` shows for all items: [`Self::counted`], or the memory that the items
-    /// take in Larder if it is less.
+    /// The bytes that `stats` shows for all items: the lower one of [`Self::counted`] and the
+    /// memory that the items take in Larder.
     held: u64,
 }
 
 impl Sizes {
-    /// Scales the size of a chunk down if memcached would use chunks of more bytes than the limit.
+    /// Scales the size of a chunk down if the chunks in memcached would take more bytes than the
+    /// limit.
     fn scaled(&self, bytes: u64) -> u64 {
         scale(bytes, self.limit, self.chunk_bytes)
     }

@@ -73,8 +73,8 @@ impl<'s> Snapshot<'s> {
         self.tracking.get_or_init(|| self.server.connections.tracker.totals())
     }
 
-    /// Returns the gauges of the engine. An item on flash counts as an item without key and value,
-    /// because its key and value take no memory.
+    /// Returns the gauges of the engine. Of an item on flash, only the header counts, because its
+    /// key and value take no memory.
     pub(super) fn gauges(&self) -> &Gauges {
         self.gauges.get_or_init(|| {
             let mut gauges = self.server.gauges();
@@ -96,8 +96,8 @@ impl<'s> Snapshot<'s> {
         gauges.used_bytes.saturating_sub(others)
     }
 
-    /// Returns the bytes that memcached would count for the items, but no more than the memory that
-    /// they take. Monitoring agents compare this number with the limit.
+    /// Returns the bytes that memcached would count for the items. If the items take less memory in
+    /// Larder, returns that memory: monitoring agents compare this number with the limit.
     pub(super) fn item_bytes(&self) -> u64 {
         self.gauges().bytes.min(self.items_memory())
     }

@@ -6,8 +6,8 @@ use crate::server::Server;
 /// A listener or a connection.
 #[derive(Debug)]
 pub(super) struct Socket<'a> {
-    /// The time since the last request of a connection, or since the start of the server for a
-    /// listener, in seconds.
+    /// In seconds: for a connection, the time since its last request. For a listener, the time
+    /// since the start of the server.
     idle_secs: u64,
     kind: SocketKind<'a>,
 }

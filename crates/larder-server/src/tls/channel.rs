@@ -13,8 +13,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The maximum length of incomplete input, in bytes: a TLS record has at most 16 KiB plus overhead, a
-/// handshake message 64 KiB.
+/// The maximum length of incomplete input, in bytes. It has room for a TLS record (16 KiB and some overhead) and a
+/// handshake message (64 KiB).
 const PARTIAL_MAX: usize = 96 << 10;
 /// The maximum overhead of a record, for both versions of TLS, in bytes.
 const RECORD_EXTRA: usize = 64;
@@ -77,8 +77,8 @@ impl Channel {
         self.partial.is_empty()
     }
 
-    /// Returns the memory of buffered input, in bytes. Excludes [`FIXED_LEN`] bytes per connection,
-    /// whose sum is limited by `-c`.
+    /// Returns the memory of buffered input, in bytes. Excludes the [`FIXED_LEN`] bytes of each
+    /// connection: `-c` limits the number of connections, and so the sum of these bytes.
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.partial.capacity()
     }
@@ -148,7 +148,8 @@ impl Channel {
                     }
                     waits = true;
                 }
-                // The server does not offer early data, so no other state needs a reply.
+                // Only early data could lead to another state that needs a reply, and the server
+                // does not offer early data.
                 Ok(_) => waits = true,
                 Err(error) => {
                     done += discard;
@@ -171,13 +172,13 @@ impl Channel {
         }
     }
 
-    /// Appends the alert with the reason for the failure. rustls returns a queued alert first. A
-    /// second call would process the faulty input again.
+    /// Appends the alert with the reason for the failure. Call this only once: the first call gets
+    /// the alert that rustls has queued, but a second one would process the faulty input again.
     fn explain(&mut self, input: &mut [u8], ciphertext: &mut Vec<u8>) {
         if let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut alert)), .. } =
             self.rustls.process_tls_records(input)
         {
-            // Without the alert the peer only sees the socket close.
+            // An error does not matter: without the alert, the peer only sees the socket close.
             let _ = encode(ciphertext, |room| alert.encode(room));
         }
     }
@@ -217,7 +218,7 @@ impl Channel {
         }
         let UnbufferedStatus { state, .. } = self.rustls.process_tls_records(&mut self.partial);
         if let Ok(ConnectionState::WriteTraffic(mut traffic)) = state {
-            // Without the alert the peer only sees the socket close.
+            // An error does not matter: without the alert, the peer only sees the socket close.
             let close = |room: &mut [u8]| encrypted(traffic.queue_close_notify(room));
             let _ = append(ciphertext, RECORD_EXTRA, close);
         }

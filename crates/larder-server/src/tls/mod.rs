@@ -76,8 +76,8 @@ impl Tls {
         Ok(())
     }
 
-    /// Returns the configuration of a new connection at a listener, or `None` for plaintext, and for `mtls:` without
-    /// `ssl_ca_cert`, which [`Tls::new`] refuses.
+    /// Returns the configuration of a new connection at a listener, or `None` for plaintext. It would also be `None`
+    /// for `mtls:` without `ssl_ca_cert`, but [`Tls::new`] refuses this combination.
     #[must_use]
     pub fn configuration(&self, security: Security) -> Option<Arc<ServerConfig>> {
         let present = self.present();
@@ -132,8 +132,8 @@ impl Tls {
     }
 
     fn present(&self) -> MutexGuard<'_, Configurations> {
-        // One assignment replaces the configuration, so it stays valid when a thread panics with
-        // the lock held.
+        // The value is valid even if a thread has panicked with the lock held: it is replaced by a
+        // single assignment.
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -204,7 +204,8 @@ fn settings_depend_on_the_number_of_pages_and_can_be_changed() {
 /// Dumps contain items in memory and on flash, and their reads do not block other clients.
 #[test]
 fn dumps_show_all_items() {
-    // Items stay in their tier, so that dumps and lookups can be compared.
+    // With these options, items do not move between memory and flash, so that dumps and lookups can
+    // be compared.
     let (_scratch, server) = server(256, ",ext_recache_rate=0,track_sizes");
     wait_for("writes", || {
         fill(&server);

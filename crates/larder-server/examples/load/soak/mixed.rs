@@ -10,16 +10,18 @@ use std::time::{Duration, Instant};
 use super::{EPOCH_SHIFT, Tally, Watch, new_epoch, record};
 use crate::wire::{Peer, Random, broken};
 
-/// The number of keys that each connection writes. With the sizes below, 24 connections hold about 200 MB.
+/// The number of keys that each connection writes. With values of the sizes in this file, the keys of 24 connections
+/// hold about 200 MB.
 const OWN_KEYS: u64 = 4000;
-/// The number of counters, and the number of registers.
+/// The number of keys that all connections increment (counters). As many keys are changed by `cas`
+/// (registers).
 const SHARED_KEYS: u64 = 16;
 /// The maximum number of requests in a pipeline.
 const DEPTH_MAX: u64 = 16;
-/// The maximum length of a value in bytes after which more requests are queued. A longer value ends its pipeline,
-/// because writing more while replies are unread could block both sides.
+/// A value that is longer than this, in bytes, is sent in a pipeline of its own. Otherwise both sides could block: the
+/// client while it writes more, and the server while its replies are unread.
 const PIPELINED_LEN_MAX: usize = 8 << 10;
-/// The time after its expiry during which an item may still be visible: the server's clock has whole seconds.
+/// An item may stay visible for this time after its expiry, because the server's clock counts whole seconds.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// Runs until the time is over or a connection has a fault.
@@ -52,11 +54,11 @@ pub(super) fn run(
     tally
 }
 
-/// The expected state of a key with one writer.
+/// The expected state of a key that only this connection writes.
 #[derive(Clone, Copy, Default)]
 struct Own {
     written: u64,
-    /// The version that a reader may see; 0 if the key was deleted or missing.
+    /// The version that a lookup may return. 0 if the key was deleted or found missing.
     seen: u64,
     /// The time from which the key must be missing; `None` if it does not expire.
     dead: Option<Instant>,
@@ -69,7 +71,7 @@ impl Own {
     }
 }
 
-/// A sent request.
+/// A request, with what the check of its reply needs.
 enum Asked {
     Set { own: u64, version: u64, secs: u64 },
     Add { own: u64, version: u64 },
@@ -166,7 +168,8 @@ impl Mixed<'_> {
         record::RECORD_LEN_MIN + usize::try_from(self.random.below(end)).unwrap_or(0)
     }
 
-    /// Sends the queued requests and checks each reply. Requests that depend on a reply go into the next pipeline.
+    /// Sends the queued requests and checks each reply. If a reply leads to another request, that request is queued for
+    /// the next pipeline.
     fn settle(&mut self) -> io::Result<()> {
         let sent = Instant::now();
         self.peer.send()?;
@@ -313,8 +316,8 @@ impl Mixed<'_> {
         }
     }
 
-    /// Records an acknowledged number. Refuses a number of an epoch that has not started, because
-    /// its value is torn.
+    /// Records a number that the server has acknowledged. Returns an error if no connection has
+    /// started the epoch of the number: the stored value is then corrupt.
     fn note_number(&mut self, key: u64, number: u64) -> io::Result<()> {
         let epoch = number >> EPOCH_SHIFT;
         if epoch == 0 || epoch >= self.epochs.load(Ordering::Relaxed) {

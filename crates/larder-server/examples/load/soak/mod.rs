@@ -2,10 +2,10 @@
 //!
 //! Invariants under eviction, expiry and any number of writers:
 //! - a value is complete and belongs to its key ([`record`]);
-//! - a read of a key with one writer returns the last write or a miss, and a deleted, expired or
-//!   missing version never returns ([`mixed`]);
-//! - no two increments of a counter get the same reply, at most one `cas` with the same unique
-//!   succeeds, and no later operation undoes either ([`Ledger`]);
+//! - if a key has only one writer, a read returns the last write or a miss. A version that was
+//!   deleted, has expired or was found missing is never seen again ([`mixed`]);
+//! - no two increments of a counter get the same reply. Of all `cas` requests with the same unique,
+//!   at most one succeeds. No later operation undoes a change ([`Ledger`]);
 //! - if the key is not evicted, exactly one `cas` succeeds ([`race`]).
 
 mod mixed;
@@ -107,8 +107,9 @@ impl Tally {
     }
 }
 
-/// All acknowledged changes of shared keys, for the check at the end. A number is unique for its
-/// key in the entire run, because each connection that creates the key again starts at a new epoch.
+/// All acknowledged changes of shared keys. The check at the end searches them for duplicates. A
+/// key must never get the same number twice: a connection that creates the key again gives it the
+/// first number of a new epoch.
 #[derive(Default)]
 struct Ledger {
     /// The replies of increments and the values stored by `cas`: (key, number).
@@ -129,7 +130,7 @@ impl Ledger {
     }
 }
 
-/// The number of bits below the epoch in a number.
+/// The position of the epoch in a number: the epoch is in the bits from this one on.
 const EPOCH_SHIFT: u32 = 24;
 
 /// Returns the first number of a new epoch.

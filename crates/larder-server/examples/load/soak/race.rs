@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::Watch;
 use crate::wire::{Peer, broken};
 
-/// The shared state of the racing connections. Barriers order all accesses.
+/// The shared state of the racing connections. They meet at a barrier between the steps of a round,
+/// so relaxed atomics are enough.
 pub(super) struct Race<'a> {
     address: &'a str,
     barrier: Barrier,
     going: AtomicBool,
     rounds: AtomicU64,
-    /// The sum of the numbers of this round's winners. Racers have numbers from 1.
+    /// The number of the racer that has won this round, counted from 1. If several have won, the
+    /// sum of their numbers.
     winner: AtomicU64,
     /// The number of racers whose `cas` succeeded in this round.
     winners: AtomicU64,
@@ -40,8 +42,8 @@ impl<'a> Race<'a> {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// Runs rounds until the time is over or a connection has a fault. A racer with a broken connection keeps passing
-    /// the barriers, because the others would wait for it forever.
+    /// Runs rounds until the time is over or a connection has a fault. A racer whose connection has failed still takes
+    /// part in every barrier: otherwise the others would wait for it forever.
     pub(super) fn run(&self, racer: usize, watch: &Watch) {
         let leader = racer == 0;
         let mut peer = watch.check(|| Peer::connect(self.address));

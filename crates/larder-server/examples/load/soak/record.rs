@@ -19,8 +19,8 @@ pub(super) fn write(out: &mut Vec<u8>, owner: u64, version: u64, len: usize) {
     extend_pattern(out, mix(owner ^ mix(version)), len - RECORD_LEN_MIN);
 }
 
-/// Checks a record of `owner`. Returns its version, or a description of the fault. `again` is
-/// scratch space.
+/// Checks a record of `owner`. Returns its version, or a description of the fault. `again` is a
+/// buffer for the expected record, which callers reuse.
 pub(super) fn version(value: &[u8], owner: u64, again: &mut Vec<u8>) -> Result<u64, String> {
     let number = |n: usize| {
         let bytes = value.get(n * 8..n * 8 + 8)?;

@@ -1,4 +1,4 @@
-//! The cache, wrapped for the parts of the server.
+//! The forms of the cache that the parts of the server use.
 
 use larder_cluster::ReplicatedCache;
 use larder_server::driver::{self, Sockets};
@@ -18,20 +18,22 @@ fn run_workers(cache: &impl Cache) -> RunWorkers {
     Box::new(move |server, sockets| driver::run(server, &cache, sockets))
 }
 
-/// A cache, wrapped for the parts of the server.
+/// The forms of the cache that the parts of the server use.
 pub(crate) struct CacheParts {
     /// The type-erased cache. All parts use it, except the per-core workers of the segment engine.
     pub(crate) cache: erased::Cache,
     /// The cache and its journals; `None` without `--replicate-on`.
     pub(crate) replicated: Option<ReplicatedCache>,
     pub(crate) run_workers: RunWorkers,
-    /// The segment cache, for the memory file and the image; `None` with other engines.
+    /// The cache of the segment engine, which can be stored in the memory file and the image.
+    /// `None` with other engines.
     pub(crate) region: Option<segment::Cache>,
 }
 
 impl CacheParts {
-    /// Wraps a cache of the segment engine. The workers are monomorphized for this engine, with and
-    /// without journals, because they do more than 90 % of the server's work.
+    /// Wraps a cache of the segment engine. The workers are compiled for exactly this type of
+    /// cache, because they do more than 90 % of the server's work, and type-erased calls would slow
+    /// them down.
     pub(crate) fn segment(cache: &segment::Cache, options: &Options) -> Self {
         let region = Some(cache.clone());
         match journals(options) {
@@ -44,7 +46,7 @@ impl CacheParts {
         }
     }
 
-    /// Wraps a cache of another engine, which the workers use type-erased.
+    /// Wraps a cache of another engine. The workers use its type-erased form.
     #[cfg(any(feature = "dashmap", feature = "delayed", feature = "moka"))]
     pub(crate) fn other(cache: &impl Cache, options: &Options) -> Self {
         match journals(options) {

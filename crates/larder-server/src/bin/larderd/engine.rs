@@ -96,7 +96,7 @@ fn items_bytes(options: &Options) -> usize {
 }
 
 /// Lowers the memory limit of the options if the memory file or its file system has room for less.
-/// An earlier process may have created the file.
+/// An existing memory file keeps the maximum with which an earlier process created it.
 fn with_limit_of(mut options: Options, cache: &segment::Cache) -> Options {
     let max = usize::try_from(cache.gauges().limit_bytes).unwrap_or(usize::MAX);
     if max < items_bytes(&options) {

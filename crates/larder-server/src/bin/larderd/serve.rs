@@ -30,10 +30,10 @@ use std::io::{self, IsTerminal};
 use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 
-/// The length of unsent replies, in bytes, above which a connection answers no requests until its peer reads.
+/// If a connection has more unsent bytes of replies than this, it answers no more requests until its peer reads.
 const OUTPUT_MAX: usize = 256 << 10;
 
-/// The number of threads above which the server warns, as in memcached.
+/// The server warns if it has more threads than this, as memcached does.
 const THREADS_USUAL: usize = 64;
 
 /// The number of file descriptors that larderd uses in addition to those of connections.
@@ -174,7 +174,7 @@ fn log_addresses(server: &Server, gateway: &GatewaySockets, followers: &[TcpList
     print_startup_line(server);
 }
 
-/// Warns if any client that reaches this machine may use the cache.
+/// Warns if every client that can connect to this machine may use the cache.
 fn log_access(
     server: &Server,
     listeners: &[Listener],

@@ -21,8 +21,8 @@ pub(crate) struct BoundSockets {
     pub(crate) followers: Vec<TcpListener>,
 }
 
-/// Checks the options as [`bind`] and [`start_tls`] do if systemd passes no sockets. Resolves no
-/// names, binds nothing and reads no files.
+/// Makes the checks of [`bind`] and [`start_tls`] that need no network and no files: it resolves no
+/// names and binds nothing. Assumes that systemd passes no sockets.
 pub(crate) fn check(options: &Options) -> Result<(), Failure> {
     let os = |error: ListenError| failure(EX_OSERR)(&error);
     let securities = listener::check(options).map_err(os)?;

@@ -26,7 +26,8 @@ use std::time::{Duration, Instant};
 pub(super) const WAKER: Token = Token(usize::MAX);
 /// The token of the worker's flash reads.
 pub(super) const READS: Token = Token(usize::MAX - 1);
-/// The token of the worker's first UDP socket, between the tokens of connections and the waker.
+/// The token of the worker's first UDP socket. It is above the tokens of connections and below that
+/// of the waker.
 pub(super) const FIRST_ENDPOINT: usize = usize::MAX / 2;
 
 /// The state of a worker, on its own thread.
@@ -50,10 +51,10 @@ pub(super) struct EventLoop<E: Engine + 'static> {
     handshakes: VecDeque<(Instant, usize, Arc<ConnectionInfo>)>,
     /// Indices of clients in a TLS handshake that have sent input, in order. Other clients are polled before these.
     handshaking: VecDeque<usize>,
-    /// Whether the inbox may contain connections.
+    /// Whether the accepting thread may have sent connections that this worker has not taken yet.
     arriving: bool,
     maintained: Instant,
-    /// Whether maintenance has work left.
+    /// Whether maintenance has more to do and must continue in the next iteration.
     has_maintenance: bool,
     /// The waker of this worker, which load shedding calls after marking a client.
     waker: std::task::Waker,
@@ -74,7 +75,7 @@ struct Client<E: Engine> {
 }
 
 impl<E: Engine + 'static> Client<E> {
-    /// Registers the stream for write events if the connection waits for room to write, else only for input.
+    /// Registers the stream for input and, if the connection waits for room to write, also for write events.
     fn watch(&mut self, poll: &Poll, token: Token) -> io::Result<()> {
         let on = self.connection.awaits_writing();
         if self.watches_writing != on {
@@ -168,14 +169,15 @@ impl<E: Engine + 'static> EventLoop<E> {
                 Ok(()) => (),
             }
             let now = self.worker.now();
-            // Events are edge-triggered. A socket that was ready before its registration causes one event, too.
+            // Events are edge-triggered: each is reported only once. A socket that was ready before its registration
+            // causes one event, too.
             let waiting = self.ready.len();
             for event in &events {
                 if event.token() == WAKER {
                     self.arriving = true;
                     self.resume(now);
                 } else if event.token() == READS {
-                    // Every iteration completes flash reads below.
+                    // There is nothing to do here: every iteration completes flash reads below.
                 } else if event.token().0 >= FIRST_ENDPOINT {
                     self.serve_datagrams(event.token().0, now);
                 } else if let Some(Some(client)) = self.clients.get_mut(event.token().0) {
@@ -224,14 +226,15 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Answers the requests that have arrived, and closes the connections that have no unanswered request.
+    /// Answers the requests that have arrived. Then closes the connections on which no request is unanswered.
     fn drain(&mut self, now: Moment) {
         for index in 0..self.clients.len() {
             let Some(Some(client)) = self.clients.get_mut(index) else { continue };
             if !client.connection.is_quiet() {
                 continue;
             }
-            // Input that arrived before the shutdown is answered even if its event is still pending.
+            // Let the connection read once: input that arrived before the shutdown is answered even if its event was
+            // not reported yet.
             client.connection.note_event(true, false);
             self.serve(index, now);
             let client = self.clients[index].as_ref();
@@ -381,7 +384,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         };
         self.worker.server.finish(&mut client.connection, &mut client.stream);
         let fd = client.stream.as_raw_fd();
-        // Closing the descriptor has the same effect, so an error does not matter.
+        // An error does not matter, because closing the descriptor also ends the registration.
         let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
         self.vacant.push(index);
         self.ready.retain(|&ready| ready != index);

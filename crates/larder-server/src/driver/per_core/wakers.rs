@@ -18,10 +18,12 @@ impl Wake for LoopWaker {
 
 /// The clients and UDP sockets of one worker that can resume waiting requests.
 pub(super) struct Resumed {
-    /// Tokens with connection IDs. The ID detects a token that now belongs to another connection.
+    /// The token and the connection ID of each. If the ID differs, the token now belongs to another
+    /// connection.
     pub(super) list: Mutex<Vec<(usize, u64)>>,
     pub(super) waker: Arc<Waker>,
-    /// Whether the worker will check the list before it waits for events, and so needs no wake.
+    /// Whether the worker will check the list before it waits for events again. If so, it need not
+    /// be woken.
     pub(super) looks_again: AtomicBool,
 }
 

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep};
 
-/// The maximum number of yields before a poll while load shedding closes connections.
+/// While load shedding closes connections, a task yields up to this number of times before it polls
+/// its connection.
 const SHEDDING_YIELDS_MAX: u32 = 16;
 
 /// A connection and the events that its task waits for. Dropping it closes the connection.
@@ -32,8 +33,8 @@ pub(super) struct Client {
     alarm: Option<(Duration, Pin<Box<Sleep>>)>,
     /// The server's phase at the last wake.
     phase: Phase,
-    /// The flag for waits on slower storage, another node or an acknowledgement, created at the
-    /// first such wait.
+    /// The flag that ends a wait for slower storage, for another node or for an acknowledgement. It
+    /// is created at the first such wait.
     resume: OnceCell<ResumeFlag>,
 }
 
@@ -55,8 +56,9 @@ impl Client {
     /// than once.
     pub(super) async fn run(mut self: Box<Self>) {
         let shared = Arc::clone(&self.shared);
-        // One poll registers this task for the change of phase. The task then checks the phase at
-        // every wake. So no request takes the lock of `phase_changed`, which all connections share.
+        // Poll the notification only once, which registers this task for the change of phase.
+        // Afterwards the task checks the phase at every wake instead, because each poll would take
+        // a lock that all connections share.
         let mut changed = pin!(shared.phase_changed.notified());
         let _pending = poll_fn(|cx| Poll::Ready(changed.as_mut().poll(cx))).await;
         while self.wait().await && self.serve().await {
@@ -68,7 +70,8 @@ impl Client {
 
     /// Polls the connection until it must wait. Returns false if it must close.
     async fn serve(&mut self) -> bool {
-        // The tasks of marked connections are ready to run. Yielding lets them free memory first.
+        // Yield, so that the tasks of connections that are marked for closing run first and free
+        // memory.
         for _ in 0..SHEDDING_YIELDS_MAX {
             if !self.shared.server.is_shedding() {
                 break;
@@ -109,7 +112,7 @@ impl Client {
     }
 
     /// Answers the requests that have arrived. Returns true if the connection can close. Input that arrived before the
-    /// shutdown is answered even if its event is still pending.
+    /// shutdown is answered even if its event was not reported yet.
     async fn try_drain(&mut self) -> bool {
         if !self.connection.is_quiet() {
             return false;

@@ -31,8 +31,8 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
-/// The time that a maintenance task blocks its thread of the work-stealing runtime, so that the next
-/// maintenance task runs on another thread.
+/// A maintenance task of the work-stealing runtime blocks its thread for this time, so that another thread runs the
+/// next maintenance task.
 const MAINTENANCE_BLOCK: Duration = Duration::from_micros(50);
 
 /// The runtimes, for the accepting thread.
@@ -142,8 +142,9 @@ async fn maintain(shared: Arc<Shared>) {
     }
 }
 
-/// Runs the maintenance of the work-stealing runtime. Each thread has its own open segments to
-/// maintain. A busy thread maintains them after a poll, and these tasks run on the idle threads.
+/// Runs the maintenance of the work-stealing runtime. Each thread must maintain its own open
+/// segments. A busy thread does so after a poll. The tasks that this function spawns run on the
+/// idle threads.
 async fn maintain_all_threads(shared: Arc<Shared>) {
     loop {
         sleep(MAINTENANCE).await;

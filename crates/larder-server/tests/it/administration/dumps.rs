@@ -71,7 +71,8 @@ fn a_dump_blocks_no_other_client_and_waits_for_its_reader() {
         fill(&server, ITEMS);
         let mut dumping = server.connect();
         dumping.write_all(b"lru_crawler metadump all\r\n").unwrap();
-        // While the dump is unread, the server answers other clients and buffers nothing.
+        // While the client does not read the dump, the server answers other clients, and
+        // does not buffer the dump.
         for _ in 0..100 {
             assert_eq!(ask(&server, "set x 0 0 1\r\n1\r\nget x\r\n").len(), 8 + 21);
         }

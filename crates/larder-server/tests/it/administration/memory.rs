@@ -50,8 +50,9 @@ fn the_uses_of_memory_sum_to_the_limit() {
     assert!(uses(&["tags_bytes"])[0] > 0);
 }
 
-/// Monitoring agents compare `bytes`, and pages of 1 MiB, with the limit. Small items take less
-/// memory here than in memcached.
+/// Monitoring agents compare `bytes`, and the number of 1 MiB pages, with the limit. Small items
+/// take less memory in Larder than in memcached, but the statistics must not show more memory than
+/// the limit.
 #[test]
 fn items_of_a_full_cache_take_no_more_than_the_limit() {
     let scratch = Scratch::new("full");
@@ -116,7 +117,8 @@ fn removals_are_counted_by_reason() {
         let page = ask(&server, "stats memory\r\n");
         ["removed_expired", "removed_flushed", "removed_tag"].map(|name| stat(&page, name))
     };
-    // A store over an invalid item removes it, unless maintenance has already removed it. Each removal counts once.
+    // A store removes the old item, which has expired, was flushed or has a dropped tag. If maintenance has already
+    // removed the item, it must not count twice.
     let set = |key: &str| {
         assert_eq!(ask(&server, &format!("set {key} 0 0 1\r\n1\r\n")), "STORED\r\n");
     };

@@ -206,7 +206,7 @@ fn states(asking: &mut TcpStream) -> Vec<String> {
     states
 }
 
-/// The connections have incomplete requests, except the connection that requests the page.
+/// Every connection has sent an incomplete request, except the one that requests the page.
 #[test]
 fn connections_have_the_states_of_memcached() {
     let options = ["-t", "1"];

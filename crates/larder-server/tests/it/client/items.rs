@@ -198,7 +198,8 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// Each value equals its key. The server is killed and restarted while threads send requests.
+/// Threads send requests while the server is killed and restarted. Each value that they find must
+/// equal its key.
 #[test]
 fn a_server_that_is_killed_and_comes_back() {
     each_client(|client| {
@@ -329,7 +330,8 @@ fn another_caller_computes_if_one_fails() {
         });
         let counts = (computed.load(Ordering::Relaxed), failed.load(Ordering::Relaxed));
         assert_eq!((counts, first.get("k").unwrap().unwrap().as_ref()), ((4, 3), &b"v"[..]));
-        // A value that the server refuses leaves no lease behind.
+        // If the server refuses a computed value, the lease must end, so that the next caller can
+        // compute.
         let too_long = vec![b'x'; 3 << 20];
         for n in 0..2 {
             let compute = || Ok::<_, ()>([&too_long[..], &[n]].concat());
@@ -359,7 +361,7 @@ fn another_caller_computes_if_one_panics() {
             let second = client.get_or_compute("k", lease(), || Ok::<_, ()>("2")).unwrap();
             assert!(first.join().is_err() && second == "2");
         });
-        // The second caller had the right to store its value.
+        // When the first caller panicked, the second one got the right to store its value.
         assert_eq!(client.get("k").unwrap().unwrap(), "2");
         assert!(begun.elapsed() < Duration::from_secs(50), "no caller waits for a deadline");
     });
@@ -393,7 +395,8 @@ fn an_old_value_is_there_while_one_caller_computes() {
         };
         assert_eq!(first.get_or_compute("k", lease(), compute).unwrap(), "2");
         assert_eq!(get(second, lease(), "none"), "2");
-        // Because less than 2000 s are left, one caller computes the next value early.
+        // With this lease, one caller computes the next value early when less than 2000 s are left.
+        // This is so here.
         let early = lease().early(2000);
         let compute = || {
             assert_eq!(get(first, early, "none"), "2");
@@ -402,7 +405,8 @@ fn an_old_value_is_there_while_one_caller_computes() {
         };
         assert_eq!(second.get_or_compute("k", early, compute).unwrap(), "3");
         assert_eq!(get(first, lease(), "none"), "3");
-        // A value with this lease is fresh for a second, and kept for longer.
+        // With this lease, a new value would be fresh for only a second. But the stored value has a
+        // longer expiry, so it is returned.
         assert_eq!(get(first, Lease::ttl(1).stale(1000), "none"), "3", "it has a longer expiry");
         first.delete("k").unwrap();
         let stale = Lease::ttl(1).stale(1000);
@@ -422,7 +426,7 @@ fn a_value_computed_before_a_change_is_not_stored() {
                     _ => second.set(change, "2", 0).unwrap().is_stored(),
                 };
                 assert!(is_changed);
-                // A caller after the change does not share the computation.
+                // A caller that comes after the change must not wait for the older computation.
                 if change != "set" {
                     let newer = first.get_or_compute(change, lease(), || Ok::<_, ()>("2"));
                     assert_eq!(newer.unwrap(), "2");

@@ -120,7 +120,8 @@ fn an_untrusted_certificate_is_an_error_with_the_reason() {
                     for error in [got.unwrap_err(), stored.unwrap_err()] {
                         assert!(reason(&error).contains(expected), "{error}");
                     }
-                    // The error contains the reason even while the client pauses its attempts.
+                    // After failures, the client pauses its attempts to connect. Its errors must
+                    // contain the reason even during the pause.
                     let mut last = None;
                     wait_for("pause after several faults", || {
                         let error = last.insert(client.get("k").unwrap_err());

@@ -119,7 +119,8 @@ fn a_connection_with_an_unexpected_reply_is_not_used_again() {
     each_client(|client| {
         for unasked in ["END\r\n", "VALUE b 0 1\r\nx\r\nEND\r\n"] {
             let scratch = Scratch::new("client-unasked");
-            // If the number is even, the client continues. If it is odd, the server continues.
+            // Lets client and server take turns. If the number is even, the client continues. If it
+            // is odd, the server continues.
             let turns: Arc<AtomicU64> = Arc::default();
             let turn = Arc::clone(&turns);
             let server = Fake::with_tls(&scratch, move |_, _, line, stream| {
@@ -226,7 +227,8 @@ fn a_request_that_is_given_up_before_its_end_is_not_completed() {
     });
 }
 
-/// A waiter that counts waits. With `left`, it interrupts all waits after this number of waits.
+/// A waiter that counts waits. If `left` is set, the first `left` waits are normal, and all later
+/// ones are interrupted.
 #[derive(Debug, Default)]
 struct Counting {
     waits: AtomicU64,
@@ -266,7 +268,7 @@ fn a_waiter_decides_how_threads_wait_in_the_handshake_and_afterwards() {
     let silent = Fake::start(Arc::new(|_, mut stream: TcpStream| {
         drop(stream.read_to_end(&mut Vec::new()));
     }));
-    // The first or the second wait is for the handshake.
+    // Interrupt the first or the second wait: both are part of the handshake.
     for left in 0..2 {
         let waiter = Arc::new(Counting { left: Some(left), ..Counting::default() });
         let error = client(silent.port, &waiter).get("k").unwrap_err();

@@ -243,7 +243,7 @@ fn files_below(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// A test uses each option with "yes" in the table, by one of its names.
+/// Each option with "yes" in the table must be used in a test, under any of its names.
 #[test]
 fn every_working_option_is_used_by_a_test() {
     let (table, tests) = (compatibility(), tests());
@@ -255,7 +255,7 @@ fn every_working_option_is_used_by_a_test() {
     for row in table.lines().filter(|row| row.starts_with("| `") && row.contains("| yes")) {
         let mut names = quoted(row.split('|').nth(1).unwrap());
         names.iter_mut().for_each(|name| *name = name.trim_start_matches("-o ").to_owned());
-        // A long name belongs to the short name before it.
+        // Names of one option stand together: the long names follow the short one.
         while !names.is_empty() {
             let more = names[1..].iter().take_while(|name| name.starts_with("--")).count();
             let option: Vec<String> = names.drain(..=more).collect();
@@ -330,8 +330,8 @@ fn every_documented_option_is_in_the_help() {
     }
 }
 
-/// larderd refuses a suboption with "error" in its row as unknown. With any other suboption it fails later, at the
-/// latest because the port is taken.
+/// larderd must refuse a suboption with "error" in its row as unknown. It must accept the name of any other suboption.
+/// It then exits for another reason, at the latest because the port is taken.
 #[test]
 fn extended_options_behave_as_the_table_says() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -282,8 +282,8 @@ fn a_connection_beyond_the_limit_waits_without_maxconns_fast() {
         assert!(matches!(waits, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{waits}");
         let stats = page(&mut first, "stats\r\n");
         assert_eq!(stat(&stats, "accepting_conns"), "0");
-        // The gate has closed at least once in each iteration. It may close again when the
-        // admission of `third` reaches the limit.
+        // The count rises by at least one in each iteration. It can rise twice, because the gate
+        // may close again when `third` is admitted and the limit is reached.
         assert!(stat(&stats, "listen_disabled_num").parse::<u64>().unwrap() >= times, "{stats}");
         assert!(!stats.contains("rejected_connections"));
         drop(second);
@@ -312,7 +312,7 @@ fn only_idle_connections_are_closed() {
     let begun = Instant::now();
     while !ended.is_finished() || begun.elapsed() < Duration::from_secs(6) {
         exchange(&mut busy, "mn\r\n", "MN\r\n");
-        // The pause between requests of the busy connection.
+        // Wait between the requests of the busy connection.
         std::thread::sleep(Duration::from_millis(50));
         assert!(begun.elapsed() < TIMEOUT, "it is still open");
     }
@@ -340,8 +340,8 @@ fn a_slow_watcher_has_the_configured_buffer() {
 /// The memory limit of all connections in bytes with `-o read_buf_mem_limit=1`.
 const HELD_MAX: usize = 1 << 20;
 
-/// The most memory in bytes that connections may hold while the server is still closing connections
-/// over the limit.
+/// Connections may hold up to this number of bytes while the server is still closing those beyond
+/// the limit.
 const HELD_FOR_NOW_MAX: usize = HELD_MAX / 2 * 3;
 
 /// Whether the server has closed a connection because of the buffer limit: either the connection that needed more
@@ -357,8 +357,8 @@ fn is_one_refused(server: &Server) -> bool {
     refused
 }
 
-/// The server buffers an incomplete value in the connection's memory. With a smaller memory limit, the engine would
-/// store a value of this length as it arrives.
+/// Tests values that the server buffers in the connection's memory until they are complete. The memory limit is large,
+/// because with a smaller one the engine would store values of this length while they arrive.
 #[test]
 fn incomplete_requests_stay_within_the_buffer_limit() {
     let server = Server::larderd(&["-m", "1024", "-o", "read_buf_mem_limit=1"]);

@@ -48,8 +48,8 @@ fn an_unknown_runtime_is_refused() {
     assert!(common::stderr(&output).contains("tokio-multi-thread"), "{output:?}");
 }
 
-/// Each thread has its own open segments. Maintenance must reach the segments of all threads, although clients only
-/// request a crawl and the number of items.
+/// Maintenance must reach the open segments of every thread. The clients cannot cause this: they only request a crawl
+/// and the number of items.
 #[test]
 fn expired_items_are_removed_without_requests() {
     each(&["-t", "3"], |server, what| {
@@ -106,7 +106,7 @@ fn goes_there_and_back(stream: &mut TcpStream, client: usize, round: usize) -> b
     answer == expected
 }
 
-/// With work stealing, one thread can receive the start of a value, and another thread its end.
+/// With work stealing, one thread can receive the start of a value, and another thread the rest.
 #[test]
 fn large_values_survive_a_change_of_threads() {
     each(&["-t", "4", "-m", "256"], |server, what| {

@@ -6,15 +6,18 @@
 use crate::common::{RUNTIMES, Server};
 use std::fmt::Write as _;
 
-/// Known differences: the reply of 1.6.18, the reply of Larder, which follows 1.6.45, and the reason.
+/// Known differences. Each has the reply of memcached 1.6.18, the reply of Larder, and the reason. Larder follows
+/// 1.6.45.
 ///
-/// The test does not generate requests that the two versions parse differently. 1.6.18 answers too
-/// few words with `ERROR`, and skips leading spaces. It does not swallow the data of a store with
-/// bad flags or key, and loses earlier replies after a retrieval of a too long key. `ms s` and
-/// flags that are not letters differ, too.
+/// The test does not generate requests that the two versions parse differently:
+/// - too few words: 1.6.18 answers `ERROR`;
+/// - leading spaces: 1.6.18 skips them;
+/// - a store with invalid flags or an invalid key: 1.6.18 does not skip its data;
+/// - a retrieval of a key that is too long: 1.6.18 loses earlier replies;
+/// - `ms s`, and flags that are not letters.
 ///
-/// The test does not generate numbers that get shorter either. memcached pads them with spaces
-/// unless an earlier reply of the same pipeline still refers to the item.
+/// The test also does not generate changes that make a number shorter. memcached usually pads the
+/// number with spaces, but not if an earlier reply of the same pipeline still refers to the item.
 const KNOWN: [(&str, &str, &str); 1] = [("1.6.18", "1.6.45", "the version that each says it is")];
 
 /// A CAS value that neither server assigns.
@@ -143,7 +146,8 @@ fn meta(random: &mut Random, out: &mut String) {
             "MI",
             "u",
         ]);
-        // `t` between `N` and `T` has three possible values in memcached, and two in Larder.
+        // If the flag `t` stands between `N` and `T`, memcached has three possible values for it,
+        // and Larder has two.
         let both = |a: &str, b: &str| flag.starts_with(a) && flags.contains(b);
         // 1.6.18 does not record that the key of a new item was base64.
         if both("N", " T") || both("T", " N") || both("N", " b") {
@@ -214,7 +218,8 @@ fn binary(random: &mut Random, out: &mut Vec<u8>) {
 /// TTL is a second shorter.
 const ATTEMPTS: usize = 4;
 
-/// Runs `generate` many times against memcached, and against larderd with these options. Each request flushes first.
+/// Runs `generate` many times against memcached, and against larderd with these options. Each request starts with a
+/// flush.
 fn compare(seed: u64, rounds: usize, options: &[&str], generate: impl Fn(&mut Random) -> Vec<u8>) {
     let Some(memcached) = Server::memcached(&["-t", "1"]) else {
         panic!("memcached is not installed; scripts/test installs it");

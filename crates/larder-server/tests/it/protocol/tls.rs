@@ -359,8 +359,8 @@ fn sessions_are_resumed_until_certificates_are_reloaded() {
     }
 }
 
-/// The count contains new sessions, not resumed ones, as memcached documents it. (With OpenSSL, memcached counts
-/// tickets instead in TLS 1.3, and in TLS 1.2 with tickets.)
+/// The statistic counts new sessions, but not resumed ones, as memcached's documentation says. (With OpenSSL, memcached
+/// counts tickets instead in TLS 1.3, and in TLS 1.2 with tickets.)
 #[test]
 fn new_sessions_are_counted_once_and_resumed_ones_are_not() {
     let ours = Secure::start("new-sessions", &[], "ssl_session_cache");

@@ -164,7 +164,8 @@ fn frames_are_parsed_like_in_memcached() {
     }
 }
 
-/// memcached differs: it treats the next datagram as the rest of the value.
+/// An incomplete request must be dropped. memcached differs: it treats the next datagram as the
+/// rest of the value.
 #[test]
 fn half_a_request_is_dropped_with_its_datagram() {
     let server = larderd("halves", &[]);

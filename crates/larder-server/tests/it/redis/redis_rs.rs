@@ -39,7 +39,8 @@ fn values() {
     });
 }
 
-/// A command that returns the old value changes the item only if the reply can contain that value.
+/// A command that returns the old value must not change the item if that value is too long for a
+/// reply.
 #[test]
 fn an_old_value_that_is_too_long_to_return_stays() {
     let server = Server::larderd(&["-I", "4m", "-l", "proto[resp]:127.0.0.1"]);

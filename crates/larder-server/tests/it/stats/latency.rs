@@ -82,9 +82,9 @@ fn datagrams_are_counted_too() {
     assert_eq!(counts(&latencies(&mut server.connect())), [5, 0, 0, 0, 0, 0]);
 }
 
-/// Requests follow one another on one connection, so that their times in the server do not overlap,
-/// and the client's times include them. Over the delayed engine, requests wait in the engine most
-/// of the time.
+/// The test sends one request after the other on one connection. So their times in the server do
+/// not overlap, and each is part of the time that the client measures. Over the delayed engine,
+/// requests wait in the engine most of the time.
 #[test]
 fn latencies_are_within_those_of_the_client() {
     let server = Server::larderd(&[]);
