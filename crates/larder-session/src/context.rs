@@ -16,9 +16,11 @@ pub struct Settings {
     pub read_only: bool,
     /// Whether another node may own items, so that sessions forward requests: see [`Host::owner`].
     pub forwards: bool,
-    /// Whether the requests come from another node's gateway, which translates HTTP and gRPC. A refused store then
-    /// keeps the old value, a lookup does not win the right to recompute an item, and the key of the server list is an
-    /// ordinary key.
+    /// Whether the requests come from another node's gateway, which translates HTTP and gRPC. Three rules then differ:
+    ///
+    /// - A refused store keeps the old value of its key.
+    /// - A lookup does not win the right to recompute an item.
+    /// - The key under which clients look up the server list is an ordinary key.
     pub for_gateway: bool,
     /// The number of requests that a session answers in one poll, before the driver polls other
     /// connections (`-R`).
@@ -82,7 +84,7 @@ pub struct Progress {
     pub hold: bool,
     /// The next action, unless `hold` says to wait.
     pub next: Next,
-    /// The numbers of requests that this poll answered; with `hold`, the replies are held. A long
+    /// The numbers of requests that this poll answered, even if their replies are held. A long
     /// reply counts when its first part is written. A refused store counts before the session has
     /// discarded its value.
     pub answered: AnsweredCounts,

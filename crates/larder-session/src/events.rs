@@ -1,6 +1,6 @@
 //! Events of requests, for watchers of the log and for counts by prefix. In each poll that may
 //! answer requests, the session reads which events the host observes. If the host observes no
-//! events, the cost of an operation is one branch.
+//! events, an operation takes only one more branch.
 
 use crate::{Host, PrefixEvent};
 use larder_operations::{Event, LookupResult, Observer, StoreKind, StoreOutcome};
@@ -15,7 +15,8 @@ pub(crate) struct RequestObserver<'r, H> {
     /// The streams that the host observes: see [`Host::observed`].
     wanted: Streams,
     by_meta: bool,
-    /// The event for counts by prefix. For a lookup, its outcome is filled in later.
+    /// How the request counts for the prefix of its key; `None` if it does not count. The outcome
+    /// of a lookup is filled in later.
     prefix_event: Option<PrefixEvent>,
 }
 

@@ -164,7 +164,7 @@ impl<E: Engine> Session<E> {
         let changes_next = batch.requests.first().is_some_and(|next| changes(&batch, next));
         if is_within_line && (!reads_locally || changes_next) {
             // The session has answered the first keys of the line itself. The leader could only
-            // answer the complete line, so the reply ends with an error.
+            // answer all keys of the line again, so the reply ends with an error.
             reply::no_leader_within_line(output);
             let _ = self.parser.abandon_line();
             self.pending = Pending::DiscardLine;
@@ -181,7 +181,8 @@ impl<E: Engine> Session<E> {
             return self.answer_gathered(cx, &batch, batch_end, input, poll, output, scratch);
         }
         let mut forwarded = ForwardedRequests::new(self.parser);
-        // The requests up to the last one that completes a line.
+        // The requests up to the end of the last complete line. If the next line is incomplete,
+        // only these are forwarded.
         let mut whole = forwarded.clone();
         for ready in &batch.requests {
             let (class, changes) = match ready.kind {
@@ -347,7 +348,8 @@ impl<E: Engine> Session<E> {
             let RequestKind::Other(index) = ready.kind else { continue };
             let Some(other) = batch.others.get(index) else { continue };
             self.parser = other.parser;
-            // Clients take the error for the end of the reply.
+            // Clients treat the error as the end of the whole reply. So the rest of the line of
+            // keys is discarded.
             if self.parser.abandon_line() {
                 self.pending = Pending::DiscardLine;
                 return Step::advance(ready.end);

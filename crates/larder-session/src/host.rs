@@ -21,7 +21,7 @@ pub trait Host {
     /// Answers `stats <topic>`: calls `stat` for each line. The topic `""` is the general page.
     fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer;
 
-    /// Returns the latencies of requests, by class.
+    /// Returns the latencies of requests, for each class of commands.
     fn latencies(&self) -> Latencies {
         Latencies::default()
     }
@@ -105,7 +105,8 @@ pub trait Host {
     /// Sets the memory limit (`cache_memlimit`), in MiB.
     ///
     /// # Errors
-    /// The range of accepted limits, in MiB. It may contain only the current limit.
+    /// The limit is refused. The value is the range of accepted limits, in MiB. If the limit cannot
+    /// change, this range contains only the current one.
     fn set_memory_limit(&self, _mib: u32) -> Result<(), RangeInclusive<usize>> {
         Err(0..=0)
     }

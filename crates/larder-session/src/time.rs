@@ -15,8 +15,8 @@ pub(crate) fn resolve(exptime: Exptime, now: Now) -> Expiry {
     Expiry::At(Seconds(u32::try_from(at).unwrap_or(u32::MAX)).max(now.secs))
 }
 
-/// Returns the expiry for `millis`, counted from `now` or since 1970. Returns `None` if
-/// [`expiry_at`] does.
+/// Returns the expiry for `millis`, counted from `now` or since 1970. Returns `None` if an item
+/// cannot have this expiry: see [`expiry_at`].
 pub(crate) fn resolve_millis(millis: i64, absolute: bool, now: Now) -> Option<Expiry> {
     let from =
         if absolute { i64::from(now.ahead) * 1000 } else { i64::try_from(now.in_millis()).ok()? };

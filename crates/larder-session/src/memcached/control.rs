@@ -31,7 +31,8 @@ impl<E: Engine> Session<E> {
             Admin::Mgdump(selection) => self.start_crawl(cx, Style::Keys, selection),
             // Larder has no slabs to move.
             Admin::Reassign => Err(AdminRefusal::ReassignDisabled),
-            // Larder has no LRU lists. memcached replies the same under `no_lru_maintainer`.
+            // Larder has no LRU lists. memcached gives the same reply if it runs with
+            // `no_lru_maintainer`.
             Admin::Set(Tuning::LruSegmented(_) | Tuning::TemporaryTtl(_)) => {
                 Err(AdminRefusal::Unsupported)
             }

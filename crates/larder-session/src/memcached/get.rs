@@ -26,7 +26,8 @@ pub(crate) enum LookupReply {
 enum HitReply {
     /// The reply is in the output. A large value may follow: it is then in [`Pending`].
     Written,
-    /// The leases of other values take too much memory. The output is unchanged.
+    /// The value was not written, because the leases of other values take too much memory. The
+    /// output is unchanged.
     Refused,
 }
 
@@ -99,9 +100,8 @@ pub(crate) fn get<E: Engine, H: Host>(
         },
     );
     if !matches!(looked, Ok(Lookup::Hit(_))) {
-        // The closure may have written the item before the update failed: the engine may have
-        // refused the change, found that it has to wait, or evicted the item to make room for the
-        // change.
+        // Drop what the closure may have written before the update failed. An update fails if the
+        // engine refuses the change, has to wait, or evicts the item to make room for the change.
         *pending = Pending::Idle;
         output.truncate(mark);
     }
@@ -128,7 +128,8 @@ fn show_content<E: Engine>(
     show_value(get, &content.value, mark, pending, output)
 }
 
-/// Writes the reply to any hit. A second call replaces the large value of the first one.
+/// Writes the reply to any hit. If it is called again for the same request, the new large value
+/// replaces the earlier one.
 fn show<E: Engine>(
     get: &Get<'_>,
     key: &[u8],
@@ -206,7 +207,8 @@ fn hit<'k, L: Lease>(get: &Get<'_>, key: &'k [u8], item: &ItemView<'_, L>, now: 
 }
 
 /// The longest value, in bytes, that the session copies to the output if it may not lease the
-/// value. The limit is the default of `-I`. The copy counts as a buffer of the connection.
+/// value. This is the default of the maximum item size (`-I`). The copy counts as a buffer of the
+/// connection.
 pub(crate) const COPIED_LEN_MAX: usize = 1 << 20;
 
 pub(crate) fn copy(lease: &impl Lease, output: &mut Vec<u8>) {

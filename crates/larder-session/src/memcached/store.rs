@@ -120,9 +120,10 @@ pub(crate) fn delete<E: Engine, H: Host>(
     true
 }
 
-/// Counts and reports a store whose tags did not fit in memory, and removes its old item under the
-/// same conditions as any store that runs out of memory. Readers then do not take the old item for
-/// the new one. Does nothing if the engine refused the tags for another reason.
+/// Handles a store whose tags did not fit in memory like any other store that runs out of memory.
+/// The store is counted and reported. The old item is removed under the same conditions, so that
+/// readers do not take it for the new one. Does nothing if the engine refused the tags for another
+/// reason.
 pub(crate) fn remove_refused<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     store: &Store<'_>,

@@ -16,8 +16,7 @@ const _: () = assert!(KEY_LEN_MAX <= larder_store::KEY_LEN_MAX);
 
 /// The largest batch: see `BATCH_MAX` of `memcached/batch.rs`.
 pub(super) const BATCH_MAX: usize = 32;
-/// The minimum of the length limit of arguments, in bytes. It applies if the largest item is
-/// smaller.
+/// Arguments up to this length, in bytes, are always allowed, even if the largest item is smaller.
 const BULK_LEN_MIN: usize = 64 << 10;
 /// The difference between the limit of a request and the limit of an argument, in bytes.
 const REQUEST_LEN_EXTRA: usize = 64 << 20;
@@ -30,7 +29,8 @@ pub(super) enum Outcome {
     /// The request is not complete, because the output is full or the request has processed enough keys for one step.
     /// It continues when the output is sent, or in the next step.
     Paused,
-    /// The request waits for the reads of [`State::waiting`].
+    /// The request waits for items on slower storage. [`State::waiting`] has the hashes of their
+    /// keys.
     Wait,
     /// The session closes the connection.
     Close,

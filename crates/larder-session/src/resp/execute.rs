@@ -143,7 +143,7 @@ impl<E: Engine> Session<E> {
             let reads = if reads_locally { count_reads(state, &batch) } else { 0 };
             if reads == 0 && state.key_progress.keys > 0 {
                 // This server has answered some keys of the request. The new leader could only
-                // answer the complete request.
+                // answer all of them again, so the session closes the connection.
                 return Step::finish(0, Next::Close);
             }
             let forwarded = forwarded(state, &batch);
@@ -259,7 +259,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Answers a request of a connection that tracks items or receives messages. Does not use the
-    /// fast paths, so that each of them has one caller and is inlined there.
+    /// fast paths. So each fast path has only one caller, and the compiler inlines it there.
     #[cold]
     #[inline(never)]
     fn answer_tracked<H: Host>(
@@ -273,7 +273,7 @@ impl<E: Engine> Session<E> {
         if state.transaction.is_none() && !state.is_muted() {
             tracking::track(cx, state, ready);
         }
-        // `CLIENT CACHING` has an effect on the next request of another command.
+        // `CLIENT CACHING` affects the next request that is not a `CLIENT` command.
         let is_client = ready.kind.is_named(b"client");
         let answered = with_author(self.client, || self.answer_slowly(cx, state, ready, output));
         if answered == Outcome::Done && origin != Origin::Transaction {

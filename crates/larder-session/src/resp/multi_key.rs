@@ -167,7 +167,8 @@ impl Progress {
 
     /// Returns the progress to store while the command waits.
     fn kept(&self) -> KeyProgress {
-        // The command looks up all keys before it adds an item.
+        // One number holds both counts, because the command looks up all keys before it adds an
+        // item.
         KeyProgress { keys: self.checked + self.added, found: self.end.map_or(0, |end| end as i64) }
     }
 }

@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// The maximum number of prefixes of a connection. Each change of any item compares its key with all prefixes.
 const PREFIXES_MAX: usize = 128;
 
-/// Writes the messages that have arrived. The caller calls it between two replies. Returns false if the output has no
-/// room for all of them. Otherwise the next message wakes the connection.
+/// Writes the messages that have arrived. Call this only between two replies. Returns false if the output has no room
+/// for all messages. If it returns true, the next message wakes the connection.
 pub(super) fn write_messages<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     state: &mut State,
@@ -79,7 +79,7 @@ pub(super) fn track<E: Engine, H: Host>(
     }
 }
 
-/// Notes a key, unless no item can have it.
+/// Notes a key. Ignores a key that is empty or too long for an item.
 fn track_key(tracker: &Tracker, key: &[u8], subscription: &Arc<Subscription>) {
     if checked_key(key).is_ok() {
         tracker.track(key, subscription);
@@ -192,7 +192,7 @@ fn start<E: Engine, H: Host>(
     if !state.reserve(cx.host, prefixes_memory(&prefixes)) {
         return Err(CommandError::OutOfMemory);
     }
-    // Only hosts without a tracker refuse, and larderd has a tracker.
+    // This fails only if the host has no tracker. larderd always has one.
     let tracker = cx.host.start_tracking().ok_or(CommandError::Tracking(TrackingError::Sharded))?;
     let receiver = options.redirect.unwrap_or(connection);
     let wanted = SubscriptionOptions { connection, receiver, no_loop: options.no_loop };
@@ -215,7 +215,8 @@ fn start<E: Engine, H: Host>(
         }
     }
     if receiver != connection && !cx.host.is_connected(receiver) {
-        // The receiver has closed since the check, before it had an inbox to close.
+        // The receiver has closed after `check` found it open. It could not close its inbox, which
+        // did not exist yet.
         tracker.close(receiver);
     }
     Ok(())

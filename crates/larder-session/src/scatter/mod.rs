@@ -56,8 +56,9 @@ impl<'h> Destinations<'h> {
         Self { reads_locally: false, ..Self::new(host) }
     }
 
-    /// Returns the result of `find` under one version of the shard map. Calls `find` again if the map has changed in
-    /// between. All requests of a batch for one key thus have the same destination, which keeps them in order.
+    /// Calls `find`, and returns its result. Calls it again if the shard map has changed in between, so that the result
+    /// depends on only one version of the map. All requests of a batch for one key then have the same destination,
+    /// which keeps them in order.
     pub(crate) fn with_stable_map<R>(
         host: &'h impl Host,
         mut find: impl FnMut(&mut Self) -> R,
@@ -331,7 +332,8 @@ impl<E: Engine> Session<E> {
             }
         };
         if !is_right && is_line {
-            // Clients take an error for the end of the reply.
+            // Clients treat an error as the end of the whole reply. So the rest of the line of keys
+            // is discarded.
             if scattered.is_last_reply() && self.parser.abandon_line() {
                 scattered.discards_line = true;
             }

@@ -81,7 +81,7 @@ impl<E: Engine> Default for RareState<E> {
 pub(crate) struct StorageWait<R> {
     /// The reads that these requests have started.
     pub(crate) reads: Vec<PendingRead<R>>,
-    /// The tags of the first request, as of its first execution.
+    /// The tags of the first request that waits, as they were when it was first executed.
     pub(crate) tags: Option<Tags>,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct PendingRead<R> {
     /// The hash of the key whose item is read.
     pub(crate) hash: u64,
     pub(crate) engine_read: R,
-    /// The state of the read as of this poll.
+    /// The state of the read, as this poll has found it.
     pub(crate) delivery: Delivery,
 }
 

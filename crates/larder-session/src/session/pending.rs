@@ -97,8 +97,8 @@ pub(crate) struct IncomingValue<E: Engine> {
     pub(crate) head: Vec<u8>,
     pub(crate) parser: Parser,
     pub(crate) upload: Option<E::Upload>,
-    /// The item's tags as of the start of the upload. If a client drops one of them before the value
-    /// is complete, the stored item is invalid.
+    /// The item's tags, as they were when the upload started. If a client drops one of them before the value is
+    /// complete, the stored item is invalid.
     pub(crate) tags: Tags,
     /// The memory of the cache, in bytes, that the value takes.
     pub(crate) memory: usize,

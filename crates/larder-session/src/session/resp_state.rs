@@ -57,8 +57,8 @@ pub(crate) struct RequestQueue {
     pub(crate) is_transaction: bool,
     /// The watched items of a transaction, until it is complete.
     pub(crate) guard: Option<Box<Guard>>,
-    /// Whether the head of the reply to `EXEC` is not written yet. The outcome of the first request
-    /// determines whether the transaction is executed.
+    /// Whether the start of the reply to `EXEC` is not final yet, because the outcome of the first
+    /// request determines whether the transaction is executed.
     pub(crate) is_headless: bool,
 }
 

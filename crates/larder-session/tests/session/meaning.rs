@@ -93,7 +93,8 @@ fn check_replies(engine: TestEngine, requests: &str, answers: &str) {
     );
 }
 
-/// `h` and `l` return the state before the request, even if the engine repeats the lookup to change the item.
+/// The flags `h` and `l` show the item as it was before the request, even if the engine repeats the lookup to change
+/// the item.
 fn a_stale_item_is_won_once(engine: TestEngine) {
     check_replies(
         engine,
@@ -125,7 +126,7 @@ fn a_late_append_is_refused(engine: TestEngine) {
     );
 }
 
-/// A store can change an item with the largest CAS that a client can choose.
+/// A client can choose the largest CAS for an item, and a later store can still change this item.
 fn a_client_can_choose_any_cas(engine: TestEngine) {
     let mut server = new_server(engine);
     let answer = server.replies_to(b"ms k 1 E18446744073709551615 c\r\n1\r\nms k 1 c\r\n2\r\n");

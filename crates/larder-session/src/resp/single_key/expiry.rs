@@ -8,7 +8,7 @@ use larder_operations::{self as operations, ExpireOutcome};
 use larder_protocol::resp::{CommandError, Expire, ExpireTime, NewExpiry};
 use larder_store::{Engine, Expiry, HashedKey, Lookup, Now};
 
-/// Returns the expiry of a stored item, or `None` if the item keeps its expiry.
+/// Returns the expiry to store with an item, or `None` if the item keeps its old expiry.
 pub(super) fn new_expiry(
     expiry: NewExpiry,
     now: Now,
@@ -86,8 +86,8 @@ pub(in crate::resp) fn milliseconds_left(expiry: Expiry, now: Now) -> i64 {
     shown_expiry(expiry, now, true, false)
 }
 
-/// Returns the reply to `TTL` and related commands. Seconds are rounded to the nearest, as
-/// redis-server does. If the item has no milliseconds, they are rounded up.
+/// Returns the reply to `TTL` and related commands. Seconds are rounded to the nearest number, as
+/// in redis-server. If the expiry of the item is a whole second, they are rounded up.
 fn shown_expiry(expiry: Expiry, now: Now, in_millis: bool, absolute: bool) -> i64 {
     let millis = if absolute {
         expiry.in_millis().map(|millis| now.unix_millis_of(millis))

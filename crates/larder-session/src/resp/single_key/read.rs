@@ -60,7 +60,7 @@ impl<E: Engine> Session<E> {
         if let Ok(Lookup::Hit(())) = looked {
             return Outcome::Done;
         }
-        // The closure may have written the item before the engine refused its change or found that it has to wait.
+        // Drop what the closure may have written before the engine refused the change or found that it has to wait.
         *pending = Pending::Idle;
         output.truncate(mark);
         match looked {
@@ -72,8 +72,8 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Writes a value. A large value is sent in pieces if leases may take more memory. Otherwise,
-/// [`show_copied`] writes it.
+/// Writes a value. A large value is leased and sent in pieces. If leases take too much memory
+/// already, [`show_copied`] copies it instead.
 fn show<E: Engine>(value: &Value<'_, E::Lease>, pending: &mut Pending<E>, output: &mut Vec<u8>) {
     *pending = Pending::Idle;
     match value {

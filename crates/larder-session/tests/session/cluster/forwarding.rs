@@ -20,7 +20,8 @@ fn same(
     outcomes: &[ForwardOutcome],
     part_len: usize,
 ) -> Result<(), TestCaseError> {
-    // A dump lists the items of this server, which has none.
+    // A dump lists the items of the server that receives the request. This server has none, so its
+    // reply differs.
     if [&b"metadump"[..], b"mgdump"].iter().any(|what| holds(stream, what)) {
         return Ok(());
     }
@@ -133,7 +134,8 @@ fn resp_requests_are_forwarded(engine: TestEngine) {
         *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nabc\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\nreset\r\nget b\r\n\
         multi\r\nset b 1\r\nget b\r\nexec\r\nquit\r\n";
     let client = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
-    // `dbsize` counts the items of this server, which has none.
+    // `dbsize` counts the items of the server that receives the request. This server has none, so
+    // its reply differs.
     let stream = String::from_utf8_lossy(stream).replace("dbsize\r\n", "");
     let direct = Delivery::at_once().run_in(new_server(engine), client(), stream.as_bytes());
     assert!(direct.0.len() > 200 && direct.1, "{}", text(&direct.0));
@@ -157,8 +159,8 @@ fn resp_requests_are_forwarded(engine: TestEngine) {
     assert_eq!(String::from_utf8_lossy(&replies), format!("{error}+PONG\r\n{error}"));
 }
 
-/// The group loses its leader while the session forwards a long value, or after the session has
-/// forwarded all of it.
+/// Checks that a store with a long value is refused if the group loses its leader. This happens
+/// while the session forwards the value, or after it has forwarded all of it.
 fn a_long_value_is_refused_after_it_was_sent(engine: TestEngine) {
     let stream = [store("set a 0 0 250000", &pattern(250_000)), b"version\r\n".to_vec()].concat();
     for outcome in [ForwardOutcome::NoLeader, ForwardOutcome::Retry] {
@@ -211,8 +213,8 @@ impl Route for FixedOutcome {
     fn forget(&mut self) {}
 }
 
-/// Another node becomes leader while a request for many keys is partly answered. The new leader
-/// could only answer the complete request.
+/// Checks that a request for many keys ends if another node becomes leader when some keys are
+/// answered. The new leader could only answer the complete request.
 fn a_partly_answered_request_ends_at_a_leader_change(engine: TestEngine) {
     let keys = " k".repeat(8);
     let serves_reads = [false, true];

@@ -93,7 +93,8 @@ fn a_closed_session_waits_for_nothing() {
     assert_eq!(it.session.state(), State::Waiting);
 }
 
-/// A lookup that changes its item may have to wait between reading and changing it.
+/// Checks that a lookup that changes its item does not see its own read as an earlier one. It may
+/// have to wait after it has read the item and before it changes the item.
 #[test]
 fn a_waiting_lookup_counts_its_read_once() {
     for seed in SEEDS {

@@ -160,7 +160,8 @@ pub(super) fn member(
     let at = leaders.clone();
     let outcomes: Outcomes = Arc::new(Mutex::new(outcomes.to_vec()));
     server.settings.forwards = true;
-    // The leader wakes the session, so waits for it need no completion.
+    // The leader wakes the session itself, so the test has nothing to complete when the session
+    // waits for the leader.
     server.complete = server.complete.or_else(|| Some(Arc::new(|| ())));
     server.host.leader = Some(Box::new(move |group, conversation| {
         let client = TestClient { session: Session::forwarded(conversation), ..TestClient::new() };

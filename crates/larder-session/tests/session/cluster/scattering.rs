@@ -215,7 +215,7 @@ fn random_resp_commands_are_scattered(engine: TestEngine) {
     });
 }
 
-/// Two groups own the keys of a command that one server has to execute.
+/// Checks that a command that one server has to execute is refused if two groups own its keys.
 fn a_command_on_keys_of_two_groups_is_refused(engine: TestEngine) {
     let (mut server, _) = member(engine, 2, false, &[], usize::MAX);
     server.host.shard_map = by_last_byte(2);
@@ -227,7 +227,8 @@ fn a_command_on_keys_of_two_groups_is_refused(engine: TestEngine) {
     assert_eq!(String::from_utf8_lossy(&replies), expected);
 }
 
-/// A transaction ends within a batch, and the owners of the keys answer the requests after it.
+/// Checks that after a transaction that ends within a batch, the owners of the keys answer the
+/// other requests of the batch.
 fn a_transaction_ends_within_a_batch(engine: TestEngine) {
     let command = |words: &[&[u8]]| {
         let mut out = Vec::new();
@@ -251,7 +252,8 @@ fn a_transaction_ends_within_a_batch(engine: TestEngine) {
     }
 }
 
-/// The connection to the owner of some keys is lost, or their group has no leader.
+/// Checks that a multi-key command fails if the connection to the owner of some keys is lost, or if
+/// their group has no leader.
 fn a_multi_key_command_fails_with_one_of_its_parts(engine: TestEngine) {
     let client = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
     let no_leader = "-MASTERDOWN this group of servers has no leader\r\n";
@@ -279,7 +281,8 @@ fn a_multi_key_command_fails_with_one_of_its_parts(engine: TestEngine) {
     }
 }
 
-/// The group of some keys has no leader. Clients take the error for the end of the reply.
+/// Checks that the reply to a line of keys ends with the error if the group of some keys has no
+/// leader. Clients treat this error as the end of the reply.
 fn an_error_ends_the_reply_to_a_line_of_keys(engine: TestEngine) {
     let (mut server, leaders) =
         member(engine, 2, false, &[ForwardOutcome::Done, ForwardOutcome::NoLeader], usize::MAX);

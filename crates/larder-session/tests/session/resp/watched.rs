@@ -5,7 +5,8 @@ use crate::common::{TestEngine, new_server};
 
 for_each_engine! { transactions_see_changes changes_between_requests_are_not_lost a_stopped_rename_loses_no_item a_stopped_command_leaves_the_connection_in_step lookups_do_not_stop_a_transaction items_that_appear_are_not_overwritten a_lost_leadership_ends_a_transaction }
 
-/// The replies are redis-server's.
+/// Checks that changes of watched items stop a transaction. The expected replies are those of
+/// redis-server.
 fn transactions_see_changes(engine: TestEngine) {
     let ok = "+OK\r\n";
     let (queued, aborted) = ("+OK\r\n+QUEUED\r\n", "*-1\r\n");
@@ -65,7 +66,8 @@ fn transactions_see_changes(engine: TestEngine) {
     check(engine, false, &sent, &expected);
 }
 
-/// Another connection changes the watched item after any of the requests.
+/// Checks that no change of another connection is lost. The other connection changes the watched
+/// item after any of the requests.
 fn changes_between_requests_are_not_lost(engine: TestEngine) {
     let mut seen = [0; 3];
     for changes_after in 0..14 {
@@ -101,7 +103,8 @@ fn changes_between_requests_are_not_lost(engine: TestEngine) {
     assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
 }
 
-/// Another connection changes one of the two items after any of the requests.
+/// Checks that a transaction that another connection stops within a `RENAME` does not lose the
+/// item. The other connection changes one of the two items after any of the requests.
 fn a_stopped_rename_loses_no_item(engine: TestEngine) {
     for changed in ["from", "to"] {
         let mut stopped = 0;
@@ -133,7 +136,9 @@ fn a_stopped_rename_loses_no_item(engine: TestEngine) {
     }
 }
 
-/// Another connection changes the watched item after any of the requests.
+/// Checks that the replies after a transaction are right even if a change by another connection
+/// stops one of its commands. The other connection changes the watched item after any of the
+/// requests.
 fn a_stopped_command_leaves_the_connection_in_step(engine: TestEngine) {
     let large = "x".repeat(200_000);
     for command in ["DEL k other", "GETEX k EX 100", "SET k 1 GET"] {
@@ -166,7 +171,8 @@ fn a_stopped_command_leaves_the_connection_in_step(engine: TestEngine) {
     }
 }
 
-/// Another connection flushes all items, also while a large value is sent.
+/// Checks that lookups do not stop a transaction if another connection flushes all items. The flush
+/// happens after any of the requests, also while a large value is sent.
 fn lookups_do_not_stop_a_transaction(engine: TestEngine) {
     let large = "x".repeat(200_000);
     let mut executed = 0;
@@ -195,8 +201,8 @@ fn lookups_do_not_stop_a_transaction(engine: TestEngine) {
     assert!(executed > 2, "{executed}");
 }
 
-/// Another connection stores an item after the transaction has looked for it in vain, or has
-/// removed it.
+/// Checks that a transaction does not overwrite an item that another connection stores. The
+/// transaction has looked for this item in vain, or has removed it.
 fn items_that_appear_are_not_overwritten(engine: TestEngine) {
     for first in ["GET k", "DEL k"] {
         let mut refused = 0;
@@ -225,7 +231,8 @@ fn items_that_appear_are_not_overwritten(engine: TestEngine) {
     }
 }
 
-/// The server loses the leadership of its group after any of the requests.
+/// Checks that a transaction ends if the server loses the leadership of its group, after any of the
+/// requests.
 fn a_lost_leadership_ends_a_transaction(engine: TestEngine) {
     let mut seen = [0; 3];
     for lost_after in 1..14 {
