@@ -1,4 +1,5 @@
-//! A cache that threads share: makes their handles, and reports and controls the cache as a whole.
+//! A cache that several threads share. It makes a handle for each thread, and reports and controls
+//! the cache as a whole.
 
 use crate::segment::MissRatioCurve;
 use crate::{
@@ -39,8 +40,8 @@ pub trait CacheControl: Send + Sync {
     /// Changes the settings of the flash tier. Has no effect without a flash tier.
     fn set_flash_settings(&self, _settings: FlashSettings) {}
 
-    /// Changes the memory limit to `bytes`. Under a lower limit, [`Maintenance::maintain`] frees
-    /// the memory later, if the engine evicts.
+    /// Changes the memory limit to `bytes`. If the limit is lowered, an engine that evicts frees
+    /// the memory later, in [`Maintenance::maintain`].
     ///
     /// # Errors
     /// [`LimitRefused`]: the limit stays as it was.
@@ -48,10 +49,11 @@ pub trait CacheControl: Send + Sync {
     /// [`Maintenance::maintain`]: crate::Maintenance::maintain
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused>;
 
-    /// Moves the counter of CAS values to the start of `epoch`, so that no earlier leader of a
-    /// group has issued the same values. The epoch is at most 32,767, and is in bits 48 to 62 of
-    /// the values. An epoch below the current one has no effect. A handle of the segment engine may
-    /// still use up to 31 values that it took from the counter before.
+    /// Moves the counter of CAS values to the start of `epoch`. A new leader of a replicated cache
+    /// calls this with a new epoch, so that its values differ from those of all earlier leaders.
+    /// The epoch is at most 32,767. It is in bits 48 to 62 of the values. An epoch below the
+    /// current one has no effect. A handle of the segment engine may still use up to 31 values that
+    /// it took from the counter before.
     fn set_cas_epoch(&self, epoch: u32);
 
     /// Makes the cache call `observer` for each item that it evicts from memory from now on. Only
@@ -59,8 +61,8 @@ pub trait CacheControl: Send + Sync {
     fn observe_evictions(&self, observer: EvictionObserver);
 
     /// Makes the cache call `observer` for each change of items, except for evictions, from now on.
-    /// If a lookup starts after this call, all later changes of the state that it returns are
-    /// reported. Only the first call has an effect.
+    /// If a lookup starts after this call and does not see a change, that change is reported. Only
+    /// the first call has an effect.
     fn observe_changes(&self, observer: ChangeObserver);
 }
 

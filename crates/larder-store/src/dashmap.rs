@@ -1,8 +1,8 @@
 //! An engine over [`dashmap`](::dashmap): concurrent hash maps under locks. It cannot evict: a
 //! store that would exceed the limit is refused.
 //!
-//! The cache is divided into many small maps, so that a search for expired items in one of them, or
-//! its growth, is short and blocks few other requests.
+//! The cache is divided into many small maps. Expired items are searched for in one map at a time,
+//! and each map grows separately. So both are short, and block few other requests.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -34,7 +34,7 @@ pub type Cache = map_engine::Cache<Parts>;
 pub type Handle = map_engine::Handle<Parts>;
 
 impl Cache {
-    /// Creates a cache. It takes memory as it fills.
+    /// Creates a cache. The cache allocates memory as items are added, not at its creation.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let Config { limit_bytes, cas, classes, seed } = config;
@@ -69,13 +69,14 @@ struct Sweep {
 const PARTS: usize = 256;
 
 /// The number of bytes of an item besides key and value: a slot of a table that is at least half
-/// full, and the overhead of two allocations. Measurements with glibc's allocator gave 200 to 260.
+/// full, and the overhead of two allocations. Measurements with glibc's allocator gave 200 to 260
+/// bytes.
 const OVERHEAD: usize = size_of::<(Box<[u8]>, Record)>() * 2 + 48;
 
 impl Parts {
     fn part(&self, hash: u64) -> &Part {
-        // Bits that the map uses neither for its shards nor, with fewer than 2^32 items, for its
-        // slots.
+        // The part's map uses other bits of the hash: some for its shards and, with fewer than 2^32
+        // items, some for its slots.
         let part = (hash >> 32) as usize % PARTS;
         self.parts.get(part).expect("there are PARTS of them")
     }

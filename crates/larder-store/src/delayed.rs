@@ -2,11 +2,12 @@
 //! storage at random, and changes are acknowledged late. Tests use it to show that requests that
 //! wait get the same replies as requests that do not wait.
 //!
-//! At random, half of the lookups of keys that were not delivered in this batch are `Pending`, and
-//! half of the steps of a walk have to wait. Two thirds of the batches with changes, chosen at
-//! random, have to be acknowledged. Reads and acknowledgements end in random order: when a test
-//! calls [`Storage::complete`], or on a separate thread that ends some of them every two
-//! milliseconds or sooner ([`Storage::with_thread`]).
+//! Random numbers decide what has to wait. If no read has delivered an item in the current batch,
+//! half of its lookups are `Pending`. Half of the steps of a walk wait. Two thirds of the batches
+//! with changes wait for acknowledgements.
+//!
+//! Reads and acknowledgements end in random order. Either a test calls [`Storage::complete`], or
+//! the thread of [`Storage::with_thread`] ends some of them every two milliseconds or sooner.
 
 use crate::cache::CacheControl;
 use crate::engine::layer::*;
@@ -167,8 +168,8 @@ pub struct Walk<W> {
     wait: Option<Arc<Wait>>,
 }
 
-/// The position of changes that have to be acknowledged. The wait starts at the first call of
-/// `ack_state` at which fewer than [`READS_MAX`] waits are under way.
+/// The position of changes that have to be acknowledged. The first call of `ack_state` starts the
+/// wait. If [`READS_MAX`] waits are under way, a later call starts it.
 #[derive(Debug, Default)]
 pub struct Position(OnceLock<Arc<Wait>>);
 
@@ -183,7 +184,8 @@ impl<E: Engine> Handle<E> {
         &self.storage
     }
 
-    /// Treats an expired or flushed item as delivered, so that its removal does not wait.
+    /// If a lookup found an expired or flushed item, treats the item as delivered, so that its
+    /// removal does not wait for a read.
     fn note_dead<R>(&mut self, hash: u64, found: &Lookup<R>) {
         if matches!(found, Lookup::Expired | Lookup::Flushed) {
             self.delivered.push(hash);
@@ -435,8 +437,8 @@ impl<E: Engine> Walks for Handle<E> {
     }
 }
 
-/// Wraps `decide` to record in `changes` whether its last result, which the engine applies, changes
-/// the item.
+/// Returns `decide` with an addition: each call also stores in `changes` whether its result changes
+/// the item. The engine applies the result of the last call.
 fn observed<'v, L: Lease, R>(
     mut decide: impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R),
     changes: &mut bool,

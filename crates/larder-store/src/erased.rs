@@ -3,7 +3,7 @@
 //!
 //! A call costs an indirect jump. A lease, an upload, a walk, a read from slower storage and a
 //! position for acknowledgements each cost an allocation. The server's workers therefore use the
-//! default engine directly, and code off their path uses [`Cache`].
+//! default engine directly. Code that runs less often uses [`Cache`].
 
 mod any_engine;
 mod handle;
@@ -45,7 +45,7 @@ impl crate::cache::Cache for Cache {
     }
 }
 
-/// [`crate::cache::Cache`] without its associated type.
+/// [`crate::cache::Cache`] without its associated type, so that it can be a trait object.
 trait AnyCache: Send + Sync {
     fn any_engine(&self) -> Handle;
     fn any_control(&self) -> &dyn CacheControl;

@@ -12,8 +12,9 @@ pub struct FlashConfig {
     /// The length of a page in bytes: a power of two that divides the length of the device. A page
     /// is written from front to back, and freed as a whole.
     pub page_len: u64,
-    /// The maximum number of threads that read for handles without io_uring: if the system refuses
-    /// io_uring, or if the caller has not requested [`SlowStorage::reads_fd`]. At least 1 is used.
+    /// The maximum number of threads that read for handles that do not use io_uring. A handle does
+    /// not use it if the system refuses it, or if the caller has not requested
+    /// [`SlowStorage::reads_fd`]. At least 1 thread is used.
     ///
     /// [`SlowStorage::reads_fd`]: crate::SlowStorage::reads_fd
     pub threads: usize,
@@ -23,11 +24,11 @@ pub struct FlashConfig {
     pub settings: FlashSettings,
 }
 
-/// The evicted items that are written to flash, among items of at least
-/// [`FlashSettings::item_size`].
+/// Which evicted items are written to flash. Items that are smaller than
+/// [`FlashSettings::item_size`] never are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
-    /// All of these items, even if they were never read.
+    /// All items that are large enough, even if they were never read.
     #[default]
     All,
     /// Items that were read, or that were stored again soon after an earlier eviction.
@@ -47,8 +48,8 @@ pub struct FlashSettings {
     /// The remaining lifetime in seconds below which items are written to separate pages. With 0,
     /// no items are.
     pub low_ttl: u32,
-    /// The number of items that are read from flash a second time for each item that is copied to
-    /// memory. With 0, none is copied.
+    /// Of the items that are read from flash a second time, one in this many is copied to memory.
+    /// With 0, none is copied.
     pub recache_rate: u32,
     /// The number of free pages below which pages that hold little are rewritten: see
     /// [`FlashSettings::max_frag`].
@@ -57,12 +58,12 @@ pub struct FlashSettings {
     /// rewrite. A lower value than 2 counts as 2. The maximum is a quarter of the pages, rounded
     /// up.
     pub drop_under: u32,
-    /// The share of the mean of all full pages, in bytes of items, below which a page is rewritten.
-    /// The mean counts as at most half a page.
+    /// A page is rewritten if it holds fewer bytes of items than this fraction of the mean of all
+    /// full pages. A mean above half a page counts as half a page.
     pub max_frag: f64,
-    /// Whether rewriting a page drops the items of frequency 0, which were not read on flash.
+    /// Whether rewriting a page drops the items that were not read on flash (their frequency is 0).
     pub drop_unread: bool,
-    /// The evicted items that are written, among items that are large enough.
+    /// Which of the evicted items that are large enough are written.
     pub admit: Admission,
 }
 
@@ -88,12 +89,12 @@ impl Default for FlashSettings {
 pub struct FlashGauges {
     /// Reads that were started for requests. Reads by walks are not included.
     pub get_extstore: u64,
-    /// Reads that were aborted while no batch used the item: to free their memory or their page, or
-    /// because they took too long.
+    /// Reads that were aborted to free their memory or their page, or because they took too long.
+    /// No batch was using the item.
     pub get_aborted: u64,
-    /// Attempts to start a read for a request while no further read, buffer or memory was
-    /// available. Lookups of large items that were read without their value for lack of memory are
-    /// included.
+    /// Failed attempts to start a read for a request: too many reads were under way, or no buffer
+    /// or memory was free. This includes lookups of large items that were read without their value
+    /// for lack of memory.
     pub get_oom: u64,
     pub recache: u64,
     /// Items that were copied to memory and demoted again without a write.
@@ -125,7 +126,7 @@ pub struct FlashGauges {
     pub bytes_read: u64,
     pub bytes_used: u64,
     pub bytes_fragmented: u64,
-    /// The length of the items on flash in `Gauges::bytes`. It may exceed the size of the pages,
+    /// The part of `Gauges::bytes` for the items on flash. It may exceed the size of the pages,
     /// because lengths are rounded.
     pub bytes_counted: u64,
     /// Reads under way, and write buffers that are queued or being written.

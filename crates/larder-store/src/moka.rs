@@ -18,8 +18,9 @@ pub use crate::map_engine::{SharedLease, Upload};
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Memory for items and the index, in bytes. The use of memory is an estimate, because the
-    /// overhead of the memory allocator is not known. Eviction is late by some hundred small items
-    /// or one large one. Uploads take up to half as much in addition.
+    /// overhead of the memory allocator is not known. Moka evicts late, so some hundred small items
+    /// or one large item may exceed the limit. Uploads may take up to half of the limit in
+    /// addition.
     pub limit_bytes: usize,
     /// Whether to keep a CAS for each item.
     pub cas: bool,
@@ -49,7 +50,7 @@ pub type Cache = map_engine::Cache<Records>;
 pub type Handle = map_engine::Handle<Records>;
 
 impl Cache {
-    /// Creates a cache. It takes memory as it fills.
+    /// Creates a cache. The cache allocates memory as items are added, not at its creation.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let Config { limit_bytes, cas, classes, seed, policy } = config;
@@ -108,13 +109,14 @@ pub struct Records {
 #[derive(Debug, Default)]
 struct Sweep {
     rounds: Rounds,
-    /// A weak reference whose strong counterpart moka holds until the round ends.
+    /// Moka holds the strong reference until the round ends, so this reference shows whether a
+    /// round is under way.
     running: Weak<()>,
 }
 
 /// The number of bytes of an item besides key and value: its record, moka's key, an entry in moka's
 /// table and in two queues, and the allocator's overhead for each. Measurements with glibc's
-/// allocator gave 480 to 540.
+/// allocator gave 480 to 540 bytes.
 const OVERHEAD: usize = size_of::<Record>() + 430;
 
 impl Records {
@@ -163,8 +165,8 @@ impl Map for Records {
             match decide(entry.as_ref().map(|entry| &**entry.value())) {
                 Verdict::Keep => Op::Nop,
                 Verdict::Remove => {
-                    // If a store is removed before moka's pending tasks have counted it, moka's sum
-                    // drifts from the actual bytes.
+                    // Moka adds the bytes of a new item to its sum in a pending task. If the item
+                    // were removed before, the sum would stay wrong.
                     self.cache.run_pending_tasks();
                     Op::Remove
                 }

@@ -17,8 +17,8 @@ pub enum AckState {
 /// Acknowledgements of changes. The default methods are for engines without replicas.
 pub trait Acknowledge {
     /// A position in the history of a handle's changes. Replies wait until the replicas have
-    /// acknowledged these changes up to the position. [`std::convert::Infallible`] for engines
-    /// without replicas.
+    /// acknowledged all changes up to the position. Engines without replicas use
+    /// [`std::convert::Infallible`].
     type Position: Send;
 
     /// Returns the position of this batch's last change that needs an acknowledgement, or `None` if

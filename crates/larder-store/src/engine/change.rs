@@ -31,8 +31,8 @@ pub enum Change<'v> {
         cas: NewCas,
         /// The new value, or how the engine derives it from the old one.
         value: NewValue<'v>,
-        /// Whether the new item already counts as read (a client that creates an item on a miss has
-        /// seen its value).
+        /// Whether the new item already counts as read. A client that creates an item on a miss has
+        /// seen its value.
         fetched: bool,
         /// The tags of the new item.
         tags: NewTags<'v>,
@@ -53,8 +53,9 @@ pub enum NewTags<'v> {
 /// The new CAS of an item that is changed or stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewCas {
-    /// The next value of the cache's counter. It differs from all earlier ones, and is higher than
-    /// the item's old CAS unless a client chose an old CAS that is too high to follow.
+    /// The next value of the cache's counter. It differs from all earlier values of the counter. It
+    /// is also higher than the item's old CAS, unless a client chose that CAS and it is so high
+    /// that the counter does not follow it.
     Fresh,
     /// The item's old CAS; 0 if there is no old item.
     Same,

@@ -9,8 +9,8 @@ pub struct Gauges {
     /// Bytes that memcached would count for the items in memory (see [`SizeClasses::footprint`]),
     /// and the length of the items on flash.
     pub bytes: u64,
-    /// Items stored since the start, or since the last reset. As in memcached, a new expiry and a
-    /// number that keeps its length make no new item.
+    /// Items stored since the start, or since the last reset. Changes of an expiry, and of a number
+    /// whose length stays the same, do not count, as in memcached.
     pub items_total: u64,
     /// Live items that the engine dropped from memory to make room, since the start or the last
     /// reset. Items demoted to flash are not included.
@@ -36,8 +36,8 @@ pub struct Gauges {
     pub tags_dropped: u64,
     /// Tags of `tags_dropped` that were dropped to make room for other tags.
     pub tags_displaced: u64,
-    /// Seconds between the last access and the eviction of the item that was evicted last, of any
-    /// class; 0 for `moka`, which counts it only by class.
+    /// Seconds between the last access and the eviction of the item that was evicted last,
+    /// whichever class it was in. It is 0 for `moka`, which only has this number for each class.
     pub evicted_time: u64,
 }
 
@@ -75,9 +75,9 @@ pub struct SizeClasses {
 }
 
 impl SizeClasses {
-    /// Creates 1 to 255 classes. `bounds` are their largest footprints, ascending and, except for
-    /// the last one, multiples of 8. The last class takes all larger items, too. Each item counts
-    /// `overhead` bytes besides key, value and client flags.
+    /// Creates 1 to 255 classes. `bounds` are the largest footprints of the classes, in ascending
+    /// order. All of them except the last one are multiples of 8. The last class takes all larger
+    /// items, too. Each item counts `overhead` bytes besides key, value and client flags.
     ///
     /// # Panics
     /// There are 0 or more than 255 bounds, or they do not ascend.

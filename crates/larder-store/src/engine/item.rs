@@ -5,7 +5,7 @@ use super::{Expiry, Seconds};
 /// The maximum length of a key in bytes.
 pub const KEY_LEN_MAX: usize = 1024;
 
-/// A key with its hash, so that a batch hashes once and prefetches ahead.
+/// A key with its hash. A batch hashes each key only once, and can prefetch by the hash.
 #[derive(Clone, Copy, Debug)]
 pub struct HashedKey<'k> {
     /// 1 to [`KEY_LEN_MAX`] bytes.
@@ -36,7 +36,8 @@ pub struct Item<'a, L> {
     pub attributes: Attributes,
     /// The CAS, which each write sets (see [`super::NewCas`]); 0 if the cache keeps none.
     pub cas: u64,
-    /// Whether a tracked access has read the item since it was stored, or it was stored as read.
+    /// Whether the item was read since it was stored. Only reads with [`super::Access::Tracked`]
+    /// count. An item can also be stored as already read.
     pub fetched: bool,
     /// The time of the last tracked access, or of the store if there was none. Approximate for
     /// items that live long.
@@ -104,8 +105,8 @@ pub trait Lease: Clone {
     fn memory(&self) -> usize {
         self.len()
     }
-    /// Returns whether the lease may outlive the batch. If not, because too much memory is leased
-    /// already, the caller copies the value now or refuses the request.
+    /// Returns whether the caller may keep the lease after the batch. Returns false if too much
+    /// memory is leased already. The caller then copies the value now, or refuses the request.
     fn may_be_kept(&self) -> bool {
         true
     }
@@ -114,7 +115,8 @@ pub trait Lease: Clone {
 /// The maximum number of tags of an item.
 pub const TAGS_MAX: usize = 7;
 
-/// A tag in the form in which items store it: see [`super::Updates::tag`]. If the tag is dropped,
-/// an item that has this value is flushed, even if it is stored later.
+/// A tag in the form in which items store it: see [`super::Updates::tag`]. After the tag is
+/// dropped, lookups return [`super::Lookup::Flushed`] for items with this value, even for items
+/// that are stored later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag(pub(crate) u64);

@@ -76,8 +76,8 @@ pub trait Batches {
     /// Until [`Batches::end_batch`], reads need no synchronisation of their own.
     fn begin_batch(&mut self, now: impl Into<Now>);
 
-    /// Ends a batch. From now on it does not keep freed memory from being reused, and lookups no
-    /// longer find the items that [`super::SlowStorage::deliver`] made visible.
+    /// Ends a batch. The batch then no longer prevents the reuse of freed memory. Lookups no longer
+    /// find the items that [`super::SlowStorage::deliver`] made visible.
     fn end_batch(&mut self);
 }
 
@@ -105,9 +105,9 @@ pub trait Lookups {
         read: impl FnOnce(&Item<'_, Self::Lease>) -> R,
     ) -> Lookup<R>;
 
-    /// Looks `key` up like [`Lookups::get`], but the result of `read` decides whether the lookup
-    /// counts as an access. A request that then changes the item records its access with the
-    /// change, so that a change that returns `Pending` records nothing. A miss counts as an access.
+    /// Looks `key` up like [`Lookups::get`], but `read` also returns whether the lookup counts as
+    /// an access. If a request is going to change the item, its lookup should not count: the change
+    /// records the access, and records nothing if it returns `Pending`. A miss counts as an access.
     fn get_recorded<R>(
         &mut self,
         key: HashedKey<'_>,

@@ -17,9 +17,8 @@ pub struct Eviction<'e> {
     pub value_len: usize,
     /// The time of the eviction.
     pub now: Seconds,
-    /// The bucket of the page of flash to which the item was written (see
-    /// [`crate::FlashPage::bucket`]). Lookups still find an item on flash. `None` if the item was
-    /// removed.
+    /// If the item was written to flash, where lookups still find it: the bucket of its page, see
+    /// [`crate::FlashPage::bucket`]. `None` if the item was removed.
     pub flash_bucket: Option<u8>,
 }
 

@@ -7,8 +7,9 @@ use std::task::Waker;
 pub struct ReadRequest {
     /// The hash of the wanted item's key.
     pub hash: u64,
-    /// Whether this is a read-ahead: other requests are answered before the one that needs the
-    /// item. If there is no room for a read-ahead, the engine does not call the waker later.
+    /// Whether this is a read-ahead: the item is needed by a request that has to wait for earlier
+    /// requests anyway. If there is no room for a read-ahead, the engine does not call the waker
+    /// later.
     pub is_read_ahead: bool,
 }
 
@@ -20,7 +21,7 @@ pub enum Delivery {
     /// Until the batch ends, lookups find the item.
     Delivered,
     /// The read has failed, or was aborted because another read needed its buffer. The waker will
-    /// not be called again: repeat the request, and start another read if it is `Pending`.
+    /// not be called again. Repeat the request, and start another read if it returns `Pending`.
     Gone,
 }
 
@@ -39,14 +40,14 @@ pub enum ReadStart {
 
 /// Reads of items from slower storage. The default methods are for engines without it.
 pub trait SlowStorage {
-    /// A read from slower storage that was started. Dropping it does not stop the read.
-    /// [`std::convert::Infallible`] for engines without slower storage.
+    /// A read from slower storage that was started. Dropping it does not stop the read. Engines
+    /// without slower storage use [`std::convert::Infallible`].
     type PendingRead: Send;
 
-    /// Starts to read the item from slower storage, after a request returned `Pending`, or joins a
-    /// read of the item that is under way. Pushes the read to `into`, or several reads if the
-    /// engine can't tell which item has the key. The engine calls `waker` when a read ends, also if
-    /// the read fails.
+    /// Starts to read an item from slower storage, after a request for it returned `Pending`. If a
+    /// read of the item is under way, joins that read. Pushes the read to `into`, or several reads
+    /// if the engine can't tell which item has the key. The engine calls `waker` when a read ends,
+    /// also if the read fails.
     fn start_read(
         &mut self,
         _wanted: ReadRequest,
@@ -56,8 +57,9 @@ pub trait SlowStorage {
         ReadStart::NotNeeded
     }
 
-    /// Makes the result of a finished read visible: lookups find the item until the batch ends. A
-    /// request that needs several reads delivers all of them again in each batch that repeats it.
+    /// Makes the result of a finished read visible: lookups find the item until the batch ends. If
+    /// a request needs several reads, the caller delivers all of them again in each batch that
+    /// repeats the request.
     fn deliver(&mut self, _read: &Self::PendingRead) -> Delivery {
         Delivery::Gone
     }
@@ -67,10 +69,10 @@ pub trait SlowStorage {
     fn submit(&mut self) {}
 
     /// Returns a descriptor that becomes readable when reads end, for a caller that polls it.
-    /// Returns `None` if reads end without the caller. The caller requests the descriptor once, on
-    /// the thread that uses the handle, before the first read. From then on the caller calls
-    /// [`SlowStorage::drive_reads`] before it waits for events, and [`SlowStorage::submit`] has no
-    /// effect.
+    /// Returns `None` if the engine completes reads without help by the caller. The caller requests
+    /// the descriptor once, on the thread that uses the handle, before the first read. From then on
+    /// the caller calls [`SlowStorage::drive_reads`] before it waits for events, and
+    /// [`SlowStorage::submit`] has no effect.
     #[cfg(unix)]
     fn reads_fd(&mut self) -> Option<std::os::fd::RawFd> {
         None

@@ -76,8 +76,8 @@ impl SubsecondMillis {
 }
 
 impl Expiry {
-    /// Returns the expiry at this time in milliseconds. A time after the second `u32::MAX - 1`
-    /// becomes the second `u32::MAX`, the last of the clock.
+    /// Returns the expiry at this time in milliseconds. A time after second `u32::MAX - 1` becomes
+    /// second `u32::MAX`, which is the last second of the clock.
     #[must_use]
     pub fn at_millis(millis: u64) -> Self {
         let at = Seconds(u32::try_from(millis.div_ceil(1000)).unwrap_or(u32::MAX));

@@ -5,12 +5,14 @@ use super::{Change, HashedKey, Item, Lookup, Lookups, Refusal, Seconds, Tag, Upd
 /// Memory that leases and uploads use above their shares, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExcessMemory {
-    /// Memory of leases above the share at which the server disconnects stalled peers.
+    /// The memory of leases above their share. While it is not 0, the server disconnects stalled
+    /// peers.
     pub leased: usize,
-    /// Memory of uploads above the share at which the server disconnects stalled peers.
+    /// The memory of uploads above their share. While it is not 0, the server disconnects stalled
+    /// peers.
     pub uploaded: usize,
-    /// Memory of uploads above the share at which the server disconnects any peer, so that new
-    /// uploads need not be refused.
+    /// The memory of uploads above a higher share. While it is not 0, the server disconnects any
+    /// peers that upload, so that it need not refuse new uploads.
     pub uploaded_by_any: usize,
 }
 
@@ -53,8 +55,9 @@ pub trait Updates: Lookups + Uploads {
     /// Calls `decide` with the item under `key` (`Hit`) or with the reason why there is none, and
     /// applies the change that `decide` returns. No other write to the key happens in between. If
     /// the engine has to free memory first, it calls `decide` again, so `decide` must depend only
-    /// on its argument. The last result counts. After `decide` was called, the engine may still
-    /// refuse the update, or return [`Refusal::Pending`] because the item moved to slower storage.
+    /// on its argument. The result of the last call counts. The engine may refuse the update even
+    /// after it has called `decide`. It may also return [`Refusal::Pending`] then, because the item
+    /// moved to slower storage.
     ///
     /// A `Put` of an uploaded value takes `upload`; other changes leave `upload` in place.
     ///
@@ -67,9 +70,9 @@ pub trait Updates: Lookups + Uploads {
         decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal>;
 
-    /// Updates a key like [`Updates::update`], if the decision does not depend on the old item. The
-    /// engine may pass `Miss` for an existing item, and always does for an item on slower storage.
-    /// So it never returns [`Refusal::Pending`].
+    /// Updates a key like [`Updates::update`], for decisions that do not depend on the old item.
+    /// The engine may pass `Miss` for an existing item, and always does for an item on slower
+    /// storage. So it never returns [`Refusal::Pending`].
     ///
     /// # Errors
     /// [`Refusal`]: nothing changed.
@@ -85,7 +88,8 @@ pub trait Updates: Lookups + Uploads {
 
     /// Returns the tag with this name, for the items of [`Change::Put`], and adds it to the table
     /// of tags if it is new. If the table has no slot for the tag, the engine drops another tag to
-    /// make room. An item that is stored with the result after the tag was dropped is `Flushed`.
+    /// make room. If the tag is dropped before an item is stored with the result, lookups of the
+    /// item return `Flushed`.
     ///
     /// # Errors
     /// [`Refusal::NoTags`], or [`Refusal::OutOfMemory`] if there is no room for the table, which
@@ -106,13 +110,13 @@ pub trait Updates: Lookups + Uploads {
         false
     }
 
-    /// Invalidates all items that exist when the flush takes effect: at once, or, with `at`, when
-    /// the first batch starts at or after that second. Each call cancels a flush that is still
-    /// pending.
+    /// Invalidates all items that exist when the flush takes effect. Without `at`, it takes effect
+    /// at once. With `at`, it takes effect when the first batch starts at that second or later.
+    /// Each call cancels a flush that is still pending.
     fn flush(&mut self, at: Option<Seconds>);
 
     /// Returns the number of flushes that took effect, delayed ones included. The engine counts a
-    /// flush after the flush took effect, and before a lookup can find an item that was stored
-    /// later.
+    /// flush after it took effect. Items that are stored after the flush can only be found after it
+    /// is counted.
     fn flush_generation(&self) -> u64;
 }

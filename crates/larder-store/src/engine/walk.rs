@@ -50,10 +50,10 @@ pub trait Walks: Lookups {
     }
 
     /// Calls `visit` with the next live items, about `items` of them. The walk does not count as an
-    /// access to them. The walk visits an item that exists during the whole walk at least once, and
-    /// exactly once unless writes move items at the same time. The walk reads items on slower
-    /// storage a few at a time, and shows them in a later call. It leaves out an item whose read
-    /// fails, and a large value on slower storage for which there is no memory. After
+    /// access to them. An item that exists during the whole walk is visited at least once. It is
+    /// visited exactly once unless writes move items at the same time. The walk reads items on
+    /// slower storage a few at a time, and shows them in a later call. It leaves out an item whose
+    /// read fails, and a large value on slower storage for which there is no memory. After
     /// [`WalkState::Waiting`], the engine calls `waker` or the waker of an earlier call.
     ///
     /// # Panics

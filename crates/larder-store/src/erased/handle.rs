@@ -6,7 +6,8 @@ use crate::engine::*;
 use std::fmt;
 use std::task::Waker;
 
-/// The invariant that ensures the result of a closure.
+/// The message of the panic if a closure has left no result. This can't happen, because engines
+/// always call these closures.
 const CALLED: &str = "an engine calls the closure of a hit or of an update that it carries out";
 
 /// One thread's access to a [`Cache`](super::Cache).

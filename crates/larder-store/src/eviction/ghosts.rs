@@ -6,12 +6,14 @@
 //! │ epoch     │ fingerprint                          │   fingerprint 0 is an empty slot
 //! └───────────┴──────────────────────────────────────┘
 //! ```
-//! A key that is set again while its ghost lasts was evicted too early, and goes to the main queue.
-//! A ghost lasts for at most as many evictions as there are live items. This time has 8 epochs,
-//! each of which lasts for an eighth of these evictions. A ghost ends earlier when eight younger
-//! ghosts fill its bucket. The 16 epoch numbers are reused, so outdated ghosts have to be cleared
-//! before their number is current again. Each call of [`GhostClock::count_evictions`] returns the
-//! buckets to sweep next, so that the whole table is swept once in 4 epochs.
+//! If a key is set again while its ghost lasts, its item was evicted too early, and the new item
+//! goes to the main queue. A ghost lasts for at most as many evictions as there are live items.
+//! These evictions are divided into 8 epochs of the same length. A ghost ends earlier when eight
+//! younger ghosts fill its bucket.
+//!
+//! There are only 16 epoch numbers, which are reused. Outdated ghosts therefore have to be cleared
+//! before the number of their epoch is used again. Each call of [`GhostClock::count_evictions`]
+//! returns the buckets to sweep next, so that the whole table is swept once in 4 epochs.
 #![expect(clippy::cast_possible_truncation, reason = "ghosts are cut out of a word")]
 
 /// The number of ghosts of one bucket.
@@ -105,8 +107,8 @@ fn fingerprint(hash: u64) -> u16 {
     ((hash >> 32) as u16 & FINGERPRINT_MASK).max(1)
 }
 
-/// The buckets to sweep after evictions: `count` buckets from `first` on, where the first bucket
-/// follows the last.
+/// The buckets to sweep after evictions: `count` buckets, starting with `first`. The last bucket of
+/// the table is followed by its first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sweep {
     first: usize,
@@ -151,8 +153,9 @@ impl GhostClock {
     }
 
     /// Counts `evictions` items that were evicted from a cache that now has `live` items and
-    /// `buckets` index buckets. Returns the buckets that the caller sweeps with the epoch after the
-    /// call. The caller calls it after each evicted segment, because a call ends at most one epoch.
+    /// `buckets` index buckets. Returns the buckets that the caller has to sweep next, with the
+    /// epoch that [`GhostClock::epoch`] returns after this call. The caller calls this function
+    /// after each evicted segment, because a call ends at most one epoch.
     pub fn count_evictions(&mut self, evictions: u64, live: u64, buckets: usize) -> Sweep {
         let epoch_len = (live / u64::from(EPOCHS_LASTING)).max(1);
         let counted = evictions.min(epoch_len);

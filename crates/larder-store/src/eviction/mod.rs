@@ -5,10 +5,10 @@
 //! new ─▶ small ──┤                               ▲
 //!                └─ else evicted ─▶ ghosts ──────┘ set again while its ghost lasts
 //! ```
-//! This module decides about integers: it reads no memory of the cache, shares nothing between
-//! threads, and has no clock. The segment engine and the simulator of `larder bench hitratio` run
-//! the same code. Only constructors and `extend` allocate, and other calls take at most a few steps
-//! for each size class or open segment.
+//! This module only computes with numbers that its callers pass. It does not read the cache's
+//! memory, shares nothing between threads, and has no clock. The segment engine and the simulator
+//! of `larder bench hitratio` run the same code. Only constructors and `extend` allocate, and other
+//! calls take at most a few steps for each size class or open segment.
 //!
 //! | file | decision |
 //! |---|---|

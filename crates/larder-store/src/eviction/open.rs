@@ -15,10 +15,10 @@ pub struct Kind {
     pub size: SizeClass,
 }
 
-/// The share of all segments that may be open, in percent. By simulation, four threads that share
-/// 25 MiB have too few open segments to separate large and small items. With log-normal sizes, they
-/// miss 1.3 % more items at a share of 3 % than at 4 %, and 1.9 % fewer at 8 %. A share of 16 %
-/// gains nothing more.
+/// The share of all segments that may be open, in percent. In a simulation, four threads that share
+/// 25 MiB have too few open segments to separate large and small items. With log-normal sizes, a
+/// share of 3 % misses 1.3 % more items than a share of 4 %. A share of 8 % misses 1.9 % fewer, and
+/// 16 % gains nothing more.
 const OPEN_PERCENT: usize = 4;
 
 /// Returns the number of segments that each of `threads` handles may have open: together 4 % of all
@@ -28,14 +28,14 @@ pub fn open_budget(segments: usize, threads: usize) -> usize {
     (segments * OPEN_PERCENT / 100 / threads.max(1)).max(Queue::ALL.len())
 }
 
-/// The maximum number of segments in the chains of one open segment is the number of all segments
-/// divided by this and by the number of threads.
+/// Limits the chains of large values that belong to one open segment. The maximum is the number of
+/// all segments, divided by this number and by the number of threads.
 const CHAINED_SHARE: usize = 64;
 
-/// Returns the number of segments in the chains of an open segment at which a handle seals the
-/// segment. It does so because other handles can't evict items of an open segment. By simulation,
-/// four threads without the division by `threads` miss 3 % more items with log-normal sizes (median
-/// 1 KiB, sigma 2).
+/// Returns the maximum number of segments in the chains of one open segment. A handle that reaches
+/// it seals the segment, because other handles can't evict items of an open segment. The maximum is
+/// lower if there are more `threads`. If it were not, 3 % more items would be missed in a
+/// simulation of four threads with log-normal sizes (median 1 KiB, sigma 2).
 #[must_use]
 pub fn chained_max(segments: usize, threads: usize) -> usize {
     (segments / CHAINED_SHARE / threads.max(1)).max(1)

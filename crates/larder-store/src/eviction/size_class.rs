@@ -1,7 +1,7 @@
 //! Size classes: one for every factor of 4 in item size.
 
-/// A class of items whose sizes differ by less than a factor of 4. Class 0 starts at 16 bytes.
-/// Smaller items belong to it, too, and items of 1 GiB or more to the last class.
+/// A class of items whose sizes differ by less than a factor of 4. Class 0 starts at 16 bytes, and
+/// also contains smaller items. The last class also contains items of 1 GiB or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SizeClass(u8);
 

@@ -13,13 +13,14 @@ pub enum Verdict {
     Evict,
 }
 
-/// The maximum length, in segments, of the items that the main queue keeps before it evicts an item
-/// despite its frequency.
+/// After the main queue has kept items of this total length, in segments, it evicts an item despite
+/// its frequency.
 const KEPT_SEGMENTS_MAX: u64 = 16;
 
-/// A bound on the work of an eviction if every item of the main queue was hit. After the main queue
-/// has kept items with a total length of 16 segments, it evicts one item despite its frequency. An
-/// eviction of an item without hits halves the count of kept bytes. Each handle has its own limit.
+/// Limits the work of an eviction when every item of the main queue was hit, and so would be kept.
+/// After the main queue has kept items with a total length of 16 segments, it evicts one item
+/// despite its frequency. An eviction of an item without hits halves the count of kept bytes. Each
+/// handle has its own limit.
 #[derive(Clone, Debug)]
 pub struct KeepLimit {
     kept_bytes: u64,

@@ -4,21 +4,21 @@ use super::SizeClass;
 use super::lists::Lists;
 use super::queue_kind::Queue;
 
-/// The default exponent of item size. By simulation, an exponent of 1 misses fewer items, but up to
-/// 11 % more bytes, than memcached.
+/// The default exponent of item size: see [`Queues::new`]. In simulations, an exponent of 1 misses
+/// fewer items than memcached, but up to 11 % more bytes.
 pub const SIZE_EXPONENT: f64 = 0.7;
 
-/// The share of the small queue in all segments, in percent, above which the small queue is evicted
-/// first unless the main queue yields.
+/// If the small queue has more than this percentage of all segments, it is evicted first, unless
+/// the main queue yields.
 const SMALL_SHARE_TARGET_PERCENT: u64 = 10;
-/// The share of the small queue in all segments, in percent, above which the small queue is evicted
-/// first even if the main queue yields.
+/// If the small queue has more than this percentage of all segments, it is evicted first, even if
+/// the main queue yields.
 const SMALL_SHARE_FORCED_PERCENT: u64 = 90;
-/// The main queue yields, which means that it is evicted first, if less than this share of its next
-/// victim's bytes was hit.
+/// The main queue yields if less than this share of its next victim's bytes was hit. To yield means
+/// to be evicted first.
 const YIELD_SHARE_MIN: f64 = 0.01;
-/// The main queue also yields if the share of bytes that were hit in its next victim is less than
-/// this fraction of the share in the small queue's next victim.
+/// Each queue has a next victim, and a share of the victim's bytes was hit. The main queue also
+/// yields if its share is less than this fraction of the small queue's share.
 const YIELD_RATIO: f64 = 0.8;
 
 const LISTS: usize = Queue::ALL.len() * SizeClass::COUNT;
@@ -49,13 +49,13 @@ struct Entry {
     queue: Queue,
     size: SizeClass,
     is_queued: bool,
-    /// The number of segments in chains whose items are in this segment.
+    /// The number of further segments that large values of this segment occupy: their chains.
     chained: u32,
     /// The mean item size, raised to the exponent.
     factor: f64,
     /// The total length in bytes of the items that were written: see [`Sealed::bytes`].
     bytes: u64,
-    /// The queue's clock when the segment was pushed or put back.
+    /// The value of its queue's clock ([`Totals::pushed`]) when the segment was pushed or put back.
     pushed_at: u64,
 }
 
@@ -110,9 +110,9 @@ impl Queues {
         self.entries.resize(segments.max(self.entries.len()), NEW);
     }
 
-    /// Appends a segment that was just sealed to its queue: to the list for its mean item size,
-    /// which may differ from the size that it was opened for. The caller has counted its chains
-    /// before.
+    /// Appends a segment that was just sealed to its queue. Its mean item size, which may differ
+    /// from the size that it was opened for, selects the list. The caller has counted the segment's
+    /// chains before.
     pub fn push(&mut self, segment: u32, sealed: Sealed) {
         let mean = sealed.bytes / u64::from(sealed.items.max(1));
         let factor = (mean.max(1) as f64).powf(self.size_exponent);
@@ -126,8 +126,8 @@ impl Queues {
         self.put_back(segment);
     }
 
-    /// Appends a segment again that was removed but could not be emptied. It becomes the youngest
-    /// of its list. Has no effect on a segment that is in a queue.
+    /// Appends a segment again, because it was removed from its queue but could not be emptied. It
+    /// becomes the youngest of its list. Has no effect on a segment that is in a queue.
     pub fn put_back(&mut self, segment: u32) {
         let Some(entry) = self.entries.get_mut(segment as usize) else { return };
         if entry.is_queued {
@@ -152,7 +152,7 @@ impl Queues {
         true
     }
 
-    /// Counts the `chained` segments of a large value whose item was written to `segment`, which
+    /// Counts the `chained` segments of a large value. Its item was written to `segment`, which
     /// belongs to `queue` and may still be open.
     pub fn add_chain(&mut self, segment: u32, queue: Queue, chained: u32) {
         let Some(entry) = self.entries.get_mut(segment as usize) else { return };

@@ -1,10 +1,10 @@
 //! The acknowledgements of followers, and the replies that wait for them.
 //!
 //! A leader selects the followers whose acknowledgements count ([`Acknowledgements::require`]). The
-//! replies of a batch wait until all of these followers have those changes of the batch that must
-//! be acknowledged under the [`AckMode`]. The followers and the waiting positions are under one
-//! lock, which each function holds for a short time. Under [`AckMode::None`], a batch does not take
-//! the lock.
+//! [`AckMode`] determines which changes must be acknowledged. The replies of a batch wait until all
+//! selected followers have these changes of the batch. The followers and the waiting positions are
+//! under one lock, which each function holds for a short time. Under [`AckMode::None`], a batch
+//! does not take the lock.
 
 use super::ring::ChangeKind;
 use crate::AckState;
@@ -164,9 +164,9 @@ impl Acknowledgements {
         self.term.load(Ordering::Acquire)
     }
 
-    /// Makes the position on which the replies of a batch depend. `term` is the term in which the
-    /// batch started, `offset` the end of its last change that waits, and `generation` the number
-    /// of flushes after its last flush.
+    /// Makes the position on which the replies of a batch depend. The batch started in `term`. Its
+    /// last change that waits for acknowledgements ends at `offset` of the handle's journal.
+    /// `generation` is the number of flushes, counted after the batch's last flush.
     #[cold]
     pub(super) fn position(
         &self,
@@ -226,8 +226,8 @@ impl Acknowledgements {
         }
     }
 
-    /// Records that a follower has everything up to these offsets, and the effects of this many
-    /// flushes. Has no effect unless replies wait for the follower.
+    /// Records that a follower has all journals up to these offsets, and the effects of
+    /// `generation` flushes. Has no effect unless replies wait for the follower.
     pub fn note(&self, follower: u64, offsets: &[u64], generation: u64) {
         let mut state = self.lock();
         let Some(known) = state.followers.get_mut(&follower) else { return };
@@ -239,13 +239,13 @@ impl Acknowledgements {
         }
     }
 
-    /// Records a flush by a handle, with the number of flushes so far.
+    /// Records that a handle has flushed the cache. `generation` is the number of flushes so far.
     pub(super) fn note_flush(&self, generation: u64) {
         self.flushes.fetch_max(generation, Ordering::Relaxed);
     }
 
-    /// Returns whether a follower has everything up to these offsets, and the effects of all
-    /// flushes by handles. False if replies do not wait for the follower.
+    /// Returns whether a follower has all journals up to these offsets, and the effects of all
+    /// flushes by handles. Returns false if replies do not wait for the follower.
     #[must_use]
     pub fn has_passed(&self, follower: u64, offsets: &[u64]) -> bool {
         let flushes = self.flushes.load(Ordering::Relaxed);
@@ -257,8 +257,8 @@ impl Acknowledgements {
         })
     }
 
-    /// Returns whether all required followers have everything up to these offsets, and the effects
-    /// of all flushes by handles.
+    /// Returns whether all required followers have all journals up to these offsets, and the
+    /// effects of all flushes by handles.
     #[must_use]
     pub fn all_have_passed(&self, offsets: &[u64]) -> bool {
         let followers: Vec<u64> = self.lock().followers.keys().copied().collect();

@@ -29,9 +29,9 @@ pub struct JournaledHandle<E> {
     is_waited_for: bool,
     /// The end of the journal when this handle last woke paused readers.
     notified_until: u64,
-    /// The journal offset that followers must have before the replies of this batch are sent, and
-    /// the number of flushes that they must have applied. Either number is 0 if nothing requires
-    /// it. `None` if nothing requires either number.
+    /// What followers must have before the replies of this batch are sent: the journal up to an
+    /// offset, and the effects of a number of flushes. One of the two may be 0, which requires
+    /// nothing. `None` if the replies do not wait.
     waits_for: Option<(u64, u64)>,
 }
 
@@ -66,7 +66,8 @@ impl<E> JournaledHandle<E> {
 
 impl<E> Drop for JournaledHandle<E> {
     fn drop(&mut self) {
-        // The handle may be dropped within a batch.
+        // The handle may be dropped within a batch. The batch then counts as ended: its number
+        // becomes even.
         let batch = self.batches.load(Ordering::Relaxed) | 1;
         self.batches.store(batch.wrapping_add(1), Ordering::Release);
         self.journals.give_back(self.number);
@@ -106,7 +107,8 @@ fn kind(change: &Change<'_>, now: Now) -> Option<ChangeKind> {
     }
 }
 
-/// Wraps `decide` to record in `into` the kind of its last result, which the engine applies.
+/// Returns `decide` with an addition: each call also stores the kind of its change in `into`. The
+/// engine applies the change of the last call.
 #[inline]
 fn noted<'v, L: Lease, R>(
     mut decide: impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R),

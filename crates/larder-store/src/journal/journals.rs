@@ -89,12 +89,13 @@ impl Journals {
         journals.iter().map(|journal| Arc::clone(&journal.ring)).collect()
     }
 
-    /// Returns a reader of each journal. Each of these offsets is the position in one journal. The
-    /// readers of journals that were created since are at the start.
+    /// Returns a reader of each journal, at these offsets, in the order of the journals. If there
+    /// are fewer offsets than journals, the remaining journals are newer, and are read from their
+    /// start.
     ///
     /// # Errors
-    /// [`Overrun`]: the entries at an offset were overwritten or never existed, or there are no
-    /// offsets, or more of them than journals.
+    /// [`Overrun`]: the entries at an offset were overwritten or never existed, `offsets` is empty,
+    /// or there are more offsets than journals.
     pub fn readers_at(&self, offsets: &[u64]) -> Result<Vec<Reader>, Overrun> {
         let rings = self.from(0);
         if offsets.is_empty() || offsets.len() > rings.len() {

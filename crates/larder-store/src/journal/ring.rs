@@ -187,8 +187,8 @@ impl Writer {
 pub struct Reader {
     ring: Arc<Ring>,
     at: u64,
-    /// The number of entries before `at`, approximately if the writer wrote when the reader was
-    /// made.
+    /// The number of entries before `at`. It is approximate if the writer was writing while the
+    /// reader was made.
     passed: u64,
     key: Vec<u8>,
 }
@@ -387,8 +387,8 @@ mod tests {
 pub(super) mod model {
     use super::*;
 
-    /// Returns a model of a writer that constantly overtakes its reader: each entry that the reader
-    /// takes was written.
+    /// Returns a model of a writer that constantly overtakes its reader. Checks that the reader
+    /// takes only entries that were written.
     pub(crate) fn a_reader_takes_no_torn_entry(
         spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> Box<dyn FnOnce()>,
     ) {

@@ -1,5 +1,5 @@
-//! A stored item. Only the marks of its readers and the mark that it was counted as reclaimed
-//! change.
+//! A stored item. It does not change, except for its accesses and for the mark that it was counted
+//! as reclaimed.
 
 use crate::engine::Liveness;
 use crate::{Attributes, Item, Lease, Now, Seconds, Value};

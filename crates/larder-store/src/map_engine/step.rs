@@ -265,7 +265,7 @@ impl Update<'_> {
                 live.note_access(self.now.secs);
                 Ok(Verdict::Keep)
             }
-            // A map that evicts has recorded the access when it looked the key up.
+            // The hit is already counted: a map that evicts counts it when it looks the key up.
             (Change::Keep | Change::CountHit, Some(_)) => Ok(Verdict::Keep),
             (_, None) => Ok(self.remove_expired()),
         }
@@ -333,8 +333,9 @@ impl Update<'_> {
         Ok(Verdict::Store(record))
     }
 
-    /// Charges the budget of items for a new value of `len` bytes, which replaces the found record
-    /// and the uploaded value. Counts a refusal.
+    /// Charges the budget of items for a new value of `len` bytes. The memory of the found record
+    /// and of the uploaded value will be returned, and does not count for the limit. If the budget
+    /// refuses, counts a refused store.
     fn take_room(
         &self,
         len: usize,

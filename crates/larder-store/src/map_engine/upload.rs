@@ -44,8 +44,8 @@ impl Budget {
         self.len_max.load(Relaxed)
     }
 
-    /// Takes `len` bytes. `credit` bytes, which the caller returns right afterwards, do not count
-    /// for the limit.
+    /// Takes `len` bytes. The caller will return `credit` bytes right afterwards, so these bytes do
+    /// not count for the limit.
     pub(crate) fn take(&self, len: usize, credit: usize) -> Result<(), Refusal> {
         if len > self.len_max() {
             return Err(Refusal::TooLarge);

@@ -1,4 +1,5 @@
-//! The operations of a handle off the path of requests: reads from flash, walks and maintenance.
+//! What a handle does besides answering requests from memory: reads from flash, walks and
+//! maintenance.
 
 use super::handle::batch_reads::PendingRead;
 use super::handle::state::Handle;
@@ -72,8 +73,8 @@ impl Walks for Handle {
 }
 
 impl Handle {
-    /// Does a step of maintenance. If `searches` is false, searches for expired items only on
-    /// request.
+    /// Does a step of maintenance. The step includes a search for expired items if `searches` is
+    /// true, or if a flush or an operator has requested a search.
     fn maintenance_step(&mut self, now: Seconds, searches: bool) -> bool {
         self.now = now.into();
         self.shared.flush_if_due(now);

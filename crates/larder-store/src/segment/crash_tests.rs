@@ -1,10 +1,10 @@
-//! A process may die before any store. A scenario runs on a small region. Before stores of the
-//! scenario, the test copies the region, opens the copy as a later process would, and compares its
-//! items with the acknowledged items. Each unfinished change must be either completely done or not
-//! done at all.
+//! Checks that a cache survives the death of its process at any moment. A scenario runs on a small
+//! region. Before a store of the scenario, the test copies the region, opens the copy as a later
+//! process would, and compares its items with the acknowledged items. Each unfinished change must
+//! be either completely done or not done at all.
 //!
 //! With `LARDER_CRASH_STEP=1` the process dies before each store of a scenario. By default it dies
-//! before one in five.
+//! before one store in five.
 #![expect(clippy::cast_possible_truncation, reason = "test values repeat")]
 
 use super::cache::shared::Shared;
@@ -28,7 +28,7 @@ mod on_flash;
 
 const NOW: Seconds = Seconds(1_000_000);
 
-/// Returns a number of stores: the process dies before one in this many.
+/// Returns a number `n`: the process dies before every `n`th store.
 fn crash_step() -> usize {
     std::env::var("LARDER_CRASH_STEP").map_or(5, |step| step.parse().expect("a number"))
 }
@@ -201,13 +201,13 @@ fn check_books(cache: &Cache) {
 #[derive(Clone, Copy)]
 struct Scenario {
     seed: u64,
-    /// The limit minus the lowest limit, in bytes.
+    /// The number of bytes by which the limit exceeds the lowest possible limit.
     room: usize,
     keys: u16,
     /// The number of changes during which the process does not die.
     warm_up: usize,
     changes: usize,
-    /// Whether values have few lengths, and are never large.
+    /// Whether each value has one of a few lengths, none of which makes it a large value.
     is_small: bool,
 }
 
@@ -326,7 +326,7 @@ fn operate(
         true
     } else if let Some(change) = change {
         let hashed = hashed(handle, &key);
-        // The item may have been evicted by its own change.
+        // Making room for the change may have evicted the item itself.
         let needs_item = matches!(
             change,
             Change::SetAttributes { .. } | Change::Put { value: NewValue::Append(_), .. }
@@ -369,7 +369,8 @@ fn run_all(scenarios: &[Scenario]) {
     }
 }
 
-/// Dead records are replaced, and large values are written and appended to.
+/// The process dies while dead records are replaced, and while large values are written and
+/// appended to.
 #[test]
 fn a_process_may_die_while_memory_is_free() {
     let room = 1 << 20;
@@ -379,7 +380,7 @@ fn a_process_may_die_while_memory_is_free() {
     run_all(&[Scenario { keys: 60, warm_up: 1000, is_small: true, ..scenario(4) }]);
 }
 
-/// Segments are cleaned and evicted, and large values move.
+/// The process dies while segments are cleaned and evicted, and while large values move.
 #[test]
 fn a_process_may_die_while_memory_is_full() {
     let scenario =
@@ -387,7 +388,7 @@ fn a_process_may_die_while_memory_is_full() {
     run_all(&[scenario(1, 60), scenario(2, 100), scenario(3, 300)]);
 }
 
-/// Buckets are split, and items move to their other buckets.
+/// The process dies while buckets are split, and while items move to their other buckets.
 #[test]
 fn a_process_may_die_while_the_index_grows() {
     let scenario =

@@ -1,4 +1,4 @@
-//! The operations of a handle on the path of requests: batches, lookups, uploads and updates.
+//! The operations of a handle that serve requests: batches, lookups, uploads and updates.
 
 use super::cache::shared::Shared;
 use super::flash::pending_read::{self, ItemRead};
@@ -18,11 +18,11 @@ use crate::engine::*;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// The number of cache lines of an announced item that are prefetched at once: the header, the key,
-/// and short values.
+/// The number of cache lines that are prefetched at once for an item whose lookup was announced.
+/// They contain the header, the key, and a short value.
 const ITEM_LINES: usize = 2;
-/// The maximum length in bytes of the part of a longer item that is prefetched before it is read.
-/// The processor prefetches the rest automatically.
+/// At most this many bytes of the key and value of an item are prefetched before it is read. The
+/// processor then prefetches the rest of a longer item.
 const AHEAD_LEN_MAX: usize = 2048;
 
 impl Batches for Handle {
@@ -239,8 +239,8 @@ impl Updates for Handle {
 }
 
 impl Hint {
-    /// Searches one of the two buckets for an index word with the key's hash prefix, and prefetches
-    /// its item. Returns false if there is no such word.
+    /// Searches one of the key's two buckets for an index word that has the key's hash prefix. If
+    /// there is one, prefetches the item of the word. Returns false if there is none.
     #[inline]
     fn seek(&mut self, region: &Region, choice: usize) -> bool {
         let (bucket, pattern) = (self.buckets[choice], self.patterns[choice]);
@@ -255,9 +255,9 @@ impl Hint {
 }
 
 impl Handle {
-    /// Takes the hint of this lookup: the offset of an index word with the key's hash prefix, which
-    /// the prefetch of this batch's items has found. Returns `None` if it found none, or if the
-    /// lookup was not announced.
+    /// Takes the hint of this lookup: the offset of an index word that probably refers to the item.
+    /// The prefetch of this batch's items has found the word by the key's hash prefix. Returns
+    /// `None` if it found no word, or if the lookup was not announced.
     #[inline]
     fn hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
         match self.hints.get(self.next_hint) {
@@ -269,9 +269,9 @@ impl Handle {
         }
     }
 
-    /// Takes the hint of a lookup that is not the next announced one. It is the second lookup of
+    /// Takes the hint of a lookup that is not the next announced one: it is the second lookup of
     /// its request, or the caller left out announced lookups. Keeps the hints of later lookups.
-    /// Returns `None` like [`Handle::hint`].
+    /// Returns `None` in the same cases as [`Handle::hint`].
     #[cold]
     fn seek_hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
         let first = self.next_hint.saturating_sub(1);
@@ -364,8 +364,8 @@ fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
     }
     let (start, header) = (slot.offset(), shared.record(slot, witness).header);
     let end = start + (header.key_len() + header.inline_len()).min(AHEAD_LEN_MAX) + 16;
-    // Includes the line of the last byte of an item of up to `AHEAD_LEN_MAX` bytes, because the
-    // function that copies a value reads its end first.
+    // The function that copies a value reads the end of the value first. So the loop also
+    // prefetches the cache line of the last byte, unless the item is longer than `AHEAD_LEN_MAX`.
     let mut at = (start & !(CACHE_LINE - 1)) + ITEM_LINES * CACHE_LINE;
     while at < end {
         region.prefetch(at);

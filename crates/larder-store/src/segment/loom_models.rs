@@ -45,12 +45,16 @@
 //! | an evacuation that retires its segment without counting its dead bytes | `an_item_that_replaces_…`, `a_dead_record_of_an_earlier_use_…` |
 //! | a mover that takes a dead record of a segment which was opened after a flush | `a_mover_does_not_restore_a_flushed_item_over_a_dead_record` |
 //!
-//! Some mutations pass because they change nothing observable: removing one of the two fences of
-//! `advance` and `oldest` (either is enough); `close`, `add_dead` or `dead` with Relaxed (the mark
-//! and the index word order the same steps); `lookup` without its fence (all loads before it are
-//! Acquire); loading the epoch with Relaxed (a fence follows). Two possible errors are not caught
-//! here: an attribute changed by a plain store over a reader's mark, which loses only the mark, and
-//! a writer that appends to a flushed segment, which the models of `models.rs` catch.
+//! Some mutations pass because they change nothing observable:
+//! - removing one of the two fences of `advance` and `oldest`, because either is enough
+//! - `close`, `add_dead` or `dead` with Relaxed, because the mark and the index word order the same
+//!   steps
+//! - `lookup` without its fence, because all loads before the fence are Acquire
+//! - loading the epoch with Relaxed, because a fence follows
+//!
+//! Two possible errors are not caught here. An attribute may be changed by a plain store over a
+//! reader's mark, which loses only the mark. A writer may append to a flushed segment, which the
+//! models of `models.rs` catch.
 //!
 //! One file, because the models share helpers and the table of mutations.
 
@@ -91,7 +95,8 @@ impl AsRef<PinSlot> for PinOwner {
     }
 }
 
-/// Memory that a reader may find through the word until the word is cleared.
+/// Memory that a reader can find while `word` is 1. The model clears the word before it reuses
+/// the memory.
 struct ReadableMemory {
     word: AtomicU64,
     content: UnsafeCell<u64>,
@@ -185,7 +190,8 @@ fn put(index: &Index<Plain>, id: u64) {
 fn a_reader_finds_a_key_while_its_bucket_is_split() {
     explore(5, || {
         let index = index(2);
-        // Both buckets are candidates of each key, and each step of growth splits one of them.
+        // The index has only two buckets, so both are candidates of each key. Each step of growth
+        // splits one of them.
         put(&index, 1);
         put(&index, 2);
         let readers = index.clone();

@@ -1,11 +1,11 @@
 //! The default engine: one region of memory, divided into segments.
 //!
-//! Handles append items to open segments or write them over dead records. An index of 8-byte words
-//! finds them, S3-FIFO evicts them a segment at a time, and lookups read them without a lock. The
-//! region stores offsets, never pointers.
+//! Handles append items to open segments, or write them over dead records. An index of 8-byte words
+//! tells where each item is. Lookups read items without a lock. S3-FIFO evicts them, a segment at a
+//! time. The region contains offsets, never pointers.
 //!
-//! A folder imports only from folders in rows below its own. Its `mod.rs` lists its files, which do
-//! not import each other in a circle either.
+//! The table lists the folders. A folder imports only from folders in rows below its own. The files
+//! of a folder, which its `mod.rs` lists, do not import each other in a circle either.
 //!
 //! | folder or file | subject |
 //! |---|---|
@@ -33,17 +33,18 @@
 //! 3. A sealed segment is in exactly one queue or owned by exactly one handle.
 //! 4. A segment is retired when no index word refers into it. It is free once all readers of the
 //!    epoch in which it was retired have finished and its last lease has ended. The same holds for
-//!    a chain. One record of the same length may overwrite a dead record in a segment that is not
-//!    retired, once all readers of the epoch in which the record died have finished. The segment's
-//!    count of dead bytes decides which thread may do so.
+//!    a chain. In a segment that is not retired, one record of the same length may overwrite a dead
+//!    record. This is allowed once all readers of the epoch in which the old record died have
+//!    finished. If several threads want to do so, the segment's count of dead bytes decides which
+//!    of them may.
 //! 5. Lock order: growth, then a stripe, then the allocator, the list of walks or the pool of free
 //!    blocks. No thread holds two stripes. The list of handles is locked before the idle state of a
 //!    handle, and the idle state before the allocator. A thread that holds the allocator, the list
 //!    of walks or the pool takes no other lock.
 //! 6. All items that were stored before a flush are in segments or pages whose sequence is below
 //!    the floor. No thread appends to these or copies items out of them afterwards. To ensure this,
-//!    the floor rises and segments and pages get their sequence under the allocator's lock, and a
-//!    writer reads the floor after its segment was opened.
+//!    the floor rises under the allocator's lock, and segments and pages get their sequence under
+//!    the same lock. A writer reads the floor after its segment was opened.
 
 mod background;
 mod cache;
@@ -139,7 +140,8 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Creates a cache. Reserves the address space now and takes memory as the cache fills.
+    /// Creates a cache. Its address space is reserved now. Its memory is allocated later, as items
+    /// are added.
     ///
     /// # Errors
     /// [`ConfigError`]: the limit is out of range or too low for the flash tier, the system refuses
@@ -158,17 +160,17 @@ impl Cache {
     }
 
     /// Returns a cache whose memory is a file, best on tmpfs. A later process that opens the file
-    /// has the same items, even if this process is killed. `file` is open for reading and writing.
-    /// It is empty, or an earlier cache has left it. No other process may use it. `boot` identifies
-    /// the machine's current boot.
+    /// has the same items, even if this process is killed. `file` must be open for reading and
+    /// writing. It must be empty or contain the memory of an earlier cache. No other process may
+    /// use it. `boot` identifies the machine's current boot.
     ///
     /// The file keeps the segment length, the hash seed and the maximum limit of the cache that
     /// created it. If the file contains the memory of a cache that can't be used, the new cache
     /// starts empty, and [`Restart`] contains the reason.
     ///
     /// # Errors
-    /// [`ConfigError`]: as for [`Cache::new`]. Further reasons are that the file contains other
-    /// data, which stay unchanged, that it can't be mapped, or that its file system is full.
+    /// [`ConfigError`]: as for [`Cache::new`]. Also if the file contains other data, which stay
+    /// unchanged, if it can't be mapped, or if its file system is full.
     pub fn in_file(
         config: Config,
         limit_bytes_max: usize,
@@ -196,9 +198,9 @@ impl Cache {
         Ok(loaded.map(|(shared, note)| (Self { shared: Arc::new(shared) }, note)))
     }
 
-    /// Writes an image of the cache's memory, for a process that starts after a reboot. Items on
-    /// flash stay on the device, to which the image refers. There must be no handles. The image
-    /// contains `note` for its reader.
+    /// Writes an image of the cache's memory, for a process that starts after a reboot. The image
+    /// does not contain the items on flash, only their locations on the device. There must be no
+    /// handles. The image also contains `note`, for the process that reads it.
     ///
     /// # Errors
     /// An error of the writer or of the flash device, or `ResourceBusy` while there are handles.
@@ -209,8 +211,9 @@ impl Cache {
         self.shared.write_image(note, to)
     }
 
-    /// Returns the number that [`Cache::set_note`] left for the next process, or 0 at first. An
-    /// example is an offset that continues a clock.
+    /// Returns the number that was stored with [`Cache::set_note`], or 0 if there is none. A later
+    /// process with the same memory reads the same number. For example, it can be an offset with
+    /// which the next process continues a clock.
     #[must_use]
     pub fn note(&self) -> u64 {
         self.shared.table().header_page().uses.note.load(Ordering::Relaxed)
@@ -340,8 +343,9 @@ impl Cache {
         if self.shared.change_observer.set(observer).is_err() {
             return;
         }
-        // An update reads the observer under the lock of its stripe. Once this thread has locked a
-        // stripe, earlier updates of the stripe have finished, so that lookups see their changes.
+        // Wait for updates that may have started before the observer was set: lock each stripe
+        // once. An update reads the observer while it holds the lock of its stripe. So after this
+        // loop, lookups see the changes of all updates that did not call the observer.
         let index = &self.shared.index;
         (0..index.stripes()).for_each(|stripe| drop(index.lock(stripe as u64)));
     }

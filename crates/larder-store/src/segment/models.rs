@@ -4,9 +4,9 @@
 //! ```text
 //! RUSTFLAGS='--cfg shuttle' cargo test -p larder-store --lib --target-dir target/shuttle models
 //! ```
-//! `LARDER_SCHEDULES` sets the number of orders that each model tries at random. It tries as many
-//! by PCT (Burckhardt et al. 2010). A failing order is printed, and `shuttle::replay` runs it
-//! again.
+//! `LARDER_SCHEDULES` sets the number of orders that each model tries at random. The same number of
+//! further orders is chosen by the PCT algorithm (Burckhardt et al. 2010). A failing order is
+//! printed, and `shuttle::replay` runs it again.
 //!
 //! Each of these mutations fails the model next to it:
 //!
@@ -90,7 +90,8 @@ fn ids(candidates: [usize; 2], count: usize) -> Vec<u64> {
 fn a_reader_finds_a_key_while_its_bucket_is_split() {
     explore(20_000, || {
         let index = Arc::new(index(2));
-        // Both buckets are candidates of each key, and each step of growth splits one of them.
+        // The index has only two buckets, so both are candidates of each key. Each step of growth
+        // splits one of them.
         let kept = 1..=8;
         assert!(kept.clone().all(|id| put(&index, id)));
         let (readers, mut looked_for) = (Arc::clone(&index), kept.clone());
@@ -237,8 +238,8 @@ fn store(handle: &mut Handle, name: &[u8], value: &[u8]) {
         fetched: false,
         tags: NewTags::None,
     };
-    // A schedule may delay the end of another thread's batch, for which this write waits, until the
-    // write is refused.
+    // The write waits for another thread to end its batch. A schedule may delay that for so long
+    // that the write is refused.
     loop {
         handle.begin_batch(NOW);
         let stored = handle.update(key(handle, name), &mut None, |_| (put(), ()));
@@ -292,7 +293,7 @@ fn a_borrowed_value_does_not_change() {
                 thread::yield_now();
             }
         });
-        // No thread reads these items, but in the end they evict the lent item.
+        // These items are never read. There are enough of them to evict the lent item in the end.
         for round in 0..12 {
             churn_many(&mut writer, round);
         }
@@ -358,7 +359,8 @@ fn count_up(handle: &mut Handle, name: &[u8]) -> bool {
     counted.expect("there is room").result
 }
 
-/// Nothing is evicted here: segments are cleaned, and their live items move.
+/// Checks that no change is lost when its item moves. Nothing is evicted here: segments are
+/// cleaned, and their live items move.
 #[test]
 fn an_acknowledged_change_outlives_movers() {
     explore(300, || {
@@ -452,8 +454,8 @@ fn holds(handle: &mut Handle, now: Seconds, name: &[u8], owner: u8) -> bool {
     matches!(found, Lookup::Hit(()))
 }
 
-/// There are two concurrent flushes and a mover. Nothing is evicted here, and flushed items must
-/// not be copied.
+/// Checks that flushed items are not copied to later segments. Two threads flush at the same time,
+/// while a third one moves items. Nothing is evicted here.
 #[test]
 fn flushed_items_are_missed_and_later_ones_stay() {
     const OLD: u8 = 8;
@@ -603,8 +605,8 @@ fn a_reader_sees_an_amendment_whole() {
     });
 }
 
-/// Checks that no item is lost while two threads write to a cache of which `idle` handles have a
-/// segment open each. The threads own two of these handles.
+/// Checks that no item is lost while two threads write to a cache in which `idle` handles each have
+/// an open segment. The threads own two of these handles.
 fn take_open_segments_over(idle: usize) {
     const STORES: u8 = 9;
     let cache = cache(false, 2);
@@ -645,7 +647,8 @@ fn an_open_segment_is_taken_over_while_handles_alternate() {
     explore(1500, || take_open_segments_over(6));
 }
 
-/// Small items fill the index up to the load at which it grows, and fill most buckets.
+/// Checks that a walk finds all items of a nearly full index, in which inserts move items. Small
+/// items fill the index up to the load at which it grows, and fill most buckets.
 #[test]
 fn a_walk_misses_nothing_while_others_insert() {
     explore(200, || {
@@ -734,7 +737,8 @@ fn a_borrowed_value_does_not_change_while_dead_records_are_replaced() {
     assert!(replacing * 10 > all * 9, "dead records were replaced in {replacing} of {all} runs");
 }
 
-/// Segments, even with few dead items, are emptied while items are written to them.
+/// Checks that no item is lost if it replaces a dead record of a segment that is being emptied.
+/// Segments are emptied even if they have few dead items.
 #[test]
 fn items_that_replace_dead_records_outlive_movers() {
     explore(600, || {

@@ -16,9 +16,10 @@
 //! They take at most a 64th of the limit and at most 16 MiB, but at least one segment. The hash of
 //! a tag selects two buckets of eight words. The tag is in the bucket that was emptier when it was
 //! added. If all sixteen words are in use, a new tag displaces the least used tag, and takes the
-//! next generation. So items of the displaced tag are flushed early, never late. Dropping a tag may
-//! also flush the items of another tag with a common bucket and the same fingerprint. In practice
-//! generations never wrap: 40 bits last for 34 years at a thousand drops a second.
+//! next generation. So the items of a displaced tag are flushed as if the tag had been dropped: too
+//! early, but never too late. Dropping a tag may also flush the items of another tag with a common
+//! bucket and the same fingerprint. In practice generations never wrap: 40 bits last for 34 years
+//! at a thousand drops a second.
 //!
 //! Two threads may add one tag at the same time, in two words. A drop therefore changes every word
 //! of the tag.
@@ -173,7 +174,7 @@ impl Table {
                     .filter(|(other, _)| other / BUCKET_WORDS == position / BUCKET_WORDS);
                 bucket.filter(|(_, entry)| entry.0 != 0).count()
             };
-            // The fingerprint decides among words that are used equally.
+            // Among words that are used equally, the fingerprint chooses one.
             let order =
                 |position: usize| (position ^ candidates.fingerprint as usize) % BUCKET_WORDS;
             let least = entries.iter().min_by_key(|(position, entry)| {
@@ -295,8 +296,8 @@ impl Handle {
             if let Ok(_growing) = shared.growth.try_lock() {
                 return self.fill_tag_table(&shared);
             }
-            // The other handle may need memory that this handle's pin or open segments keep from
-            // being used.
+            // The other handle may need memory. This handle's pin and its open segments would keep
+            // memory from it.
             self.pin.pause();
             self.end_writing();
             wait_for_others(round);

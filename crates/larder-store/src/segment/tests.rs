@@ -148,10 +148,10 @@ fn a_small_cache_under_a_large_limit_stays_small() {
     assert!(used < 4 << 20, "{used}");
 }
 
-/// Overwrites `names` items with values of `len(random number)` bytes in random order, in batches,
-/// while another handle ends its batch only every `pause` sets. Returns the used memory divided by
-/// the size of the items. The used memory does not include 16 segments for the index and for open
-/// segments.
+/// Overwrites `names` items in random order, in batches. `len` returns the length of a value for a
+/// random number. At the same time, another handle ends its batch only after every `pause` sets. Returns
+/// the used memory divided by the size of the items. The used memory does not include 16 segments
+/// for the index and for open segments.
 fn used_by_overwritten(names: u32, pause: u32, len: impl Fn(u32) -> usize) -> f64 {
     let cache = cache(256, true);
     let mut handle = cache.handle();

@@ -3,8 +3,8 @@
 //! The walk visits each item that exists during the whole walk at least once, because the index
 //! reports items that move behind the walk to it (`index::moved_items`). It may visit an item twice
 //! if the item moves. It reads items on flash while it continues (`flash_read::walk_reads`), a
-//! bounded number at a time. An item that can't be read, or a large one without memory for its
-//! value, is not visited.
+//! bounded number at a time. The walk does not visit an item that can't be read, or a large item
+//! for whose value there is no memory.
 
 use super::cache::shared::Shared;
 use super::flash_read::walk_reads::{OUTSTANDING_MAX, WalkReads};
@@ -63,9 +63,9 @@ impl Walk {
         walk
     }
 
-    /// Returns the position from which another walk can continue: the number of the next bucket
-    /// plus one, which also determines the stripe, or [`POSITION_END`]. Returns `Unsettled` while
-    /// moved items or items on flash have yet to be visited.
+    /// Returns the position from which another walk can continue. It is the number of the next
+    /// bucket plus one, or [`POSITION_END`] after the last bucket. The bucket also determines the
+    /// stripe. Returns `Unsettled` while moved items or items on flash have yet to be visited.
     pub(crate) fn position(&self) -> WalkPosition {
         if !self.moved.is_empty() || self.seeking.len() > 0 {
             return WalkPosition::Unsettled;
@@ -98,8 +98,9 @@ impl Walk {
         }
     }
 
-    /// Takes the reports since the last step. If the walk has not visited the items of all earlier
-    /// reports, leaves the new reports in the index, which keeps a bounded number.
+    /// Takes the reports of moved items that the index has collected since the last step. Takes
+    /// none while the walk has yet to visit items of earlier reports. The index then keeps the new
+    /// reports, up to a maximum number.
     fn take_reports(&mut self) {
         if self.bucket.is_some()
             && self.moved.is_empty()
@@ -109,8 +110,8 @@ impl Walk {
         }
     }
 
-    /// Starts the stripe again after reports were lost. That is enough: an item whose report was
-    /// lost was already in its new slot.
+    /// Starts the stripe again after reports were lost. The walk then finds every item whose report
+    /// was lost, because such an item is already in its new slot.
     fn begin_stripe_again(&mut self) {
         self.bucket = Some(self.stripe);
         self.moved.clear();
@@ -129,8 +130,8 @@ impl Drop for Walk {
 }
 
 impl Handle {
-    /// Visits the next items, until about `items` were visited, [`BUCKETS_MAX`] buckets were read,
-    /// items must be read from flash first, or the walk is at its end. If `items` is 0, reads no
+    /// Visits the next items. Stops after about `items` items, after [`BUCKETS_MAX`] buckets, at
+    /// the end of the walk, or if items must be read from flash first. If `items` is 0, reads no
     /// buckets, and visits only items that have moved or were read from flash.
     pub(crate) fn walk_step(
         &mut self,

@@ -40,8 +40,8 @@ impl Config {
         shape.ok_or(ConfigError::Limit { min: limit_min(classes), max: REGION_MAX })
     }
 
-    /// Returns the length in bytes of a typical item without key and value, index word and ghosts
-    /// included.
+    /// Returns the memory in bytes that a typical item takes in addition to its key and value. This
+    /// includes its index word and its share of the ghosts.
     pub(crate) fn overhead(&self) -> usize {
         if self.cas { 31 } else { 23 }
     }

@@ -55,9 +55,9 @@ impl Count {
     }
 }
 
-/// The second of the last eviction in the high 32 bits, and the number of seconds for which the
-/// item had been idle in the low 32 bits. The greatest of several values is that of the last
-/// eviction.
+/// The time of the last eviction, and how long its item had been idle. The high 32 bits contain the
+/// second of the eviction. The low 32 bits contain the number of idle seconds. So the greatest of
+/// several such values belongs to the last eviction.
 #[derive(Debug, Default)]
 struct LastEviction(Count);
 
@@ -79,7 +79,7 @@ pub(crate) struct HandleStats {
     classes: Box<[ClassStats]>,
 }
 
-/// The properties of an evicted item for the counters.
+/// The properties of an evicted item that the counters need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EvictedItem {
     pub(crate) fetched: bool,

@@ -66,8 +66,8 @@ pub(crate) struct Evacuation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvacuationReason {
     /// Much of the segment is dead, or all its items have expired or were flushed. Live items are
-    /// moved. If there is no memory for that, a cache that evicts evicts them, unless retired
-    /// memory will be free soon.
+    /// moved. If there is no memory for the moved items, they are evicted instead, unless retired
+    /// memory will be free soon or the cache never evicts.
     Clean,
     /// The segment is the next victim of the eviction policy, which decides for each item whether
     /// it is moved. The others are demoted to flash if possible, or evicted.
@@ -78,7 +78,8 @@ pub(crate) enum EvacuationReason {
 }
 
 impl WriteState {
-    /// Returns the limit on the length of the items that the main queue keeps in succession.
+    /// Returns the limit on the work of an eviction: the main queue may keep items up to a total
+    /// length before it has to evict one.
     pub(crate) fn keep_limit(&mut self, segment_len: usize) -> &mut KeepLimit {
         self.keep_limit.get_or_insert_with(|| KeepLimit::new(segment_len))
     }

@@ -33,8 +33,8 @@ impl Shared {
         self.limit_segments.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of open segments from which a handle looks for an open segment of another
-    /// handle before it opens a new one.
+    /// Returns a number of open segments. If at least this many are open, a handle first looks for
+    /// an open segment of another handle before it opens a new one.
     pub(crate) fn open_max(&self) -> usize {
         let budget = self.open_budget.load(Ordering::Relaxed) * self.config.threads.max(1);
         budget.min(self.limit_segments() / OPEN_SHARE_MAX)
@@ -54,7 +54,8 @@ impl Shared {
         wanted.min(segments / 8)
     }
 
-    /// Returns the number from which on segments were never within the limit.
+    /// Returns the number of the first segment that was never within the limit. All later segments
+    /// were not, either.
     pub(crate) fn segments_seen(&self) -> usize {
         let seen = &self.table().header_page().uses.segments_seen;
         usize::try_from(seen.load(Ordering::Relaxed)).unwrap_or(0)
@@ -105,7 +106,7 @@ impl Shared {
         let layout = &self.table().layout;
         let mut alloc = self.alloc();
         let min = layout.limit_for(alloc.limit_min());
-        // A remainder that is shorter than a segment is accepted.
+        // A limit may exceed the end of the last segment by less than a segment.
         let max = layout.limit_for(layout.segments + 1) - 1;
         if bytes > max || bytes < min {
             return Err(LimitRefused { min, max });
@@ -130,15 +131,15 @@ impl Shared {
         now.0.saturating_sub(self.table().entry(segment).base().0) >= age_max(segment)
     }
 
-    /// Returns whether there are free lists. They exist while segments besides the reserve are
-    /// untouched.
+    /// Returns whether there are free lists, by which new records overwrite dead ones. They exist
+    /// while the cache has untouched segments besides the reserve.
     #[inline]
     pub(crate) fn has_free_lists(&self) -> bool {
         self.unused_left.load(Ordering::Relaxed) != 0
     }
 
-    /// Records whether segments besides the reserve are untouched. If none are, empties the pool of
-    /// free blocks.
+    /// Records whether the cache has untouched segments besides the reserve. If it has none,
+    /// empties the pool of free blocks.
     pub(crate) fn note_unused(&self, is_left: bool) {
         if self.has_free_lists() != is_left {
             self.unused_left.store(is_left.into(), Ordering::Relaxed);

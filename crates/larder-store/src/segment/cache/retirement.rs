@@ -62,8 +62,8 @@ impl Shared {
         alloc.set_dead_level(segment, dead_level(self.table(), dead, written));
     }
 
-    /// Subtracts the chain of an item of `segment`, after the chain was retired or the item has
-    /// moved.
+    /// Subtracts a chain of `segments` segments from the chains that are counted for `segment`, the
+    /// segment of its item. The caller has retired the chain, or moved the item to another segment.
     pub(crate) fn take_chain_off(&self, segment: u32, segments: usize) {
         let segments = u32::try_from(segments).expect("segments are counted in 32 bits");
         self.alloc().queues.remove_chain(segment, segments);
@@ -123,10 +123,10 @@ impl Shared {
         leased <= self.limit_segments() / 2
     }
 
-    /// Returns the memory in bytes that leases and uploads hold above certain shares of the limit.
-    /// Above these shares, the server disconnects slow peers. The memory between these shares and
-    /// the maximum is for peers that read and send. The maximum is half of all segments for leases,
-    /// and `large_value::upload::UPLOAD_SHARE` for uploads.
+    /// Returns by how many bytes leases and uploads exceed certain shares of the limit. If they
+    /// exceed a share, the server disconnects slow peers. The memory between that share and the
+    /// maximum is for peers that read and send. The maximum is half of all segments for leases, and
+    /// `large_value::upload::UPLOAD_SHARE` for uploads.
     pub(crate) fn excess_memory(&self) -> ExcessMemory {
         let (limit, uploading) = (self.limit_segments(), self.alloc().uploading);
         let over = |held: usize, max: usize| held.saturating_sub(max) * self.segment_len();

@@ -115,7 +115,8 @@ impl Shared {
         Ok(Flash::new(flash, format, Lists::new(narrow(format.pages)), buffers))
     }
 
-    /// Takes the segments for read buffers, and one more for the blocks of pages that are emptied.
+    /// Takes the segments for read buffers. Takes one more segment, into which blocks of a page are
+    /// read when the page is emptied.
     pub(crate) fn begin_buffers(
         table: &Table,
         alloc: &mut Alloc,

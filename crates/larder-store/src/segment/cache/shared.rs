@@ -29,7 +29,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 pub(crate) struct Shared {
     pub(crate) index: Index<Table>,
     pub(crate) alloc: Mutex<Alloc>,
-    /// The lock of the handle that grows the index or makes the table of tags.
+    /// A handle holds this lock while it grows the index or makes the table of tags.
     pub(crate) growth: Mutex<()>,
     pub(crate) handle_list: Mutex<Vec<Arc<HandleShared>>>,
     /// The counters of dropped handles.
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     pub(crate) epoch: Epoch,
     /// The number of handles.
     pub(crate) handles: AtomicUsize,
-    /// The lock of the handle that empties segments while handles alternate (see `write::room`).
+    /// While handles alternate (see `write::room`), only the holder of this lock empties segments.
     pub(crate) evacuating: Mutex<()>,
     /// The epoch of retired memory for which a write waited in vain, because a reader did not end
     /// its batch; 0 if there is none.
@@ -52,8 +52,8 @@ pub(crate) struct Shared {
     pub(crate) lifetimes: AtomicU32,
     /// The number of segments that one handle may have open.
     pub(crate) open_budget: AtomicUsize,
-    /// 1 while segments besides the reserve are untouched, so that there are free lists; 0
-    /// otherwise.
+    /// 1 while the cache has untouched segments besides the reserve, so that there are free lists;
+    /// 0 otherwise.
     pub(crate) unused_left: AtomicU32,
     /// Free blocks that all handles may take.
     pub(crate) pool: Pool,
@@ -82,8 +82,8 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// The minimum of the first number of buckets in a stripe, unless there is only one stripe. With
-/// fewer buckets, some stripes fill up by chance long before the others.
+/// The minimum number of buckets of each stripe when the index is created, unless it has only one
+/// stripe. With fewer buckets, some stripes would fill up by chance long before the others.
 const STRIPE_BUCKETS: usize = 64;
 
 /// Aborts the process if it is dropped, which happens only if a panic unwinds during a change.

@@ -30,7 +30,7 @@ impl Wake for Unpark {
 #[derive(Clone, Copy)]
 struct Scenario {
     seed: u64,
-    /// The limit minus the lowest limit, in bytes.
+    /// The number of bytes by which the limit exceeds the lowest possible limit.
     room: usize,
     pages: usize,
     keys: u16,
@@ -44,8 +44,8 @@ struct Scenario {
     lens: [usize; 4],
     recache_rate: u32,
     compact_under: u32,
-    /// The number of unchanged keys for each one that is looked up in a copy of the region. In one
-    /// copy in 50, all keys are looked up.
+    /// In each copy of the region, one in this many unchanged keys is looked up. In one copy in 50,
+    /// all keys are looked up.
     checked: usize,
 }
 
@@ -93,7 +93,8 @@ fn until_done<R>(
             if begins == ReadStart::Busy
                 && let Some(flash) = &handle.shared.flash
             {
-                // A read of a large value waits for writes, and no thread writes during a request.
+                // No thread writes during a request, so the read of a large value would wait for
+                // writes in vain. It does not wait if the device seems to have stopped.
                 flash.note_stopped_writes();
                 handle.submit();
                 handle.end_batch();
@@ -197,7 +198,8 @@ fn go_on(oracle: &Oracle, cache: &Cache) {
         }
     }
     drop(handle);
-    // Frees the chains of large values that were read: `check_books` fails if no item has a chain.
+    // Frees the chains of large values that were read. No item refers to such a chain, so
+    // `check_books` would fail.
     cache.shared.collect();
     check_books(cache);
     if !may_lose {
@@ -287,7 +289,8 @@ const READ: Scenario = Scenario { warm_up: 12_000, changes: 350, reads: 15, chec
 const LARGE: Scenario =
     Scenario { keys: 60, warm_up: 300, changes: 40, lens: [300, 9_000, 14_000, 20_000], ..ROOMY };
 
-/// Items are demoted from memory, written, overwritten, removed, and copied back.
+/// The process dies while items are demoted from memory, written, overwritten, removed, and copied
+/// back.
 #[test]
 fn a_process_may_die_while_items_are_demoted() {
     for seed in [1, 2] {
@@ -297,7 +300,8 @@ fn a_process_may_die_while_items_are_demoted() {
     }
 }
 
-/// Items are read repeatedly, so that most items in memory are on flash, too.
+/// The process dies while items move in both directions. Items are read repeatedly, so that most
+/// items in memory are on flash, too.
 #[test]
 fn a_process_may_die_while_items_move_between_memory_and_flash() {
     for seed in [7, 8] {
@@ -307,8 +311,8 @@ fn a_process_may_die_while_items_move_between_memory_and_flash() {
     }
 }
 
-/// Large items, which have a chain in memory and blocks of their own on flash, are demoted,
-/// written, overwritten, removed, and copied back.
+/// The process dies while large items are demoted, written, overwritten, removed, and copied back.
+/// A large item has a chain in memory, and blocks of its own on flash.
 #[test]
 fn a_process_may_die_while_large_items_are_demoted() {
     for (seed, pages) in [(5, 48), (6, 8)] {
@@ -319,7 +323,7 @@ fn a_process_may_die_while_large_items_are_demoted() {
     }
 }
 
-/// Pages are rewritten and dropped.
+/// The process dies while pages are rewritten and dropped.
 #[test]
 fn a_process_may_die_while_pages_are_emptied() {
     for (seed, compact_under) in [(3, 3), (4, 0)] {
@@ -328,8 +332,8 @@ fn a_process_may_die_while_pages_are_emptied() {
     }
 }
 
-/// A start without flash drops the items on flash. If the process dies during the start, the next
-/// process, with the old flash, has the items of memory, except items in write buffers.
+/// The process dies during a start without flash, which drops the items on flash. The next process
+/// gets the old flash again. It has the items that were in memory, except those in write buffers.
 #[test]
 fn a_process_may_die_while_it_drops_flash() {
     let device = Memory::new(ROOMY.pages * PAGE_LEN, 1);
@@ -385,7 +389,8 @@ fn a_process_may_die_while_it_drops_flash() {
     assert!(*deaths.borrow() > 100, "{} points of death", deaths.borrow());
 }
 
-/// A full cache drops its oldest items for the memory of a flash tier.
+/// Checks that a full cache drops its oldest items to make room for the memory that a flash tier
+/// needs.
 #[test]
 fn a_full_cache_gets_a_flash_tier() {
     let device = Memory::new(ROOMY.pages * PAGE_LEN, 1);

@@ -29,8 +29,8 @@ impl Counter {
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) reads: Counter,
-    /// The part of `reads` that is not reported as lookups: reads before the last reset, and reads
-    /// for walks.
+    /// The number of reads in `reads` that are not reported as lookups: those before the last
+    /// reset, and those for walks.
     pub(crate) reads_before: Counter,
     pub(crate) aborted: Counter,
     pub(crate) without_buffer: Counter,
@@ -52,8 +52,8 @@ pub(crate) struct Counts {
     pub(crate) bytes_read: Counter,
     /// The number of reads that the device has not finished yet.
     pub(crate) reading: Counter,
-    /// The number of reads with segments for a large value: under way, not yet taken, or in use by
-    /// a batch.
+    /// The number of reads that hold segments for a large value. Such a read is under way, its item
+    /// was not taken yet, or a batch uses its item.
     pub(crate) values_read: Counter,
     /// The number of writing threads that wait for a free page.
     pub(crate) waiting_for_page: Counter,

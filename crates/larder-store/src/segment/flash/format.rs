@@ -1,14 +1,16 @@
 //! The format of items on flash, and of the index words that refer to them.
 //!
-//! An item on flash is a record (see `item::header`), with an exact expiry if it expires, followed
-//! by a checksum of one word and by padding to a multiple of the unit. It was part of a *write
-//! buffer* in memory, which was written as one *block*. Blocks follow each other in a page.
+//! An item on flash is a record (see `item::header`), then a checksum of one word, then padding to
+//! a multiple of the unit. If the item expires, its record contains an exact expiry. Before its
+//! write, the item was part of a *write buffer* in memory, which was written as one *block*. Blocks
+//! follow each other in a page.
 //!
 //! The *flash offset* of an item is its offset on the device in units. A unit is 8 bytes on devices
-//! of up to a TiB. Its *span* is a class of lengths: a read of the item reads the length of its
-//! span.
+//! of up to a TiB. The *span* of an item is a class of lengths: a read of the item reads the length
+//! of its span.
 //!
-//! A large value, whose front is in segments of its own in memory, is written to separate blocks:
+//! A large value has segments of its own in memory for its front. On flash, it has blocks of its
+//! own:
 //!
 //! ```text
 //! ┌─────────────────────────────────────────┬──────────────────┬────────┐
@@ -17,8 +19,8 @@
 //! └─────────────────────────────────────────┴──────────────────┴────────┘
 //!  1536 bytes, or a sector if that is longer
 //! ```
-//! A large item starts a block, so the lower bits of its flash offset are not needed for its
-//! offset: they contain its length.
+//! A large item starts at the beginning of a block. So the lower bits of its flash offset are not
+//! needed for its offset. They contain its length instead.
 #![expect(clippy::cast_possible_truncation, reason = "offsets on flash have 64 bits")]
 
 use crate::segment::index::slot::{FLASH_OFFSET_BITS, LARGE_SPAN, Slot};
@@ -180,8 +182,9 @@ impl Format {
         (steps as usize) << self.large_shift()
     }
 
-    /// Returns the length in bytes with which counts include an item: the length of a large item,
-    /// or the mean of the shortest and the longest length of the item's span.
+    /// Returns the length in bytes that counts assume for an item. For a large item, this is its
+    /// real length. For any other item, it is the mean of the shortest and the longest length of
+    /// its span.
     pub(crate) fn counted_len(&self, slot: Slot) -> usize {
         if slot.span() == LARGE_SPAN {
             return self.large_len_of(slot);
@@ -219,8 +222,8 @@ impl Format {
         (header.record_len(self.cas) + CHECKSUM_LEN).next_multiple_of(1 << self.unit_shift)
     }
 
-    /// Returns the checksum of a record with the bytes `rest` behind its header, for its location
-    /// on flash.
+    /// Returns the checksum of a record at its location on flash. `rest` contains the bytes behind
+    /// the record's header.
     pub(crate) fn checksum(&self, header: Header, rest: &[u8], origin: Origin) -> u64 {
         // Other threads may change these fields while the item is written.
         let fixed = header.with_access_code(0).with(State::Fetched, false).with(State::Dead, false);

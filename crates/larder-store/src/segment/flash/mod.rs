@@ -6,8 +6,8 @@
 //!                      (index words refer to it, as to any other)              (index words refer to flash)
 //! ```
 //! No index word refers to flash before the write has completed: until then lookups find the items
-//! in the write buffer. So a torn write loses no item that lookups could find, because no index
-//! word refers to the earlier content of the block any more.
+//! in the write buffer. So a torn write loses no item that lookups could find. It can only destroy
+//! the earlier content of the block, to which no index word refers any more.
 //!
 //! This folder has the state of the tier, which all handles share. `flash_read` reads items.
 //! `flash_write` writes them and reclaims pages.
@@ -22,18 +22,19 @@
 //! | `counters` | the counters of the tier |
 //!
 //! # Invariants
-//! 1. An index word that refers to flash refers to an item that was written completely. Its page is
-//!    not overwritten until all index words that refer to the page have been removed and all reads
-//!    from it have ended. A lookup by a leftover word finds nothing, because a later use of the page has another sequence.
-//! 2. A page gets a sequence when it is opened, like a segment. When the index words of its items
-//!    change to flash, the segments that the items come from are not below the flush floor. The
-//!    page was not below the floor when it was chosen. So a flush invalidates pages as it does
-//!    segments.
+//! 1. An index word that refers to flash refers to an item that was written completely. A page is
+//!    not overwritten until all index words that refer to it were removed, and all reads from it
+//!    have ended. If a word is left over, a lookup by this word finds nothing, because a later use
+//!    of the page has another sequence.
+//! 2. A page gets a sequence when it is opened, like a segment, so a flush invalidates pages as it
+//!    does segments. A page is chosen for a write only if it is not below the flush floor.
+//!    Afterwards, index words change to flash only if the segment that their items come from is not
+//!    below the floor.
 //! 3. A write buffer belongs to the handle that fills it, then to the queue, then to the thread
 //!    that writes it. Its items do not change in place, except for marks in their headers: readers
 //!    note accesses, and writers mark removed items dead.
-//! 4. A buffer belongs to one read. It is not reused before the device is done with it and no batch
-//!    uses it any more.
+//! 4. A read buffer belongs to one read. The buffer is not reused before the device has finished
+//!    with it and no batch uses it any more.
 
 pub(crate) mod counters;
 pub(crate) mod format;

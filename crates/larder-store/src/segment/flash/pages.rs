@@ -7,8 +7,9 @@
 //!    │                                            └──────────┘ │
 //!    └──────────────────────── Resting ◀──────────────────────┘
 //! ```
-//! A page that could not be emptied is Full again. A page with a failed write, or with too many
-//! failed reads, keeps its other items. When it is empty, it rests before it is used again.
+//! A page that could not be emptied is Full again. If a write to a page or too many reads of it
+//! have failed, its other items stay. After the page was emptied, it rests for some time before it
+//! is used again.
 
 use crate::segment::memory::table::{Sequence, Table};
 use crate::segment::sync::{AtomicU32, AtomicU64, Ordering};
@@ -101,14 +102,15 @@ impl<'t> Page<'t> {
         self.half(10)
     }
 
-    /// Returns the number of failed reads of the page; `u32::MAX / 2` or more after a failed write.
+    /// Returns the number of failed reads of the page. After a failed write, it is `u32::MAX / 2`
+    /// or more.
     pub(crate) fn errors(&self) -> &'t AtomicU32 {
         self.half(11)
     }
 
-    /// Returns the number of the page's items that were copied to memory and have not returned.
-    /// Evicting such a copy needs no write if it is unchanged. Copies that have changed or were
-    /// removed count, too.
+    /// Returns the number of the page's items that were copied to memory and have not returned to
+    /// the page. An eviction of an unchanged copy returns the item without a write. Copies that
+    /// have changed or were removed count, too.
     pub(crate) fn copies(&self) -> &'t AtomicU32 {
         self.half(13)
     }
@@ -162,7 +164,8 @@ impl<'t> Page<'t> {
     }
 }
 
-/// The number of groups of items with pages of their own: items that expire soon, and all others.
+/// The number of buckets. Each bucket has pages of its own: one is for items that expire soon, and
+/// the other for all other items.
 pub(crate) const BUCKETS: usize = 2;
 
 /// The free pages, and the full pages in the order in which they were filled.

@@ -39,7 +39,8 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// no memory.
     fn has_value(&self) -> bool;
 
-    /// Leaves the chain of a large item to the record in memory that the index refers to now.
+    /// Gives up the chain of a large item. The chain now belongs to the record in memory to which
+    /// the index refers.
     fn give_value_away(&self);
 
     /// Starts reads of further pieces of a large value, as many as `reader` has room for.

@@ -51,7 +51,8 @@ pub(crate) struct Flash {
     reads: [Mutex<HashMap<u64, Weak<dyn ItemRead>>>; READ_MAPS],
     /// The number of pages that had been opened when a page was last chosen for rewriting.
     rewritten_at: AtomicU64,
-    /// The number of second hits. One in `recache_rate` is copied to memory.
+    /// The number of second hits of items on flash. For one in `recache_rate` of these hits, the
+    /// item is copied to memory.
     second_hits: AtomicU32,
     /// The time in seconds, for threads that serve no requests.
     now: AtomicU32,
@@ -234,12 +235,12 @@ impl Flash {
         }
     }
 
-    /// Stops all reads and writes. A later process does not use the items on flash either, because
-    /// this process may remove or replace them without reading them.
+    /// Stops all reads and writes. This process may then remove or replace items on flash without
+    /// reading them. So a later process does not use the items on flash either.
     fn turn_off(&self, table: &Table) {
         if !self.is_off() {
-            // This is first, because afterwards updates store keys without looking for them on
-            // flash, and the process may die at any moment.
+            // Record first that the flash has no content. From then on, updates store keys without
+            // looking for them on flash, and the process may die at any moment.
             table.header_page().flash.store(FlashContent::NONE);
             self.is_off.store(true, Ordering::Release);
         }
@@ -251,7 +252,7 @@ impl Flash {
         self.now.load(Relaxed).saturating_sub(self.written_at.load(Relaxed)) <= WRITE_SECONDS_MAX
     }
 
-    /// Makes the device look as if it had stopped completing writes.
+    /// Makes [`Flash::is_writing`] return false, as if the device had stopped completing writes.
     #[cfg(all(test, not(any(loom, shuttle, miri))))]
     pub(crate) fn note_stopped_writes(&self) {
         let now = self.now.fetch_max(WRITE_SECONDS_MAX + 1, Relaxed);

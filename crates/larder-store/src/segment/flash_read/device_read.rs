@@ -21,7 +21,7 @@ use std::task::Waker;
 
 /// The maximum duration in seconds of a read. A read that takes longer fails.
 const SECONDS_MAX: u32 = 5;
-/// The number of bytes for each of which the read of a large item may take a second more.
+/// The read of a large item may take longer: one second more for each part of this length in bytes.
 const LEN_PER_SECOND: usize = 16 << 20;
 
 /// A read of one item, by all requests that wait for it.
@@ -51,7 +51,8 @@ pub(crate) struct Read {
 /// The progress of a read.
 enum Progress {
     /// The read is under way, or a request must continue it. These wakers are called when the read
-    /// ends, and when a request must continue it after a piece. The device may write to the buffer.
+    /// ends. They are also called when a piece was read and a request must start the next one. The
+    /// device may write to the buffer.
     Pending(Vec<Waker>),
     /// The read took too long: its waiters were woken without the item. The device may still write
     /// to the buffer.
@@ -60,8 +61,8 @@ enum Progress {
     Whole { users: usize },
     /// The item could not be read.
     Failed,
-    /// The read was aborted while no batch used the item: its requests did not continue in time, or
-    /// another read or the reclaim of its page needed its memory.
+    /// The read was aborted while no batch used the item. Its requests did not continue in time,
+    /// another read needed its memory, or its page was to be emptied.
     Aborted,
 }
 
@@ -72,8 +73,9 @@ impl fmt::Debug for Read {
 }
 
 impl Read {
-    /// Returns a read of the item that `slot` refers to: of `len` bytes of the device from `start`
-    /// on, into the buffer. The caller has already added it to the page's count of reads.
+    /// Returns a read of the item that `slot` refers to. It reads `len` bytes of the device, from
+    /// `start` on, into the buffer. The caller has already included the read in the page's count of
+    /// reads.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         (hash, slot): (u64, Slot),
@@ -145,8 +147,8 @@ impl Read {
         if self.large.as_ref().is_some_and(|large| !self.has_whole_value(large)) {
             return false;
         }
-        // Access times are relative to the base of a segment, and the item was in another segment
-        // before.
+        // An access time is relative to the base of a segment, and the item was in another segment
+        // before. So it gets a new access time, the second at which its page was opened.
         let entry = table.entry(table.layout.segment_of(at));
         let header = header
             .with_access_code(access_code(entry.base(), self.base))
@@ -156,8 +158,9 @@ impl Read {
         true
     }
 
-    /// Returns whether a large value belongs to the head, or was not read because there was no
-    /// memory. Links a value that was read as the chain of the item.
+    /// Returns true if the large value that was read belongs to the head. Also returns true if no
+    /// value was read because there was no memory. Links a value that was read as the chain of the
+    /// item.
     fn has_whole_value(&self, large: &LargeValue) -> bool {
         let (table, at) = (self.shared.table(), self.record_offset());
         let record = Record::at(table, at, self.shared.config.cas, Witness::buffered(&self.buffer));
@@ -172,7 +175,8 @@ impl Read {
         first.inspect(|first| record.set_chain(*first)).is_some()
     }
 
-    /// Records the end of a read of `len` bytes: of the buffer's part, or of a piece of the value.
+    /// Records that the device has finished one part of the read, of `len` bytes: the part in the
+    /// buffer, or a piece of a large value.
     fn end_part(self: &Arc<Self>, result: io::Result<()>, len: usize) {
         let Some(flash) = &self.shared.flash else { return };
         let counts = &flash.counts;
@@ -213,7 +217,7 @@ impl Read {
             let mut progress = self.progress();
             let wakers = match &mut *progress {
                 Progress::Pending(wakers) => std::mem::take(wakers),
-                // No request waits any more, and the index word may have been removed.
+                // No request waits for the item any more, and its index word may have been removed.
                 _ => {
                     is_usable = false;
                     Vec::new()

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct LargeValue {
     /// The offset of the value on the device.
     start: u64,
-    /// The number of bytes to read, of which the value may need fewer.
+    /// The number of bytes to read. The value may be shorter.
     len: usize,
     state: Mutex<State>,
 }

@@ -1,8 +1,8 @@
 //! Items on flash in lookups and updates.
 //!
 //! A key whose index word refers to flash is `Pending` until the item was read and delivered.
-//! Before that, the cache can't tell whether the item has this key, because index words compare
-//! only 14 to 20 bits.
+//! Before that, the cache can't tell whether the item has this key, because an index word contains
+//! only 14 to 20 bits of the key's hash.
 
 use crate::engine::Liveness;
 use crate::eviction::Queue;
@@ -167,8 +167,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Subtracts an item whose index word no longer refers to flash from the counts of its page and
-    /// of this handle.
+    /// Subtracts an item from the counts of its page and of this handle, because its index word no
+    /// longer refers to flash.
     pub(crate) fn count_off_flash(&self, shared: &Shared, slot: Slot) {
         let Some(flash) = &shared.flash else { return };
         let bytes = flash.format.counted_len(slot);

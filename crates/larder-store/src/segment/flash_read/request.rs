@@ -19,7 +19,7 @@ use std::task::Waker;
 /// The outcome of an attempt to read.
 pub(crate) enum ReadAttempt {
     Started(Arc<dyn ItemRead>),
-    /// The item is not on flash any more, or was flushed or has expired with its page, or flash is
+    /// The item is not on flash any more, its whole page was flushed or has expired, or flash is
     /// off.
     Gone,
     Busy,
@@ -109,8 +109,8 @@ impl Handle {
             }
             return ReadAttempt::Busy;
         };
-        // Either this thread sees that the index word has changed, or the thread that empties the
-        // page sees the read.
+        // Count the read before looking at the index word again. Then either this thread sees that
+        // the index word has changed, or the thread that empties the page sees the read.
         page.reads().fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         let is_there = self.pinned(|shared, _, _| {
@@ -147,7 +147,7 @@ impl Handle {
         ReadAttempt::Started(own)
     }
 
-    /// Takes segments for a large value. Returns `None` if the read is a read-ahead, or must wait
+    /// Takes segments for a large value. Returns `None` for a read-ahead, or if the read must wait
     /// for other reads or for writes to finish. If there is nothing to wait for, evicts items as
     /// for a store. If that frees too little, only the head is read. `openings` is
     /// [`Flash::openings`] as of the start of this attempt.

@@ -1,16 +1,16 @@
 //! Items on flash in walks.
 //!
-//! If a walk reaches an index word that refers to flash, it *seeks* the item: it starts a read,
-//! continues, and visits the item after the read if the word still exists. If the word has changed,
-//! the item was removed, copied back to memory, or moved on flash. Then the walk searches the
-//! item's two buckets again. The old word and its bucket determine both buckets, so this needs no
-//! key, and does not depend on the walk's current position.
+//! If a walk reaches an index word that refers to flash, it *seeks* the item: it starts a read and
+//! continues with other items. After the read, it visits the item if the word still exists. If the
+//! word has changed, the item was removed, copied back to memory, or moved on flash. Then the walk
+//! searches the item's two buckets again. The old word and its bucket determine both buckets, so
+//! this needs no key, and does not depend on the walk's current position.
 //!
 //! Requests have priority. One read of a walk waits for room like the read of a request. The walk
 //! starts further reads only while no request waits for room and fewer than half of the handle's
 //! reads are under way. A request may take the buffer of a walk's read at once. Large items are
-//! read one at a time, because each takes memory from others. A large item for which there is no
-//! memory is not shown.
+//! read one at a time, because each takes memory from other items. A large item for which there is
+//! no memory is not shown.
 
 use super::lookup::liveness_on_flash;
 use super::request::{Purpose, ReadAttempt};
@@ -24,7 +24,7 @@ use crate::{Item, Seconds};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
-/// The number of pending items at which a walk seeks no more until some were read.
+/// If a walk has this many pending items, it seeks no more items until some were read.
 pub(crate) const OUTSTANDING_MAX: usize = 64;
 
 /// The items on flash that a walk has yet to show: fewer than [`OUTSTANDING_MAX`] plus the items of

@@ -21,8 +21,8 @@ use crate::segment::sync::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The number of writing threads. Most devices write several blocks faster at the same time than
-/// one after the other.
+/// The number of writing threads. Most devices take less time for several blocks if these are
+/// written at the same time, not one after the other.
 const WRITERS: usize = 4;
 /// The maximum time that the last handle waits for the threads of the tier to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -51,8 +51,8 @@ struct Blocks {
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
     WrittenBlock(WrittenBlock),
-    /// The write failed, or was not necessary because flash is off, the items were flushed, or the
-    /// index does not refer to the large item any more.
+    /// The write failed or was not necessary. It is not necessary if flash is off, if the items
+    /// were flushed, or if the index does not refer to the large item any more.
     Failed,
     /// The tier is stopping.
     Stopped,

@@ -46,9 +46,9 @@ impl Writer<'_> {
         let Some((slot, page)) = shared.copy_on_flash(locked_slot.slot, record) else {
             return false;
         };
-        // As for a read, either this thread sees that the page is being emptied, or the thread that
-        // empties the page waits for this thread. In the second case, that thread then removes the
-        // index word, too.
+        // Count this as a read of the page. Then either this thread sees that the page is being
+        // emptied, or the thread that empties the page waits for this thread. In the second case,
+        // that thread then removes the new index word, too.
         page.reads().fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         let is_there = shared.has_copy_on_flash(locked_slot.slot, record);

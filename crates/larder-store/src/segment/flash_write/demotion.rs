@@ -1,5 +1,6 @@
-//! Demotion: items that would be evicted, that were idle for long, or that are kept when their page
-//! is emptied, are copied to write buffers. A write buffer is a segment that is written to flash.
+//! Demotion: copying items to write buffers. A write buffer is a segment that is written to flash.
+//! An item is demoted if it would be evicted, if it was idle for long, or if it is kept when its
+//! page is emptied.
 
 use crate::eviction::{Kind, Queue, SizeClass};
 use crate::segment::cache::shared::Shared;
@@ -32,8 +33,8 @@ const LARGE_MAX_SHARE: usize = 8;
 pub(crate) const LARGE_BUCKET: usize = BUCKETS;
 
 impl Shared {
-    /// Returns the bucket of write buffers and pages for an item, or `None` if it may not be
-    /// demoted to flash.
+    /// Returns the bucket of an item, which determines its write buffer and its page. Returns
+    /// `None` if the item may not be demoted to flash.
     pub(crate) fn bucket_for(&self, record: &Record<'_>, now: crate::Seconds) -> Option<usize> {
         let flash = self.flash.as_ref().filter(|flash| !flash.is_off())?;
         let is_admitted = flash.admits_all()
@@ -50,16 +51,16 @@ impl Shared {
         Some(usize::from(left.is_some_and(|left| left < flash.low_ttl())))
     }
 
-    /// Returns the number of write buffers that wait to be written, and its maximum. Segments in
-    /// chains of large values do not count. Both are 0 without flash.
+    /// Returns the number of write buffers that wait to be written, and the maximum of this number.
+    /// Segments in chains of large values do not count. Both are 0 without flash.
     pub(crate) fn write_backlog(&self) -> (usize, usize) {
         let max = || (self.limit_segments() / WAITING_SHARE).max(WAITING_MIN);
         self.flash.as_ref().map_or((0, 0), |flash| (flash.queue.len(), max()))
     }
 
-    /// Returns whether writes may soon need more segments than are free now or after the queued
-    /// writes. The memory of large values is free only after their write, so they are demoted
-    /// before memory runs out.
+    /// Returns whether items should be evicted: writes may soon need more segments than are free
+    /// now, or will be free after the queued writes. Large values are demoted before memory runs
+    /// out, because their memory is free only after their write.
     pub(crate) fn needs_evictions(&self) -> bool {
         let (free_or_pending, chained) = {
             let alloc = self.alloc();
@@ -93,9 +94,9 @@ impl Shared {
             || waiting == 0 && self.may_write_large(segments)
     }
 
-    /// Returns whether maintenance should evict nothing now. This is so while the device completes
-    /// writes, and either the queue of write buffers is full except for the buffer that is being
-    /// filled, or no large value may be added to the queue.
+    /// Returns whether maintenance should evict nothing now, but wait for the device, which is
+    /// completing writes. This is so in two cases: the queue of write buffers is full except for
+    /// the buffer that is being filled, or no large value may be added to the queue.
     pub(crate) fn waits_for_writes(&self) -> bool {
         let Some(flash) = &self.flash else { return false };
         let (waiting, max) = self.write_backlog();
@@ -103,8 +104,8 @@ impl Shared {
         is_full && !flash.is_off() && flash.is_writing()
     }
 
-    /// Stores the length of a write buffer, and queues it. Retires a buffer whose items have all
-    /// stayed in memory.
+    /// Stores the length of a write buffer, and queues the buffer. A buffer without items is
+    /// retired instead.
     pub(crate) fn queue_write(&self, open: &Open) {
         let written = open.at - self.table().layout.start(open.segment);
         let written = u32::try_from(written).expect("a segment is short");

@@ -51,8 +51,8 @@ impl LargeWrite {
             let piece = self.value.piece(written);
             sum = add_piece(sum, piece);
             let len = piece.len().next_multiple_of(align);
-            // The tail in the item's own segment may have any alignment, and the bytes behind it
-            // belong to other items.
+            // Copy the tail: in the item's own segment it may have any alignment, and the bytes
+            // behind it belong to other items.
             let copy;
             let bytes = if piece.as_ptr().addr().is_multiple_of(align) && len == piece.len() {
                 piece
@@ -79,7 +79,8 @@ impl LargeWrite {
     }
 }
 
-/// A copy of bytes at an aligned address, which the device can write, with zeroes behind them.
+/// A copy of bytes, with zeroes behind them. It starts at an aligned address, so that the device
+/// can write it.
 struct Sectors {
     memory: Vec<u8>,
     start: usize,

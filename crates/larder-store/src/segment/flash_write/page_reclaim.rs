@@ -30,16 +30,16 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The maximum time of one wait for the write queue, or for reads of a page to end, before checking
 /// again.
 const SHORT_PATIENCE: Duration = Duration::from_millis(1);
-/// The number of successive waits for a write buffer after which items that can't be kept at once
-/// are dropped if a writing thread waits for a free page.
+/// The maximum number of successive waits for a write buffer, if a writing thread waits for a free
+/// page. After that, items are dropped if they can't be kept at once.
 const WAITS_MAX: u32 = 100;
 
 /// The maximum number of recently filled pages with blocks that are still being written: one for
 /// each bucket and each writing thread.
 const WRITING_PAGES_MAX: usize = 8;
 
-/// The maximum number of walks over the index in one sweep for the words that refer to a page.
-/// Emptying a page takes two sweeps.
+/// A sweep removes the index words that refer to a page. It walks over the index at most this many
+/// times. Emptying a page takes two sweeps.
 const WALKS_MAX: u32 = 16;
 
 /// The reason to empty a page, which determines the items to keep.
@@ -89,8 +89,8 @@ pub(crate) fn run(handle: &mut Handle, flash: &Flash) {
     }
 }
 
-/// Chooses a page that must be emptied, and empties it on the calling thread. Calls `before` with
-/// whether items may be lost. Returns false if no page must be emptied.
+/// Chooses a page that must be emptied, and empties it on the calling thread. Before that, calls
+/// `before`, with true if items may be lost. Returns false if no page must be emptied.
 #[cfg(all(test, not(any(loom, shuttle, miri))))]
 pub(crate) fn empty_next(handle: &mut Handle, flash: &Flash, before: impl FnOnce(bool)) -> bool {
     let shared = Arc::clone(&handle.shared);
@@ -130,7 +130,7 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
     let mut lists = flash.lists();
     lists.end_rests(table, now);
     let page = |number: u32| Page::new(table, number as usize);
-    // While flash is off, its items can't be read and only use index words.
+    // While flash is off, its items can't be read. They only take up index words.
     let lost = lists.full().next().filter(|_| flash.is_off());
     let free = lists.free();
     // At least two, because one free page is reserved for rewritten items.
@@ -429,7 +429,8 @@ impl Handle {
             _ => LARGE_BUCKET,
         };
         while !self.prepare_demotion(bucket, record.len(), chained) {
-            // A large value holds memory by now, and `keep_large` has waited.
+            // Do not wait as long again for a large value: it holds memory by now, and `keep_large`
+            // has already waited.
             let is_too_long = chained > 0 && emptying.waits > WAITS_MAX;
             if is_too_long || !self.wait_for_writes(shared, flash, emptying, chained) {
                 return false;
@@ -456,9 +457,9 @@ impl Handle {
         is_kept
     }
 
-    /// Waits for the write queue to change. Returns false if the item, with a chain of `chained`
-    /// segments, is not to be kept: writes need the page, the item can't be written at all, or the
-    /// tier is stopping.
+    /// Waits for the write queue to change. `chained` is the number of segments in the chain of the
+    /// item that waits. Returns false if the item is not to be kept, because writes need the page,
+    /// the item can't be written at all, or the tier is stopping.
     fn wait_for_writes(
         &mut self,
         shared: &Shared,

@@ -32,8 +32,8 @@ impl BatchReads {
         })
     }
 
-    /// Returns the descriptor that becomes readable when reads end, for a caller that then calls
-    /// [`BatchReads::drive`], or `None` if threads do the reads.
+    /// Returns the descriptor that becomes readable when reads end. The caller polls it, and then
+    /// calls [`BatchReads::drive`]. Returns `None` if threads do the reads.
     #[cfg(unix)]
     pub(crate) fn poll(&mut self, flash: &Flash) -> Option<RawFd> {
         self.is_polled = true;

@@ -17,7 +17,7 @@ impl Handle {
         }
     }
 
-    /// Adds a sample of a write, refused or not, if its key is in the sample.
+    /// Adds a sample of a write if its key is in the sample, even if the write was refused.
     #[inline]
     pub(crate) fn sample_write(&mut self, key: HashedKey<'_>) {
         if self.sampler.wants(key.hash) {

@@ -37,15 +37,16 @@ pub struct Handle {
     pub(crate) hints: Vec<Hint>,
     /// The position in `hints` of the next lookup's hint.
     pub(crate) next_hint: usize,
-    /// Whether all lookups of the batch were announced: the next announcement starts another batch.
+    /// Whether the items of all lookups in `hints` were prefetched. The next announced lookup then
+    /// starts a new list.
     pub(crate) hinted: bool,
     pub(crate) sampler: Sampler,
     pub(crate) batch_reads: BatchReads,
     /// Whether the handle belongs to a thread of the flash tier.
     pub(crate) is_of_flash: bool,
-    /// Whether evacuations keep an item in memory if its write to flash has to wait, instead of
-    /// evicting it. True while memory is taken for reads. Ignored while the device completes no
-    /// writes.
+    /// If the write of an item to flash has to wait, an evacuation evicts the item if this is
+    /// false, and keeps it in memory if this is true. True while memory is taken for reads. Ignored
+    /// while the device completes no writes.
     pub(crate) keeps_unwritten: bool,
 }
 
@@ -55,8 +56,8 @@ pub(crate) struct Hint {
     pub(crate) hash: u64,
     pub(crate) patterns: [Pattern; 2],
     pub(crate) buckets: [usize; 2],
-    /// An index word with the key's hash prefix; `None` if there was none, or before the prefetch
-    /// of items.
+    /// The offset of an index word with the key's hash prefix. `None` if there was none, or if the
+    /// items were not prefetched yet.
     pub(crate) word: Option<NonZeroUsize>,
 }
 

@@ -1,5 +1,6 @@
-//! The index: buckets of eight words, two candidate buckets for each key, growing by one bucket at
-//! a time (linear hashing, Litwin 1980; partial-key cuckoo hashing, Fan et al., CoNEXT 2014).
+//! The index. It consists of buckets of eight words. Each key has two candidate buckets
+//! (partial-key cuckoo hashing, Fan et al., CoNEXT 2014). The index grows by one bucket at a time
+//! (linear hashing, Litwin 1980).
 //!
 //! The index never reads items. Its callers pass `verify`, which returns whether a location holds
 //! the key, and `rehash`, which reads and hashes an item's key again. The index calls `rehash` only
@@ -63,12 +64,13 @@ pub(crate) struct Index<B> {
     pub(crate) walks: Walks,
     /// The bits of a bucket hash that choose its stripe.
     stripe_mask: u32,
-    /// log2 of the first number of buckets: the lowest bit of a bucket hash that words keep.
+    /// log2 of the first number of buckets. It is also the position of the lowest bit of a bucket
+    /// hash that words keep.
     growth_shift: u32,
 }
 
-/// A word with a lock (bit 0) and the number of moves within the buckets of the stripe (the other
-/// bits).
+/// The word of a stripe. Bit 0 is the lock. The other bits are the version: they count the moves
+/// within the buckets of the stripe.
 #[derive(Clone, Copy, Debug)]
 struct Stripe<'i>(&'i AtomicU32);
 
@@ -118,8 +120,8 @@ impl<B: Buckets> Index<B> {
         }
     }
 
-    /// Does the same as [`Index::retain`], and also clears words in a wrong bucket, unless the
-    /// index has so many buckets that this check needs keys.
+    /// Does the same as [`Index::retain`], and also clears words that are in a wrong bucket. Does
+    /// not look for such words if the index has so many buckets that keys are needed to find them.
     pub(crate) fn retain_in_own_bucket<'i>(
         &'i self,
         mut f: impl FnMut(&'i AtomicU64, Slot) -> bool,
@@ -173,7 +175,7 @@ impl<B: Buckets> Index<B> {
         locked
     }
 
-    /// Returns whether the index can add a bucket without reading keys again.
+    /// Returns whether the index can add a bucket without reading the keys of items.
     pub(crate) fn can_grow_without_keys(&self) -> bool {
         (self.len() as u64) < 1 << (self.growth_shift + GROWTH_BITS)
     }
@@ -219,7 +221,8 @@ impl<B: Buckets> Index<B> {
         (u64::from(bucket_hash) >> self.growth_shift) as u8 & ((1 << GROWTH_BITS) - 1)
     }
 
-    /// Returns the patterns of the words of a hash in its first and in its second bucket.
+    /// Returns the patterns of the words that may belong to a key with this hash: the pattern in
+    /// the key's first bucket, and the pattern in its second bucket.
     #[inline]
     pub(crate) fn patterns(&self, hash: u64) -> [Pattern; 2] {
         self.bucket_hashes(hash)
@@ -307,22 +310,23 @@ impl<B: Buckets> Index<B> {
     }
 
     /// Starts reporting moves in `stripe` to a walk, which then reads its buckets. When this
-    /// returns, every move that is not reported is complete, so that the walk finds the item in its
-    /// new slot.
+    /// returns, every move that was not reported is complete, so that the walk finds the moved item
+    /// in its new slot.
     pub(crate) fn enter_stripe(&self, walk: WalkId, stripe: usize) {
         self.walks.enter(walk, stripe);
         drop(self.lock(stripe as u64));
     }
 
-    /// Returns a hash with the prefix and the two buckets of the key of a word in `bucket`. The
-    /// result is valid unless [`Index::has_forgotten_bits`].
+    /// Returns a hash for a word in `bucket` whose key is not known. It has the same prefix and the
+    /// same two buckets as the hash of the key. The result is valid unless
+    /// [`Index::has_forgotten_bits`].
     pub(crate) fn hash_like(&self, bucket: usize, slot: Slot) -> u64 {
         slot.hash_with(self.bucket_hash_of(bucket, slot, [self.len(); 2], &|_| 0))
     }
 
     /// Returns the bucket hash of a word in `bucket`, in an index of `len` buckets, with enough
-    /// bits to choose among `wanted_len` buckets. Calls `rehash` if bucket and word do not contain
-    /// these bits.
+    /// bits to choose among `wanted_len` buckets. Calls `rehash` if the bucket's number and the
+    /// word together do not contain these bits.
     fn bucket_hash_of(
         &self,
         bucket: usize,
@@ -386,8 +390,8 @@ pub(crate) fn scan<'i, R>(
     None
 }
 
-/// Returns the bits in which the two bucket hashes of a key with this hash prefix differ. They
-/// include the lowest bit above the stripe's bits, and none of the stripe's bits.
+/// Returns the bits in which the two bucket hashes of a key with this hash prefix differ. None of
+/// these bits chooses the stripe. The lowest bit above those of the stripe is always among them.
 #[inline]
 fn flip(hash_prefix: u16, stripe_mask: u32) -> u32 {
     let mixed = (u64::from(hash_prefix).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
@@ -487,8 +491,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         fold(self.hash as u32, self.index.len())
     }
 
-    /// Makes a found word refer to another location in memory of the same key's item, with this
-    /// frequency.
+    /// Makes a found word refer to an item with the same key at another location in memory. Sets
+    /// the word's frequency to `freq`.
     pub(crate) fn replace(&self, locked_slot: &LockedSlot<'i>, offset: usize, freq: u8) {
         locked_slot.word.store(locked_slot.slot.with_offset(offset, freq).0, Ordering::Release);
     }

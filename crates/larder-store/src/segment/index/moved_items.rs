@@ -11,9 +11,10 @@
 //! report. For an item on flash, whose key is not in memory, the report is another hash with the
 //! same prefix and the same buckets.
 //!
-//! An update that does not read the old item removes all but one of the index words that refer to
-//! flash and match its key. It also reports the key for each, because the new item may be in the
-//! bucket of a word that the walk has passed.
+//! Several index words that refer to flash may match the key of an update that does not read the
+//! old item. The update removes all of them but one, which then refers to the new item. It also
+//! reports the key for each removed word, because the new item may be in a bucket that the walk has
+//! already read.
 
 use crate::segment::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::sync::PoisonError;
@@ -106,7 +107,8 @@ impl Walks {
     /// lock, and clears the old slot afterwards.
     #[inline]
     pub(crate) fn report(&self, stripe: usize, hash: impl FnOnce() -> u64) {
-        // Relaxed suffices, because a walk locks the stripe after it was counted.
+        // Relaxed suffices: a walk is counted before it locks the stripe, and this thread holds the
+        // lock of the stripe.
         if self.count.load(Ordering::Relaxed) > 0 {
             self.report_to_walks(stripe, hash);
         }

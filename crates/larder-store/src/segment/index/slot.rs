@@ -74,8 +74,8 @@ impl Slot {
         Self(self.0 & PATTERN_MASK | TIER | u64::from(span) << FLASH_OFFSET_BITS | flash_offset)
     }
 
-    /// Returns the same word as [`Slot::on_flash`], from a location in the form of
-    /// [`Slot::location`].
+    /// Returns the same word as [`Slot::on_flash`]. `location` has the form that [`Slot::location`]
+    /// returns.
     #[must_use]
     pub(crate) fn at_location_on_flash(self, location: u64) -> Self {
         Self(self.0 & PATTERN_MASK | TIER | location & LOCATION_MASK)
@@ -102,7 +102,7 @@ impl Slot {
         (self.0 >> FLASH_OFFSET_BITS) as u8 & 15
     }
 
-    /// Returns whether both words refer to the same item, in any bucket and with any frequency.
+    /// Returns whether both words refer to the same item. Their buckets and frequencies may differ.
     pub(crate) fn is_same_item(self, other: Self) -> bool {
         let mask = u64::MAX << HASH_PREFIX_SHIFT | TIER | LOCATION_MASK;
         self.0 & mask == other.0 & mask

@@ -12,8 +12,9 @@
 //! 4) or a copy on flash (see `flash_copy`). Expiry and access time are codes for seconds relative
 //! to the segment's base.
 //!
-//! With an extension the two lengths are split differently, but their sum is still the number of
-//! bytes after the fields. So this word alone determines the length of a record.
+//! With an extension, the two lengths have another meaning (see `extension`), but their sum is
+//! still the number of bytes after the fields. So this word alone determines the length of a
+//! record.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 use crate::Seconds;

@@ -49,8 +49,8 @@ impl NewRecord<'_> {
         self.extension.is_some_and(|extension| extension.tags_len() > 0)
     }
 
-    /// Returns the item's header in a segment with this base that will be written to flash. It
-    /// differs from [`NewRecord::header`] in that an item that expires has an exact expiry.
+    /// Returns the item's header in a segment with this base that will be written to flash. It is
+    /// like [`NewRecord::header`], but an item that expires always has an exact expiry.
     pub(crate) fn header_for_flash(&self, base: Seconds) -> Header {
         let header = self.header(base);
         let expires = self.attributes.expiry != Expiry::Never;
@@ -127,10 +127,12 @@ impl NewRecord<'_> {
     /// Writes the item at `offset`.
     ///
     /// # Safety
-    /// This item returned `header` for the segment of `offset`. The bytes from `offset` on that the
-    /// header counts belong to the caller's open segment and were not published. Or they are the
-    /// bytes of a dead record of the same length that the caller has claimed and that no reader can
-    /// find any more.
+    /// `header` is the header that this item has returned for the segment of `offset`. It
+    /// determines the number of bytes that are written from `offset` on. One of these conditions
+    /// holds:
+    /// - The bytes belong to the caller's open segment, and were not published.
+    /// - The bytes are those of a dead record of the same length. The caller has claimed the
+    ///   record, and no reader can find it any more.
     #[inline]
     pub(crate) unsafe fn write(&self, table: &Table, offset: usize, header: Header, cas: bool) {
         let region = &table.region;

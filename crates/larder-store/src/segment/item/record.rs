@@ -340,8 +340,8 @@ impl<'p> Record<'p> {
         }
     }
 
-    /// Adds the item's length in bytes to the first hits of its segment. The caller calls it for
-    /// the first hit of the item since the item was written to this segment.
+    /// Counts the first hit of the item since it was written to its segment: adds the item's length
+    /// in bytes to the first hits of the segment.
     pub(crate) fn count_first_hit(&self) {
         let len = u32::try_from(self.item_len()).unwrap_or(u32::MAX);
         self.entry().first_hits().fetch_add(len, Ordering::Relaxed);

@@ -17,8 +17,8 @@ impl<'p> Witness<'p> {
         Self(PhantomData)
     }
 
-    /// Returns a proof by the stripe lock, for the keys of that stripe: their index words do not
-    /// change.
+    /// Returns a proof by the stripe lock, for items whose keys belong to that stripe: while it is
+    /// locked, their index words do not change.
     pub(crate) fn locked<B: Buckets>(_: &'p LockedStripe<'_, B>) -> Self {
         Self(PhantomData)
     }
@@ -34,8 +34,9 @@ impl<'p> Witness<'p> {
         Self(PhantomData)
     }
 
-    /// Returns a proof by ownership of the sealed segment: only its owner retires it, and no dead
-    /// record in it is replaced while it is owned. Does not cover records that are marked dead.
+    /// Returns a proof by ownership of the sealed segment. Only the owner retires the segment, and
+    /// no dead record in it is replaced while it is owned. Does not cover records that are marked
+    /// dead.
     pub(crate) fn owner(_: &'p OwnedSegment) -> Self {
         Self(PhantomData)
     }

@@ -19,8 +19,8 @@ pub(crate) struct Plan {
     pub(crate) len: usize,
     /// The number of added bytes at the front that are not part of the assembled value.
     pub(crate) skipped: usize,
-    /// Whether the assembled value follows a chain that does not change. Then it contains only the
-    /// tail of the old value.
+    /// Whether the assembled value will follow the old value's chain, which does not change. Of the
+    /// old value, it then contains only the tail.
     pub(crate) is_suffix: bool,
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct ValueBuilder {
     pub(crate) rounds: u32,
 }
 
-/// The identity of a record, past or present: the segment's sequence, the number of dead records
-/// that have been overwritten in the segment, and the offset. While the first two are unchanged,
-/// the offset refers to the same record.
+/// The identity of a record that may not exist any more. It consists of the segment's sequence, the
+/// number of dead records that were overwritten in the segment, and the record's offset. While the
+/// first two are unchanged, the offset refers to the same record.
 type Identity = (Sequence, u64, usize);
 
 fn identity(record: &Record<'_>) -> Identity {
@@ -46,9 +46,9 @@ fn identity(record: &Record<'_>) -> Identity {
 }
 
 impl ValueBuilder {
-    /// The maximum number of copies after which the next copy is still made without a lock. After
-    /// more copies, the next one is made while the stripe is locked. Each earlier copy failed
-    /// because the value changed before the update could store it.
+    /// If an update has copied a value more often than this, it makes the next copy while the
+    /// stripe is locked, so that the value can't change. Each earlier copy was made without the
+    /// lock, and was useless because the value changed before the update could store it.
     pub(crate) const ROUNDS_MAX: u32 = 4;
 
     pub(crate) fn filled(plan: Plan, upload: Upload, old: Option<&Record<'_>>) -> Self {

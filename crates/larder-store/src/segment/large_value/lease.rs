@@ -23,8 +23,8 @@ pub struct ChainLease {
     /// The number and the segment of the piece of the chain that was read last. Later pieces are
     /// found from there.
     cursor: Cell<(usize, u32)>,
-    /// Whether the lease may outlive the batch: false if this lease was charged and more memory was
-    /// leased with it than allowed.
+    /// Whether the lease may outlive the batch. It may not if segments were charged for it, and
+    /// more memory than allowed was leased then.
     may_be_kept: bool,
 }
 
@@ -48,8 +48,8 @@ impl ChainLease {
     }
 
     /// Returns the segments whose entries count this lease, each with the number of segments that
-    /// it protects: the first segment of the chain for the whole chain, and the segment of the
-    /// tail.
+    /// the lease protects by it. The first segment of the chain counts the lease for the whole
+    /// chain. The segment of the tail counts it for itself.
     fn counted(&self) -> impl Iterator<Item = (u32, usize)> {
         let chain = (self.first, self.chain_len.div_ceil(self.shared.segment_len()));
         [chain].into_iter().chain(self.tail_segment().map(|segment| (segment, 1)))
@@ -71,8 +71,9 @@ impl ChainLease {
         fits
     }
 
-    /// Releases `segment`. The last lease returns the charge. If the segment was retired, it also
-    /// recycles the segment, with its chain if the segment has one.
+    /// Ends this lease on `segment`. If this is the last lease on the segment, subtracts the
+    /// segments that were charged for it. If the segment was also retired, recycles it, with its
+    /// chain if it has one.
     fn release(&self, segment: u32) {
         let leases = self.shared.table().entry(segment).leases();
         let count = |word: u64| word % LEASE_CHARGE;

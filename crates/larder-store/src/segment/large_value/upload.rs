@@ -121,8 +121,8 @@ impl Upload {
         unsafe { table.region.bytes(table.layout.start(segment), len) }
     }
 
-    /// Returns the number of segments of the chain: all, unless the content of the last one fits
-    /// into the item.
+    /// Returns the number of segments of the chain. These are all segments of the upload, but not
+    /// the last one if its content fits into the item.
     pub(crate) fn chain_len(&self) -> usize {
         let rest = self.len % self.shared.segment_len();
         let inline = rest <= self.shared.table().layout.inline_max();

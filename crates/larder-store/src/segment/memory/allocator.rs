@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, VecDeque};
 /// The maximum share of all segments for index, ghosts and tags after the limit was lowered, in
 /// percent. The index does not shrink, and items need the rest.
 const INDEX_SHARE_MAX: usize = 60;
-/// The share that replaces `INDEX_SHARE_MAX` in a cache with flash, where index words use most of
+/// In a cache with flash, this share replaces `INDEX_SHARE_MAX`, because index words use most of
 /// the memory. It also limits the growth of the index.
 pub(crate) const INDEX_SHARE_FLASH: usize = 75;
 
@@ -54,7 +54,7 @@ impl QueueEntry {
         let written = entry.written().load(Ordering::Relaxed);
         let dead_level = dead_level(table, dead, written);
         // In `Alloc::expiry`, 0 means no expiry. A segment that was sealed without an item has a
-        // last expiry of 0, so that 1 replaces it.
+        // last expiry of 0, so 1 is used instead.
         let last_expiry = (last_expiry != u32::MAX).then_some(last_expiry.max(1));
         Self { segment, dead_level, last_expiry }
     }
@@ -118,11 +118,11 @@ pub(crate) struct Alloc {
     decommissioned: Vec<u32>,
     /// The limit in segments.
     limit: usize,
-    /// The number of segments in use or free. It exceeds `limit` for a while after the limit was
-    /// lowered.
+    /// The number of segments that are in use or free. After the limit was lowered, it exceeds
+    /// `limit` for a while.
     present: usize,
-    /// The sequence below which segments are flushed. 0 once the oldest segment of each queue and
-    /// size class is not flushed.
+    /// Segments with a lower sequence are flushed. 0 once the oldest segment of each queue and size
+    /// class is not flushed.
     flushed_before: Sequence,
     /// The clock by which ghosts age.
     pub(crate) ghosts: GhostClock,
@@ -234,8 +234,8 @@ impl Alloc {
         Some(self.free.remove(self.untouched))
     }
 
-    /// Returns whether writes will soon use untouched segments: at least one is free, and fewer
-    /// than two other segments are free or retired.
+    /// Returns whether writes will soon use segments that were never touched. This is so if at
+    /// least one such segment is free, and fewer than two other segments are free or retired.
     pub(crate) fn is_about_to_use_more_memory(&self) -> bool {
         let used = self.free.len() - self.untouched;
         used + self.retired_segments < 2 && self.untouched > 0
@@ -281,8 +281,8 @@ impl Alloc {
         self.retired.push_back(retired);
     }
 
-    /// Returns the epoch that has to end before more memory is free, or `None` if no memory is
-    /// retired.
+    /// Returns the epoch whose readers must have finished before more memory is free, or `None` if
+    /// no memory is retired.
     pub(crate) fn next_epoch(&self) -> Option<u64> {
         self.retired.front().map(|retired| retired.epoch)
     }

@@ -13,8 +13,8 @@
 //! many handles write a key alternately, each write uses at most 32 values. At a million such
 //! writes a second the counter lasts for over three months, and at a million other writes a second
 //! for nine years. Then it starts over. A new epoch moves the counter to the start of the epoch.
-//! Handles still draw the rest of their blocks, which belong to an epoch in which no other server
-//! drew values.
+//! Handles still draw the rest of their blocks from the earlier epoch. These values are unique,
+//! because no other server drew values in that epoch.
 
 use super::header_page::CasWords;
 use crate::segment::sync::Ordering;
@@ -23,9 +23,9 @@ use crate::segment::sync::Ordering;
 const BLOCK: u64 = 32;
 /// The number of values of an epoch, and the end of epoch 0's values.
 const COUNTER_END: u64 = 1 << 48;
-/// A drawn value exceeds the previous CAS if the previous CAS is below this bound or below the
-/// counter. A client that chooses a higher CAS cannot use up the counter, because the counter does
-/// not follow it.
+/// A drawn value exceeds the item's previous CAS if that CAS is below this bound or below the
+/// counter. The counter does not follow a higher CAS, so that a client that chooses one cannot use
+/// up the counter.
 const FOLLOWED_END: u64 = 1 << 47;
 
 /// A range of CAS values that only this handle draws.
@@ -42,8 +42,9 @@ impl CasWords {
         self.next.fetch_max(u64::from(epoch) * COUNTER_END + 1, Ordering::Relaxed);
     }
 
-    /// Raises the floor, so that sets that replace an item without reading it draw values above
-    /// `cas`. Ignores a `cas` that a client chose and that is too high to follow.
+    /// Raises the floor to `cas` if it is lower. A set that replaces an item without reading it
+    /// draws a value above the floor. Ignores a `cas` that a client chose and that is too high to
+    /// follow.
     pub(crate) fn raise_floor(&self, cas: u64) {
         let is_followed = cas < FOLLOWED_END || cas < self.next.load(Ordering::Relaxed);
         self.floor.fetch_max(if is_followed { cas } else { 0 }, Ordering::Release);

@@ -26,11 +26,12 @@ const LEN_UNIT: usize = 8;
 const LENGTHS: usize = LEN_MAX / LEN_UNIT + 1;
 /// The number of young blocks at which their epoch ends. Model checks use a low number.
 const YOUNG_MIN: usize = if cfg!(shuttle) { 2 } else { 32 };
-/// The maximum number of young blocks of a handle. Young blocks accumulate while a reader delays
-/// the waiting blocks. The handle drops further blocks.
+/// The maximum number of young blocks of a handle, which drops further blocks. Young blocks
+/// accumulate while a reader keeps the waiting blocks from becoming ready.
 const YOUNG_MAX: usize = 8192;
-/// The maximum total length in bytes of a handle's ready blocks of one length. A handle with more
-/// gives half of this length to the pool, so that other handles use these blocks before new memory.
+/// The maximum total length in bytes of the ready blocks of one length in a handle. If a handle has
+/// more, it gives blocks with half of this total length to the pool. Other handles then use these
+/// blocks before new memory.
 const OWN_BYTES: usize = if cfg!(shuttle) { 1 << 10 } else { 16 << 10 };
 /// The number of ready blocks of one length above which a handle may give blocks to the pool.
 const OWN_MIN: usize = if cfg!(shuttle) { 2 } else { 4 };

@@ -1,6 +1,6 @@
-//! The words that each handle keeps in the region for a later process: for each size class, the
-//! number of items that it has added minus the number that it has removed, and the segments that
-//! it is changing.
+//! The words that each handle keeps in the region for a later process. For each size class, they
+//! contain the number of items that the handle has added, minus the number that it has removed.
+//! They also name the segments that the handle is changing.
 //!
 //! ```text
 //! byte 0  dying    the segment of the item that the handle removed last, plus one

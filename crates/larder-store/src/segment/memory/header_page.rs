@@ -72,8 +72,8 @@ pub(crate) struct HotWords {
     pub(crate) flush_at: AtomicU64,
 }
 
-/// The order of opened segments and flushes, which changes only under the allocator's lock, and the
-/// epoch of ghosts.
+/// The words that order opened segments and flushes, and the epoch of ghosts. The order changes
+/// only under the allocator's lock.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
@@ -94,8 +94,8 @@ pub(crate) struct OrderWords {
 pub(crate) struct CasWords {
     /// The first CAS that no handle has taken yet.
     pub(crate) next: AtomicU64,
-    /// The value above which a set draws a CAS if it replaces an item without reading it. Only
-    /// caches with items on flash raise it.
+    /// If a set replaces an item without reading it, it draws a CAS above this value. Only caches
+    /// with items on flash raise it.
     pub(crate) floor: AtomicU64,
 }
 
@@ -115,7 +115,8 @@ pub(crate) struct ProcessWords {
     pub(crate) note: AtomicU64,
     /// A hash of the size classes by which items are counted.
     pub(crate) classes: AtomicU64,
-    /// The number from which on segments were never within the limit.
+    /// The number of the first segment that was never within the limit. All later segments were
+    /// not, either.
     pub(crate) segments_seen: AtomicU64,
     /// 1 if handles have shared a block.
     pub(crate) has_shared_block: AtomicU64,

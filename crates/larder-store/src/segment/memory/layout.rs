@@ -53,9 +53,9 @@ const SEGMENT_LEN_MAX: usize = 1 << 20;
 /// The desired number of segments. With fewer, one open segment for each queue and thread takes too
 /// large a share.
 const SEGMENTS_AIM: usize = 1024;
-/// The length in bytes below which segments are short. If segments would be short with
-/// [`SEGMENTS_AIM`], [`SEGMENTS_AIM_SHORT`] segments are enough: the unused ends of segments then
-/// cost more than open segments.
+/// Segments below this length in bytes are short. If segments would be short with [`SEGMENTS_AIM`],
+/// they are made longer, and [`SEGMENTS_AIM_SHORT`] segments are enough: the unused ends of short
+/// segments cost more than open segments.
 const SEGMENT_LEN_SHORT: usize = 64 << 10;
 const SEGMENTS_AIM_SHORT: usize = 256;
 /// The minimum number of segments: for index, ghosts, open segments and reserve.
@@ -65,7 +65,7 @@ pub(crate) const SEGMENTS_MIN: usize = 32;
 /// least `BLOCKS_MIN` blocks, one of which is shared.
 const BLOCKS_SHARE: usize = 64;
 const BLOCKS_MIN: usize = 2;
-/// The number of handles that have blocks of their own if there is room, even if the cache starts
+/// If there is room, at least this many handles have blocks of their own, even if the cache starts
 /// with fewer handles.
 const BLOCKS_USUAL: usize = 16;
 

@@ -39,7 +39,8 @@ pub(crate) const OPEN_SHARE_MAX: usize = 3;
 /// `larder-capacity`) has copies of this constant and of [`lifetime_class`].
 const LIFETIMES_MAX: usize = 8;
 
-/// Returns the number of lifetime classes. It is low if few segments may be open.
+/// Returns the number of lifetime classes. The number is low if handles may have only few segments
+/// open.
 pub(crate) fn lifetime_count(segments: usize, threads: usize) -> u32 {
     let each = open_budget(segments, threads) / Queue::ALL.len();
     u32::try_from(each.clamp(1, LIFETIMES_MAX)).expect("LIFETIMES_MAX fits 32 bits")

@@ -169,8 +169,8 @@ impl<'r> Entry<'r> {
     /// segment's sequence at the time when the record died. Returns `None` if the segment is being
     /// emptied or was emptied since.
     ///
-    /// A sealed segment is retired only when all of its bytes are dead, and therefore not before
-    /// the new record is dead.
+    /// A sealed segment is retired only when all of its bytes are dead. So a segment with a new
+    /// record is not retired before that record is dead.
     #[inline]
     pub(crate) fn take_dead(&self, sequence: Sequence, len: u32) -> Option<u32> {
         if self.sequence().load(Ordering::Relaxed) != sequence {
@@ -213,8 +213,8 @@ impl<'r> Entry<'r> {
         self.dead_word().fetch_and(!CLOSED, Ordering::AcqRel);
     }
 
-    /// Returns the second before which no live item of the segment expires; `u32::MAX` if none
-    /// expires. While maintenance searches the segment, the second covers only the items whose
+    /// Returns a second before which no live item of the segment expires, or `u32::MAX` if none
+    /// expires. While maintenance searches the segment, this is true only for the items whose
     /// expiry was noted since the search started.
     pub(crate) fn first_expiry(&self) -> &'r AtomicU32 {
         self.half(13)

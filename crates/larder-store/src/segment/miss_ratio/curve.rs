@@ -1,12 +1,12 @@
 //! The miss-ratio curve: an estimate of the hit ratio with less or more memory, made while the
 //! cache runs.
 //!
-//! Keys whose hash is below a threshold represent all others: spatially hashed sampling, with a
-//! sample of bounded size (Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST
-//! 2015). The sampled keys are kept in the order of their last use. An LRU cache would still have a
-//! key if the items that were used after it fit into memory: the bytes above the key, scaled up. A
-//! key that the cache has evicted stays in the order while a cache with the last of [`FACTORS`]
-//! would keep it.
+//! Keys whose hash is below a threshold represent all others. This is spatially hashed sampling,
+//! with a sample of bounded size (Waldspurger et al., "Efficient MRC Construction with SHARDS",
+//! FAST 2015). The sampled keys are kept in the order of their last use. An LRU cache would still
+//! have a key if all items that were used after it fit into memory. The length of these items is
+//! estimated from the sampled ones among them. A key that the cache has evicted stays in the order
+//! while a cache with the last of [`FACTORS`] would keep it.
 //!
 //! A lookup that is not sampled costs a count and a comparison. Samples wait in their handle, which
 //! adds several at a time to the curve under the lock.
@@ -25,16 +25,16 @@ const FACTORS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 /// items.
 const LIVE_SHARE: f64 = 0.95;
 
-/// The maximum sampling rate is one key in this many. A higher rate would cost over 1 % of a
-/// lookup.
+/// At most one key in this many is sampled. With a higher rate, sampling would take over 1 % of the
+/// time of a lookup.
 const ONE_IN_MIN: u64 = 128;
 const THRESHOLD_MAX: u64 = u64::MAX / ONE_IN_MIN;
 
 /// The maximum number of keys in the sample. The error of SHARDS with 8192 keys is below 0.01 in
 /// most loads.
 const KEYS_MAX: usize = 8192;
-/// The number of keys below which a thinned sample starts over although its keys fill the memory of
-/// the largest factor.
+/// If a thinned sample has fewer keys than this, and they fill the memory of the largest factor,
+/// the sample starts over.
 const KEYS_MIN: usize = KEYS_MAX / 32;
 
 /// The number of sampled lookups after which counts are halved, so that the estimate follows the
@@ -274,8 +274,8 @@ mod tests {
 
     const LIMIT: usize = 64 << 20;
 
-    /// A load of equally likely keys, stored on a miss: an LRU cache's hit ratio is the share of
-    /// the keys that it holds.
+    /// A load in which all keys are equally likely, and a key is stored on a miss. The hit ratio of
+    /// an LRU cache is then the share of the keys that it holds.
     struct Load {
         curve: Curve,
         sampler: Sampler,

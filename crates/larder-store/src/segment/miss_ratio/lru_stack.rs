@@ -1,4 +1,4 @@
-//! An LRU stack with the number of bytes above each item.
+//! An LRU stack that tells for each item how many bytes were used after it.
 
 use crate::{Expiry, Seconds};
 use rapidhash::fast::RandomState;

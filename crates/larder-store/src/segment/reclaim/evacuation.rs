@@ -19,16 +19,18 @@ use crate::segment::memory::allocator::{Alloc, QueueEntry};
 use crate::segment::sync::Ordering;
 use std::sync::Arc;
 
-/// The dead level (see `allocator`) from which a segment is cleaned before anything is evicted,
-/// equal to 17 %. By measurement with three overwrites in ten sets, live items use 90 % of the
-/// segments, compared with 83 % at a level of 20 %. But a set takes a tenth more time than at that
-/// level. The simulator has a copy (`CLEAN_PERCENT` in `simulate/s3fifo.rs` of `larder-capacity`).
+/// A segment with at least this dead level (see `allocator`) is cleaned before anything is evicted.
+/// The level means that 17 % of the segment is dead. In a measurement with three overwrites in ten
+/// sets, live items used 90 % of the segments, and only 83 % at a level of 20 %. But a set took a
+/// tenth more time than at 20 %. The simulator has a copy (`CLEAN_PERCENT` in `simulate/s3fifo.rs`
+/// of `larder-capacity`).
 const CLEAN_LEVEL: usize = 6;
 /// The dead level for cleaning in a cache that does not evict: 3 %, because any gain counts.
 const CLEAN_LEVEL_NO_EVICTION: usize = 1;
-/// The dead level for cleaning before the cache uses new memory: 91 %, so that few items move. With
-/// random overwrites, live items then use a third of the used memory. By measurement, they use half
-/// of it at a level of 75 %, but sets with Zipf-distributed keys take a third longer.
+/// The dead level for cleaning before the cache uses new memory: 91 %. It is high, so that few
+/// items move. With random overwrites, live items then use a third of the used memory. In a
+/// measurement, they used half of it at a level of 75 %, but sets with Zipf-distributed keys took a
+/// third longer.
 const CLEAN_LEVEL_EARLY: usize = 32;
 /// The dead level for early cleaning of segments that are too old for `free_lists`: 49 %. This
 /// cleaning moves an item at most once in two minutes.
@@ -161,7 +163,8 @@ impl Handle {
         }
         self.pin.renew(&shared.epoch);
         shared.collect();
-        // If most items stay, demoting the others is worth only an occasional step.
+        // If most items stay, demoting the others is worth only an occasional step, so do not ask
+        // for the next step now.
         records > 0 && demotions * 2 >= records
     }
 
@@ -271,8 +274,8 @@ impl Handle {
     }
 
     /// Retires the segment. If an item was written to the segment since its records were read, puts
-    /// the segment back and returns false. A handle may have taken a dead record before the segment
-    /// was closed.
+    /// the segment back and returns false. This happens if a handle took a dead record of the
+    /// segment before the segment was closed.
     fn finish(&mut self, evacuation: &Evacuation) -> bool {
         let entry = self.shared.table().entry(evacuation.segment.0);
         let is_empty = entry.dead() == entry.written().load(Ordering::Relaxed);

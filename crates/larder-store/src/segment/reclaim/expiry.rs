@@ -1,9 +1,10 @@
 //! Maintenance: the search for items that are no longer valid, a few at a time.
 //!
-//! Each handle visits all segments, one after another. It reads the records of segments in which an
-//! item may have expired or lost a tag since the last search, including its own open segments.
-//! After a flush, and if an operator requested a search, it also reads flushed segments once. The
-//! number of segments and records of one step is bounded, so that requests do not wait long for it.
+//! Each handle visits all segments, one after another. It reads the records of a segment if an item
+//! in it may have expired, or a tag of such an item may have been dropped, since the last search.
+//! This includes its own open segments. After a flush, and if an operator requested a search, it
+//! also reads flushed segments once. The number of segments and records of one step is bounded, so
+//! that requests do not wait long for it.
 
 use crate::engine::Liveness;
 use crate::segment::cache::shared::Shared;
@@ -21,8 +22,9 @@ use std::sync::Arc;
 const RECORDS_MAX: usize = 256;
 /// The maximum number of segments that one step visits.
 const SEGMENTS_MAX: usize = 1024;
-/// The pause between two searches of a segment is the time since the segment was opened, divided by
-/// this number. So long-lived items cost little work, and few expired items stay undetected.
+/// Two searches of a segment are separated by a pause. It is the time since the segment was opened,
+/// divided by this number. So long-lived items cost little work, and few expired items stay
+/// undetected.
 const PAUSE_PART: u32 = 16;
 /// The longest pause between two searches of a segment, in seconds.
 const PAUSE_MAX: u32 = 300;
@@ -67,8 +69,8 @@ impl Handle {
         end < segments
     }
 
-    /// Starts the search of a segment: resets its earliest expiry. The segment keeps all expiries
-    /// that are noted from now on, even for records that the search has passed.
+    /// Starts the search of a segment, and resets the segment's earliest expiry. Any expiry that is
+    /// noted from now on is kept, even that of a record which the search has already passed.
     fn begin_walk(&mut self, segment: u32) {
         let (shared, writer) = self.writer();
         writer.handle_shared.block.note_searched(shared.table(), segment);
@@ -99,8 +101,8 @@ impl Handle {
         entry.is(SegmentState::Sealed) || self.written_end(segment).is_some()
     }
 
-    /// Returns the end of a segment's records. Returns `None` unless the segment is sealed or open
-    /// in this handle, because no other segment may be searched.
+    /// Returns the end of a segment's records, or `None` if this handle may not search the segment.
+    /// It may search sealed segments and its own open segments.
     fn written_end(&mut self, segment: u32) -> Option<usize> {
         let (shared, writer) = self.writer();
         let own = writer.writing.open.iter().find(|open| open.segment == segment);

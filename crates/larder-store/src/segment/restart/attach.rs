@@ -52,8 +52,9 @@ pub(crate) struct RestoredRegion {
 }
 
 /// Restores a region of which the caller has exclusive use. `free` is the use that its free
-/// segments get: in a copy of a region, their memory was never touched. `flash` is the format of
-/// items on flash, and `is_known` is whether index words may refer to them.
+/// segments get. It depends on the region: in a copy of one, the memory of free segments was never
+/// touched. `flash` is the layout of items on flash. `is_known` is true if index words may refer to
+/// such items.
 ///
 /// # Errors
 /// [`CorruptRegion`]: the region can't be used. It may have been partly changed.

@@ -46,8 +46,8 @@ pub enum ColdStartReason {
     /// The cache has a flash tier, but the region has no free memory for it, or its index has grown
     /// too far to refer to flash.
     NoRoomForFlash,
-    /// Two processes in succession panicked soon after their start, or three ended while they
-    /// restored the region.
+    /// Two processes in succession panicked soon after their start, or three in succession ended
+    /// while they restored the region.
     Panics,
     /// The region contradicts itself or counts items in too few size classes, or the image of a
     /// region is incomplete or was changed.
@@ -135,8 +135,8 @@ impl From<ColdStartReason> for ReopenError {
 }
 
 /// Returns the first word of a file, or `None` if the file is shorter than a word. Reads the file
-/// and not mapped memory, because the file may have a hole at this offset, and the file system may
-/// be full.
+/// instead of mapped memory: the file may have a hole at this offset, for which a full file system
+/// has no space.
 fn first_word(file: &File) -> io::Result<Option<u64>> {
     let mut file = file;
     let mut word = [0; 8];
@@ -246,8 +246,8 @@ pub(crate) fn reuse(
     Ok((Shared::assemble(config, attached.index, attached.alloc, attached.items, flash), restart))
 }
 
-/// Returns the flash tier of a restored region, or `None` if the cache has no flash. The tier has
-/// its old content if the format `known` is given, and is empty otherwise.
+/// Returns the flash tier of a restored region, or `None` if the cache has no flash. If the format
+/// `known` is given, the tier has its old content. Otherwise it is empty.
 fn reopen_flash(
     config: &Config,
     seed: u64,

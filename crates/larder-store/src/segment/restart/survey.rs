@@ -79,9 +79,8 @@ impl<'t> Survey<'t> {
         found.collect()
     }
 
-    /// Finds the segments of the index, ghosts, tags and pages. Returns the number of these
-    /// segments without the segments of pages. Segments that a process was about to add become
-    /// free.
+    /// Finds the segments of the index, ghosts, tags and pages. Returns their number, not counting
+    /// the segments of pages. Segments that a process was about to add become free.
     pub(super) fn restore_index_parts(
         table: &Table,
         found: &[SegmentFindings],
@@ -123,8 +122,8 @@ impl<'t> Survey<'t> {
     }
 
     /// Drops the oldest segments of items unless `wanted` segments are free, so that a cache that
-    /// was full can have a flash tier. The index words into them are removed like all words that
-    /// refer to no item.
+    /// was full can have a flash tier. The index words into the dropped segments are removed, like
+    /// all words that refer to no item.
     pub(super) fn make_room(table: &Table, found: &mut [SegmentFindings], wanted: usize) {
         let is_taken = |segment: u32| {
             use SegmentState::{Buckets, Chain, Ghosts, Open, Pages, Sealed, Tags, WriteBuffer};
@@ -162,8 +161,8 @@ impl<'t> Survey<'t> {
         Record::at(self.table, offset, self.cas, Witness::alone(self.table))
     }
 
-    /// Marks the segments that handles were changing as suspect, and the segments that they were
-    /// searching as due for another search.
+    /// Marks the segments that handles were changing as suspect: their dead bytes have to be
+    /// counted again. Marks the segments that handles were searching as due for another search.
     pub(super) fn suspect_blocks(&mut self) {
         for number in 0..self.table.layout.blocks {
             let block = Block::new(self.table, number);
@@ -218,7 +217,8 @@ impl<'t> Survey<'t> {
         is_used.then_some(page)
     }
 
-    /// Returns whether a record could be at `offset`, even behind the last counted record.
+    /// Returns whether a record could be at `offset`. The offset may be behind the last counted
+    /// record.
     pub(super) fn may_be_record(&self, offset: usize) -> bool {
         let layout = &self.table.layout;
         let segments = layout.start(0)..layout.start(narrow(self.found.len()));

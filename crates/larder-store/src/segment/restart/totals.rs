@@ -12,8 +12,8 @@ use crate::segment::memory::table::{SegmentState, Table};
 use crate::segment::sync::Ordering;
 
 impl Survey<'_> {
-    /// Ensures that a free segment has memory, and sets its state: a process may have returned the
-    /// memory to the system just before it changed the state.
+    /// Sets the state of a free segment. Also ensures that the segment has memory, because a
+    /// process may have returned the memory to the system just before it changed the state.
     fn restore_free(&self, segment: u32, free: RestoredUse) -> RestoredUse {
         let (entry, layout) = (self.entry(segment), &self.table.layout);
         let (start, len) = (layout.start(segment), layout.segment_len);

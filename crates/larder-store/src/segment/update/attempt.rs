@@ -108,8 +108,8 @@ impl Writer<'_> {
             _ => decide(Lookup::Miss),
         };
         if let (Change::Put { .. }, None) = (&change, &found) {
-            // Under the stripe of another hash no lookup would find the item, and an evacuation
-            // would not move it.
+            // With the hash of another key, the item would be stored in a wrong stripe: no lookup
+            // would find it, and an evacuation would not move it.
             assert_eq!(key.hash, shared.hash(key.bytes), "the hash is not the key's own");
         }
         let is_change = match &change {

@@ -76,8 +76,8 @@ impl<'u> Update<'u, '_> {
         self.live().map_or(0, |found| found.record.cas())
     }
 
-    /// Applies a change. Returns the item's CAS afterwards; 0 if there is no live item, the item
-    /// was not read, or items have no CAS.
+    /// Applies a change. Returns the item's CAS after the change. Returns 0 if there is no live
+    /// item, if the item was not read, or if items have no CAS.
     pub(super) fn apply<'v>(
         &mut self,
         change: Change<'v>,

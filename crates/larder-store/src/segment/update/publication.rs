@@ -1,12 +1,13 @@
-//! Publishing: an item is written to memory of this handle and published by one store to its index
-//! word, under the lock of its stripe.
+//! Publishing an item. The item is first written to memory of this handle. Then one store to its
+//! index word publishes it, under the lock of its stripe.
 
 use super::change::{Shortage, Update};
 use crate::eviction::Queue;
 use crate::segment::item::new_record::NewRecord;
 use crate::segment::item::record::Record;
 
-/// The assumed length in bytes of an item without key and value, for its size class.
+/// The size class of an item depends on its length. This is the length in bytes that is assumed for
+/// everything except key and value.
 const ITEM_HEAD: usize = 16;
 
 impl Update<'_, '_> {

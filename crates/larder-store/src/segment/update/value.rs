@@ -201,8 +201,9 @@ impl<'u> Update<'u, '_> {
             built.map(|upload| ValueBuilder::filled(plan, upload, old.as_ref()));
     }
 
-    /// Publishes an item whose value is `upload`. Takes the upload, because the item then owns its
-    /// chain. Does nothing if there is no upload. If publishing fails, the upload stays.
+    /// Publishes an item whose value is `upload`, and takes the upload out of the option, because
+    /// the item now owns its chain. Does nothing if there is no upload. If publishing fails, the
+    /// upload stays.
     fn publish_upload<'v>(
         &mut self,
         new: NewRecord<'_>,

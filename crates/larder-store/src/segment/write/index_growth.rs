@@ -14,8 +14,8 @@ use std::sync::Arc;
 const INDEX_LOAD: usize = 85;
 /// The number of buckets that are added when [`INDEX_LOAD`] is exceeded.
 const GROWTH_STEP: usize = 4;
-/// The share of all segments for index, ghosts and tags, in percent, up to which the index grows in
-/// a cache without flash. A cache of the smallest items needs this much. With flash, the bound is
+/// In a cache without flash, the index grows until index, ghosts and tags use this share of all
+/// segments, in percent. A cache of the smallest items needs this much. With flash, the bound is
 /// [`INDEX_SHARE_FLASH`]. The bound does not limit the table of tags, and the share may be higher
 /// after the limit is lowered.
 const INDEX_SHARE: usize = 45;
@@ -35,11 +35,11 @@ enum Growth {
 }
 
 impl Handle {
-    /// Frees an index word for a key whose two buckets were full and whose insert found no moves
-    /// that free one. Adds as many buckets as there are stripes, one to each, or as many as memory
-    /// allows. If none can be added, evicts the item with the lowest frequency in the key's
-    /// buckets, or fails in a cache that does not evict. While another handle grows the index,
-    /// waits briefly instead, at most [`WAITS_MAX`] times.
+    /// Frees an index word for a key after its insert has failed: both buckets of the key were
+    /// full, and no moves would have freed a word. Adds one bucket to each stripe, or as many
+    /// buckets as memory allows. If none can be added, evicts the item with the lowest frequency in
+    /// the key's buckets. A cache that does not evict refuses the write instead. While another
+    /// handle grows the index, this only waits briefly, at most [`WAITS_MAX`] times.
     pub(crate) fn make_slot(&mut self, hash: u64, rounds: u32) -> Result<(), Refusal> {
         match self.grow(self.shared.index.stripes()) {
             Growth::Done => Ok(()),

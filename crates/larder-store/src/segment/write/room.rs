@@ -2,10 +2,10 @@
 //! of idle handles, and segments that can be cleaned or evicted. All waiting is bounded. A write
 //! that finds no memory is refused.
 //!
-//! With few segments for each handle and more threads than cores (`Shared::is_tight`), threads that
-//! were preempted hold most of the memory: the segments that they read, append to and empty.
-//! Handles then alternate: each keeps segments only during an update, during which it has no pin,
-//! and only one handle at a time empties segments.
+//! If there are few segments for each handle (`Shared::is_tight`) and more threads than cores,
+//! preempted threads hold most of the memory: the segments that they read, append to and empty.
+//! With so few segments, handles alternate. A handle then keeps segments only during an update, and
+//! has no pin during that time. Only one handle at a time empties segments.
 
 use crate::Refusal;
 use crate::segment::cache::handle_shared::{Evacuation, WriteState};
@@ -17,9 +17,9 @@ use crate::segment::memory::table::SegmentState;
 use crate::segment::sync::{Ordering, wait_for_others};
 use std::sync::Arc;
 
-/// A write stops evicting while more retired segments wait for readers than the number of all
-/// segments divided by this, and more than the reserve. Evictions would free nothing until these
-/// readers end their batches.
+/// A write stops evicting while many retired segments wait for readers: more than the number of all
+/// segments divided by this, and more than the reserve. Further evictions would free nothing until
+/// these readers end their batches.
 const RETIRED_SHARE_MAX: usize = 8;
 /// The maximum number of times that a write waits for readers to end their batches: about 100 ms in
 /// all. A preempted thread usually resumes within that time, even on a virtual machine that itself
@@ -61,14 +61,15 @@ impl Handle {
             if self.evacuate_until_free() {
                 continue;
             }
-            // An evacuation that keeps an item opens segments for the items before it, and would do
-            // so in each round.
+            // Skip this while evacuations keep items that can't be written to flash yet. Before
+            // such an item, an evacuation opens segments for other items, and it would do so again
+            // in each round.
             if !self.keeps_unwritten && self.free_idle() {
                 continue;
             }
             let next = self.shared.alloc().next_epoch();
             if std::mem::replace(&mut epoch, next) != next {
-                // Readers end their batches, but other writes took the memory.
+                // Readers are ending their batches, but other writes have taken the freed memory.
                 waits = 0;
             }
             // Other handles may be emptying all the segments that can be emptied.
@@ -126,8 +127,8 @@ impl Handle {
         worked
     }
 
-    /// Returns whether few segments are free, and few enough are retired that evicting more would
-    /// help.
+    /// Returns whether a write should evict more: few segments are free, and so few are retired
+    /// that further evictions would help.
     fn wants_more(&self) -> bool {
         let alloc = self.shared.alloc();
         let retired_max =
@@ -150,9 +151,9 @@ impl Handle {
         shared.seal_idle() || has_orphans || has_own
     }
 
-    /// Waits briefly for other handles to end their batches. Unless handles alternate, returns
-    /// false without waiting if a write has already waited for the same epoch in vain, so that only
-    /// the first write waits for a stalled reader.
+    /// Waits briefly for other handles to end their batches. Returns false without waiting if a
+    /// write has already waited for the same epoch in vain, so that only the first write waits for
+    /// a stalled reader. This does not apply while handles alternate.
     fn wait_for_readers(&mut self, waits: &mut u32, waits_max: u32) -> bool {
         let epoch = self.shared.alloc().next_epoch().unwrap_or(0);
         let shared = Arc::clone(&self.shared);

@@ -21,17 +21,17 @@ use crate::segment::sync::{Ordering, fence, wait_for_others};
 use crate::{Eviction, Expiry, ItemChange, Now, Refusal};
 use std::sync::Arc;
 
-/// The maximum number of times that a write looks for a segment while handles alternate: a second
-/// or more in all. Then the write is refused.
+/// While handles alternate, a write looks for a segment at most this many times, which takes a
+/// second or more. Then the write is refused.
 const ROUNDS_MAX: u32 = 10_000;
 
-/// The minimum number of items in a segment with chains before it is sealed. Otherwise each of the
-/// largest values of a small cache would take a segment for the few bytes that are not in its
-/// chain.
+/// A segment is sealed because of the chains of its items only if it has at least this many items.
+/// Otherwise each of the largest values of a small cache would take a segment for the few bytes
+/// that are not in its chain.
 const CHAINED_ITEMS_MIN: u32 = 4;
 
-/// The difference between the numbers of index words that a handle has taken and cleared, in either
-/// direction, from which the handle changes the shared count.
+/// A handle changes the shared count of index words only after it has taken this many words more
+/// than it has cleared, or the reverse.
 const SLOTS_STEP: isize = 16;
 
 /// The maximum number of free blocks that are tried for an item before it is appended to an open
@@ -44,8 +44,8 @@ const PREFETCHED_MAX: usize = 1024;
 /// The number of cache lines behind the last written item that are prefetched.
 const LINES_AHEAD: usize = 4;
 
-/// The parts of a handle that write while a stripe is locked, borrowed separately from its
-/// reference to the cache.
+/// The parts of a handle that are needed to write while a stripe is locked. They are borrowed
+/// separately from the handle's reference to the cache.
 pub(crate) struct Writer<'h> {
     pub(crate) writing: &'h mut WriteState,
     pub(crate) value_builder: &'h mut Option<ValueBuilder>,
@@ -99,7 +99,8 @@ impl Handle {
                 return Ok(());
             }
             let shared = Arc::clone(shared);
-            // While handles alternate, another handle may return an open segment first.
+            // While handles alternate, do not wait for a free segment: another handle may return an
+            // open segment first.
             let takes_turns = shared.is_tight() && round < ROUNDS_MAX;
             if !takes_turns || shared.alloc().open < shared.open_max() {
                 let taken = if takes_turns { self.try_segment() } else { self.take_segment() };
@@ -119,9 +120,9 @@ impl Handle {
         Err(Refusal::OutOfMemory)
     }
 
-    /// Adds the number of index words that this handle took, less the number that it cleared, to
-    /// the shared count. Grows the index if the count is high. Does nothing while the difference
-    /// is below [`SLOTS_STEP`] in either direction.
+    /// Updates the shared count of index words in use by the words that this handle took and
+    /// cleared. Grows the index if the count is high. Does nothing while the numbers of taken and
+    /// cleared words differ by less than [`SLOTS_STEP`].
     pub(crate) fn flush_slot_delta(&mut self) {
         let (shared, writer) = self.writer();
         if writer.writing.slots.abs() < SLOTS_STEP {
@@ -175,8 +176,8 @@ impl Shared {
 }
 
 impl Writer<'_> {
-    /// Returns the kind of an item in this queue: its lifetime class, and the size class of its
-    /// `bytes` bytes, chain included.
+    /// Returns the kind of an item: its queue, its lifetime class and its size class. `bytes` is
+    /// its length, chain included.
     pub(crate) fn kind(&self, shared: &Shared, queue: Queue, expiry: Expiry, bytes: usize) -> Kind {
         let lifetimes = shared.lifetimes.load(Ordering::Relaxed);
         let lifetime = lifetime_class(expiry, self.now.secs, lifetimes);
@@ -321,8 +322,8 @@ impl Writer<'_> {
         }
         open.at += len;
         open.items += 1;
-        // The handle writes its next item behind this one. If that memory is not in the processor's
-        // cache by then, the locked instructions that follow the write wait for it.
+        // The handle writes its next item behind this one. Prefetch that memory: otherwise the
+        // locked instructions that follow the next write would wait for it.
         table.region.prefetch_for_write::<LINES_AHEAD>(open.at + CACHE_LINE);
         Some((offset, header))
     }
@@ -348,8 +349,9 @@ impl Writer<'_> {
             let segment = table.layout.segment_of(block.offset);
             let entry = table.entry(segment);
             let header = record.header_at(header, entry.base());
-            // If the floor has risen since the writer checked whether the old item is live, a flush
-            // has invalidated that item, and the segment may have been opened after the flush.
+            // Do not use the block if the floor has risen since the writer checked whether the old
+            // item is live. A flush has then invalidated that item, and the segment of the block
+            // may have been opened after the flush.
             let is_flushed = block.sequence < self.floor || shared.flush_floor() != self.floor;
             if is_flushed
                 || !entry.is_for(kind)
@@ -440,8 +442,8 @@ impl Writer<'_> {
             && !shared.is_aged(segment, self.now.secs);
         if is_usable {
             self.writing.free.add(len, FreeBlock { offset: record.offset, sequence });
-            // The most recently freed blocks are reused first. The locked instructions that follow
-            // a write would wait for memory that is not in the processor's cache.
+            // Prefetch the block, because the most recently freed blocks are reused first.
+            // Otherwise the locked instructions that follow a write would wait for this memory.
             let behind_head = record.offset + CACHE_LINE..record.offset + len.min(PREFETCHED_MAX);
             shared.table().region.prefetch_range_for_write(behind_head);
         }

@@ -373,7 +373,7 @@ fn the_prefix_of_a_key_is_another_key<S: Subject>() {
     for len in 1..=250 {
         assert_eq!(get(&mut engine, &long[..len]).unwrap(), [u8::try_from(len).unwrap()]);
     }
-    // The value starts where the key ends, and is not part of the key.
+    // Checks that the first byte of this value is not taken for a part of the key.
     set(&mut engine, b"ab", b"c").unwrap();
     assert_eq!(get(&mut engine, b"abc"), None);
 }
@@ -409,7 +409,8 @@ fn statistics_follow_the_items<S: Subject>() {
     assert_eq!((gauges.items, gauges.bytes), (0, 0));
 }
 
-/// A new expiry, and a number that keeps its length, are no new items, as in memcached.
+/// Changing an expiry, or a number without changing its length, does not count as storing an item.
+/// memcached does the same.
 fn items_in_place_are_not_counted_as_stored<S: Subject>() {
     let mut engine = engine::<S>();
     let stored = |engine: &mut S::Handle| engine.gauges().items_total;

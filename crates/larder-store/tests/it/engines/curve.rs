@@ -9,10 +9,10 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::Zipf;
 
 const LIMIT: usize = 16 << 20;
-/// The share of the limit that live items have, according to the engine.
+/// The share of the memory limit that the engine's estimate assumes for live items.
 const LIVE: f64 = 0.95;
-/// The typical memory of an item in bytes besides key and value, CAS and index word included:
-/// `Config::overhead` with a CAS.
+/// The memory that a typical item needs besides its key and value, in bytes. It includes the CAS
+/// and the index word, like `Config::overhead` with a CAS.
 const ITEM: usize = 31;
 const KEYS: u32 = 300_000;
 /// The keys of the load and of the scans.

@@ -83,7 +83,7 @@ struct Marks {
 }
 
 const KEYS: u8 = 8;
-/// The length in bytes above which a value is neither extended nor replaced.
+/// Values that are longer than this, in bytes, are neither extended nor replaced.
 const LEN_MAX: usize = 600_000;
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -133,7 +133,7 @@ fn text() -> impl Strategy<Value = Text> {
         4 => 100..5_000_usize,
         2 => 5_000..70_000_usize,
         2 => 70_000..300_000_usize,
-        // The lengths at which large values start, and at which pieces of them end.
+        // Lengths around multiples of 64 KiB, where large values start and their pieces end.
         1 => (1..5_usize, 0..3_usize).prop_map(|(n, off)| n * (64 << 10) + off - 1),
     ];
     (any::<u8>(), len).prop_map(|(seed, len)| Text { seed, len })

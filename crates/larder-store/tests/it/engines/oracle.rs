@@ -19,7 +19,8 @@ pub(crate) struct Oracle {
     pub(crate) now: Now,
     flush_at: Option<Seconds>,
     given: HashSet<u64>,
-    /// The last CAS, while CAS values are consecutive: with one handle, and without chosen values.
+    /// The last CAS. It is `None` if CAS values are not consecutive, because there are several
+    /// handles or because a client has chosen a CAS.
     last: Option<u64>,
 }
 

@@ -256,9 +256,9 @@ impl<'t, E: Engine> Worker<'t, E> {
         Attributes { client_flags, expiry, ..Attributes::default() }
     }
 
-    /// Repeats `attempt` while other threads use the memory that could be evicted. A thread that is
-    /// preempted within a batch, or holds a lease, keeps memory for a while. So this thread keeps
-    /// no batch and no lease while it waits.
+    /// Repeats `attempt` until it finds memory. Other threads that are preempted within a batch, or
+    /// hold a lease, prevent the eviction of items for a while. This thread itself keeps no batch
+    /// and no lease while it waits.
     fn until_there_is_room<T>(
         &mut self,
         mut attempt: impl FnMut(&mut Self) -> Result<T, Refusal>,
@@ -317,7 +317,8 @@ impl<'t, E: Engine> Worker<'t, E> {
         amend(self.engine, &id.to_le_bytes(), attributes, NewCas::Fresh);
     }
 
-    /// Replaces exactly the item that was seen: an item with the same CAS must have the same value.
+    /// Reads an item, and replaces it only if its CAS is unchanged. Its value must then be
+    /// unchanged, too.
     fn swap(&mut self, id: u64) {
         let Lookup::Hit(before) = see(self.engine, &id.to_le_bytes(), Access::Tracked) else {
             return;
@@ -449,7 +450,7 @@ fn no_value_is_torn_or_foreign_while_all_is_evicted<S: Subject>() {
     tidy(&mut cache.handle(), test.now());
     let used = cache.handle().gauges().used_bytes;
 
-    // An engine may account for memory late, but must not lose count.
+    // An engine may count freed memory late, so a little more than the limit is allowed.
     assert!(used <= setup.limit_bytes as u64 * 33 / 32, "{used} B in {} B", setup.limit_bytes);
 }
 

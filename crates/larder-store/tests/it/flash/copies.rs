@@ -16,8 +16,8 @@ fn attributes(i: usize) -> Attributes {
     Attributes { client_flags, expiry, ..Attributes::default() }
 }
 
-/// Returns a cache under 16 MiB with items of up to 1 KB. Each item was demoted to flash at least
-/// once, because reads of the others have evicted it from memory.
+/// Returns a cache with a limit of 16 MiB and items of up to 1 KB. All items have been demoted to
+/// flash at least once, because reads of other items evicted them from memory.
 fn full(flash_len: usize) -> (Cache, Client, Arc<AtomicU32>) {
     let device = Memory::new(flash_len, 7);
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
@@ -133,7 +133,8 @@ fn an_item_changed_in_memory_is_written_again() {
     }
 }
 
-/// The pages of copies are emptied while the items are in memory, and then reused.
+/// Items are in memory and have a copy on flash. Checks that memory does not use the copies any
+/// more after their pages were emptied and reused.
 #[test]
 fn a_copy_in_a_page_that_was_emptied_is_not_used() {
     let (cache, mut client, _) = full(64 * MIB);

@@ -99,7 +99,8 @@ fn a_failed_write_costs_its_own_items_alone() {
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
     let now = clock();
     let mut client = Client::new(&cache, &now);
-    // The number of a write decides whether it fails, whichever thread writes.
+    // The device counts its writes, and the count decides which ones fail. It does not matter which
+    // thread writes.
     device.set_faults(Faults { write_errors: 40, ..Faults::default() });
     for from in (0..ITEMS).step_by(1000) {
         (from..from + 1000).for_each(|i| client.set(&key(i), &value(i, 0, 1000)));
@@ -116,7 +117,8 @@ fn a_failed_write_costs_its_own_items_alone() {
         found + evicted + evicted_since >= ITEMS,
         "{found} found, {evicted} evicted: {gauges:?}"
     );
-    // Empty pages are free. Pages with a failed write are free after a rest.
+    // After the deletions, the empty pages are free. Pages with a failed write become free only
+    // some time later.
     let pages = gauges.pages_free + gauges.pages_used;
     (0..ITEMS).for_each(|i| _ = client.delete(&key(i)));
     let free = || cache.flash_gauges().unwrap().pages_free;

@@ -32,7 +32,7 @@ fn fill_large(cache: &Cache, client: &mut Client, items: std::ops::Range<usize>)
     }
 }
 
-/// Returns a cache under 16 MiB with 60 MB of values.
+/// Returns a cache with a limit of 16 MiB that contains 60 MB of values.
 fn full() -> (Cache, Client, Arc<std::sync::atomic::AtomicU32>) {
     let device = Memory::new(256 * MIB, 7);
     let cache = Cache::new(large_config(&device, any_size())).unwrap();
@@ -42,8 +42,8 @@ fn full() -> (Cache, Client, Arc<std::sync::atomic::AtomicU32>) {
     (cache, client, now)
 }
 
-/// Reads of large values wait for memory and for the write queue. So they evict hardly any items
-/// that have room on flash.
+/// Reads of large values need memory. They wait until other items have been written to flash, so
+/// that hardly any item is lost.
 #[test]
 fn hardly_anything_is_lost_by_reading_large_values() {
     const SMALL: usize = 10_000;
@@ -74,7 +74,8 @@ fn hardly_anything_is_lost_by_reading_large_values() {
         }
     });
     settle(&cache);
-    // A read that finds neither memory nor another read or write to wait for may evict.
+    // A read may evict items if it finds no memory, and no other read or write is under way that
+    // could free some.
     let lost = items - cache.gauges().items;
     assert!(lost < 100, "{lost}: {:?}", cache.flash_gauges());
 }

@@ -9,8 +9,8 @@ use larder_store::{
 };
 use std::sync::atomic::Ordering;
 
-/// Returns a cache under 16 MiB with items of up to 1 KB. If there are many, most of them are on
-/// flash.
+/// Returns a cache with a limit of 16 MiB and items of up to 1 KB. If there are many items, most of
+/// them are on flash.
 fn full(items: usize) -> (Cache, Client, std::sync::Arc<std::sync::atomic::AtomicU32>) {
     let device = Memory::new(128 * MIB, 7);
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();

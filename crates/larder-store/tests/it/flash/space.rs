@@ -65,7 +65,7 @@ fn rewriting_pages_loses_no_items_while_writes_are_slow() {
     let _ = (0..ITEMS / 2).filter(|i| i % 4 != 0 && client.delete(&key(*i))).count();
     device.set_faults(Faults { delay_max: Duration::from_millis(400), ..Faults::default() });
     let gauges = || cache.flash_gauges().unwrap();
-    // A page is rewritten after another one was opened. Evictions fill the queue of writes.
+    // Pages are rewritten while evictions keep the queue of writes full.
     for i in (0..).take_while(|_| gauges().compact_rescues < 1000) {
         client.set(&key(ITEMS + i), &value(ITEMS + i, 0, 1000));
     }
@@ -162,8 +162,8 @@ impl Wake for Calls {
     }
 }
 
-/// A woken request tries again. If no buffer were free then, repeated attempts would keep a core
-/// busy.
+/// Checks that a waiting request is not woken while no buffer is free. Otherwise it would try again
+/// and again, and keep a core busy.
 #[test]
 fn a_request_that_waits_for_a_buffer_is_woken_when_one_is_free() {
     let device = Memory::new(64 * MIB, 3);
@@ -197,7 +197,8 @@ fn a_request_that_waits_for_a_buffer_is_woken_when_one_is_free() {
         std::thread::sleep(Duration::from_micros(100));
     }
     assert!(asked <= 10, "{asked} times");
-    // Two seconds later, the next request takes a buffer of the reads that are not used.
+    // Two seconds later, the next request takes a buffer from the reads of the peer, which has not
+    // used them.
     let mut client = Client::new(&cache, &now);
     now.store(seconds + 2, Relaxed);
     assert_eq!(client.get(&key(wanted)), Some(value(wanted, 0, 1000)));

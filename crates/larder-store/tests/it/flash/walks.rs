@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 const LEN_MAX: usize = 1000;
 
-/// Returns a cache under 16 MiB with `items` items of half a KB on average, most of them on flash.
+/// Returns a cache with a limit of 16 MiB and `items` items of half a KB on average. Most items are
+/// on flash.
 fn full(items: usize, device: &Memory) -> (Cache, Client, Arc<AtomicU32>) {
     let cache = Cache::new(config(16 * MIB, device, any_size())).unwrap();
     let now = clock();

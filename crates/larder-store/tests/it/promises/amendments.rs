@@ -112,7 +112,7 @@ fn a_walk_sees_attributes_and_cas_of_one_moment() {
     });
 }
 
-/// Amendments in place and new values alternate.
+/// Changes of the attributes in place alternate with new values.
 #[test]
 fn a_reader_sees_value_attributes_and_cas_of_one_moment() {
     let write = |engine: &mut Handle, cas: u64| {

@@ -20,7 +20,8 @@ fn fresh(engine: &mut Handle, key: &[u8]) -> u64 {
     set(engine, key, b"fresh").expect("the cache has room")
 }
 
-/// Clients choose values above the fresh values, and several threads skip them at the same time.
+/// Checks that no CAS value is issued twice while several threads skip values that clients have
+/// chosen.
 #[test]
 fn no_two_fresh_values_are_equal_while_clients_choose_higher_ones() {
     const THREADS: u64 = 2;
@@ -114,8 +115,8 @@ fn many_handles_that_write_a_key_in_turn_use_few_values() {
     assert!(last < 1 << 23, "{last} after 80,000 writes");
 }
 
-/// If clients choose values at the end of the range, fresh values stay within the range, and none
-/// is issued twice.
+/// Clients choose values at the end of the range. Checks that fresh values stay within the range,
+/// and that none is issued twice.
 #[test]
 fn extreme_values_of_clients_exhaust_nothing() {
     let near = |value: u64| [value - 1, value, value + 1];
@@ -153,7 +154,8 @@ fn check_after(cache: &Cache, chosen: &[u64]) {
     }
 }
 
-/// A client chooses the CAS of an item equal to the last fresh value or a little above it.
+/// A client sets the CAS of an item to the last fresh value or a little more. Checks that the next
+/// fresh values differ from it.
 #[test]
 fn a_value_that_a_client_guessed_is_not_the_next_fresh_one_of_its_item() {
     let cache = cache(4 * MIB);
@@ -169,14 +171,14 @@ fn a_value_that_a_client_guessed_is_not_the_next_fresh_one_of_its_item() {
     }
 }
 
-/// Fresh values exceed a client's value below 2^47. A higher value of a client does not move the
-/// counter, but the counter may reach it.
+/// If a client chooses a CAS below 2^47, the next fresh values are higher. If the client's CAS is
+/// 2^47 or more, the counter ignores it, but may reach it later.
 #[test]
 fn fresh_values_rise_beyond_the_highest_followed_value() {
     const FOLLOWED_MAX: u64 = (1 << 47) - 1;
     let cache = cache(16 * MIB);
     let mut engines = [cache.handle(), cache.handle()];
-    // Both handles have values left from the start of the counter.
+    // Both handles take low values from the counter before a client chooses a high one.
     let mut seen: HashSet<u64> = engines.iter_mut().map(|engine| fresh(engine, b"item")).collect();
     choose(&mut engines[0], b"item", FOLLOWED_MAX - 40);
     let mut last = FOLLOWED_MAX - 40;

@@ -142,9 +142,9 @@ pub(crate) fn cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("threads have clocks").into()
 }
 
-/// Measures a step of the calling thread, without the time for which the thread was ready but had
-/// no processor. So waits for other programs on a busy machine do not count, but waits for a lock
-/// do.
+/// Measures a step of the calling thread. The time for which the thread was ready but had no
+/// processor does not count, because other programs cause it on a busy machine. Waits for a lock do
+/// count.
 pub(crate) struct Stopwatch {
     begun: Instant,
     cpu: Duration,
@@ -162,8 +162,9 @@ pub(crate) struct Lap {
 
 impl Stopwatch {
     pub(crate) fn start() -> Self {
-        // `queued_time` is called first here and last in `lap`, so its interval contains the other
-        // two. If the thread loses its processor between the calls, its sleep is underestimated.
+        // `queued_time` is called first here and last in `lap`, so that it measures a slightly
+        // longer time than the other two clocks. If the thread loses its processor between these
+        // calls, its sleep is underestimated rather than overestimated.
         let queued = queued_time();
         Self { queued, cpu: cpu_time(), begun: Instant::now() }
     }

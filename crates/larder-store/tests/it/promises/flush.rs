@@ -18,8 +18,8 @@ struct Flushes {
     over: AtomicBool,
 }
 
-/// A thread's item that its own flush has removed must not return when a flush of another thread
-/// ends. The other flush may have started earlier.
+/// A thread's own flush removes its item. Checks that the item does not return when another
+/// thread's flush, which may have started earlier, ends.
 #[test]
 fn two_concurrent_flushes_bring_no_items_back() {
     let (cache, over, stored) = (cache(16 * MIB), AtomicBool::new(false), AtomicU64::new(0));
@@ -143,8 +143,8 @@ fn store_between_flushes(flushes: &Flushes, engine: &mut Handle, key: &[u8]) {
     let ended = flushes.ended.load(Ordering::SeqCst);
     engine.begin_batch(START);
     if set(engine, key, b"new").is_err() {
-        // Each flush seals a segment of each writer. If another writer is preempted within a batch,
-        // none of these segments can be reused yet.
+        // The set may be refused: each flush seals the open segments of all writers, and none of
+        // them can be reused while another writer is preempted within a batch.
         return engine.end_batch();
     }
     let mut is_there = true;
@@ -152,7 +152,8 @@ fn store_between_flushes(flushes: &Flushes, engine: &mut Handle, key: &[u8]) {
         is_there &= has(engine, key);
     }
     engine.end_batch();
-    // If the numbers are equal, no flush was under way before, and none has started since.
+    // If as many flushes have started until now as had ended before the item was stored, no flush
+    // was under way in between.
     if flushes.begun.load(Ordering::SeqCst) == ended && !is_there {
         flushes.over.store(true, Ordering::Relaxed);
         panic!("an item stored after a flush is gone");

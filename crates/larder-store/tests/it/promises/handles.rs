@@ -70,8 +70,8 @@ fn items_of_dropped_handles_take_little_memory() {
     assert!(more <= 8 * 1024, "{more} KiB for {HANDLES} items of 140 bytes");
 }
 
-/// Some handles only remove items of other handles. The count of index words must include their
-/// removals.
+/// Some handles only remove items of other handles. Checks that these removals are subtracted from
+/// the count of used index words.
 #[test]
 fn the_index_does_not_grow_with_removed_items() {
     const KEYS: u64 = 15;

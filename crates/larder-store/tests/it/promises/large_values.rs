@@ -8,7 +8,8 @@ const COUNT: u64 = 650;
 /// Values of this length take one segment of 64 KiB. The engine counts whole segments.
 const LEN: usize = 60_000;
 
-/// Ends transfers until nothing is in excess. Checks that their memory equals the excess.
+/// Ends transfers until the engine reports no excess memory any more. Checks that the ended
+/// transfers had as much memory as the first reported excess.
 fn check_excess<T>(
     engine: &Handle,
     mut transfers: Vec<T>,
@@ -24,7 +25,8 @@ fn check_excess<T>(
     assert_eq!(ended, first);
 }
 
-/// The server closes connections until their memory covers the excess.
+/// The server needs exact counts, because it closes connections until their uploads cover the
+/// excess memory.
 #[test]
 fn the_memory_of_uploads_is_what_the_engine_counts() {
     let cache = cache(64 * MIB);

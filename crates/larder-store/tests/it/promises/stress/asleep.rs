@@ -93,7 +93,7 @@ fn two_batches_on_one_thread_do_not_wait_for_each_other() {
         other.begin_batch(START);
         set(&mut other, b"other", b"1").unwrap();
         let mut refused = 0;
-        // The items have four times the length of the memory, unless sets are refused before.
+        // Sets four times as many items as fit in memory, unless sets are refused before.
         for i in 0..4 * LIMIT as u64 / 4000 {
             match set(&mut one, &i.to_le_bytes(), &[7; 4000]) {
                 Ok(_) => (),

@@ -1,4 +1,5 @@
-//! Many handles with little memory: each may hold only so much memory that all handles have room.
+//! Many handles share little memory. Each may hold only a small part of it, so that there is room
+//! for all of them.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};
@@ -80,7 +81,8 @@ fn more_threads_than_announced_set_values() {
     check(&small_cache(4 * MIB, 4), 128, 2000);
 }
 
-/// The open segments of idle handles must be few, or the writing handle must take them over.
+/// Idle handles must not have many open segments, unless the writing handle can take these segments
+/// over.
 #[test]
 fn idle_handles_leave_room_for_one_that_writes() {
     check_with_idle_handles(&small_cache(4 * MIB, 129));

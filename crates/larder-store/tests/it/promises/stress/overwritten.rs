@@ -1,4 +1,5 @@
-//! Items that are overwritten leave memory to items of the same length, while other threads read.
+//! The memory of overwritten items is reused for items of the same length, while other threads
+//! read.
 
 use super::common::*;
 use larder_store::segment::Cache;

@@ -415,8 +415,8 @@ impl<'t> Worker<'t> {
         }
     }
 
-    /// Replaces exactly the item that was seen: an item with the same CAS must have the same
-    /// version.
+    /// Reads an item, and replaces it only if its CAS is unchanged. Its version must then be
+    /// unchanged, too.
     fn swap(&mut self, shared: usize) {
         let id = shared as u64;
         let known = &self.test.shared[shared];
