@@ -1,8 +1,8 @@
 //! A clock of Unix time that never runs backwards. It reads the wall clock once at its start, and
-//! then adds the machine's uptime, which on Linux includes the time of a suspension. A server that
-//! restores the items of an earlier process (warm restart) continues the clock of that process, or
-//! starts a clock that is not behind it. So items keep their lifetimes even if the wall clock is
-//! set. [`Clock::ahead`] returns the seconds by which such a clock is ahead of Unix time.
+//! then adds the machine's uptime, which on Linux includes the time of a suspension. After a warm
+//! restart, a server has the items of an earlier process. It then continues the clock of that
+//! process, or starts a clock that is not behind it. So items keep their lifetimes even if the wall
+//! clock was set. [`Clock::ahead`] returns the seconds by which such a clock is ahead of Unix time.
 //! [`Clock::follow_wall_clock`] measures this difference again, because the wall clock may be set
 //! while the server runs.
 
@@ -12,8 +12,8 @@ use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The minimum difference from the wall clock, in milliseconds, that changes [`Clock::ahead`].
-/// Smaller differences come from rounding and from corrections by time services.
+/// A change of the difference from the wall clock counts as a set wall clock only from this number
+/// of milliseconds on. Smaller changes come from rounding and from corrections by time services.
 const STEP_MIN: i64 = 1500;
 
 /// The server's clock. Clones share one clock.
@@ -59,9 +59,9 @@ impl Clock {
         Self { offset, ahead: Arc::new(AtomicI32::new(ahead)), ..self }
     }
 
-    /// Returns the seconds by which the clock is ahead of Unix time, below 0 if it is behind. For a
-    /// clock from [`Clock::start`], returns 0 until [`Clock::follow_wall_clock`] detects that the
-    /// wall clock was set.
+    /// Returns the seconds by which the clock is ahead of Unix time, below 0 if it is behind. A
+    /// clock from [`Clock::start`] is not ahead (0) until [`Clock::follow_wall_clock`] detects that
+    /// the wall clock was set.
     #[must_use]
     pub fn ahead(&self) -> i32 {
         self.ahead.load(Relaxed)
@@ -82,9 +82,9 @@ impl Clock {
         (before != ahead).then(|| before.saturating_sub(ahead))
     }
 
-    /// Returns the number from which [`Clock::resumed`] continues this clock: the value of
-    /// [`Clock::precise`] at the machine's start, in microseconds. The number is never 0, and it is
-    /// invalid after a restart of the machine.
+    /// Returns a number with which [`Clock::resumed`] can continue this clock in a later process.
+    /// The number is the time of this clock at the machine's start, in microseconds. It is never 0.
+    /// After a restart of the machine, it is invalid.
     #[must_use]
     pub fn checkpoint(&self) -> u64 {
         u64::try_from(self.offset.as_micros()).unwrap_or(u64::MAX).max(1)
@@ -171,15 +171,15 @@ impl From<Moment> for Now {
     }
 }
 
-/// Rounds milliseconds to seconds. The negative of the result also fits in an `i32`.
+/// Rounds milliseconds to seconds. Never returns `i32::MIN`, so that callers can negate the result.
 fn rounded_secs(millis: i64) -> i32 {
     let secs = millis.saturating_add(500).div_euclid(1000);
     i32::try_from(secs.clamp((-i32::MAX).into(), i32::MAX.into())).unwrap_or_default()
 }
 
-/// Returns the uptime of the machine in milliseconds, including time spent suspended, so that a
-/// leader detects its own suspension. Returns `u64::MAX` if the system reports no time, so that
-/// every lease counts as expired.
+/// Returns the uptime of the machine in milliseconds. It includes the time that the machine was
+/// suspended, so that a leader detects its own suspension. If the system reports no time, returns
+/// `u64::MAX`, so that every lease counts as expired.
 #[must_use]
 pub fn boot_millis() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from);

@@ -21,8 +21,8 @@ impl RateLimitedWarning {
         }
     }
 
-    /// Returns the number of suppressed occurrences if the warning may be logged now, else counts this one and returns
-    /// `None`.
+    /// If the warning may be logged now, returns the number of suppressed occurrences. If not, counts this occurrence
+    /// as suppressed and returns `None`.
     fn due(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (last, suppressed) = &mut *state;

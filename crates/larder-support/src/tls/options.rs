@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// TLS options. The options for clients are `-o ssl_*`, and take effect with `-Z`. For connections
-/// between nodes, `--cluster-tls` sets some of the fields.
+/// TLS options. For connections of clients, `-o ssl_*` sets them, and they take effect with `-Z`.
+/// For connections between nodes, `--cluster-tls` sets some of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// `ssl_chain_cert`: the PEM file with the server's certificate and the certificates of its
