@@ -39,8 +39,9 @@ impl GroupSnapshot {
     }
 
     /// Waits until another process than `leader` leads, and prints the new leader. Returns false if
-    /// none leads within [`TRANSFER_REQUEST_SECS`]. `requested` is the epoch of the transfer
-    /// request. If the epoch is higher, the function repeats the request.
+    /// this does not happen within [`TRANSFER_REQUEST_SECS`]. `requested` is the epoch for which
+    /// the transfer was requested. If the group enters a later epoch under the same leader, the
+    /// function requests the transfer again.
     fn wait_for_other_leader(
         &mut self,
         leader: &Process,

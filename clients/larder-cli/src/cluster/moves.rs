@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;
 
-/// The number of attempts of [`Cluster::change`] to replace the shard map while other commands or leaders replace it.
+/// How often [`Cluster::change`] tries to replace the shard map, while other commands or leaders replace it at the same
+/// time.
 const SWAPS_MAX: usize = 10;
 
 /// The moves that a command plans.
