@@ -51,7 +51,7 @@ const DISCOVERY_INTERVAL: Duration = Duration::from_secs(60);
 /// The largest default number of shared connections per server. Machines with fewer cores have one per core.
 const SHARED_MAX: usize = 4;
 
-/// The use of connections by calls, with the largest number of connections per server.
+/// How calls use connections, with the largest number of connections per server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Transport {
     /// Each call has a connection to itself.
@@ -95,7 +95,7 @@ impl Settings {
     /// Returns the deadline for opening a connection, for a call with this deadline.
     ///
     /// # Errors
-    /// `Timeout`, which the breaker ignores, if the call has no time left.
+    /// `Timeout` if the call has no time left. The breaker ignores this error.
     pub(crate) fn connect_deadline(
         &self,
         now: Instant,
@@ -150,7 +150,7 @@ impl<C> Builder<C> {
     }
 
     /// Makes each call take a connection of its own from a pool. `max` is the largest number of connections per server,
-    /// at least 1. Calls wait if none is free. [Default: calls share connections]
+    /// at least 1. If all connections are in use, a call waits. [Default: calls share connections]
     pub fn connections(mut self, max: usize) -> Self {
         self.settings.transport = Transport::Pool(max.max(1));
         self
@@ -270,8 +270,8 @@ impl<C> Builder<C> {
         })
     }
 
-    /// Builds the servers, and starts discovery if configured. `resolve` returns a server's socket addresses, or none
-    /// if the server resolves its address on first use.
+    /// Builds the servers, and starts discovery if configured. `resolve` returns a server's socket addresses. It
+    /// returns no addresses if the first call to the server resolves them.
     ///
     /// # Errors
     /// An address or the login is invalid, `resolve` fails, a TLS file is unusable, no server has a

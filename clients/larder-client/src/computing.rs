@@ -119,9 +119,10 @@ macro_rules! computing {
             }
         }
 
-        /// Polls the server while the condition of the permit is `Retry`, up to the timeout of a
-        /// call. Returns the value if the server has a value by then. Otherwise returns the permit,
-        /// with an old value if this caller got the lease.
+        /// If another caller has the lease (the permit's condition is `Retry`), polls the server
+        /// until it has a value or this caller gets the lease, at most for the timeout of a call.
+        /// Returns the value if there is one. Otherwise returns the permit, with an old value if
+        /// this caller got the lease.
         $($async)? fn wait_for_lease<T>(
             &self,
             permit: ComputePermit,
@@ -155,8 +156,8 @@ macro_rules! computing {
             Ok(ComputeStep::Compute(permit, None))
         }
 
-        /// Looks the key up with a lease. Removes a value that `read` rejects, if the value has a CAS and this caller
-        /// did not get the lease.
+        /// Looks up a key, and requests a lease. If `read` rejects the value, removes the value, so that a caller
+        /// computes a new one. Does not remove it if this caller got the lease, or if the value has no CAS.
         $($async)? fn look_up<T>(
             &self,
             key: Key<'_>,
@@ -190,9 +191,9 @@ macro_rules! computing {
             Ok(item.map_or(LeaseAnswer::Missing, LeaseAnswer::Value))
         }
 
-        /// Stores a computed value and gives it to waiting callers, even if the server fails to store it. If the
-        /// computation or the encoding failed, the call was interrupted or the client is closed, lets another caller
-        /// compute the value.
+        /// Stores a computed value and gives it to waiting callers. They get the value even if the server fails to
+        /// store it. If there is no value to store, another caller computes one. This is the case if the computation or
+        /// the encoding failed, the call was interrupted, or the client is closed.
         pub(crate) $($async)? fn finish<T, E>(
             &self,
             permit: ComputePermit,

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Discovery {
-    /// Every address of a name is a server. Without discovery, a name is one server, and its addresses are
-    /// alternatives. The client distributes keys over the sorted addresses, so the order of the DNS reply does not
+    /// Every address of a name is a server. Without discovery, a name is one server, and the client connects to one of
+    /// its addresses. The client distributes keys over the sorted addresses, so the order of the DNS reply does not
     /// matter.
     Dns,
     /// `config get cluster`, as in memcached services with auto discovery. The client sends it to

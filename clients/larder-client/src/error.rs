@@ -14,8 +14,8 @@ pub struct Error {
     /// The server of the call. `None` if the call failed before a server was chosen, or in a codec.
     server: Option<Arc<str>>,
     is_ambiguous: bool,
-    /// Whether the error is no evidence of a further fault, because another call reports the same event or this call
-    /// had too little time. The breaker ignores such an error, but metrics count it.
+    /// Whether the breaker ignores the error, because another call reports the same event or this call had too little
+    /// time. Metrics count the error in any case.
     pub(crate) is_echo: bool,
 }
 
@@ -53,8 +53,8 @@ pub enum ErrorKind {
     /// All connections were in use until the deadline.
     #[error("all connections of the pool were in use until the deadline: raise `connections`")]
     PoolTimeout,
-    /// The server did not reply by the deadline. The other possible cause is that another call on
-    /// the connection gave up, no reply arrived for a second, and the client closed the connection.
+    /// The server did not reply by the deadline. It is also possible that the client closed the
+    /// shared connection, because another call had given up and no reply arrived for a second.
     #[error("timeout: no reply from the server by the deadline")]
     Timeout,
     /// The connection failed with an I/O error.
@@ -156,7 +156,7 @@ impl Error {
         Self { kind, server: None, is_ambiguous, is_echo: false }
     }
 
-    /// Creates an error after which no change has happened or will happen.
+    /// Creates the error of a call whose change has not happened and will not happen.
     pub(crate) fn definite(kind: ErrorKind) -> Self {
         Self::new(kind, false)
     }
@@ -166,7 +166,7 @@ impl Error {
         Self { is_ambiguous: true, ..self }
     }
 
-    /// Marks the error as no evidence of another fault: the breaker ignores it.
+    /// Makes the breaker ignore the error, because the error does not show another fault.
     #[must_use]
     pub(crate) fn echo(self) -> Self {
         Self { is_echo: true, ..self }

@@ -56,7 +56,7 @@ pub enum CountOutcome {
 /// A store with all options.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreRequest<'a> {
-    /// The condition of the store, and the combination of the value with the present value.
+    /// When to store the item, and whether the value replaces the present value or is added to it.
     pub mode: StoreMode,
     /// The key of the item.
     pub key: &'a [u8],

@@ -62,8 +62,9 @@
 //! - **No caller gets another caller's value.** The client closes a connection after an unexpected reply, and a pooled
 //!   connection also after an abandoned call. On a shared connection the client drops the reply to an abandoned call
 //!   when it arrives. It checks the key of a hit, or a hash of a key that it sent in base64. Replies without a key
-//!   (numbers, `STORED`, misses) have only their order: the client does not reuse a connection with unsolicited input,
-//!   but a late second reply to one request can reach the next call.
+//!   (numbers, `STORED`, misses) are matched only by their order. The client does not reuse a connection with
+//!   unsolicited input. But if a server sends a second reply to one request, and this reply arrives late, the next call
+//!   can get it.
 //! - **Calls end by their deadline** ([`Builder::timeout`]), including the wait for a connection. Two exceptions:
 //!   `update` and `get_or_compute` make several requests, each with a deadline of its own, and `get_or_compute` also
 //!   waits for the computation.

@@ -45,9 +45,9 @@ pub struct Client {
 }
 
 impl Builder<Client> {
-    /// Builds the client. Calls resolve names and open connections when they need them. This function blocks while it
-    /// resolves names if the hashing method is spymemcached's, and while it waits for the first list with
-    /// [`discovery`](Builder::discovery).
+    /// Builds the client. Calls resolve names and open connections when they need them. If the hashing method is
+    /// spymemcached's, this function blocks while it resolves names. With [`discovery`](Builder::discovery), it blocks
+    /// until it has the first list of servers.
     ///
     /// # Errors
     /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no
@@ -89,12 +89,14 @@ impl Client {
     calls!([async] [.await]);
     computing!([async] [.await] [F: FnOnce() -> Fut, Fut: Future<Output = Result<V, E>>]);
 
-    /// Returns the value of an item, like [`get_or_compute`](Self::get_or_compute). If this caller
-    /// has to compute the value and there is an old value, the caller also gets the old value at
-    /// once, and a spawned task computes the new value. Without an old value, this call computes
-    /// the value. There is an old value for example after [`invalidate`](Self::invalidate), or with
-    /// [`Lease::early`] or [`Lease::stale`]. If the computation fails in the task, the task drops
-    /// the error, and the old value stays until it expires.
+    /// Returns the value of an item, like [`get_or_compute`](Self::get_or_compute), but replaces an
+    /// old value in the background.
+    ///
+    /// If there is an old value, each caller gets it at once, and one caller's spawned task
+    /// computes the new value. There is an old value for example after
+    /// [`invalidate`](Self::invalidate), or with [`Lease::early`] or [`Lease::stale`]. Without an
+    /// old value, this call computes the value. If the computation fails in the task, its error is
+    /// dropped, and the old value stays until it expires.
     ///
     /// # Errors
     /// See [`get_or_compute`](Self::get_or_compute).
@@ -181,7 +183,8 @@ impl Client {
         }
     }
 
-    /// Closes all idle connections, and each other connection after its calls. Further calls fail, also on clones.
+    /// Closes idle connections at once, and each busy connection when its calls have ended. Further calls fail, also
+    /// calls on clones.
     pub fn close(&self) {
         self.group.close();
     }

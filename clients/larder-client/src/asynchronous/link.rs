@@ -15,8 +15,8 @@ use tokio::time::timeout_at;
 pub(crate) type Link = link::Link<Stream>;
 
 impl Link {
-    /// Sends the requests of an operation and reads the replies. If the future is dropped, the connection stays
-    /// unsettled, and the pool closes it.
+    /// Sends the requests of an operation and reads the replies. If the future is dropped, replies may still be pending
+    /// on the connection, so the pool closes it.
     ///
     /// # Errors
     /// [`FailedCall`].
@@ -55,8 +55,8 @@ impl Link {
         }
     }
 
-    /// Returns the next reply. Sends before it reads, but does not wait for room while replies arrive, because a server
-    /// stops reading requests if its client does not read replies.
+    /// Returns the next reply. Before each read, sends as much of the remaining output as the socket accepts. Never
+    /// waits only to send: a server stops reading requests if its client does not read replies.
     async fn receive(&mut self, progress: &mut Progress) -> Result<Bytes, CallFailure> {
         loop {
             match self.connection.next_reply() {

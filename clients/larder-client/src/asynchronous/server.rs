@@ -90,13 +90,14 @@ impl Server {
     /// Carries out an operation within the time limit of a call.
     ///
     /// # Errors
-    /// [`Error`], by the deadline at the latest.
+    /// The operation failed, or its deadline has passed.
     pub(crate) async fn call<O: Operation>(&self, operation: &mut O) -> Result<O::Output, Error> {
         let now = Instant::now();
         self.call_admitted(self.admit(now), operation, now).await
     }
 
-    /// Like [`Server::call`], for a call that started at `now`, with the result of its admission.
+    /// Like [`Server::call`], for a call that started at `now`. `admitted` is the breaker's
+    /// decision about the call.
     ///
     /// # Errors
     /// Like [`Server::call`].
@@ -129,8 +130,8 @@ impl Server {
         })
     }
 
-    /// Carries out an operation. Returns the output and the time at which the reply was read. Afterwards `pooled`
-    /// contains the connection of a pool.
+    /// Carries out an operation. Returns the output and the time at which the reply was read. If the operation uses a
+    /// pool, `pooled` contains its connection afterwards.
     async fn transact<'s, O: Operation>(
         &'s self,
         admission: &mut Admission<'_>,

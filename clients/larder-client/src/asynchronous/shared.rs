@@ -57,7 +57,7 @@ struct Sender {
 #[derive(Debug)]
 struct State {
     queue: Mutex<QueueState>,
-    /// The notification that there are requests to send, or that the last handle is dropped.
+    /// Wakes the task when there are requests to send, or when the last handle is dropped.
     changed: Notify,
     /// Whether a reply has arrived on the connection.
     has_answered: AtomicBool,
@@ -71,7 +71,7 @@ struct QueueState {
     close_reason: Option<CloseReason>,
 }
 
-/// The sender of the replies to a caller, with the time at which they were read.
+/// Sends a caller its replies, with the time at which they were read.
 type Ticket = oneshot::Sender<(CallReplies, Instant)>;
 
 /// A socket, the time at which it expires, and its entry in the metrics.
@@ -88,7 +88,7 @@ impl Shared {
     /// the time at which the reply was read.
     ///
     /// # Errors
-    /// [`Error`], by the deadline at the latest.
+    /// The operation failed, or its deadline has passed.
     pub(crate) async fn call<O: Operation, F: Future<Output = Result<NewConnection, Error>>>(
         &self,
         operation: &mut O,
@@ -134,12 +134,13 @@ impl Shared {
         }
     }
 
-    /// Returns the slot with the fewest calls. A slot with neither calls nor a connection counts as one with
-    /// [`CALLS_BUSY`] calls, so a call uses it only if no other slot has fewer.
+    /// Returns the slot with the fewest calls. A slot without calls and without a connection counts as a slot with
+    /// [`CALLS_BUSY`] calls. Thus a call opens another connection only if no open connection has fewer calls.
     fn slot(&self) -> &Slot {
         let load = |slot: &&Slot| {
             let calls = slot.calls.load(Ordering::Relaxed);
-            // A slot with calls has a connection, or one is being opened.
+            // Without calls, the slot may still have an open connection. With calls, it has one or
+            // is opening one, so no check is needed.
             if calls > 0 || slot.lock().is_some() { calls } else { CALLS_BUSY }
         };
         self.slots.iter().min_by_key(load).expect("there is at least one slot")
@@ -151,7 +152,8 @@ impl Shared {
         self.slots.iter().for_each(|slot| drop(slot.lock().take()));
     }
 
-    /// Returns the number of open connections, the number of open connections without calls, and 0 for waiting calls.
+    /// Returns the number of open connections, the number of these without calls, and 0. The 0 is the number of calls
+    /// that wait for a connection, which exist only in pools.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let is_open = |slot: &&Slot| {
             slot.lock().as_ref().is_some_and(|connection| connection.0.state.lock().is_open)
@@ -178,8 +180,8 @@ impl Slot {
         connection.clone()
     }
 
-    /// Returns the connection, after opening it if necessary. One of the concurrent calls opens it. If the attempt
-    /// fails before the deadline of that call, the calls that waited for it get the same error.
+    /// Returns the connection, after opening it if necessary. If several calls need it, one of them opens it, and the
+    /// others wait. If this attempt fails before the deadline of its call, the waiting calls get the same error.
     async fn connection(
         &self,
         deadline: Instant,
@@ -190,8 +192,8 @@ impl Slot {
         }
         let failures = self.failures.load(Ordering::Acquire);
         let opening = timeout_at(deadline.into(), self.opening.lock()).await;
-        // A timeout here is no evidence of a further fault, because the call that opens the
-        // connection reports any fault.
+        // The breaker ignores this timeout. If the server is at fault, the call that opens the
+        // connection reports it.
         let mut last_error = opening.map_err(|_| Error::definite(ErrorKind::Timeout).echo())?;
         if let Some(connection) = self.open_connection() {
             return Ok(connection);
@@ -203,8 +205,8 @@ impl Slot {
             return Err(error.clone().echo());
         }
         let opened = open.await.inspect_err(|error| {
-            // A call past its deadline may have tried for less time than other calls have left, so its error does not
-            // apply to them.
+            // A call that failed at its deadline may have had little time for the attempt. Other calls may have more
+            // time left, so they try again.
             if Instant::now() < deadline {
                 *last_error = Some(error.clone());
                 self.failures.fetch_add(1, Ordering::Release);
@@ -250,8 +252,8 @@ impl State {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the reason for closing the connection. Keeps the first reason, but an error of the
-    /// driver overrides this reason.
+    /// Records the reason for closing the connection. Later reasons are ignored. If the connection
+    /// fails, metrics show its error instead.
     fn closes(&self, reason: CloseReason) {
         self.lock().close_reason.get_or_insert(reason);
     }
@@ -314,7 +316,8 @@ impl Driver {
         for (ticket, mut event) in lost {
             let is_sent = event.is_sent;
             event.is_echo = is_echo;
-            // A caller that has given up gets no error, so the next caller's failure is still the first report.
+            // The first caller that gets the error reports it, and the others are marked as echoes. A caller that has
+            // given up gets no error.
             match ticket.send((Err(event), now)) {
                 Ok(()) => is_echo = true,
                 Err(_) if is_sent => self.open.abandoned(),
@@ -327,7 +330,8 @@ impl Driver {
     async fn drive(&mut self) -> Result<(), ErrorKind> {
         let lost = |error: io::Error| ErrorKind::Io(Arc::new(error));
         let state = Arc::clone(&self.state);
-        // The time of the last reply or the last idle iteration, and the time of the last check for silence.
+        // `answered`: when the last reply arrived, or when no call was under way. `checked`: when the loop last checked
+        // for silence.
         let (mut answered, mut checked) = (Instant::now(), Instant::now());
         loop {
             let mut may_take = true;
@@ -341,8 +345,8 @@ impl Driver {
             let is_behind = !self.exchange.output().is_empty();
             let is_open = {
                 let mut open = state.lock();
-                // A request queued after the check waits for the next iteration, because `changed` has its
-                // notification.
+                // If the queue was empty above, a request that was queued since then waits for the next iteration.
+                // `changed` starts that iteration.
                 if may_take {
                     self.exchange.take(&mut open.queue, |ticket| !ticket.is_closed());
                 }
@@ -385,7 +389,8 @@ impl Driver {
                 }
             }
             if has_read {
-                // Yields, so that callers with replies can queue further requests for the same write.
+                // Yields, so that callers that have just got their replies can queue further requests. One write then
+                // sends all of these.
                 tokio::task::yield_now().await;
                 continue;
             }

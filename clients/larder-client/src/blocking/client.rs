@@ -54,8 +54,8 @@ impl Builder<Client> {
         self
     }
 
-    /// Builds the client. Calls open connections when they need them. This function blocks while it resolves names, and
-    /// while it waits for the first list with [`discovery`](Builder::discovery).
+    /// Builds the client. Calls open connections when they need them. This function blocks while it resolves names.
+    /// With [`discovery`](Builder::discovery), it also blocks until it has the first list of servers.
     ///
     /// # Errors
     /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no
@@ -113,10 +113,11 @@ impl Client {
         Ok(list.iter().map(|server| Arc::clone(server.name())).zip(outputs).collect())
     }
 
-    /// Returns the items of several keys with their CAS. Keys of servers at fault have no items.
+    /// Returns the items of several keys with their CAS. If a server is [at
+    /// fault](Error::is_fault), the items of its keys are `None`.
     ///
     /// # Errors
-    /// See [`Client`], but server faults are no errors.
+    /// See [`Client`]. Faults of servers are not reported.
     pub fn gets_available<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Item>>, Error> {
         self.many_unless(keys, true, Error::is_fault)
     }
@@ -125,7 +126,8 @@ impl Client {
         self.many_unless(keys, cas, |_| false)
     }
 
-    /// Returns the items of several keys. If `is_ignored` accepts the error of a server, its keys have no items.
+    /// Returns the items of several keys. If `is_ignored` returns true for the error of a server, the items of its keys
+    /// are `None`.
     fn many_unless<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -200,7 +202,8 @@ impl Client {
         }
     }
 
-    /// Closes all idle connections, and each other connection after its calls. Further calls fail, also on clones.
+    /// Closes idle connections at once, and each busy connection when its calls have ended. Further calls fail, also
+    /// calls on clones.
     pub fn close(&self) {
         self.group.close();
     }

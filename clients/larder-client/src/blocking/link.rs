@@ -10,9 +10,9 @@ use bytes::Bytes;
 use nix::poll::PollFlags;
 use std::time::{Duration, Instant};
 
-/// The time for which a call may still read available data if it starts to read near or after its
-/// deadline, for example because it has waited for another server. Without this limit, a server
-/// that sends without pause could delay the end of the call indefinitely.
+/// How long a call may read data that has already arrived, if it starts to read near or after its
+/// deadline. It starts so late for example if it has waited for another server. Without this limit,
+/// a server that sends without pause could delay the end of the call indefinitely.
 pub(super) const LATE_MAX: Duration = Duration::from_millis(10);
 
 pub(crate) type Link = link::Link<Stream>;
@@ -63,8 +63,8 @@ impl Link {
         }
     }
 
-    /// Sends the output. Stops early when replies arrive, because a server stops reading requests if its client does
-    /// not read replies.
+    /// Sends the output, until all of it is sent or a reply arrives. The caller then reads the reply: a server stops
+    /// reading requests if its client does not read replies.
     fn send(&mut self, deadline: Instant, progress: &mut Progress) -> Result<(), CallFailure> {
         while !self.send_some(progress)? {
             if self.stream.wait(deadline)?.contains(PollFlags::POLLIN) {

@@ -116,13 +116,14 @@ impl Server {
     /// Carries out an operation within the time limit of a call.
     ///
     /// # Errors
-    /// [`Error`], by the deadline at the latest.
+    /// The operation failed, or its deadline has passed.
     pub(crate) fn call<O: Operation>(&self, operation: &mut O) -> Result<O::Output, Error> {
         let now = Instant::now();
         self.call_admitted(self.admit(now), operation, now)
     }
 
-    /// Like [`Server::call`], for a call that started at `now`, with the result of its admission.
+    /// Like [`Server::call`], for a call that started at `now`. `admitted` is the breaker's
+    /// decision about the call.
     ///
     /// # Errors
     /// Like [`Server::call`].
@@ -140,7 +141,7 @@ impl Server {
     /// leaves the requests in the queue of a shared connection. [`Server::finish`] completes the operation.
     ///
     /// # Errors
-    /// [`Error`], by the deadline at the latest.
+    /// The operation failed, or its deadline has passed.
     pub(crate) fn start<O: Operation>(
         &self,
         operation: &mut O,
@@ -208,7 +209,7 @@ impl Server {
     /// Finishes a started operation.
     ///
     /// # Errors
-    /// [`Error`], by the deadline at the latest.
+    /// The operation failed, or its deadline has passed.
     pub(crate) fn finish<O: Operation>(
         &self,
         started: Result<StartedCall<'_>, Error>,

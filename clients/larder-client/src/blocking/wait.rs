@@ -33,8 +33,8 @@ impl Wait {
         self.for_socket_unless(|| false, socket, readiness, deadline)
     }
 
-    /// Like [`Wait::for_socket`], but does not poll the socket once `is_over` returns true, for example after a nested
-    /// call of the waiter.
+    /// Like [`Wait::for_socket`], but also ends when `is_over` returns true. This is checked before each poll of the
+    /// socket, because a nested call of the waiter may have received the reply.
     ///
     /// # Errors
     /// Like [`Wait::for_socket`].

@@ -15,7 +15,7 @@ use bytes::Bytes;
 /// `serde=pickle_serde`).
 ///
 /// With the feature `compression`, this codec reads values that the other client has compressed. It never compresses.
-/// Python and Ruby objects are [`InvalidValue::OtherType`].
+/// Decoding any other Python or Ruby object fails with [`InvalidValue::OtherType`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Convention {

@@ -27,7 +27,8 @@ use serde::de::DeserializeOwned;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Json;
 
-/// "L" for Larder, and the version of the format. Other clients use flags below 2^16.
+/// The flags of JSON values: the letter L for Larder, and the version of the format. Other clients
+/// use flags below 2^16.
 const FLAGS: u32 = 0x4c00_0001;
 
 impl<T: Serialize + DeserializeOwned> Codec<T> for Json {

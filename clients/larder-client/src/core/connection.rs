@@ -21,11 +21,11 @@ const ROOM_MIN: usize = 4 << 10;
 const ROOM_MAX: usize = 4 << 20;
 /// The length in bytes to which buffers are shrunk after a large request or reply.
 const KEPT_LEN_MAX: usize = 256 << 10;
-/// The minimum length in bytes of a reply that the caller gets without a copy. Other bytes after the reply force a
-/// copy.
+/// The length in bytes from which the caller gets a reply without a copy. If other bytes have arrived after the reply,
+/// it is copied.
 const LARGE_LEN_MIN: usize = 32 << 10;
 
-/// The end of the reply to a request.
+/// How to find the end of the reply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// The reply has one [`Answer`].
@@ -69,7 +69,7 @@ pub(crate) struct Connection {
     received: usize,
     /// The number of parsed bytes at the start of `input`, which belong to the oldest request.
     read: usize,
-    /// The input length from which parsing can continue.
+    /// The value of `received` that is needed before parsing can continue.
     wanted: usize,
     pending: VecDeque<PendingRequest>,
     has_failed: bool,
@@ -271,8 +271,9 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
     key.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Returns whether the connection is unusable after this `error`, or after any other [`Answer`] that is not a result. A
-/// server that refuses a store may parse its value as commands.
+/// Returns whether the connection is unusable after this reply, which is an error or does not fit its request. It is
+/// unusable after `CLIENT_ERROR` and `ERROR`, because a server that refuses a store may parse the stored value as
+/// commands.
 pub(crate) fn is_fatal(error: &Answer<'_>) -> bool {
     match error {
         Answer::Error { client, line } => *client || line.starts_with(b"ERROR"),

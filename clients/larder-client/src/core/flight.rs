@@ -96,9 +96,9 @@ impl Flights {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a computation, even if another one is under way. The inputs of the earlier
-    /// computation may have changed since its start, so the client must not store its value with a
-    /// new lease.
+    /// Starts a computation, even if an earlier one for the same key is under way. The data that
+    /// the earlier one uses may have changed in the meantime, so its value must not be stored with
+    /// a new lease.
     pub(crate) fn start(self: &Arc<Self>, key: &[u8], condition: StoreCondition) -> ComputePermit {
         let id = self.lock().start(key, condition);
         ComputePermit { flights: Arc::clone(self), id }

@@ -69,7 +69,8 @@ impl Lease {
         self
     }
 
-    /// Returns the expiry of stored items: the TTL and the stale time after it.
+    /// Returns the expiry of stored items: the TTL plus the time for which the value stays as a
+    /// stale one.
     pub(crate) fn expiry(self) -> Exptime {
         match self.ttl {
             Ttl::FOREVER => Exptime::NEVER,
@@ -115,8 +116,8 @@ pub(crate) struct LeaseGet<'k> {
 impl Operation for LeaseGet<'_> {
     type Output = LeaseAnswer;
 
-    /// Returns true, although the lookup may create an item. If the client repeats it after a lost reply, the caller
-    /// may wait until its own lease expires.
+    /// Returns true: the client may repeat the lookup, although it may create an item. If the reply that gave this
+    /// caller the lease was lost, the caller may wait until that lease expires.
     fn reads(&self) -> bool {
         true
     }

@@ -36,15 +36,15 @@ pub(crate) struct FailedCall {
     pub(crate) error: Error,
     /// Whether later calls may use the connection, once all pending replies have arrived.
     pub(crate) is_usable: bool,
-    /// Whether the connection was lost before any reply, and the client may repeat the call on another connection: the
-    /// call changes nothing, or the client sent none of it. An idle connection that the server had closed fails in this
-    /// way.
+    /// Whether the client may repeat the call on another connection. It may if the connection was lost before any reply
+    /// arrived, and if the call changes nothing or none of it was sent. Calls fail in this way if the server had closed
+    /// the idle connection.
     pub(crate) was_stale: bool,
 }
 
 impl FailedCall {
-    /// Creates the failure of a call with this progress. If `reads`, the call changes nothing, so
-    /// the error is never ambiguous.
+    /// Creates the failure of a call with this progress. `reads` is true if the call changes
+    /// nothing; then its error is never ambiguous.
     pub(crate) fn new(failure: CallFailure, progress: Progress, reads: bool) -> Self {
         match failure {
             CallFailure::Reply(failure) => Self {

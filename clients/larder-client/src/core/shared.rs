@@ -38,7 +38,7 @@ pub(crate) struct LostCall {
     kind: ErrorKind,
     /// Whether any byte of the call may have been sent.
     pub(crate) is_sent: bool,
-    /// Whether another call has reported the same event.
+    /// Whether another call has reported the same event. The breaker counts only the first report.
     pub(crate) is_echo: bool,
 }
 
@@ -92,8 +92,8 @@ impl LostCall {
         Self { is_echo: true, ..self }
     }
 
-    /// Converts to a failed call. If `reads`, the call changes nothing, so the error is never
-    /// ambiguous.
+    /// Converts to a failed call. `reads` is true if the call changes nothing; then its error is
+    /// never ambiguous.
     pub(crate) fn broken(self, reads: bool) -> FailedCall {
         let progress = Progress { sent: self.is_sent.into(), received: 0 };
         let mut broken = FailedCall::new(CallFailure::Lost(self.kind), progress, reads);
@@ -320,7 +320,7 @@ impl<T> Exchange<T> {
                 // Unsolicited bytes after the last reply make the order of the earlier replies doubtful.
                 self.connection.next_reply()?;
             }
-            // The caller of a wrong reply reports it. Later callers get no replies.
+            // The caller that gets a wrong reply reports it. Later callers get no replies.
             if call.pending_replies == 0 || self.connection.has_failed() {
                 return Ok(self.calls.pop_front().map(|call| (call.ticket, call.replies)));
             }

@@ -33,8 +33,8 @@ pub struct ServerMetrics {
     /// Opened connections. Failures to open a connection count as errors, mostly `connect` or
     /// `login`.
     pub opened: u64,
-    /// The waits of calls while all connections were in use, including unsuccessful waits but not waits for a
-    /// connection to open.
+    /// How long calls waited while all connections were in use. Waits that ended without a connection count, too. Waits
+    /// for a connection to open do not count.
     pub waits: Histogram,
     /// Sent requests on shared connections whose callers gave up: their deadline passed, a waiter
     /// interrupted them, or their future was dropped. The reply was dropped, or never arrived. (In

@@ -87,9 +87,10 @@ impl Continuum {
         Self { points, client: Client::Dalli }
     }
 
-    /// Returns the server of a key if it is usable. Otherwise returns the first usable server of
-    /// those that the client tries next, and then of those of all following points. Returns `None`
-    /// if no server is usable.
+    /// Returns the server of a key, or another server if that one is not usable. The other servers
+    /// are tried in this order: first the servers of the key's further hashes, if the client
+    /// defines any, and then the servers of all following points on the circle. Returns `None` if
+    /// no server is usable.
     pub(super) fn pick_where(
         &self,
         key: &[u8],
@@ -164,8 +165,9 @@ impl Client {
     }
 }
 
-/// Computes the number of digests of each server from its share of the total weight. The other clients calculate in
-/// single precision and in this order. The 10⁻¹⁰ that they add is too small to change the result.
+/// Computes the number of digests of each server from its share of the total weight. It calculates in single precision
+/// and in the order of the other clients, because rounding changes the result. The other clients also add 10⁻¹⁰, which
+/// is too small to change the result.
 #[expect(clippy::cast_possible_truncation, reason = "the other clients truncate, too")]
 fn float_shares(nodes: &[Member<'_>]) -> Vec<u32> {
     let total: u64 = nodes.iter().map(|(_, node)| u64::from(node.share())).sum();

@@ -36,7 +36,7 @@ pub enum KeyHash {
 }
 
 const FNV_32: (u32, u32) = (0x811c_9dc5, 0x0100_0193);
-/// The lower halves of basis and prime. The lower half of the hash depends only on them.
+/// The lower halves of FNV's basis and prime. The lower half of the hash depends only on these.
 const FNV_64: (u32, u32) = (0x8422_2325, 0x0000_01b3);
 
 impl KeyHash {

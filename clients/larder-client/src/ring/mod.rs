@@ -74,8 +74,8 @@ pub enum Hashing {
     /// `FailureMode.Redistribute`. libmemcached uses no other server in this case.
     Modula(KeyHash),
     /// libmemcached's `consistent` and `ketama` distributions: `MEMCACHED_BEHAVIOR_KETAMA`, pylibmc's `ketama` or
-    /// `distribution: consistent`. They use one hash function for keys and for points (100 per server): in pylibmc
-    /// `hash`, by default [`KeyHash::OneAtATime`].
+    /// `distribution: consistent`. Each server has 100 points. The same hash function is used for keys and for points.
+    /// pylibmc's option `hash` sets it, and the default is [`KeyHash::OneAtATime`].
     ///
     /// With a weight above 1 this is [`KetamaWeighted`](Self::KetamaWeighted) with the same hash function. libmemcached
     /// does the same if the distribution was set before the servers were added, as pylibmc does.

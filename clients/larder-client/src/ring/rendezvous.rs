@@ -29,8 +29,8 @@ impl Rendezvous {
             index: *index,
         };
         let mut servers: Box<[Server]> = nodes.iter().map(server).collect();
-        // The heaviest servers come first, because they win most often, and a light server after
-        // the winner rarely needs a logarithm.
+        // The heaviest servers come first, because they win most often. Servers after the winner
+        // rarely need a logarithm, because a bound shows that they lose.
         servers.sort_by(|a, b| a.inverse.total_cmp(&b.inverse));
         let inverse = |server: Option<&Server>| server.map(|server| server.inverse);
         let is_weighted = inverse(servers.first()) != inverse(servers.last());
@@ -121,8 +121,9 @@ fn ln(x: f64) -> f64 {
 /// pymemcache's `RendezvousHash` with its default seed, 0: the score is MurmurHash3 of `name-key`.
 #[derive(Clone, Debug)]
 pub(super) struct Pymemcache {
-    /// The hash state after each server's name, and its index. The servers are sorted by name in
-    /// descending order, because the first of several equal scores wins.
+    /// For each server, the state of the hash after its name, and its index in the list. The
+    /// servers are sorted by name in descending order, because the first of several equal scores
+    /// wins.
     servers: Box<[(Murmur3, u32)]>,
 }
 

@@ -315,7 +315,8 @@ fn arrived(listener: &TcpListener) -> TcpStream {
     stream
 }
 
-/// The server reads nothing. The client does not send requests behind a blocked one, so it can withdraw them.
+/// Checks that a request is withdrawn unsent if its call ends while an earlier request is blocked, because the server
+/// reads nothing.
 #[test]
 fn a_request_behind_a_blocked_one_is_not_ambiguous() {
     any_client::shared(|client| {
@@ -332,7 +333,8 @@ fn a_request_behind_a_blocked_one_is_not_ambiguous() {
     });
 }
 
-/// Room in the socket's buffer wakes the sending thread. Otherwise the thread would check only after a second.
+/// Checks that the client continues to send as soon as the socket's buffer has room, and not only at its next check, a
+/// second later.
 #[test]
 fn a_request_behind_a_large_one_is_sent_once_there_is_room() {
     any_client::shared(|client| {
@@ -379,7 +381,8 @@ fn time_behind_a_large_request(client: &dyn Fn(String) -> AnyClientBuilder) -> D
     took
 }
 
-/// The first call's future was dropped, so the call reports no fault.
+/// Checks that a lost connection counts as a fault although its first call cannot report it,
+/// because the call's future was dropped.
 #[test]
 fn a_lost_connection_counts_as_a_fault_even_if_its_first_call_was_dropped() {
     any_client::shared_by_tasks(|client| {
@@ -431,7 +434,7 @@ fn black_hole() -> (String, TcpListener, Vec<TcpStream>) {
 
 #[test]
 fn calls_that_wait_for_the_same_connect_fail_with_it() {
-    // The number of calls, which is too small to open a second connection.
+    // The number of calls. With so few calls, the client opens only one connection.
     const CALLS: usize = 30;
     // The timeout is long enough for all threads to start, even on a busy machine.
     const CONNECT_TIMEOUT: Duration = Duration::from_millis(2000);
@@ -490,8 +493,9 @@ fn calls_that_wait_for_a_pooled_connection_see_the_open_breaker() {
         let took = begun.elapsed();
         let is_left_alone = |error: &&Error| matches!(error.kind(), ErrorKind::Unavailable { .. });
         let attempts = CALLS - errors.iter().filter(is_left_alone).count();
-        // The fifth failure opens the breaker. Before it, each of the first four passes its slot to another call. After
-        // it, one call at a time may probe, each time after a pause of at least 75 ms.
+        // The fifth failure opens the breaker. Each of the first four failed calls passes its slot to a waiting call,
+        // which makes a further attempt. After the fifth, one call at a time may probe, each time after a pause of at
+        // least 75 ms.
         let probes = took.as_millis() / (CONNECT_TIMEOUT + MILLIS(75)).as_millis();
         let attempts_max = CONNECTIONS + 4 + usize::try_from(probes).unwrap();
         assert!(attempts >= 5 && attempts <= attempts_max, "{attempts} in {took:?}: {errors:?}");

@@ -273,7 +273,8 @@ fn connections_past_their_idle_time_are_counted() {
     });
 }
 
-/// The call has two requests. It fails with the first reply while the second reply is pending.
+/// Checks a call with two requests. It fails with the first reply while the second reply is
+/// pending.
 #[test]
 fn connections_of_abandoned_calls_are_counted() {
     each_pool(|client| {

@@ -381,7 +381,8 @@ fn nodes(weights: &[u32]) -> Vec<Node> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Tests consistent methods. The keys of a removed server move to the servers that they use while it is not usable.
+    /// Tests consistent methods: if a server is removed, only its keys move. With most methods, they move to the
+    /// servers that they use while the server is only not usable.
     #[test]
     fn removing_a_server_moves_only_its_keys((weights, removed) in servers()) {
         let equal = vec![1; weights.len()];

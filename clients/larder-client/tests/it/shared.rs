@@ -139,12 +139,14 @@ fn a_thread_in_a_nested_call_may_get_the_read_permit() {
 
 #[test]
 fn a_reply_that_arrives_during_a_nested_call_is_not_waited_for() {
-    // The nested call consumes the unpark token, which stands for the replies to both calls.
+    // The thread has one unpark token, which announces the replies to both calls. The nested call
+    // consumes it.
     let forget = || thread::park_timeout(Duration::ZERO);
     call_while_waiting(|_| (), forget, &[&["y", "x", "n"]]);
 }
 
-/// The reply fills the read buffer, and the end of the connection arrives in the same segment.
+/// Checks that a reply is not lost if it fills the read buffer and the end of the connection
+/// arrives in the same TCP segment.
 #[test]
 fn a_reply_together_with_the_end_of_the_connection_counts() {
     const LEN: usize = 16 << 10;
@@ -166,7 +168,7 @@ fn a_reply_together_with_the_end_of_the_connection_counts() {
     server.join().unwrap();
 }
 
-/// A wrong reply also fails the calls behind it, and the client reports this as one event.
+/// Checks that a wrong reply also fails the calls behind it, but counts as one fault only.
 #[test]
 fn a_wrong_reply_is_one_fault_for_all_calls_behind_it() {
     any_client::shared(|client| {
@@ -191,7 +193,8 @@ fn a_wrong_reply_is_one_fault_for_all_calls_behind_it() {
     });
 }
 
-/// The first call spends its time on the first server, so too little is left for the login to the second server.
+/// Checks that later calls connect themselves if the call that was connecting ran out of time. Here the first call
+/// waits so long for the first server that no time is left for the login to the second server.
 #[test]
 fn a_connect_that_ran_out_of_time_is_retried_by_the_next_call() {
     const LOGIN: &[u8; 31] = b"set login 0 -1 10\r\nann secret\r\n";
@@ -358,7 +361,7 @@ fn median_latency(client: &blocking::Client) -> Duration {
     latencies[latencies.len() / 2]
 }
 
-/// Deadlines expire at about the time when the replies arrive.
+/// Checks calls whose deadlines expire at about the time when their replies arrive.
 #[test]
 fn threads_that_give_up_do_not_block_others() {
     let server = FakeServer::start(|request| match request.random % 20 {

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The minimum number of calls under way for holding back a request to a quick server. Such a
-/// request waits for the next reply, so that one write carries it together with other requests.
+/// If at least this many calls to a quick server are under way, a new request is not sent at once.
+/// It waits until the next reply arrives, and one write then sends it together with other requests.
 const HELD_CALLS_MIN: usize = 2;
 
 /// The length in bytes of a reader's buffer. The reader fills it without the lock, so other threads can send.
@@ -180,14 +180,14 @@ impl SharedConnection {
         Err(FailedCall { is_usable: self.is_open(), ..failed })
     }
 
-    /// Returns whether the caller need not wait for another thread. Either its ticket has a delivery, or this thread
-    /// has the read permit and makes a nested call in its waiter.
+    /// Returns whether the caller need not wait for another thread. There are two cases: a reply or the read permit is
+    /// in the caller's ticket, or this call is nested in a call of the same thread that has the read permit.
     fn need_not_wait(&self, ticket: &Ticket) -> bool {
         ticket.has_delivery() || self.lock().reading == Some(ticket.thread.id())
     }
 
-    /// Takes the read permit if it is free, or if this thread has it and makes a nested call in its waiter. Otherwise
-    /// marks the ticket as waiting and returns `None`.
+    /// Returns the read permit if it is free, or if this call is nested in a call of the same thread that has the
+    /// permit. Otherwise marks the ticket as waiting and returns `None`.
     fn read_or_wait(&self, ticket: &Ticket) -> Option<ReadPermit> {
         let mut state = self.lock();
         let reader = match state.reader.take() {
@@ -212,8 +212,8 @@ impl SharedConnection {
     /// Reads once: sends the output, waits for input, and delivers the replies.
     ///
     /// # Errors
-    /// `Interrupted`, or an error of the system during the wait. If the connection fails, each call gets the failure as
-    /// its delivery instead.
+    /// The wait was interrupted, or the system reported an error during the wait. A failure of the connection is no
+    /// error here: each call gets it in its ticket.
     fn read(
         &self,
         reader: &mut ReadPermit,

@@ -62,7 +62,7 @@ impl Shared {
     /// is sent together with later requests.
     ///
     /// # Errors
-    /// [`Error`], by the deadline at the latest.
+    /// The operation failed, or its deadline has passed.
     pub(crate) fn start<O: Operation>(
         &self,
         operation: &mut O,
@@ -78,7 +78,7 @@ impl Shared {
     /// Finishes a started operation.
     ///
     /// # Errors
-    /// [`Error`], by the deadline at the latest.
+    /// The operation failed, or its deadline has passed.
     pub(crate) fn finish<O: Operation>(
         &self,
         call: Call<'_>,
@@ -119,8 +119,8 @@ impl Shared {
             let connection = self.connection(slot, deadline, &open)?;
             let was_used = connection.has_answered.load(Ordering::Relaxed);
             match connection.start(operation) {
-                // Another call has ended the connection since its selection, perhaps because no caller needed it any
-                // more.
+                // Another call has closed the connection since this call selected it, for example because no caller
+                // needed it any more. This call selects again.
                 Err(lost) if lost.is_echo && Instant::now() < deadline => (),
                 pending => return Ok(Attempt { connection, pending, was_used }),
             }
@@ -145,12 +145,13 @@ impl Shared {
         Ok(connection)
     }
 
-    /// Returns the slot with the fewest calls. A slot with neither calls nor a connection counts as one with
-    /// [`CALLS_BUSY`] calls, so a call uses it only if no other slot has fewer.
+    /// Returns the slot with the fewest calls. A slot without calls and without a connection counts as a slot with
+    /// [`CALLS_BUSY`] calls. Thus a call opens another connection only if no open connection has fewer calls.
     fn slot(&self) -> &Slot {
         let load = |slot: &&Slot| {
             let calls = slot.calls.load(Ordering::Relaxed);
-            // A slot with calls has a connection, or one is being opened.
+            // Without calls, the slot may still have an open connection. With calls, it has one or
+            // is opening one, so no check is needed.
             if calls > 0 || slot.lock().connection.is_some() { calls } else { CALLS_BUSY }
         };
         match &*self.slots {
@@ -165,7 +166,8 @@ impl Shared {
         self.slots.iter().for_each(|slot| drop(slot.lock().connection.take()));
     }
 
-    /// Returns the number of open connections, the number of open connections without calls, and 0 for waiting calls.
+    /// Returns the number of open connections, the number of these without calls, and 0. The 0 is the number of calls
+    /// that wait for a connection, which exist only in pools.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let is_open = |slot: &&Slot| {
             slot.lock().connection.as_ref().is_some_and(|connection| connection.is_open())

@@ -55,8 +55,9 @@ impl Slot {
                     return self.open(&attempt, open, wait);
                 };
                 if attempt.opener == thread::current().id() {
-                    // The waiter of the connecting call makes this nested call, which uses a
-                    // connection of its own.
+                    // This thread is already opening the connection, and its waiter makes this
+                    // nested call. Waiting would deadlock, so the nested call opens a connection of
+                    // its own.
                     drop(state);
                     return open().map(|opened| Arc::new(SharedConnection::new(opened, wait)));
                 }

@@ -14,9 +14,11 @@ pub(super) struct State {
     pub(super) exchange: Exchange<Arc<Ticket>>,
     pub(super) stream: Stream,
     pub(super) open: OpenConnection,
-    /// The read permit; `None` while a thread has the permit, or the permit is in its ticket.
+    /// The read permit, if it is free. `None` if a thread has it, or if it is in the ticket of a
+    /// thread.
     pub(super) reader: Option<ReadPermit>,
-    /// The thread that has the permit, or has it in its ticket. `None` if the permit is free.
+    /// The thread that has the read permit, or that will find it in its ticket. `None` if the
+    /// permit is free.
     pub(super) reading: Option<ThreadId>,
     /// The time of the last reply, or of the first call after an idle period.
     pub(super) answered_at: Instant,
@@ -38,9 +40,9 @@ impl State {
         }
     }
 
-    /// Takes the read permit out of the ticket of another call of this thread. Returns `None` if no
-    /// ticket has the permit. If the permit stayed in the ticket, the reply to that call would
-    /// overwrite it.
+    /// Takes back the read permit if it is in the ticket of another call of this thread. Otherwise
+    /// returns `None`. If the permit stayed in the ticket, it would be lost when the reply to that
+    /// call is put there.
     pub(super) fn take_from(&self, thread: ThreadId) -> Option<ReadPermit> {
         let mut tickets = self.exchange.tickets().chain(self.queue.tickets());
         tickets

@@ -20,8 +20,8 @@ pub(super) struct ReadPermit {
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) thread: Thread,
-    /// The state of the call. It changes under the lock of the connection's state, except when the
-    /// caller takes a delivery.
+    /// The state of the call. Threads change it only while they hold the lock of the connection's
+    /// state. Only the caller takes its delivery without that lock.
     state: Mutex<TicketState>,
 }
 
@@ -31,7 +31,7 @@ pub(super) enum TicketState {
     Awake,
     /// The caller waits.
     Waiting,
-    /// The caller has yet to take this delivery.
+    /// The caller has not yet taken this delivery.
     Delivered(Delivery),
     /// The caller has given up.
     GivenUp,
@@ -45,7 +45,7 @@ pub(super) enum Delivery {
     ReadPermit(ReadPermit),
 }
 
-/// The calls whose threads to unpark after the release of the lock of the connection's state.
+/// The calls whose threads have to be unparked, after the connection's state is unlocked.
 #[derive(Debug, Default)]
 pub(super) struct WakeList(Vec<Arc<Ticket>>);
 
@@ -70,7 +70,7 @@ impl Ticket {
         }
     }
 
-    /// Takes the read permit back, if the caller has yet to take it. The caller keeps waiting.
+    /// Takes the read permit back, if the caller has not yet taken it. The caller keeps waiting.
     pub(super) fn give_back(&self) -> Option<ReadPermit> {
         let mut state = self.lock();
         match mem::replace(&mut *state, TicketState::Waiting) {

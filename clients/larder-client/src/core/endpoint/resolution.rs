@@ -20,8 +20,8 @@ pub(crate) struct Endpoint {
 #[derive(Debug)]
 struct Resolved {
     addresses: Vec<SocketAddr>,
-    /// The time of the lookup after the last failed connection, or of the lookup before the
-    /// endpoint was created. `None` before the first lookup.
+    /// When the host name was last resolved: after the last failed connection, or when the endpoint
+    /// was created. `None` before the first lookup.
     at: Option<Instant>,
 }
 
@@ -70,8 +70,9 @@ impl Endpoint {
     }
 }
 
-/// Returns the time for the next of `left` addresses. Each address gets an equal share, so that an
-/// unresponsive address leaves time for the others.
+/// Returns the time limit for connecting to the next address, if `left` addresses have not been
+/// tried yet. Each of them gets an equal share of `time`, so that an unresponsive address leaves
+/// time for the others.
 pub(crate) fn share(time: Duration, left: usize) -> Duration {
     time / u32::try_from(left.max(1)).unwrap_or(u32::MAX)
 }

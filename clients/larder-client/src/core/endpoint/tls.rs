@@ -6,8 +6,9 @@
 //!       ▼
 //!   write(), read(), is_quiet() ── an error except `WouldBlock`: the connection is unusable
 //! ```
-//! A session behaves like a socket. [`Session::write`] reports bytes only once their complete record is in the system's
-//! buffer. The server cannot decrypt part of a record, so it has no plaintext of unreported bytes.
+//! A session behaves like a socket. [`Session::write`] counts bytes as sent only when the complete TLS record that
+//! contains them is in the system's buffer. The server cannot decrypt part of a record, so it has received no bytes
+//! that are not counted.
 
 use crate::waiter::Readiness;
 use rustls::pki_types::ServerName;
@@ -158,9 +159,10 @@ impl Session {
         }
     }
 
-    /// Returns whether the server has neither closed the connection nor sent any plaintext or part
-    /// of a record. Processes TLS messages, such as session tickets. Consumes a byte of available
-    /// plaintext. The session is therefore unusable after the result `false`.
+    /// Returns whether the server has sent nothing and has not closed the connection. Complete
+    /// messages of TLS itself, such as session tickets, do not count, and are processed here. The
+    /// check consumes a byte of plaintext if there is any, so the session is unusable after the
+    /// result `false`.
     ///
     /// # Errors
     /// The session has failed.
@@ -178,8 +180,8 @@ impl Session {
         self.tls.process_new_packets().is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
     }
 
-    /// Sends `close_notify`, unless a record is partly sent. Completing that record would complete a request that
-    /// counts as unsent.
+    /// Sends `close_notify`, unless a record is partly sent. `close_notify` would have to follow the rest of that
+    /// record, and the server would then carry out a request that the client reports as unsent.
     pub(crate) fn close(&mut self, socket: &mut (impl Read + Write)) {
         if self.buffered_len == 0 {
             self.tls.send_close_notify();
@@ -197,8 +199,8 @@ impl Session {
             received => received?,
         };
         let processed = self.tls.process_new_packets().map_err(describe);
-        // Sends the session's own TLS messages, such as alerts, unless a record is partly sent. Completing that record
-        // would complete a request that counts as unsent.
+        // Sends messages of TLS itself, such as alerts, unless a record is partly sent. They would have to follow the
+        // rest of that record, and the server would then carry out a request that the client reports as unsent.
         let flushed = if self.buffered_len == 0 { self.flush(socket) } else { Ok(false) };
         processed?;
         flushed?;

@@ -31,7 +31,8 @@ pub(crate) trait Operation {
     /// Adds the requests to a connection.
     fn encode(&mut self, connection: &mut Connection);
 
-    /// Returns whether the operation's commands can have this [`Answer`]. The result for an error is optional.
+    /// Returns whether this [`Answer`] can be a reply to the operation's commands. It need not accept errors: an error
+    /// that leaves the connection usable is always valid.
     fn fits(answer: &Answer<'_>) -> bool;
 
     /// Takes the next reply. Returns the output after the last reply, and `None` after earlier

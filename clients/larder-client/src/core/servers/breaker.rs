@@ -83,8 +83,8 @@ impl Breaker {
         self.open_until = Some(now + pause.mul_f64(1.0 - JITTER + 2.0 * JITTER * random));
     }
 
-    /// Records that a call ended without information about the server. If it was the probe, the next call may probe at
-    /// once.
+    /// Records a call that showed neither that the server works nor that it is at fault. If it was the probe, the next
+    /// call may probe at once.
     pub(crate) fn pass(&mut self, call: AdmissionKind, now: Instant) {
         // Another call may have closed the breaker during the probe.
         if call == AdmissionKind::Probe && self.open_until.is_some() {

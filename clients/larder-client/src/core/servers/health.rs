@@ -28,7 +28,7 @@ struct State {
     last_fault: Option<Arc<ErrorKind>>,
 }
 
-/// An admitted call. Dropping it records that the call gave no information.
+/// An admitted call. Dropping it records that the call gave no information about the server.
 #[derive(Debug)]
 pub(crate) struct Admission<'h> {
     health: &'h Health,
@@ -73,11 +73,11 @@ impl State {
 }
 
 impl Admission<'_> {
-    /// Confirms the admission before the client opens a connection, because the call may have waited. If the breaker
-    /// has opened since the admission and its pause is over, this call becomes the probe.
+    /// Checks the breaker again before the client opens a connection, because the call may have waited since its
+    /// admission. If the breaker has opened in the meantime and its pause is already over, this call becomes the probe.
     ///
     /// # Errors
-    /// Other calls have opened the breaker since the admission.
+    /// Other calls have opened the breaker since the admission, and its pause is not over.
     pub(crate) fn confirm(&mut self, now: Instant) -> Result<(), Error> {
         if self.call == AdmissionKind::Probe || !self.health.has_faults.load(Ordering::Relaxed) {
             return Ok(());

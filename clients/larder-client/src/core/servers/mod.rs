@@ -20,10 +20,10 @@ pub enum Failover {
     /// only.
     #[default]
     Fail,
-    /// Calls for these keys use the next server in the order of the hashing method. A call whose
-    /// failure excludes a change also uses the next server, for example after a refused connection.
-    /// A call that times out does not. If the unavailable server returns without a restart, it
-    /// still has its old values.
+    /// Calls for these keys use the next server in the order of the hashing method. A call that
+    /// fails without a change, for example because the connection was refused, is repeated on the
+    /// next server. A call that times out is not. If the unavailable server returns without a
+    /// restart, it still has its old values.
     Next,
 }
 
@@ -138,7 +138,8 @@ impl<S: ServerHandle> Servers<S> {
     }
 }
 
-/// The keys of a call without a result so far. Each round sends them to servers that have not failed in the call.
+/// The keys of a call that have no result yet. In each round, the client sends them to servers that have not failed in
+/// this call.
 pub(crate) struct Rounds<'s, 'k, S> {
     servers: &'s Servers<S>,
     /// The keys, with their indexes among all keys.

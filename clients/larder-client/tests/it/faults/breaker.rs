@@ -72,7 +72,8 @@ fn the_error_of_an_open_breaker_contains_the_last_fault() {
     });
 }
 
-/// After a long outage the pauses between probes have reached their maximum.
+/// Checks the time to find a server after an outage so long that the pauses between probes have
+/// reached their maximum.
 #[test]
 fn a_server_is_found_within_two_seconds_after_a_long_outage() {
     let clients = RefCell::new(Vec::new());

@@ -210,7 +210,8 @@ fn server_errors_keep_the_connection() {
     });
 }
 
-/// A server blocks and reads no further requests if the client does not read its replies.
+/// Checks that the client reads replies while it sends. Otherwise both sides would block: the
+/// server reads no further requests until the client reads its replies.
 #[test]
 fn replies_are_read_while_requests_are_sent() {
     each_client(|client| {
@@ -231,8 +232,8 @@ fn replies_are_read_while_requests_are_sent() {
     });
 }
 
-/// The client checks the deadline itself, because on a unix socket the socket's timeout applies to each part of a large
-/// write.
+/// Checks that a call ends by its deadline although the server slowly reads a large request. The socket's own timeout
+/// is not enough: on a unix socket it applies to each part of a large write.
 #[test]
 fn a_slowly_reading_server_delays_no_call_past_its_deadline() {
     each_client(|client| {
@@ -314,8 +315,8 @@ fn a_call_waits_for_a_connection_until_its_deadline() {
             }
             let second = scope.spawn(|| kind(client.set("b", "1", 0)));
             assert!(matches!(first.join().unwrap(), ErrorKind::Timeout));
-            // The second call gets the connection slot of the first call when it has little time
-            // left, or does not get the slot before its deadline.
+            // The second call has little time left when the first call ends. It either gets the
+            // first call's slot and then no reply in time, or no slot before its deadline.
             let second = second.join().unwrap();
             assert!(matches!(second, ErrorKind::Timeout | ErrorKind::PoolTimeout), "{second}");
         });
@@ -416,7 +417,8 @@ fn closing_a_client_fails_new_and_waiting_calls() {
     });
 }
 
-/// The first reply never ends. Its caller has given up, so the client closes the connection.
+/// Checks that the client closes a shared connection whose first reply never ends, after the caller
+/// of that reply has given up.
 #[test]
 fn a_shared_connection_without_replies_is_closed() {
     any_client::shared_by_tasks(|client| {
