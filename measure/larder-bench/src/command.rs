@@ -72,8 +72,8 @@ pub enum BenchError {
     },
 }
 
-/// Returns a phrase about the results of `--find-rate` after a run that ended early: the runs that
-/// the results cover.
+/// Returns the end of the error message for a search that ended early. It says whether there are
+/// results, and that they cover the earlier runs.
 fn covered(complete_runs: usize) -> &'static str {
     match complete_runs {
         0 => "it was the first run, so there are no results",
@@ -190,7 +190,8 @@ fn find_rate(
             return Err(BenchError::SearchEndedEarly { reason, complete_runs: number - 1 });
         }
         settings.fill = false;
-        // Faults of the fill do not count against the first rate.
+        // Takes the faults of the fill out of the run, so that they do not count against the first
+        // rate.
         fill_faults.append(&mut measured.outcome.take_fill_faults());
         Ok(step(rate, bound, arguments.max_faults, &measured))
     });
@@ -401,7 +402,7 @@ fn progress_line(quiet: bool, run: usize) -> impl FnMut(Progress) {
             let Progress { per_second, requests, .. } = progress;
             #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
             let p99_micros = progress.p99_micros as f64;
-            // A run continues without its progress line.
+            // Ignores errors, because a run can continue without its progress line.
             let _ = write!(
                 io::stderr(),
                 "\rrun {run}: {seconds:5.1} s {requests:>12} requests {per_second:>9.0}/s p99 \

@@ -58,7 +58,8 @@ pub struct Search {
 /// The first rate to try, in requests per second, unless the maximum is lower.
 const FIRST: u64 = 1000;
 
-/// Maximum ratio of the lowest failing rate to the highest passing rate at the end of a search.
+/// A search ends when the ratio of the lowest failing rate to the highest passing rate is at most
+/// this number.
 const PRECISION: f64 = 1.05;
 
 impl Search {

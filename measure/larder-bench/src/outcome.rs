@@ -216,7 +216,7 @@ pub struct FlashUse {
 impl FlashUse {
     #[expect(clippy::cast_precision_loss, reason = "a share needs no last digit")]
     pub(crate) fn between(before: &FlashStats, after: &FlashStats) -> Self {
-        // A restarted server counts from 0.
+        // A restarted server counts from 0 again, so the difference could be negative.
         let since = |count: fn(&FlashStats) -> u64| count(after).saturating_sub(count(before));
         let (hits, failed_reads) = (since(|s| s.hits), since(|s| s.failed_reads));
         let hits_from_flash = since(|s| s.reads).saturating_sub(failed_reads);

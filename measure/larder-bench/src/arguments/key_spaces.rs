@@ -9,7 +9,8 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Maximum number of key spaces: each has a pool of values, and histograms in each thread.
+/// Maximum number of key spaces. It limits the memory, because each key space needs a pool of
+/// values, and histograms in each thread.
 const KEY_SPACES_MAX: usize = 100;
 
 /// Names that no key space may have, because they are names of rows in the results.

@@ -15,8 +15,8 @@ pub struct Timeout(pub Option<Duration>);
 pub enum Requests {
     /// A number.
     Count(u64),
-    /// The number of keys. If each connection sets its own part of the keys, the number of keys in
-    /// the largest part.
+    /// As many requests as there are keys. If each connection sets its own part of the keys, as
+    /// many requests as there are keys in the largest part.
     AllKeys,
 }
 

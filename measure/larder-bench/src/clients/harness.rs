@@ -9,8 +9,8 @@ pub const RECOVERY_MAX: Duration = Duration::from_secs(60);
 /// Pause between operations of a test of recovery.
 pub const RECOVERY_PAUSE: Duration = Duration::from_millis(1);
 
-/// Minimum time of an operation that a test of recovery counts as part of the outage, because some
-/// clients wait for the server instead of failing.
+/// In a test of recovery, an operation that takes at least this time counts as part of the outage,
+/// because some clients wait for the server instead of failing.
 pub const OUTAGE_MIN: Duration = Duration::from_millis(250);
 
 /// Runs the callers of a client, as [`Threads`](super::Threads) or as the tasks of a runtime.
@@ -25,15 +25,15 @@ pub trait Harness {
     fn check(&self) -> Result<(), Failure>;
 
     /// Measures the times of callers that start together. In each round, each caller does a set, a
-    /// get, a set and a get. `rounds` rounds follow a first one, which opens connections: its times
-    /// are not reported, but its errors are.
+    /// get, a set and a get. The first round opens the connections, and `rounds` further rounds
+    /// follow. The times of the first round are not reported, but its errors are.
     ///
     /// # Errors
     /// The client cannot be created, or a value was wrong.
     fn times(&self, threads: usize, rounds: u16) -> Result<Times, Failure>;
 
-    /// Measures the load of all callers, which set and get without a pause for `time`. A first set
-    /// opens connections: its latency is not reported, but its error is.
+    /// Measures the load of all callers, which set and get without a pause for `time`. Before the
+    /// load, a set opens the connections. Its latency is not reported, but its error is.
     ///
     /// # Errors
     /// The client cannot be created, or a value was wrong.
@@ -45,8 +45,9 @@ pub trait Harness {
     /// The client cannot be created, a call failed, or a value was wrong.
     fn many(&self, keys: usize, calls: u32) -> Result<f64, Failure>;
 
-    /// Returns the time from the start of the first operation that fails or takes [`OUTAGE_MIN`] to
-    /// the end of the next success, which can be that slow operation. `None` if there is no such
+    /// Returns the duration of an outage of the server. The outage begins at the start of the first
+    /// operation that fails or takes at least [`OUTAGE_MIN`]. It ends at the end of the next
+    /// operation that succeeds, which can be the slow operation itself. `None` if there is no such
     /// success within [`RECOVERY_MAX`].
     ///
     /// # Errors

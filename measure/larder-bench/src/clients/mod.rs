@@ -30,8 +30,8 @@ pub const MANY: [usize; 2] = [6, 100];
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A failure that is not counted but ends the measurement. The first get, the creation of a
-    /// client before a measurement, or an operation of [`Measure::Many`] failed.
+    /// A failure that ends the measurement. It happened in the first get, in the creation of a
+    /// client before a measurement, or in an operation of [`Measure::Many`].
     #[error("{0}")]
     Client(String),
     /// A get did not return the stored value.
@@ -47,8 +47,8 @@ pub enum Error {
         /// The start of the returned value, or `missing`.
         found: String,
     },
-    /// In a test of recovery of this duration, no operation failed or was slow, or no operation
-    /// succeeded after a failed or slow one.
+    /// A test of recovery of this duration saw no recovery. Either no operation failed or was slow,
+    /// or no operation succeeded afterwards.
     #[error("within {0:?}, no operation succeeded after one that had failed")]
     NoRecovery(Duration),
     /// The results could not be written.

@@ -93,8 +93,8 @@ impl Client {
         }
     }
 
-    /// Returns the number of requests left to draw; `None` in a timed run and in a replay of a
-    /// trace.
+    /// Returns the number of requests that remain to be generated; `None` in a timed run and in a
+    /// replay of a trace.
     pub(crate) fn left(&self) -> Option<u64> {
         self.generator.left()
     }
@@ -104,7 +104,8 @@ impl Client {
         self.connections().next().is_none()
     }
 
-    /// Returns whether a later step of the run opens the connections.
+    /// Returns whether the connections are not open yet, because a later step of the run opens
+    /// them.
     pub(crate) fn is_dormant(&self) -> bool {
         self.connections().any(Connection::is_dormant)
     }
@@ -115,8 +116,8 @@ impl Client {
         self.connections().all(Connection::is_idle)
     }
 
-    /// Returns whether a request is left and may be sent now: all connections are open, and all
-    /// replies have arrived or the pipeline is sliding.
+    /// Returns whether a request remains and may be sent now. All connections must be open. Unless
+    /// the pipeline is sliding, all replies must have arrived.
     #[inline]
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
         self.generator.has_next()
@@ -141,8 +142,8 @@ impl Client {
 
     /// Writes requests into the output buffers of their connections until the pipeline is full, no
     /// request is left, or a connection has no room. Counts a request in `unsent` if its connection
-    /// is lost. Latency counts from `at` or, in the replay of an open loop, from the time at which
-    /// the request was due.
+    /// is lost. Latency counts from `at`. In an open loop over a trace, it counts from the time at
+    /// which the request was due.
     #[inline]
     pub(crate) fn fill(
         &mut self,

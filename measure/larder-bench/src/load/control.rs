@@ -7,8 +7,8 @@ use std::time::Duration;
 /// at least every [`CHECK_EVERY`](crate::load::worker::CHECK_EVERY).
 #[derive(Debug)]
 pub(crate) struct Control {
-    /// Whether the run was interrupted, so that no further requests become due. Workers send the
-    /// requests of an open loop that were due before, and wait briefly for outstanding replies.
+    /// Whether the run was interrupted. No further requests become due. In an open loop, workers
+    /// still send the requests that were due before. They wait briefly for outstanding replies.
     interrupted: AtomicBool,
     /// Whether workers must stop at once.
     stopped: AtomicBool,

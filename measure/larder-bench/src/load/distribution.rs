@@ -18,7 +18,7 @@ pub(crate) enum KeyRouter {
     Ring { points: Vec<(u32, usize)>, hash: fn(&[u8]) -> u32 },
 }
 
-/// The default port, which the names of points do not contain.
+/// The default port. The names of points contain all other ports, but not this one.
 const DEFAULT_PORT: u16 = 11211;
 
 /// Number of points of a server in `ketama`.

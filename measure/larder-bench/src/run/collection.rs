@@ -39,8 +39,8 @@ impl Collected {
         }
     }
 
-    /// Adds a worker's report. Calls `progress` each time that the number of new reports reaches
-    /// the number of workers. Several of these reports may be from one worker.
+    /// Adds a worker's report. Calls `progress` after each group of as many reports as there are
+    /// workers. Several reports of a group may be from one worker.
     pub(super) fn add(&mut self, stats: LoadStats, progress: &mut dyn FnMut(Progress)) {
         self.recent.add(&stats);
         while self.by_second.len() <= stats.second {
@@ -76,7 +76,8 @@ impl Collected {
         let server = |(number, monitor): (usize, ServerMonitor)| {
             let stats = self.all.servers.get(number).copied().unwrap_or_default();
             let ServerStats { answered, errors, hits, misses, lost_connections } = stats;
-            // An error can be counted before its request is complete.
+            // The difference could be negative, because an error can be counted before its request
+            // is complete.
             let requests = answered.saturating_sub(errors);
             let (cost, flash) = monitor.end(requests);
             ServerOutcome {
@@ -107,7 +108,8 @@ impl Collected {
         let names = settings.command_names();
         let mut rows: BTreeMap<String, CommandStats> = BTreeMap::new();
         for (number, (stats, name)) in self.all.commands.iter().zip(names).enumerate() {
-            // Rows with sums: each key space, and each command over all key spaces.
+            // With key spaces, there are further rows with sums: one for each key space, and one
+            // for each command over all key spaces.
             let space = settings.key_spaces.get(number / 2).map(|space| space.name.clone());
             let command = ["set", "get"][number % 2].to_owned();
             let sums = space.into_iter().flat_map(|space| [space, command.clone()]);

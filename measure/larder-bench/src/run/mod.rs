@@ -181,8 +181,8 @@ fn load(
         seconds,
         open_loop: settings.is_open_loop(),
         offered: match settings.rate {
-            // Clients that a later step connects have no bursts before it, so the rate of the
-            // settings does not apply.
+            // Clients that connect at a later step have no bursts before that step. So the actual
+            // rate is lower than the rate of the settings.
             Some(rate) if settings.arrivals != Arrivals::Bursts || settings.steps.is_none() => {
                 Some(collected.offered(rate as f64))
             }

@@ -18,14 +18,15 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingRequest {
     pub(super) kind: Kind,
-    /// The time from which its latency counts, in nanoseconds since the start of the run: the time
-    /// at which the request was due (open loop) or sent (closed loop).
+    /// The time from which its latency counts, in nanoseconds since the start of the run. In an
+    /// open loop, this is the time at which the request was due. In a closed loop, it is the time
+    /// at which the request was sent.
     pub(super) at: u64,
     keys: u32,
     last_reply: LastReply,
     /// Whether an error was counted for the request.
     failed: bool,
-    /// Whether the request is a get of a trace and a set follows if it misses.
+    /// Whether the request is a get of a trace, after whose miss a set follows.
     pub(super) is_settable: bool,
 }
 
@@ -44,16 +45,16 @@ pub(super) enum Meaning<'b> {
     Unexpected,
 }
 
-/// The position of the last response to a request.
+/// Tells which response to a request is the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LastReply {
-    /// The first response.
+    /// The first response is the last one.
     First,
-    /// An end marker or an error.
+    /// An end marker or an error ends the reply.
     MarkOrError,
-    /// An end marker. An error is the response for one key and does not end the reply.
+    /// Only an end marker ends the reply. An error is the response for one key.
     Mark,
-    /// The last element of an array.
+    /// The reply is an array, and its last element is the last response.
     Array,
 }
 
@@ -163,8 +164,9 @@ impl PendingRequest {
         Self::new(Kind::Get(space), at, u32::try_from(keys).unwrap_or(u32::MAX), last_reply)
     }
 
-    /// Counts one response to a custom command or to a recorded request. The field `keys` is the
-    /// number of outstanding responses including this one, or 0 after the first of several lines.
+    /// Counts one response to a custom command or to a recorded request. Here, the field `keys` is
+    /// the number of outstanding responses, including this one. After the first of several lines,
+    /// it is 0.
     fn command_answer<'b>(&mut self, response: Response<'b>, stats: &mut LoadStats) -> Meaning<'b> {
         let mut error = None;
         let command = stats.of(self.kind);
@@ -296,9 +298,10 @@ impl PendingRequest {
     }
 }
 
-/// Returns whether a value is that of a requested key. Removes that key from `keys`, whose first
-/// `asked` elements belong to the request. Without a `name`, the value is that of the first key. If
-/// no requested key has this `name`, the value is wrong, and the function removes the first key.
+/// Returns whether the server returned the right value for a key. The first `asked` elements of
+/// `keys` are the keys of the request. The value belongs to the key with this `name`, or to the
+/// first key without a `name`. Removes that key from `keys`. If no requested key has this `name`,
+/// the value is wrong, and the function removes the first key.
 fn is_right(
     name: Option<&[u8]>,
     value: &[u8],

@@ -29,23 +29,23 @@ pub(crate) struct Connection {
     /// The number of the server.
     server: usize,
     stage: Stage,
-    /// The start of the stage.
+    /// The time at which the current stage started.
     since: Instant,
     /// Number of requests until the next reconnect; `None` without `--reconnect-interval`.
     until_reconnect: Option<u64>,
     unsent: Vec<u8>,
     sent_len: usize,
-    /// Number of unsent bytes from which the connection accepts no further request.
+    /// The connection accepts no further request while at least this number of bytes is unsent.
     unsent_max: usize,
     input: Input,
     pending: VecDeque<PendingRequest>,
     /// The keys of the pending gets, if values are verified.
     keys: VecDeque<u64>,
-    /// The pending gets of a trace whose miss causes a set.
+    /// The pending gets of a trace that a set follows if they miss.
     settable: VecDeque<Recorded>,
     /// The sets that follow misses of a trace.
     sets: Vec<Recorded>,
-    /// The last time at which a full connection had room for a request again, in nanoseconds since
+    /// The last time at which a full pipeline had room for a request again, in nanoseconds since
     /// the start of the run.
     free_at: u64,
     /// Statistics of this connection, if they are recorded.
@@ -132,12 +132,13 @@ impl Connection {
         })
     }
 
-    /// Returns whether a later step of the run opens the connection.
+    /// Returns whether the connection is not open yet, because a later step of the run opens it.
     pub(crate) fn is_dormant(&self) -> bool {
         self.stage == Stage::Dormant
     }
 
-    /// Returns whether no reply, no step of the opening and no reconnect is outstanding.
+    /// Returns whether the connection waits for nothing: neither for a reply, nor for a step of its
+    /// opening, nor for its reconnect.
     pub(crate) fn is_idle(&self) -> bool {
         self.pending.is_empty() && matches!(self.stage, Stage::Dormant | Stage::Open)
     }
@@ -300,7 +301,8 @@ impl Connection {
     }
 
     /// Writes a request into the output buffer, for [`send`](Self::send). Its latency counts from
-    /// `at` or, for a recorded request of an open loop, from the time at which it was due.
+    /// `at`. For a recorded request of an open loop, it counts from the time at which the request
+    /// was due.
     #[expect(clippy::inline_always, reason = "a request is then kept in registers")]
     #[inline(always)]
     pub(crate) fn enqueue(
@@ -435,9 +437,9 @@ impl Connection {
         }
     }
 
-    /// Counts the replies in the input buffer. Also counts the replies for the connection's server
-    /// if there are several servers, and as replies after an outage if the connection was lost
-    /// before.
+    /// Counts the replies in the input buffer. If the connection was lost before, also counts them
+    /// as replies after the outage. Otherwise, if there are several servers, also counts them for
+    /// the connection's server.
     #[inline]
     fn take_answers(&mut self, load: &Load, now: u64, stats: &mut LoadStats) -> io::Result<()> {
         if load.settings.servers.len() == 1 && !self.was_lost {
@@ -520,7 +522,8 @@ impl Connection {
             }
             input.start += len;
         }
-        // The replies after the last error were successful.
+        // A request was answered without an error after the last error, so the last reply is not an
+        // error.
         if last_error.is_some() && pending_then != pending.len() {
             *last_error = None;
         }
@@ -544,11 +547,11 @@ fn unsent_max(settings: &Settings) -> usize {
     (UNSENT_MAX / settings.connections()).max(UNSENT_MIN)
 }
 
-/// Limit of the unsent bytes of all connections together, unless [`UNSENT_MIN`] allows more: 256
-/// MiB.
+/// Limit of the unsent bytes of all connections together: 256 MiB. With very many connections, the
+/// sum of their [`UNSENT_MIN`] can exceed it.
 const UNSENT_MAX: usize = 256 << 20;
 
-/// Minimum of the limit of one connection: 64 KiB.
+/// The limit of each connection is at least 64 KiB.
 const UNSENT_MIN: usize = 64 << 10;
 
 fn malformed(bytes: &[u8]) -> io::Error {

@@ -24,8 +24,8 @@ pub(crate) struct Values {
     sizes: Sizes,
     /// Whether values derive entirely from their keys.
     verified: bool,
-    /// Salt of [`mix`](Self::mix), so that equal key numbers of two key spaces have different
-    /// values.
+    /// [`mix`](Self::mix) adds this number to keys, so that equal key numbers of two key spaces
+    /// have different values.
     salt: u64,
 }
 
@@ -90,13 +90,13 @@ impl Values {
         let sizes = Sizes::new(data_size)?;
         let len = usize::try_from(OFFSETS).ok()? + sizes.largest();
         let mut pool = vec![b'x'; len];
-        // A constant seed, so that values of an earlier run verify.
+        // The seed is constant, so that a run can verify the values of an earlier run.
         let mut rng = SmallRng::seed_from_u64(0);
         if settings.random_data {
             rng.fill_bytes(&mut pool);
         } else if settings.verify {
-            // Sixteen letters: values compress to half their size, and parts of different values
-            // differ.
+            // The pool consists of sixteen random letters. So values compress to half their size,
+            // and parts of different values differ.
             rng.fill_bytes(&mut pool);
             pool.iter_mut().for_each(|byte| *byte = b'a' + *byte % 16);
         }
@@ -132,8 +132,8 @@ impl Values {
         Value { head: mixed.to_be_bytes(), head_len, rest: self.part(mixed, len - head_len) }
     }
 
-    /// Mixes a key with Fibonacci hashing (Knuth 6.4): a bijection under which adjacent keys have
-    /// distant first bytes.
+    /// Mixes a key with Fibonacci hashing (Knuth 6.4). Different keys have different results, and
+    /// the results of adjacent keys have very different first bytes.
     fn mix(&self, key: u64) -> u64 {
         key.wrapping_add(self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }

@@ -75,7 +75,7 @@ impl Bursts {
         self.turns[index].begun = self.ticks;
     }
 
-    /// Skips all further bursts of a connection that has drawn its last request.
+    /// Skips all further bursts of a connection that has no request left.
     pub(crate) fn retire(&mut self, index: usize) {
         self.turns[index] = Turn { begun: u64::MAX, left: 0 };
     }
@@ -99,8 +99,8 @@ impl Bursts {
         self.turns.iter().any(|turn| turn.left > 0 || turn.begun < self.ticks)
     }
 
-    /// Counts the due and unsent requests, at most `left`, with their waiting time from the due
-    /// time of the burst to `now`.
+    /// Counts the requests that are due and not sent, at most `left`. They have waited from the due
+    /// time of their burst until `now`.
     pub(crate) fn count_never_sent(
         &self,
         now: Duration,

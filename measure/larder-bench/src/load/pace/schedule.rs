@@ -8,7 +8,8 @@ use rand::rngs::SmallRng;
 use rand_distr::{Distribution, Exp1};
 use std::time::Duration;
 
-/// The schedule of a thread of the open loop. Each scheduled time applies to a full pipeline.
+/// The times at which a thread of the open loop sends requests. At each of these times, a full
+/// pipeline of requests is due.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     /// The time at which the next pipeline is due, in nanoseconds since the start.
@@ -26,8 +27,8 @@ pub(crate) struct Schedule {
     pub(crate) free_at: u64,
 }
 
-/// Half the limit of the number of groups into which unsent requests are divided. The requests of a
-/// group count with the same waiting time.
+/// [`Schedule::count_never_sent`] divides unsent requests into groups, fewer than twice this
+/// number. All requests of a group count with the same waiting time.
 const NEVER_SENT_STEPS: u64 = 1 << 20;
 
 impl Schedule {
@@ -36,7 +37,7 @@ impl Schedule {
         let step = 1e9 * load.settings.pipeline as f64 / rate as f64;
         let threads = load.settings.threads as f64;
         let mut schedule = Self {
-            // The pipelines of the threads alternate.
+            // The threads take turns, so each starts later than the thread before it.
             next: step * thread as f64,
             step: step * threads,
             random: None,

@@ -159,7 +159,7 @@ impl Socket {
     /// Writes like [`Write::write`].
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Self { transport, tls: Some(tls) } = self else { return self.transport.write(bytes) };
-        // Sends earlier data first, which bounds the TLS buffer.
+        // Sends earlier data first, so that the TLS buffer does not grow without a limit.
         flush(tls, transport)?;
         if tls.wants_write() {
             return Err(ErrorKind::WouldBlock.into());

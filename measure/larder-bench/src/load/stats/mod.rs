@@ -126,7 +126,8 @@ impl LoadStats {
         &mut self.servers[server]
     }
 
-    /// Counts the replies of a server that arrived since the sums were `before`.
+    /// Counts the replies of a server that have just arrived. `before` are the sums without these
+    /// replies.
     pub(crate) fn count_for(&mut self, server: usize, before: ServerStats) {
         let after = self.of_all_servers();
         let stats = self.of_server(server);
@@ -204,7 +205,8 @@ impl LoadStats {
         outage.lost_requests += requests;
     }
 
-    /// Counts replies on a reconnected connection that arrived since the sums were `before`.
+    /// Counts replies that have just arrived on a reconnected connection. `before` are the sums
+    /// without these replies.
     #[cold]
     pub(crate) fn answered_again(&mut self, now: u64, before: ServerStats) {
         let after = self.of_all_servers();
@@ -291,7 +293,8 @@ impl CommandStats {
     /// Returns the number of requests that were answered without an error.
     pub(crate) fn requests(&self) -> u64 {
         let failed = self.errors + self.never_answered + self.never_sent;
-        // An error can be counted before its request is complete.
+        // The difference could be negative, because an error can be counted before the latency of
+        // its request.
         self.latency.len().saturating_sub(failed)
     }
 

@@ -24,14 +24,15 @@ const READ_AT_ONCE_MAX: usize = 256;
 /// Open loop: minimum number of this thread's requests to read ahead.
 const READ_AHEAD: usize = 1 << 16;
 
-/// Open loop: minimum number of groups to read ahead, of any size, so that the thread reads the
-/// records of a time before they are due.
+/// Open loop: minimum number of groups to read ahead, even if they are large. A group consists of
+/// the records with the same time, and the thread must read all of them before they are due.
 const GROUPS_AHEAD: usize = 2;
 
 /// The requests of one thread, in the order of the trace.
 ///
-/// In an open loop, the records of one time form a group. The number of records determines the
-/// interval between their due times, so a group is complete only after its last record was read.
+/// In an open loop, the records with the same time form a group. Their due times have even
+/// intervals, which depend on the number of records. So no request of a group can be taken before
+/// the last record of the group was read.
 #[derive(Debug)]
 pub(crate) struct Feed {
     reader: Reader<BufReader<File>>,
@@ -45,8 +46,9 @@ pub(crate) struct Feed {
     own: usize,
     /// Maximum number of further records to read.
     left: u64,
-    /// Requests that were read and not taken, with their connections. In an open loop, `due`
-    /// contains the index in the group until the request is taken.
+    /// Requests that were read and not taken, with their connections. In an open loop, the field
+    /// `due` contains the index in the group at first. The due time replaces it when the request is
+    /// taken.
     read: VecDeque<(usize, Recorded)>,
     /// Open loop: the complete groups with requests in `read`.
     groups: VecDeque<Group>,
@@ -58,7 +60,7 @@ pub(crate) struct Feed {
     error: Option<String>,
 }
 
-/// The records of the same time.
+/// The records with the same time.
 #[derive(Clone, Copy, Debug)]
 struct Group {
     at_nanos: u64,
@@ -138,8 +140,8 @@ impl Feed {
     }
 
     /// Returns the time at which the next request is due, in nanoseconds since the start of the
-    /// run. Returns the earliest possible time for a request that was not read yet, 0 in a closed
-    /// loop, and `None` at the end.
+    /// run. If the request was not read yet, returns the earliest possible time. In a closed loop,
+    /// returns 0. At the end of the trace, returns `None`.
     pub(crate) fn due(&self) -> Option<u64> {
         if self.has_ended() {
             return None;

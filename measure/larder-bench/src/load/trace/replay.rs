@@ -72,7 +72,7 @@ impl Replay {
         self.has_ended
     }
 
-    /// Returns whether further requests become due, with or without clients.
+    /// Returns whether further requests become due, even if all clients are lost.
     pub(crate) fn is_due_later(&self) -> bool {
         self.is_open_loop && !self.has_ended
     }
@@ -164,8 +164,8 @@ impl Replay {
 
     /// Moves the waiting requests of a lost client that are due before `end` to `self.lost`.
     pub(crate) fn lost(&mut self, index: usize, client: &mut Client, now: u64, end: u64) {
-        // With a full queue, the lost client does not count in `short`, so a closed loop does not
-        // take further requests from the feed for it.
+        // Acts as if the queue of the lost client were full. So the client does not count in
+        // `short`, and a closed loop does not take further requests from the feed for it.
         self.set_waiting(index, self.pipeline);
         self.waiting_sum -= self.pipeline;
         for request in client.trace().into_iter().flat_map(TraceQueue::drain) {

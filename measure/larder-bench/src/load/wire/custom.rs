@@ -162,8 +162,8 @@ impl CustomCommands {
         }
     }
 
-    /// Appends the first key of a command in its sent form: the complete word that contains the
-    /// placeholder. Appends nothing for a command without a key.
+    /// Appends the first key of a command as the command sends it: the complete word that contains
+    /// the placeholder. Appends nothing for a command without a key.
     pub(crate) fn write_key(&self, number: usize, key: Option<WireKey<'_>>, out: &mut Vec<u8>) {
         let word = self.commands[number].parts.iter().find_map(|part| match part {
             Part::Key(before, after) => Some((before, after)),

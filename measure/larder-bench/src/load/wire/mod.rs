@@ -18,7 +18,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
     protocol: Protocol,
-    /// Whether gets of several keys in the meta protocol request the keys, to verify values.
+    /// Whether gets of several keys in the meta protocol ask the server to return the keys, too.
+    /// Values can be verified only with their keys.
     with_keys: bool,
     /// The keys of each key space.
     names: Vec<NumberedKeys>,
@@ -123,7 +124,8 @@ impl Writer {
 /// Returns the expiry of an item that lives for `ttl_secs` seconds; 0 is none.
 #[inline]
 fn exptime(ttl_secs: u32) -> Exptime {
-    // Only longer TTLs depend on the time. The load loop does not read the clock for shorter TTLs.
+    // A longer TTL is sent as a Unix time. A shorter one is sent as it is, so that the load loop
+    // need not read the clock.
     if i64::from(ttl_secs) <= RELATIVE_SECS_MAX {
         return Exptime(ttl_secs.into());
     }

@@ -153,7 +153,8 @@ impl Recorded {
             Operation::Replace => StoreMode::Replace,
             Operation::Append => StoreMode::Append,
             Operation::Prepend => StoreMode::Prepend,
-            // Traces contain no CAS values. Most recorded `cas` requests succeeded, like a set.
+            // Sends a recorded `cas` as a set, because traces contain no CAS values. Most recorded
+            // `cas` requests succeeded, like a set.
             _ => StoreMode::Set,
         }
     }
@@ -346,8 +347,8 @@ const OFFSETS: usize = 1 << 16;
 /// Values up to this length in bytes are contiguous in the pool; longer ones can repeat its bytes.
 const PIECE_LEN: usize = 1 << 20;
 
-/// The value of a counter. Each prefix of at least one digit is an unsigned number of at most 64
-/// bits.
+/// The value of a counter of 20 digits. Shorter counters are the start of it. Each of them fits in
+/// an unsigned number of 64 bits.
 const NUMBER: &[u8; 20] = b"10101010101010101010";
 
 /// The value of a counter of 20 bytes over RESP, whose counters are signed numbers of 64 bits.

@@ -118,8 +118,9 @@ impl Worker<'_> {
         let was_open = connection.is_open();
         let lost = connection.lose();
         self.reopening.push((index, server, elapsed + REOPEN_AFTER));
-        // Does not count a failed reconnect. Its loss was counted before, or the reconnect follows
-        // `--reconnect-interval`, when no request is outstanding.
+        // Does not count a failed reconnect. Either the loss of the connection was counted before,
+        // or the reconnect is due to `--reconnect-interval`. In that case, no request is
+        // outstanding.
         if was_open {
             let now = nanos(elapsed);
             let waited = lost.iter().map(|request| (request.kind(), request.waited(now)));

@@ -28,19 +28,19 @@ use std::time::{Duration, Instant};
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// Maximum interval between checks of the flags of [`Control`].
 pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(50);
-/// Resolution of the time of the last reply in [`Control`], so that workers rarely write to shared
-/// memory.
+/// A worker updates the time of the last reply in [`Control`] only after at least this time, so
+/// that workers rarely write to shared memory.
 const PROGRESS_STEP: Duration = Duration::from_millis(1);
 /// Time after the end of an open loop in which workers still send due requests, so that a server or
 /// a load generator that was late can catch up.
 const CATCH_UP_TIME: Duration = Duration::from_secs(1);
 /// Maximum time to wait for outstanding replies after a signal.
 const INTERRUPTED_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time before a due request from which the worker polls without blocking, because the event
+/// When a request is due within this time, the worker polls without blocking, because the event
 /// queue's timeout has a resolution of a millisecond.
 const SPIN_TIME: Duration = Duration::from_millis(2);
-/// Maximum delay before a client continues without an event. It receives no event if all of its
-/// last requests were for lost servers or if it has just lost a connection.
+/// Some clients receive no event: all of their last requests were for lost servers, or they have
+/// just lost a connection. They continue after at most this time.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// Delay before each attempt to reconnect a lost connection.
 const REOPEN_AFTER: Duration = Duration::from_millis(2);
@@ -55,8 +55,8 @@ pub(crate) struct Worker<'l> {
     clients: Vec<Option<Client>>,
     /// Number of connections of each client.
     servers: usize,
-    /// Clients that must continue without an event. All of their last requests were for lost
-    /// servers, or they have just lost a connection.
+    /// Clients that must continue without an event, because none will arrive for them. All of their
+    /// last requests were for lost servers, or they have just lost a connection.
     waiting: Vec<usize>,
     /// Scheduled reconnects: client, server and time.
     reopening: Vec<(usize, usize, Duration)>,
@@ -71,8 +71,8 @@ pub(crate) struct Worker<'l> {
     writer: Writer,
     stats: LoadStats,
     start: Instant,
-    /// The time at which requests stop becoming due: the end of a timed run, or a signal. `None`
-    /// before a signal in other runs.
+    /// No request becomes due after this time. It is the end of a timed run, or the time of a
+    /// signal. `None` in other runs until a signal arrives.
     end: Option<Duration>,
     /// Maximum time to wait for outstanding replies after `end`.
     timeout: Duration,

@@ -16,8 +16,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Continues a client after an event or a pause. Removes the client if it is done. Otherwise,
-    /// unblocks a blocked schedule if the client is ready or, in a run without a schedule, sends
+    /// Continues a client after an event or a pause. Removes the client if it is done. In a run
+    /// with a schedule, a ready client unblocks the schedule. In other runs, the client sends
     /// further requests.
     #[inline]
     pub(super) fn go_on(&mut self, index: usize, elapsed: Duration) {
@@ -113,10 +113,10 @@ impl Worker<'_> {
         }
     }
 
-    /// Sends requests of a client's bursts until its pipeline is full. The latency of requests of a
-    /// burst that starts here counts from the due time of the burst, and the latency of other
-    /// requests from `now`. Returns the due time of the last burst that it started; `None` if it
-    /// started none.
+    /// Sends requests of a client's bursts until its pipeline is full. If this call starts a burst,
+    /// the latency of its requests counts from the due time of the burst. The latency of other
+    /// requests counts from `now`. Returns the due time of the last burst that this call has
+    /// started; `None` if it has started none.
     fn send_burst(&mut self, index: usize, now: u64) -> Option<u64> {
         let (bursts, client) = (self.bursts.as_mut()?, self.clients[index].as_mut()?);
         if client.is_dormant() {
@@ -144,7 +144,7 @@ impl Worker<'_> {
     }
 
     /// Sends requests until the client's pipeline is full or no request is left. Their latency
-    /// counts from `at` or, in the replay of an open loop, from their due times.
+    /// counts from `at`. In an open loop over a trace, it counts from their due times.
     fn fill_pipeline(&mut self, index: usize, at: u64) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         if !client.is_ready(self.load) {

@@ -52,7 +52,8 @@ pub fn hit(key: &str, value: &[u8]) -> Vec<u8> {
 
 pub type Behaviour = dyn Fn(&Request<'_>) -> Action + Send + Sync;
 
-/// A server with the commands of memcached's text protocol that loads with single keys use.
+/// A server of memcached's text protocol. It has only the commands of a load whose gets have one
+/// key.
 pub struct BrokenServer {
     pub port: u16,
     /// Number of accepted connections.

@@ -165,7 +165,8 @@ fn commands_of_the_users_own_go_to_the_server_of_their_key() {
     }
 }
 
-/// A client library routes by the complete key, not by a part of it.
+/// Checks that the complete key determines its server, as in a client library, and not only a part
+/// of the key.
 #[test]
 fn a_key_with_affixes_is_routed_by_its_sent_form() {
     let keys: Vec<String> = (0..100).map(|number| format!("a-memtier-{number}-z")).collect();
