@@ -174,8 +174,9 @@ const fn mixed(
     NamedWorkload { name, memory_mb, recipe: Recipe::Mixed { requests, sources } }
 }
 
-/// Returns two equal halves: the first fills the cache, and the second is counted. The values are
-/// large, so a replay in which the misses of the fill are negligible would take too long.
+/// Returns two equal halves: the first fills the cache, and the second is counted. If the first
+/// half were counted, too, its misses would distort the result, unless the replay were much longer.
+/// With such large values, that would take too long.
 const fn log_uniform<'s>(sources: &'s [(f64, Source)]) -> [Phase<'s>; 3] {
     let mixed = Phase::Mixed { requests: MILLION / 10, sources };
     [mixed, Phase::CountFromHere, mixed]

@@ -195,7 +195,7 @@ fn whole(bytes: f64) -> u32 {
 
 /// The state of a source while keys are drawn from it.
 enum Drawing {
-    /// `by_rank` maps ranks to keys; `None` if the key is the rank.
+    /// `by_rank` maps ranks to keys; `None` if each key equals its rank.
     Zipf {
         zipf: Zipf<f64>,
         by_rank: Option<Vec<u64>>,
@@ -360,7 +360,8 @@ mod tests {
         const SIZES: Sizes = Sizes::Popular { keys: 10, value_bytes: 20_000, rest_bytes: 300 };
         let requests = mixed(50_000, &[(1.0, zipf(SIZES, Ranks::InOrder))]);
         let mut large: Vec<_> = requests.iter().filter(|request| request.size > 300).collect();
-        // The share of these requests is H(10) / H(10,000) = 2.93 / 9.79.
+        // With the harmonic numbers H, the share of these requests is H(10) / H(10,000) = 2.93 /
+        // 9.79.
         assert!((14_500..15_500).contains(&large.len()), "{}", large.len());
         large.sort_unstable_by_key(|request| request.key);
         large.dedup_by_key(|request| request.key);
@@ -390,7 +391,8 @@ mod tests {
         let (before, after) = stream.requests.split_at(400_000);
         let (old, new) = (favourite(&before[..50_000]), favourite(after));
         assert_ne!(old.0, new.0);
-        // The share of the most popular key is 1 / H(10,000) = 1 / 9.79 of the requests.
+        // With the harmonic numbers H, the most popular key has 1 / H(10,000) = 1 / 9.79 of the
+        // requests.
         assert!((4_800..5_400).contains(&new.1), "{new:?}");
         assert!(stream.footprint().keys <= 10_000);
     }

@@ -110,8 +110,8 @@ fn faults(replayed: &Replayed) -> String {
     text
 }
 
-/// A delay of a replay in seconds; a longer one causes a warning. TTLs are whole seconds, so
-/// shorter delays have little effect.
+/// Maximum delay of a replay in seconds; a longer delay causes a warning. TTLs are whole seconds,
+/// so shorter delays have little effect.
 const BEHIND_MAX: f64 = 0.5;
 
 fn print(text: &str) -> Result<(), Error> {

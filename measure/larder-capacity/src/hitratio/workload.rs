@@ -161,8 +161,8 @@ fn random(seed: u64) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(seed)
 }
 
-/// The start of the keys that are requested only once. Two ranges of 2^32 keys are below it. The
-/// second range is for the second half of a `sizeshift` stream, and the first range is for all
+/// The number of the first key that is requested only once. Two ranges of 2^32 keys are below it.
+/// The second range is for the second half of a `sizeshift` stream, and the first range is for all
 /// other requests.
 const FRESH: u64 = 1 << 33;
 
@@ -289,7 +289,8 @@ mod tests {
         assert_ne!(other.stream("").unwrap().requests, requests(all));
     }
 
-    /// With 10,000 keys and exponent 1, the first key has 1 / H(10,000) = 1 / 9.79 of the requests.
+    /// With 10,000 keys and exponent 1, the first key has 1 / 9.79 of the requests. 9.79 is the
+    /// 10,000th harmonic number.
     #[test]
     fn the_most_popular_key_has_its_zipf_share() {
         let (most, once) = counts(&requests("zipf"));

@@ -42,8 +42,8 @@ impl<'s> Optimum<'s> {
         }
     }
 
-    /// Returns whether `next` is the index of a request ([`NONE`] is not) before the time
-    /// `expires_ms`.
+    /// Returns whether the request with the index `next` is before the time `expires_ms`. Returns
+    /// false for [`NONE`], which stands for no request.
     fn is_requested_before(&self, next: u32, expires_ms: u64) -> bool {
         next != NONE && self.requests[next as usize].now_ms < expires_ms
     }

@@ -116,7 +116,8 @@ pub struct S3Fifo {
     /// `cache/memory_limit.rs`.
     reserve: u64,
     segments: Vec<Segment>,
-    /// Segments without items. Segments of chains stay in this list, and `chained` is their number.
+    /// Segments that are free or belong to chains. `chained` is the number of those that belong to
+    /// chains.
     empty: Vec<u32>,
     chained: u64,
     queues: Queues,
