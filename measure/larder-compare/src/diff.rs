@@ -17,7 +17,7 @@ struct Side {
     records: Vec<Record>,
 }
 
-/// A metric of a cell, without the number of the run.
+/// A cell, without the number of its run, and a metric.
 type Key = (Cell, Metric);
 
 /// The difference between two results in one metric of one cell.
@@ -60,10 +60,10 @@ impl std::str::FromStr for Threshold {
     }
 }
 
-/// Compares two results, writes a table to `text`, and returns the regressions. These are metrics
-/// that are worse by more than a threshold and differ significantly, and cells of both results that failed
-/// only in the new results. If there is a threshold, cells that the new results lack are also
-/// regressions.
+/// Compares two results, writes a table to `text`, and returns the regressions. A metric of a cell
+/// is a regression if it is worse by more than a threshold and differs significantly. A cell of
+/// both results is a regression if it failed only in the new results. If there is a threshold,
+/// cells that the new results lack are also regressions.
 ///
 /// # Errors
 /// The results cannot be read, or have no cell in common.
@@ -101,8 +101,8 @@ pub(crate) fn diff(
     Ok(regressions)
 }
 
-/// Returns the threshold of a metric in percent: its own or, without one, the general threshold.
-/// The last of several applies. `None` without either.
+/// Returns the threshold of a metric in percent. If the metric has no threshold of its own, the
+/// general threshold applies. If there are several, the last one applies. `None` if there is none.
 fn limit(thresholds: &[Threshold], metric: Metric) -> Option<f64> {
     let of = |wanted| thresholds.iter().rev().find(|threshold| threshold.metric == wanted);
     of(Some(metric)).or_else(|| of(None)).map(|threshold| threshold.percent)

@@ -126,9 +126,9 @@ pub enum Error {
         /// The error.
         why: String,
     },
-    /// Regressions: metrics are significantly worse, and by more than a threshold; cells of both
-    /// results failed only in the new results; or (if there is a threshold) the new results lack
-    /// cells of the old ones.
+    /// The new results have regressions. These are metrics that are significantly worse, and by
+    /// more than a threshold, and cells of both results that failed only in the new results. If
+    /// there is a threshold, cells that the new results lack are also regressions.
     #[error("{count} regressions, first {first}")]
     Regressions {
         /// Number of regressions.

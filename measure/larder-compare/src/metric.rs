@@ -273,9 +273,9 @@ impl Unit {
         }
     }
 
-    /// Returns a number without the unit, rounded for readability. From 9,995, times have
-    /// separators. Rates and counts are in thousands (k) from 9,995, and in millions (M) from
-    /// 999,500.
+    /// Returns a number without the unit, rounded for readability. Times from 9,995 have thousands
+    /// separators. Rates and counts from 9,995 are in thousands (k), and those from 999,500 in
+    /// millions (M).
     #[must_use]
     pub fn number(self, value: f64) -> String {
         let size = value.abs();

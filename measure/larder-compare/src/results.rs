@@ -98,7 +98,7 @@ pub struct Record {
     /// The result of the measurement.
     pub found: CellResult,
     /// CPU time of other programs during the measurement, in percent of all cores of the machine.
-    /// `None` for a measurement of less than half a second, with a restart, or that ended with an
+    /// `None` if the measurement took less than half a second, included a restart, or ended with an
     /// error instead of an outcome. Also `None` where the system does not report CPU times.
     pub others_busy: Option<f64>,
     /// Latencies and rates of a successful load; `None` for a failed one and for a fill.
@@ -140,8 +140,8 @@ pub struct RestartResult {
 pub struct LatencyProfile {
     /// Minimum latency in microseconds.
     pub min_micros: f64,
-    /// Quantiles and their latencies in microseconds: the steps of HdrHistogram's percentile
-    /// distribution, two for each halving of the distance to 1.
+    /// Quantiles and their latencies in microseconds. The quantiles are those of HdrHistogram's
+    /// percentile distribution, which has two steps for each halving of the distance to 1.
     pub quantiles: Vec<(f64, f64)>,
     /// Number of requests that were answered without an error in each second.
     pub by_second: Vec<u64>,
@@ -174,9 +174,10 @@ impl LatencyProfile {
     }
 }
 
-/// Share of the machine's CPU time in percent above which other programs disturb a measurement.
+/// A measurement counts as disturbed if other programs use more than this share of the machine's
+/// CPU time, in percent.
 const DISTURBED_PERCENT: f64 = 5.0;
-/// Maximum number of measurements of a cell that other programs disturb.
+/// A cell is measured at most this often if other programs disturb its measurements.
 pub(crate) const ATTEMPTS_MAX: usize = 3;
 
 impl Record {
@@ -213,10 +214,10 @@ pub struct Results {
     counted: Counted,
 }
 
-/// The valid records of all cells.
+/// The attempts at all cells.
 #[derive(Debug, Default)]
 struct Counted {
-    /// The valid attempt of each cell.
+    /// For each cell, the attempt that counts: see [`Record::replaces`].
     records: Vec<Record>,
     /// Number of attempts of each cell.
     attempts: HashMap<Cell, usize>,

@@ -31,8 +31,8 @@ pub struct Suite {
     /// thread has an equal share, rounded down, but at least one.
     #[serde(default = "connections")]
     pub connections: usize,
-    /// Duration in seconds of a load that warms up each server before the first load of a workload
-    /// without warm-up phases; 0 for none.
+    /// If a workload has no warm-up phase, a load of this duration in seconds warms up each server
+    /// before the first load of the workload. 0 for no such load.
     #[serde(default = "warm_up_secs")]
     pub warm_up_secs: f64,
     /// The values that `--quick` replaces.
@@ -117,7 +117,7 @@ pub struct Server {
     /// Arguments with which the program prints its version and exits.
     #[serde(default)]
     pub version: Vec<String>,
-    /// The protocol, if it differs from the load's; `None` for the load's.
+    /// The protocol of the server; `None` for the protocol of the load.
     pub protocol: Option<Protocol>,
     /// The fixed TCP port of a server that has no option for it; `None` if the command has `{port}`
     /// or `{socket}`.

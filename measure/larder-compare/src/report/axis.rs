@@ -31,7 +31,7 @@ pub(crate) struct Axis {
 
 impl Axis {
     /// Returns an axis whose ticks span all values. A value may exceed the first or last tick by
-    /// 0.1 %. A logarithmic axis shows values up to 0 at its lower end.
+    /// 0.1 %. A logarithmic axis shows zero and negative values at its lower end.
     pub(crate) fn of(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
         let most = values.clone().fold(0.0, f64::max);
         let ticks = match scale {

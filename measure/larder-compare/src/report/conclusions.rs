@@ -25,8 +25,9 @@ pub(crate) fn conclusions(report: &Report<'_>) -> Vec<String> {
     sentences
 }
 
-/// Returns a sentence with the best servers in a metric, and the number of combinations without a
-/// clear winner. `None` if no combination has two servers to compare.
+/// Returns a sentence with the servers that are the best ones in a metric. It also has the number
+/// of combinations (workload, phase, threads and pipeline) without a clear winner. `None` if no
+/// combination has two servers to compare.
 fn ranking(summary: &Summary, metric: Metric) -> Option<String> {
     let mut wins: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut places, mut unclear) = (0, 0);

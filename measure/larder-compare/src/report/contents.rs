@@ -6,7 +6,7 @@ use crate::summary::Summary;
 /// The data of a report.
 #[derive(Debug)]
 pub(crate) struct Report<'r> {
-    /// The setup of the results.
+    /// The suite, the servers and the machine of the measurement.
     pub(crate) setup: &'r Setup,
     /// The result of each cell.
     pub(crate) records: &'r [Record],

@@ -35,8 +35,8 @@ const LEGEND_TOP: i32 = 46;
 const LEGEND_LINE: i32 = 22;
 /// Space for the unit between the legend and the upper end of the vertical axis.
 const UNIT_SPACE: i32 = 34;
-/// Text sizes. The legend's layout multiplies each width that the built-in font (Ubuntu Light,
-/// registered as `FONT`) gives by `WIDER`, because browsers draw their own sans-serif font, whose
+/// Text sizes. The legend's layout measures widths with the built-in font (Ubuntu Light, registered
+/// as `FONT`), and multiplies them by `WIDER`. Browsers use their own sans-serif font, whose
 /// letters may be wider.
 const TITLE: i32 = 23;
 const BODY: i32 = 19;

@@ -93,8 +93,8 @@ impl Figure {
         Self::of_courses(table, "Latency by percentile", "Percentile", scale, metric, ticks, figure)
     }
 
-    /// Returns a plot of the rate of a combination over time. `None` if no successful load lasts
-    /// into a third second.
+    /// Returns a plot of the rate of a combination over time. `None` unless a successful load lasts
+    /// longer than two seconds.
     pub(crate) fn over_time(table: &Table) -> Option<Self> {
         let courses = table.rows.iter().filter_map(Row::figures).flat_map(|f| &f.courses);
         let seconds = courses.map(|course| course.by_second.len()).max().filter(|s| *s >= 3)?;

@@ -46,7 +46,8 @@ pub(crate) fn crowd(report: &Report<'_>, table: &Table) -> Option<String> {
     (threads > cores).then(|| format!("The servers' {threads} threads share {cores} core{plural}."))
 }
 
-/// Returns the setup of the results, one line per fact.
+/// Returns facts about the measurement, one per line: the date, the command, the machine, the
+/// cores, and notes on the figures.
 pub(crate) fn facts(report: &Report<'_>) -> Vec<String> {
     let (setup, suite) = (report.setup, &report.setup.suite);
     let machine = &setup.machine;

@@ -39,9 +39,9 @@ impl MeanPlot {
         Ok(Drawing::svg(&self.figure())?.file())
     }
 
-    /// Returns the plot of means with their standard deviations by number of threads. The range of
-    /// the axis ignores a mean minus its deviation, which can be negative: a bar that reaches below
-    /// the range ends at the lower end of the axis.
+    /// Returns the plot of means with their standard deviations by number of threads. A mean minus
+    /// its deviation can be negative, so it does not influence the range of the axis. A bar that
+    /// reaches below this range ends at the lower end of the axis.
     fn figure(&self) -> Figure {
         let point = |name: &str, threads: u32, found: Option<(f64, f64)>| {
             let spread = found.and_then(|(mean, deviation)| {

@@ -69,8 +69,8 @@ impl<'r> Report<'r> {
     }
 
     /// Draws the latency by percentile and the rate over time for one combination, and writes the
-    /// plots as SVG and PNG. Draws nothing without successful loads, and no plot of the rate if no
-    /// load lasts into a third second.
+    /// plots as SVG and PNG. Without successful loads, draws nothing. Draws the rate only if a load
+    /// lasts longer than two seconds.
     fn draw_courses(&self, table: &Table, plots: &Path) -> Result<Vec<Drawing>, Error> {
         let mut drawings = Vec::new();
         for figure in [Figure::percentiles(table), Figure::over_time(table)].into_iter().flatten() {

@@ -1,5 +1,5 @@
-//! Selects the combinations of a plot, in which only the pipeline, only the number of threads, or
-//! workload and phase vary.
+//! Selects the combinations of a plot. They differ only in the pipeline, only in the number of
+//! threads, or only in workload and phase.
 
 use crate::metric::Metric;
 use crate::summary::{Combination, Summary, Table};
