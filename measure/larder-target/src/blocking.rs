@@ -15,9 +15,9 @@ use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, SystemTime};
 
-/// Maximum number of gets, and of sets, in a batch. The gets, even with the longest keys, and the
-/// replies to the sets fit the sockets' buffers. So client and server cannot deadlock while both
-/// write.
+/// Maximum number of gets, and of sets, in a batch. With this limit, the gets (even with the
+/// longest keys) and the replies to the sets fit the sockets' buffers. Otherwise, client and server
+/// could deadlock while both write.
 pub const BATCH_MAX: usize = 256;
 
 /// Timeout of connecting and of each read.

@@ -434,10 +434,10 @@ fn spawn_on(cores: Option<&CoreSet>, command: &mut Command) -> Result<Child, Str
     })
 }
 
-/// Returns a free address on the loopback interface, with this port or, if `port` is 0, with any.
-/// Binds the address to check that it is free, but does not listen. A process that another thread
-/// forks at the same time would inherit a listening socket. Clients could then still connect to the
-/// socket after it is closed here.
+/// Returns a free address on the loopback interface, with this port. If `port` is 0, the address
+/// has any free port. Binds the address to check that it is free, but does not listen. A process
+/// that another thread forks at the same time would inherit a listening socket. Clients could then
+/// still connect to the socket after it is closed here.
 ///
 /// # Errors
 /// The port is in use, or no port is free.
