@@ -12,7 +12,7 @@ use larder_protocol::{
 };
 use std::collections::{HashMap, HashSet};
 
-/// Properties of the server that the model represents.
+/// The configuration of the server that the model imitates.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The version in the reply to `version`.
@@ -199,8 +199,8 @@ impl Model {
         }
     }
 
-    /// Stores an item with the properties of the request. Takes only `stale`, `won` and `fetched`
-    /// from `item`.
+    /// Stores an item with the value and the properties of the request. Only the fields `stale`,
+    /// `won` and `fetched` are from `item`.
     fn put(&mut self, now: u32, store: &Store<'_>, key: Vec<u8>, item: Item) -> StoreReply {
         let cas = store.new_cas.unwrap_or_else(|| self.fresh_cas());
         let item = Item {
@@ -381,8 +381,8 @@ impl Model {
     }
 }
 
-/// Returns whether a value that is too large removes the old one, as memcached does for some
-/// commands.
+/// Returns whether a request with a too large value removes the old item. In memcached, some
+/// commands do this.
 fn drops_old_value(store: &Store<'_>) -> bool {
     match &store.format {
         ReplyFormat::Classic(_) => store.mode == StoreMode::Set && store.compare.is_none(),
@@ -391,7 +391,8 @@ fn drops_old_value(store: &Store<'_>) -> bool {
     }
 }
 
-/// Parses a value as a number like `strtoull`, which stops at a NUL, but rejects negative numbers.
+/// Parses a value as a number. Like `strtoull`, this stops at a NUL. Unlike `strtoull`, it rejects
+/// negative numbers.
 fn number(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > NUMBER_LEN_MAX {
         return None;

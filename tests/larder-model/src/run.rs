@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub trait Target {
     /// Empties the cache and closes the connections of all peers.
     fn reset(&mut self);
-    /// Sends bytes from a peer. Connects a new peer first.
+    /// Sends bytes from a peer. If the peer is not connected, connects it first.
     fn send(&mut self, peer: usize, bytes: &[u8]);
     /// Appends the bytes that have arrived for a peer to `into`. If the target is a server, waits
     /// for the bytes.
@@ -30,7 +30,8 @@ pub enum Received {
     Closed,
 }
 
-/// Replays `case`. Consecutive sent lines are pipelined.
+/// Replays `case`. Sends consecutive requests together, without waiting for the replies between
+/// them.
 ///
 /// # Errors
 /// The first difference: file and line, the expected bytes and the received ones.
