@@ -84,7 +84,7 @@ impl Imports {
         if file.items.contains(name) {
             return Some(module);
         }
-        // The search in re-exports that name each other in a circle stops here.
+        // Re-exports can name each other in a circle, so the search stops at this depth.
         if depth > 8 {
             return None;
         }
