@@ -103,7 +103,8 @@ larder_status larder_options_connect_timeout(larder_options *options,
                                              uint64_t millis);
 
 // Makes each call take a connection of its own from a pool with at most `max` connections per server. 0 counts as 1.
-// Calls wait if none is free. [Default: calls share connections, one per CPU core and server, at most 4 per server]
+// If all connections are in use, a call waits. [Default: calls share connections, one per CPU core and server, at most
+// 4 per server]
 //
 // # Safety
 // `options` is NULL or valid, and no other thread uses it.
@@ -141,8 +142,9 @@ void larder_close(larder_client *client);
 // is valid until the thread's next call.
 const char *larder_error_message(void);
 
-// Returns the address of the server at which this thread's last call failed. Returns NULL if the call succeeded, or if
-// the error does not concern one server. The text is valid until the thread's next call.
+// Returns the address of the server at which this thread's last call failed. Returns NULL if the
+// call succeeded, or if the error does not concern one server. The text is valid until the
+// thread's next call.
 const char *larder_error_server(void);
 
 // Returns whether the change requested by this thread's last call may have happened despite its error. If the call
@@ -178,9 +180,9 @@ larder_status larder_gat(const larder_client *client,
                          uint32_t ttl,
                          larder_value **value);
 
-// Reads the values of `count` keys, with one batch of requests to each server. Writes `count` pointers to `values` in
-// the order of the keys: NULL for items that do not exist, and for all items after an error. larder_value_free() frees
-// each value.
+// Reads the values of `count` keys, with one batch of requests to each server. Writes `count` pointers to `values`, in
+// the order of the keys. The pointer is NULL if the item does not exist. After an error, all pointers are NULL.
+// larder_value_free() frees each value.
 //
 // # Safety
 // `client` is NULL or valid. `keys` and `key_lens` are NULL or have `count` readable elements. Each key is NULL or has

@@ -68,7 +68,8 @@ pub unsafe extern "C" fn larder_options_connect_timeout(
 }
 
 /// Makes each call take a connection of its own from a pool with at most `max` connections per server. 0 counts as 1.
-/// Calls wait if none is free. [Default: calls share connections, one per CPU core and server, at most 4 per server]
+/// If all connections are in use, a call waits. [Default: calls share connections, one per CPU core and server, at most
+/// 4 per server]
 ///
 /// # Safety
 /// `options` is NULL or valid, and no other thread uses it.

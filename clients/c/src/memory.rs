@@ -8,8 +8,8 @@ use std::ffi::{CStr, c_char, c_void};
 /// Converts a pointer to a reference.
 ///
 /// # Safety
-/// The pointer is NULL, or it is aligned, and its target is initialized and no code writes it while the reference is
-/// used.
+/// The pointer is NULL or aligned. If it is not NULL, its target is initialized, and no code writes to the target while
+/// the reference is used.
 pub(crate) unsafe fn handle<'h, T>(pointer: *const T) -> Result<&'h T, Failure> {
     // SAFETY: the caller guarantees that `pointer` is NULL or valid for reads.
     unsafe { pointer.as_ref() }.ok_or_else(null)
@@ -18,8 +18,8 @@ pub(crate) unsafe fn handle<'h, T>(pointer: *const T) -> Result<&'h T, Failure> 
 /// Converts a pointer to a mutable reference.
 ///
 /// # Safety
-/// The pointer is NULL, or it is aligned, and its target is initialized and no other code uses it while the reference
-/// is used.
+/// The pointer is NULL or aligned. If it is not NULL, its target is initialized, and no other code uses the target
+/// while the reference is used.
 pub(crate) unsafe fn handle_mut<'h, T>(pointer: *mut T) -> Result<&'h mut T, Failure> {
     // SAFETY: the caller guarantees that `pointer` is NULL, or that no other code uses its target.
     unsafe { pointer.as_mut() }.ok_or_else(null)
@@ -41,7 +41,8 @@ pub(crate) unsafe fn put<T>(pointer: *mut T, value: T) -> Result<(), Failure> {
 /// Writes up to `len` values to consecutive targets, which may be uninitialized.
 ///
 /// # Safety
-/// The pointer is NULL, or it is aligned, and `len` elements from it on are valid for writes.
+/// The pointer is NULL or aligned. If it is not NULL, `len` elements from it on are valid for
+/// writes.
 pub(crate) unsafe fn put_all<T>(
     pointer: *mut T,
     len: usize,
@@ -62,8 +63,8 @@ pub(crate) unsafe fn put_all<T>(
 /// Converts a pointer and a length to a slice.
 ///
 /// # Safety
-/// The pointer is NULL, or it is aligned, and the `len` values from it on belong to one allocation and are initialized.
-/// No code writes them while the slice is used.
+/// The pointer is NULL or aligned. If it is not NULL, the `len` values from it on belong to one allocation and are
+/// initialized, and no code writes to them while the slice is used.
 pub(crate) unsafe fn slice<'s, T>(pointer: *const T, len: usize) -> Result<&'s [T], Failure> {
     match (pointer.is_null(), len) {
         (_, 0) => Ok(&[]),

@@ -160,9 +160,9 @@ pub unsafe extern "C" fn larder_gat(
     unsafe { look_up(client, (key, key_len), value, |client, key| client.gat(key, ttl)) }
 }
 
-/// Reads the values of `count` keys, with one batch of requests to each server. Writes `count` pointers to `values` in
-/// the order of the keys: NULL for items that do not exist, and for all items after an error. larder_value_free() frees
-/// each value.
+/// Reads the values of `count` keys, with one batch of requests to each server. Writes `count` pointers to `values`, in
+/// the order of the keys. The pointer is NULL if the item does not exist. After an error, all pointers are NULL.
+/// larder_value_free() frees each value.
 ///
 /// # Safety
 /// `client` is NULL or valid. `keys` and `key_lens` are NULL or have `count` readable elements. Each key is NULL or has

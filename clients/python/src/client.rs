@@ -157,7 +157,8 @@ impl BaseClient {
         self.connected().as_ref().map_or((0, 0, 0), blocking::Client::connections)
     }
 
-    /// Closes all idle connections, and each other connection after its calls. The next call opens a new one.
+    /// Closes idle connections at once, and each busy connection when its calls have ended. The next call opens a new
+    /// one.
     fn close(&self) {
         let connected = self.connected().take();
         if let Some(client) = connected {

@@ -20,8 +20,9 @@ pub(crate) struct Values {
 impl Values {
     /// Serializes a value to bytes and flags. `flags`, if given, override the serializer's flags.
     ///
-    /// # Errors `MemcacheIllegalInputError` if the text cannot be encoded. The exceptions of the
-    /// serializer are also errors.
+    /// # Errors
+    /// `MemcacheIllegalInputError` if the text cannot be encoded. Exceptions of the serializer are
+    /// passed on.
     pub(crate) fn serialize<'py>(
         &self,
         key: &Bound<'py, PyAny>,

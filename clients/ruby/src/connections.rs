@@ -254,7 +254,7 @@ impl Connections {
         Ok(pages)
     }
 
-    /// Closes all idle connections, and each other connection after its calls.
+    /// Closes idle connections at once, and each busy connection when its calls have ended.
     fn close(&self) {
         for client in [&self.shared, &self.pooled] {
             client.take().inspect(Client::close);

@@ -43,7 +43,8 @@ class ThreadsTest < Minitest::Test
     kill_and_raise(pool: false)
   end
 
-  # Even without this client, Ruby can lose a kill during an exception in `ensure`: such a thread keeps making calls.
+  # Kills threads and raises exceptions in them while they make calls. Some threads continue after a kill: Ruby itself
+  # can lose a kill during an exception in `ensure`.
   def kill_and_raise(**options)
     cache = Larder::Client.new([Server.shared(:larderd).address], socket_timeout: LONG, **options)
     stop = false

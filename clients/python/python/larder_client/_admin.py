@@ -35,7 +35,7 @@ def _exchange(client: BaseClient, command: bytes, is_complete: Callable[[bytes],
     """Sends a command. Returns the reply as soon as `is_complete` accepts it, and raises an exception for an error
     reply."""
     answer = b""
-    # The start of the first line without a check for an error.
+    # The position of the first line that has not yet been checked for an error.
     unchecked = 0
     with _connect(client) as connected:
         connected.sendall(command + b"\r\n")

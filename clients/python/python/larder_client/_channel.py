@@ -36,8 +36,8 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class _Connection(asyncio.Protocol):
-    """A connection of a channel. After the channel has dropped the connection, the connection ignores events, and
-    aborts its transport if that opens later."""
+    """A connection of a channel. The channel may drop it at any time. After that, the connection ignores events. If its
+    transport opens only then, it aborts the transport."""
 
     def __init__(self, channel: "_Channel") -> None:
         self._channel = channel
@@ -144,8 +144,8 @@ class _Channel(Channel):
             opening.cancel()
 
     def _leave(self) -> _Connection | None:
-        """Drops the connection and the calls. Calls get no results, and the connection stays open. Returns the
-        connection."""
+        """Forgets the connection and the calls, without ending them. The calls get no results, and the connection stays
+        open. Returns the connection."""
         connection, self._connection, self._opening = self._connection, None, None
         self._forget()
         return connection

@@ -34,9 +34,9 @@ def _shared_client(servers: Any, options: dict[str, Any]) -> larder_client.HashC
 
 
 class LarderCache(BaseMemcachedCache):
-    """Stores `bytes`, `str` and `int` as they are, so that `incr` works and other programs can read them, and pickles
-    other values, unless `OPTIONS` contain another serde. The connections stay open between requests, and all threads of
-    a process share them."""
+    """Stores `bytes`, `str` and `int` as they are, so that `incr` works and other programs can read them. Pickles all
+    other values. Another serde in `OPTIONS` replaces this conversion. The connections stay open between requests, and
+    all threads of a process share them."""
 
     def __init__(self, server: Any, params: dict[str, Any]) -> None:
         super().__init__(server, params, library=larder_client, value_not_found_exception=KeyError)

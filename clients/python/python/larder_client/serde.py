@@ -29,7 +29,7 @@ class Serde(Protocol):
 
 
 class PickleSerde:
-    """Stores `bytes`, `str` and `int` as they are, so that other programs can read them and `incr` works, and pickles
+    """Stores `bytes`, `str` and `int` as they are, so that other programs can read them and `incr` works. Pickles all
     other values. Never use it with a cache that untrusted programs can write to: unpickling executes code."""
 
     def __init__(self, pickle_version: int = DEFAULT_PICKLE_VERSION) -> None:
@@ -62,8 +62,8 @@ class PickleSerde:
 
 
 class CompressedSerde:
-    """Compresses the output of another serde if it has more than `min_compress_len` bytes and does not grow. A
-    `min_compress_len` of 0 disables compression."""
+    """Compresses the output of another serde if it has more than `min_compress_len` bytes, and if the compressed bytes
+    are not longer. A `min_compress_len` of 0 disables compression."""
 
     def __init__(
         self,

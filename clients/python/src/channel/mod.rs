@@ -287,7 +287,8 @@ impl Channel {
         Self::settle(slf)
     }
 
-    /// Drops the loop, its calls and its connection. Calls get no results, and the connection stays open.
+    /// Forgets the loop, its calls and its connection, without ending them. The calls get no results, and the
+    /// connection stays open.
     fn _forget(&self) {
         let state = self.lock().take();
         drop(state);
@@ -314,7 +315,8 @@ impl Channel {
     }
 
     /// Sends the queued calls, unless writing is paused. Without a connection, starts opening one instead. If the
-    /// connection was idle, lets the loop poll it first, and sends in the next iteration.
+    /// connection was idle, first lets the loop detect whether the server has closed it, and sends in the next
+    /// iteration.
     fn _flush(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this, now) = (slf.py(), slf.get(), Instant::now());
         this.with(|state| state.is_scheduled = false);

@@ -13,8 +13,8 @@ module Larder
     OPTIONS = {
       # The time limit of a call in seconds, including the wait for a connection.
       socket_timeout: 1,
-      # The pool size per server: each call takes a connection of its own, and waits if none is free. If false,
-      # threads share one connection, and fibers of a scheduler have a pool of 64.
+      # The largest number of connections per server. Each call takes one of them, and waits if all are in use. If
+      # false, threads share one connection per server, and fibers of a scheduler have a pool of 64.
       pool: 64,
       # Whether keys of an unreachable server move to another server.
       failover: true,
@@ -83,8 +83,8 @@ module Larder
       found unless block_given?
     end
 
-    # Returns the value of a key. If it is missing, or is nil without the client's option cache_nils, calls the block,
-    # adds its result and returns the result. Without a block, returns nil.
+    # Returns the value of a key. If it is missing, calls the block, adds the block's result and returns it. Without a
+    # block, returns nil. A value of nil counts as missing, unless the client has the option cache_nils.
     def fetch(key, ttl = nil, options = nil)
       value = get(key, cache_nils: true)
       return value unless value.equal?(NOT_FOUND) || (value.nil? && !@cache_nils)
@@ -192,8 +192,8 @@ module Larder
       store("set", key, value, ttl, options, cas)
     end
 
-    # Stores a value like set_cas, except if `cas` is 0: then stores it only if the key exists, and otherwise returns
-    # false.
+    # Stores a value like set_cas, except if `cas` is 0. In this case, it stores the value only if the key exists, and
+    # otherwise returns false.
     def replace_cas(key, value, cas, ttl = nil, options = nil)
       cas.zero? ? replace(key, value, ttl, options) : set_cas(key, value, cas, ttl, options)
     end

@@ -3,8 +3,8 @@
 module Larder
   # Handling of forks: a forked child drops the sockets of its parent and opens its own.
   module Fork
-    # Maps each client to itself. WeakMap drops a pair when the garbage collector frees its value. With any other value,
-    # it could yield keys that the garbage collector is about to free.
+    # The clients of this process. The map has each client as key and as value, because WeakMap drops a pair when the
+    # garbage collector frees its value. With another value, the map could yield clients that are about to be freed.
     CLIENTS = ObjectSpace::WeakMap.new
 
     # Registers a new client.
