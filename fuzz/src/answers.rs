@@ -10,10 +10,12 @@ pub type ReadAnswer = for<'b> fn(&'b [u8]) -> Read<Answer<'b>>;
 pub const READERS: [ReadAnswer; 3] = [read_text, read_binary, read_resp];
 
 /// Reads a stream that arrives in `pieces`, and formats its replies up to the first malformed one.
-/// Reads again only when the wanted bytes have arrived.
+/// After an incomplete reply, reads again only when the input has the length that the reader asked
+/// for.
 ///
 /// # Panics
-/// The reader consumes no bytes or too many, or an incomplete reply requires no further bytes.
+/// The reader consumes no bytes or more than there are. Or it reports an incomplete reply, but asks
+/// for no more bytes than there are.
 pub fn answers<'s>(pieces: impl Iterator<Item = &'s [u8]>, read: ReadAnswer) -> Vec<String> {
     let (mut seen, mut input, mut wanted) = (Vec::new(), Vec::new(), 1);
     for piece in pieces {

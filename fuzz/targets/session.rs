@@ -31,7 +31,7 @@ fn ours() -> segment::Handle {
 
 /// Whether the replies may differ between engines. Replies can differ in the order of a dump and in
 /// support of tags. After a client has chosen a CAS value, the following CAS values can also
-/// differ. This function may also return true for other streams.
+/// differ. This function may also return true for a stream whose replies are equal.
 fn is_engine_specific(stream: &[u8]) -> bool {
     let holds = |part: &[u8]| stream.windows(part.len()).any(|window| window == part);
     stream.first() == Some(&0x80)

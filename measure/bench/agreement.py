@@ -20,13 +20,13 @@ SECONDS = {"all": 3, "one": 1}
 MEMTIER = "memtier_benchmark"
 TOOLS = ("memtier", "larder bench")
 PERCENTILES = {"p50": "p50.00", "p90": "p90.00", "p99": "p99.00"}
-# The rate of a run, as a share of the highest rate that both tools reach. With all connections, the rate of the
-# published line replaces it, if there is one.
+# Runs have this share of the highest rate that both tools reach. If a published line has its own rate, its runs with
+# all connections have that rate instead.
 SHARE = 0.5
 # memtier_benchmark keeps a rate exactly only if it is a multiple of this number of requests per second on each
 # connection.
 TICKS_PER_SECOND = 50
-# memtier_benchmark rounds latencies up to the end of a step of this length.
+# memtier_benchmark divides latencies into steps of this length, and reports the end of the step.
 RESOLUTION_MICROS = 8
 # Largest relative difference between medians that agree.
 TOLERANCE = 0.1
@@ -158,7 +158,8 @@ class Trial:
         busy = (children_cpu_secs() - before) / self.seconds
         read = larder_figures if tool == "larder bench" else memtier_figures
         figures = read(json.loads(self.path.read_text()))
-        # Does not use memtier_benchmark's own rate, because its duration is wrong by up to a second.
+        # Does not use the rate that memtier_benchmark reports, because it measures the duration with an error of up to
+        # a second.
         return {**figures, "per_second": figures.pop("requests") / self.seconds, "busy": busy}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.servers import ROOT
 
-# Each set of features includes the sets before it.
+# Each build has all features of the builds before it.
 FEATURES = {"no features": "", "dashmap, moka, metrics": "dashmap,moka,metrics", "http": "dashmap,moka,http",
             "grpc, the default": "dashmap,moka,grpc"}  # fmt: skip
 

@@ -28,7 +28,8 @@ REQUESTS = 60_000
 CHANGES = 20_000
 COPIES, COPY_ITEMS, COPY_LEN = 5, 400_000, 1024
 LAG_SECS = 10
-# A fourth group: length of its items, lookups per connection and second, duration in seconds, and rounds.
+# Migration to a fourth group: length of each value, lookups per second on each connection, duration of the lookups in
+# seconds, and number of rounds.
 FOURTH_LEN, FOURTH_RATE, FOURTH_SECS, FOURTH_ROUNDS = 1000, 250, 6, 3
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 LARDERD = [ROOT / "target/dist/larderd", "-u", "root", "-l", "127.0.0.1", "-U", 0, "-t", 1, "-p"]
@@ -88,8 +89,8 @@ class Asker(threading.Thread):
 
 def losses(etcd, count, how, rate=0):
     """Kills or pauses the leader, or transfers leadership, `count` times. For each loss and follower, returns the
-    longest wait for a reply in seconds and the number of failed requests. Also returns the answered requests per second
-    of a load of this rate."""
+    longest wait for a reply in seconds and the number of failed requests. Also returns the number of answered requests
+    per second of a load that runs at the same time, with `rate` requests per second."""
     gaps, errors, answered = [], [], []
     with Group(etcd, 3, "--cluster", how) as group:
         for _ in range(count):
@@ -187,7 +188,8 @@ def look_ups(port):
 
 
 def acks(etcd):
-    """Measures percentiles of the duration of consecutive deletes in seconds, by `--ack` and by the receiving node."""
+    """Measures the durations of consecutive deletes. Returns percentiles in seconds for each argument of `--ack` and
+    each receiving node."""
     found = {}
     for mode in ("none", "writes"):
         with Group(etcd, 3, "--cluster", f"acks{mode}", "--ack", mode) as group:
@@ -264,7 +266,7 @@ def load(port, *options):
 
 
 def lag():
-    """Measures the replication lag of two followers in seconds, sampled ten times a second, under half of the leader's
+    """Measures the replication lag of two followers in seconds, ten times a second. The load is half of the leader's
     highest rate of sets."""
     with servers(2) as (leader, started):
         wait_for_copies(started)
@@ -398,8 +400,8 @@ def cpu_of(pid, worker):
 
 
 def beside_moves(found, figure):
-    """Returns the ratio of a figure of lookups during a migration to the figure before it, as the median over the
-    rounds."""
+    """Compares lookups during a migration with lookups before it. Returns the ratio of this figure, as the median over
+    the rounds."""
     return median(figure(one["meanwhile"]) / figure(one["before"]) for one in found["fourth"])
 
 

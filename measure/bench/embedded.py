@@ -7,7 +7,7 @@ from statistics import median
 from bench.servers import EXAMPLES, ROOT, output
 
 LIBRARIES = ["larder", "moka", "quick_cache", "foyer"]
-# The crates of libraries whose name differs from that of the crate.
+# The crate of each library whose crate has another name than the library.
 CRATES = {"larder": "larder-cache", "foyer": "foyer-memory"}
 LOADS = {"reads": 0, "one set in ten": 10}
 THREADS = (1, 2)

@@ -1,9 +1,9 @@
 """Compares flash tiers: larderd with `ext_path`, and memcached's extstore with 1 and with 32 I/O threads.
 
-The reads are for keys that are only on flash: the load sets more keys than it reads, the last keys stay in memory, and
-`ext_recache_rate=0` prevents servers from copying items back to memory. The files are smaller than the memory of most
-machines. `uncached` drops their pages from the page cache during the reads, as if the files were much larger than
-memory. `uncached` does not affect reads that bypass the page cache."""
+The measured gets are for keys that are only on flash. The load sets more keys than it reads, because the last keys stay
+in memory. `ext_recache_rate=0` prevents servers from copying items back to memory. The files are smaller than the
+memory of most machines. `uncached` drops their pages from the page cache during the reads, as if the files were much
+larger than memory. `uncached` does not affect reads that bypass the page cache."""
 
 import json
 import os
@@ -28,8 +28,8 @@ SERVERS = {
     "memcached, 1 thread": ("memcached", ",ext_threads=1"),
     "memcached, 32 threads": ("memcached", ",ext_threads=32"),
 }
-# By value length: number of keys to set, number of keys to read, sets per second of the fill, and size of the file. For
-# each item on flash, memcached keeps about 100 B in memory.
+# For each value length: the number of keys to set, the number of keys to read, the sets per second of the fill, and the
+# size of the file. memcached keeps about 100 B in memory for each item on flash, which limits the number of keys.
 READ = {1024: (420_000, 350_000, 20_000, "1G"), 8192: (150_000, 130_000, 8_000, "2G")}
 # Number of connections, and of outstanding requests on each.
 LOADS = {"32 × 1": (32, 1), "8 × 16": (8, 16), "1 × 1": (1, 1)}
@@ -76,7 +76,7 @@ def flash_server(name, place, size, options="", memory_mb=MEMORY_MB):
         try:
             yield server, file
         finally:
-            # The system frees the file's blocks when the server exits.
+            # The file can be removed before the server exits. The system frees its blocks when the server exits.
             file.unlink(missing_ok=True)
 
 
@@ -155,7 +155,8 @@ def without_flash(name):
 
 
 def steady(name, place):
-    """Measures the bytes written to the device by overwrites of more items than a small flash file holds."""
+    """Overwrites more items than a small flash file holds. Returns the number of bytes that the server writes to the
+    device."""
     number, length, sets = 400_000, 1024, 800_000
     with flash_server(name, place, "256M", "ext_page_size=8,") as (server, _):
         fill(server, number, length, rate=20_000)
@@ -175,7 +176,7 @@ def restarts():
     """Runs measure/suites/restart.toml in its short form. Returns for each trial the server, the signal that stopped
     its process, the reason if the trial failed, and the result of the restart if there is one."""
     folder = ROOT / "compare/restart-quick"
-    # The exit status is 1 if a trial failed. The results contain the failure.
+    # Ignores the exit status, which is 1 if a trial failed, because the results contain the failure.
     run([LARDER, "compare", "measure/suites/restart.toml", "--quick", "--fresh"], check=False, stdout=subprocess.DEVNULL)
     cells = json.loads((folder / "results.json").read_text())["cells"]
     return [
@@ -285,7 +286,7 @@ def drop_pages(file, ended):
     # Runs this thread on the core of the load, which is less busy than the core of the server.
     os.sched_setaffinity(threading.get_native_id(), {LOAD_CORE})
     with open(file, "rb") as opened:
-        # The system cannot drop dirty pages.
+        # Writes dirty pages to the device first, because the system cannot drop them.
         os.fdatasync(opened.fileno())
         while True:
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -20,7 +20,8 @@ PAIRS = 15
 ROUNDS = 5
 CONNECTIONS = 16
 KEYS = 100_000
-# By pipeline depth, the requests of each connection of `larder bench`: about two seconds of the server's time.
+# The number of requests of each connection of `larder bench`, by pipeline depth. All requests take about two seconds of
+# the server's time.
 REQUESTS = {10: 250_000, 50: 300_000}
 # The kernel divides CPU time into user and system time by sampling, so small differences need longer runs.
 IDLE_REQUESTS = 500_000
@@ -159,7 +160,7 @@ def http_servers(folder, length):
     port = free_port()
     larder = [*LARDERD, "-p", free_port(), "-I", "2m", "--http-listen", port]
     servers = [("larder", larder, port, "/v1/keys/value")]
-    # The comparison with Pogocache has short values only.
+    # Pogocache is compared only with short values.
     for server in servers_of("pogocache") if length < 1 << 20 else ():
         port = free_port()
         servers.append(("pogocache", [word.format(port=port) for word in server["command"]], port, "/value"))

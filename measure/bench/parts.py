@@ -31,8 +31,8 @@ COMMANDS_MEASURED = {
 STREAMS = {
     "zipf 0.8": ["--stream", "zipf", "--key-zipf-exp", "0.8"],
     "zipf 1.0": ["--stream", "zipf"],
-    # Uses larger values, because the stream has few different keys, and 1 % of the footprint must be enough memory for
-    # the servers to start.
+    # The stream has few different keys. So its values are larger, to make 1 % of its footprint enough memory for the
+    # servers to start.
     "zipf 1.2": ["--stream", "zipf", "--key-zipf-exp", "1.2", "-d", "2400"],
     "one-hit wonders": ["--stream", "onehit"],
     "scans": ["--stream", "scan"],
@@ -48,7 +48,7 @@ def suite(name):
     begun = time.monotonic()
     folder = ROOT / f"compare/{name}-quick"
     (folder / "results.md").unlink(missing_ok=True)
-    # The exit status is 1 if a measurement failed. The tables contain the failure.
+    # Ignores the exit status, which is 1 if a measurement failed, because the tables contain the failure.
     run([LARDER, "compare", f"measure/suites/{name}.toml", "--quick", "--fresh"], check=False)
     return {
         "markdown": (folder / "results.md").read_text(),

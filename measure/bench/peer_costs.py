@@ -80,8 +80,8 @@ def measure():
 
 
 def spoken(server, load):
-    """Returns the protocol of a load for this server: the load's own, or RESP instead of text; None if the server
-    supports neither."""
+    """Returns the protocol of a load for this server. This is the load's own protocol if the server supports it, and
+    otherwise RESP for a load in text. None if the server supports neither."""
     protocols = server["protocols"]
     if load.protocol in protocols:
         return load.protocol

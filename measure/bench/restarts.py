@@ -21,7 +21,7 @@ SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGUSR1": signal.SIGUSR1, "kill -9": sign
 # memcached keeps items only after SIGUSR1.
 ENDS = {"memcached": ["SIGUSR1"], "larder": list(SIGNALS)}
 PAIRS = 10
-# memcached discards items that were written in the same second as its restart.
+# The pause before a restart, because memcached discards items that were written in the same second as its restart.
 PAUSE_SECS = 2
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 

@@ -8,8 +8,8 @@ BYTES_AIM = 1.05
 
 @dataclass(frozen=True)
 class Workload:
-    """A workload's title and target. `aim` is the maximum miss ratio of requests or, with another `unit`,
-    the maximum number of misses or the minimum number of hits of the counted requests."""
+    """A workload's title and target. `aim` is the maximum miss ratio of requests. With the `unit` "misses", it is the
+    maximum number of misses of the counted requests, and with "hits" the minimum number of hits."""
 
     title: str
     aim: float

@@ -26,7 +26,7 @@ class Client:
     # The crate that a driver in Rust measures, whose version is read from Cargo.lock. None if `--version` of the
     # command prints the version.
     crate: str | None = None
-    # The driver's counterpart to the mode `pool`.
+    # The driver's mode for measurements with the mode `pool`.
     pool: str = "pool"
 
     def version(self, command):
@@ -97,7 +97,7 @@ def larder_ruby():
 
 def dalli():
     debian("ruby", "ruby-dalli", "ruby-connection-pool")
-    # Debian's gems are for Debian's Ruby.
+    # Uses Debian's Ruby, because Debian's gems are for that Ruby.
     return ["/usr/bin/ruby", SOURCES / "ruby/driver.rb", "dalli"]
 
 

@@ -33,7 +33,7 @@ class Plan:
         self.calls = 100 if short else 2000
         # Duration of the load next to a busy thread, and of the load through the delaying proxy.
         self.slow_secs = 0.2 if short else 1
-        # Some clients do not retry a failed server for half a minute, which is too long for a short run. A short run
+        # Some clients do not retry a failed server for half a minute. This is too long for a short run, which therefore
         # tests the recovery of only one client.
         self.recovers = not short
 

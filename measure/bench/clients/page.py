@@ -129,7 +129,8 @@ def aim_row(found, ours, other, limits, threads):
 
 
 def leads(found):
-    """Returns each figure of Larder's clients with up to 32 threads ÷ the best figure of their rivals."""
+    """Compares Larder's clients with their rivals for up to 32 threads. Returns each figure of a client ÷ the best
+    figure of its rivals."""
     counts = [count for count in found.found["threads"] if count <= 32]
     rows = []
     for ours, others in RIVALS.items():

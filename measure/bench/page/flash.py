@@ -159,8 +159,8 @@ def flash_restart_targets(what, trials):
     yield at_most("… wrong values, deleted items that are back, failed trials", 0, [wrong, failed], "")
 
 
-# The targets of gets from flash: the ratios of Larder to extstore in rate, p99, p50 and CPU time, and the ratio of its
-# rate to that of the bare device.
+# The targets of gets from flash. `per_second`, `get_p99`, `get_p50` and `cpu_micros` are ratios of Larder to extstore.
+# `device` is the ratio of Larder's rate to that of the bare device.
 FLASH_AIMS = {
     ("1024 B", "32 × 1"): {"per_second": 1.9, "device": 0.65, "get_p99": 0.6, "cpu_micros": 0.4},
     ("1024 B", "8 × 16"): {"per_second": 2},

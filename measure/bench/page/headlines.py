@@ -17,8 +17,8 @@ class Cell(NamedTuple):
 
 
 class Headline(NamedTuple):
-    """A figure of Larder and its counterpart. `unit` is the unit of both figures. `ratio` is the cell with their exact
-    ratio, for figures whose rounding would change it."""
+    """A figure of Larder and its counterpart. `unit` is the unit of both figures. If the rounding of the figures would
+    change their ratio, `ratio` is the cell with the exact ratio."""
 
     what: str
     other: str
@@ -35,7 +35,7 @@ def pair(part, row, theirs, ours="larder"):
 
 
 def column(part, name, theirs="memcached", ours="larder"):
-    """Returns the figures of both servers in a table whose rows are servers."""
+    """Returns the cells of both servers in a column of a table whose rows are servers."""
     return Cell(part, theirs, name), Cell(part, ours, name)
 
 

@@ -17,8 +17,8 @@ POOL = 64
 TIMEOUT_SECS = 1
 MANY = (6, 100)
 RECOVERY_SECS_MAX = 60
-# Minimum time of an operation that counts as part of the outage, because some clients wait for the server instead of
-# failing.
+# An operation that takes at least this time counts as part of the outage, because some clients wait for the server
+# instead of failing.
 OUTAGE_SECS_MIN = 0.25
 
 
