@@ -26,7 +26,7 @@ SHARING = [
     "routers/test_re*.py",
     "suites/test_agents.py",
 ]
-# Module-scoped fixtures whose setup takes no time.
+# Module-scoped fixtures that tests need not share, because their setup takes no time.
 UNSHARED = {"one_runtime", "engine"}
 
 

@@ -31,7 +31,8 @@ ENGINES = {
     "dashmap": ["--engine", "dashmap", "-M"],
     # This engine delays replies at random, as if items were on slower storage.
     "delayed": ["--engine", "delayed"],
-    # Any other server with memcached's command line. Runs against memcached itself check the tests.
+    # Any other server with memcached's command line. Running the tests with memcached itself checks that the tests are
+    # right.
     "upstream": [],
 }
 RUNTIMES = ["per-core", "tokio-current-thread", "tokio-multi-thread"]

@@ -1,7 +1,7 @@
 """Provides a server for each module, engine and transport, and flushes the server before every test.
 
-The default tier uses every transport with the first engine. The long tier adds TCP with the other engines, because
-transports do not depend on the engine.
+The default tier uses every transport with the first engine. The long tier adds the other engines, but only with TCP,
+because transports do not depend on the engine.
 """
 
 import socket

@@ -157,7 +157,7 @@ def test_idle_connections_get_messages(server):
     target.send("SUBSCRIBE __redis__:invalidate")
     target.read_until(b"invalidate\r\n:1\r\n")
     reader.ask(f"CLIENT TRACKING ON BCAST REDIRECT {target.number}")
-    # More messages than one poll writes.
+    # These keys cause more messages than the server writes at a time.
     keys = [f"{number:04}" + "x" * 40 for number in range(2000)]
     reader.ask("MSET " + " ".join(f"{key} 1" for key in keys))
     named = b""
@@ -307,7 +307,8 @@ def test_a_client_that_reads_nothing_gets_one_message_about_all_items(server):
     reader, writer = Peer(server.resp_port, resp3=True), Peer(server.resp_port)
     reader.ask("CLIENT TRACKING ON BCAST")
     before = server.rss()
-    # The messages fill the socket's buffers, then the output buffer, then the inbox.
+    # The client does not read, so the messages fill the socket's buffers, then the server's output buffer, and then the
+    # inbox of the connection.
     value = "x" * 200
     for part in range(60):
         writer.ask(*(f"SET {value}{part}-{number} 1" for number in range(1000)))
@@ -426,7 +427,8 @@ def test_copies_equal_the_items_in_the_end(server, options):
         reply = reader.ask(f"GET {key}").split(b"\r\n")
         items[key] = reply[1] if reply[0] != b"$-1" else None
     for client in near:
-        # An item may expire before its copy. This is correct, because the client can read the expiry.
+        # The value `1` may have expired while a client keeps its copy. This is correct, because the client can read the
+        # expiry of an item.
         stale = {key: copy for key, copy in client.copies.items() if copy not in (items[key], b"1")}
         assert not stale, f"{stale}, but {items}"
     assert sum(client.reads for client in near) > 500
@@ -448,7 +450,7 @@ def test_a_connection_beyond_the_limit_gets_an_error(start):
         answer, deadline = b"", time.monotonic() + 60
         while not answer and time.monotonic() < deadline:
             sock = stack.enter_context(socket.create_connection(("127.0.0.1", server.resp_port), timeout=60))
-            # A connection within the limit gets nothing.
+            # The server sends nothing to a connection that is within the limit.
             if select.select([sock], [], [], 0.2)[0]:
                 answer = sock.makefile("rb").read()
         assert answer == b"-ERR max number of clients reached\r\n"

@@ -22,7 +22,7 @@ def server(request, start):
 
 
 def talk(server, *requests):
-    """Sends requests and returns all replies before `MN`."""
+    """Sends requests, and then `mn`. Returns the replies before the reply to `mn`."""
     with server.connect() as sock, sock.makefile("rb") as answers:
         sock.sendall(b"".join(requests) + b"mn\r\n")
         lines = iter(answers.readline, b"MN\r\n")

@@ -171,10 +171,10 @@ class Group:
         self.stop()
 
 
-# Minimum time of a rejection after the wait for a leader: a node waits up to a second for a leader before it rejects a
-# request.
+# A node without a leader waits up to a second before it rejects a request. If a rejection takes less than this time,
+# the node has not waited.
 PATIENCE_SECS = 0.9
-# The pause between requests of a client in a loop, because many tests run at the same time.
+# Clients in a loop pause for this time between requests, because many tests run at the same time.
 PAUSE_SECS = 0.004
 
 
@@ -186,7 +186,7 @@ class Client:
         self.end = threading.Event()
         self.answers = []
         self.faults = []
-        # Errors that the node returned without a wait for a leader, and lost connections.
+        # Errors that the node returned before it had waited for a leader, and lost connections.
         self.early_faults = []
         self.pace = Pace()
         self.thread = threading.Thread(target=self._run)

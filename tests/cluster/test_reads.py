@@ -51,7 +51,8 @@ def test_a_lagging_follower_does_not_answer_lookups(etcd):
         leader.signal(signal.SIGSTOP)
         time.sleep(1.1)
         follower.signal(signal.SIGCONT)
-        # The follower receives buffered changes, but no heartbeat with their age.
+        # The follower now receives changes that the sockets have buffered. It receives no heartbeat, so it does not
+        # know the age of these changes.
         with follower.connect() as sock:
             sock.sendall(b"get a\r\n")
             time.sleep(0.3)

@@ -30,7 +30,7 @@ def command_lines(program):
             before = r"(?m)^(?:[A-Z_]+=\S+ |for .*; do |until |target/release/)*"
             for words in re.findall(rf"{before}{program}( [^;&|\n]*)", joined):
                 words = re.sub(r"#.*|[<>].*", "", words)
-                # An ellipsis stands for the options of another line.
+                # Omits lines with an ellipsis, which stands for the options of another line.
                 if "…" not in words:
                     yield pytest.param(shlex.split(words), id=f"{page.name}: {words.strip()}")
 
@@ -45,7 +45,7 @@ def test_shell_blocks_are_valid(page):
 @pytest.mark.parametrize("arguments", list(command_lines("larderd")))
 def test_larderd_accepts_the_command_line(arguments, tmp_path):
     if "--config" in arguments:
-        # The file is the example that the page installs.
+        # Uses the example file of the repository, because the page installs this file.
         arguments[arguments.index("--config") + 1] = str(ROOT / "contrib" / "larder.toml")
     done = subprocess.run(
         [LARDERD, *arguments, "--check-config"], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_SECS

@@ -11,7 +11,8 @@ import h2.settings
 
 from server import TIMEOUT_SECS
 
-# The starts of the messages of INTERNAL for a stream that violates gRPC's protocol.
+# If a stream violates gRPC's protocol, the server may reply with INTERNAL and a message that starts with one of these
+# texts.
 NO_GRPC = ("protocol error: ", "Unexpected EOF", "Missing request message")
 NAMES = {str(code.value[0]): code.name for code in grpc.StatusCode}
 

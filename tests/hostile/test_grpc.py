@@ -179,7 +179,7 @@ def test_many_slow_senders(start):
 
 
 def test_many_clients_that_read_nothing(start):
-    """Unsent replies hold leases of the cache, which still serves others."""
+    """Unsent replies keep memory of the cache in use. The server still serves other clients."""
     with attacked(start, (64 + 32) * MIB) as server:
         with Cache(server.grpc_address) as cache:
             for n in range(20):
@@ -204,7 +204,8 @@ def test_many_clients_that_read_nothing(start):
 
 @pytest.mark.parametrize("method", ["GetMany", "Read"])
 def test_many_clients_that_read_no_batches(start, method):
-    """The server looks up values ahead of the reader, and copies them."""
+    """The server looks up and copies some values before the client has read the earlier ones. These copies must not
+    take too much memory."""
     with attacked(start) as server:
         with Cache(server.grpc_address) as cache:
             for n in range(32):
@@ -252,7 +253,7 @@ def test_many_slow_uploads(start):
 
 
 def test_watchers_that_read_nothing(start):
-    """Watchers are limited, and the server does not wait for them."""
+    """The memory for events is limited, and the server does not wait for watchers."""
     with attacked(start) as server:
         watchers = [Peer(server.grpc_address) for _ in range(20)]
         for peer in watchers:

@@ -19,12 +19,14 @@ from server import wait_until
 
 pytestmark = pytest.mark.larder
 
-# More connections than the maximum number of events in a batch, so that the last request is in a later batch.
+# This number exceeds the number of events that the worker handles in a batch, so the last request is in a later batch.
 BATCH = 400
 ROUNDS = 3
-# A worker handles a few handshakes in the millisecond before it serves other connections.
+# A worker serves other connections after a millisecond of handshakes. In this time, it completes only a few of them,
+# far fewer than this limit.
 ANSWERED_BEFORE_MAX = BATCH // 4
-# A closed connection costs a worker about a twentieth of a handshake.
+# The maximum CPU time for a closed connection, as a share of that for a handshake. The actual share is about a
+# twentieth.
 CLOSED_COST_SHARE_MAX = 1 / 3
 
 

@@ -84,7 +84,7 @@ def test_many_slow_bodies(start):
 
 
 def test_many_clients_that_read_nothing(start):
-    """Unsent values hold leases of a part of the cache, and the rest serves other clients."""
+    """Unsent values keep a part of the cache in use. The server serves other clients with the rest."""
     with attacked(start, (64 + 32) * MIB) as server:
         with httpx.Client(timeout=TIMEOUT_SECS, trust_env=False) as client:
             for n in range(20):
@@ -252,7 +252,8 @@ def test_batches_of_many_parts(start):
 
 
 def test_batches_that_arrive_slowly_are_given_up(start):
-    """Single bytes are too little progress, so the server gives the memory to other connections."""
+    """The clients send single bytes. This is too little progress, so the server gives their memory to other
+    connections."""
     head = b"POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n"
     with attacked(start) as server:
         peers = [peer(server) for _ in range(10)]

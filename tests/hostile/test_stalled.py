@@ -11,7 +11,7 @@ SILENT = 34
 HALVES = 3000
 LARGE = b"x" * (MIB - 512)
 SMALLER = b"y" * 300_000
-# Longer than the 0.2 s without progress after which a connection counts as stalled, because the server first fills the
+# A connection counts as stalled after 0.2 s without progress. The tests wait longer, because the server first fills the
 # socket's buffers with replies.
 STALL_SECS = 0.5
 # A value that stays in the connection's buffer until it is complete.
@@ -88,7 +88,7 @@ def serve_all(server, secs=2):
     deadline, rounds = time.monotonic() + secs, 0
     with client(server) as good:
         while time.monotonic() < deadline or rounds < 10:
-            # Each set replaces a value, whose memory is not free while it is leased.
+            # Each set replaces a value. The memory of the old value is not free while a reply still uses it.
             assert good.set(b"good", SMALLER) == b"STORED\r\n", rounds
             assert good.get(b"good", SMALLER), rounds
             assert good.set(b"large%d" % rounds, LARGE) == b"STORED\r\n", rounds

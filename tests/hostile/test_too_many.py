@@ -28,8 +28,8 @@ def test_connections_over_the_limit_are_refused_and_others_served(start):
                 held.append(sock)
                 heard.append(first_answer(sock))
         served = sum(line.startswith(b"VERSION") for line in heard)
-        # memcached serves fewer connections, because it also counts its own descriptors. The reset after an error may
-        # discard the error, so one received error is enough.
+        # memcached serves fewer connections, because it also counts its own descriptors. After it has sent the error,
+        # the server resets the connection, which may discard the error. So the test requires only one received error.
         assert ALLOWED / 4 <= served <= ALLOWED
         assert REFUSED in heard
         for sock in held:

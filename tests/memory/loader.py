@@ -7,7 +7,8 @@ from server import LOAD, MIB
 
 ALLOWANCE_BYTES = 32 * MIB
 KEY_LEN = 13
-# Maximum overhead of an item with CAS: header, index word at its usual load, share of ghosts, alignment.
+# Maximum overhead of an item with a CAS value. It consists of the header, the item's share of the index at its usual
+# load, its share of the ghosts, and alignment.
 OVERHEAD_LEN = 31
 
 

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.larder
 # Durations of the load in seconds. On a machine with other load, the load may end before all commands were sent. Then
 # the test tries a longer load.
 LOAD_SECS = (6, 20, 60)
-# Limit of every reply's duration, which holds on a machine of two cores with other load. The measured
-# durations are printed (pytest -s).
+# Maximum duration of each reply. The limit is high enough for a machine of two cores with other load. `pytest -s` shows
+# the measured durations.
 SLOWEST_SECS_MAX = 5.0
 # The load has 400 MB of values, so memory is full after a few seconds at most.
 BUSY = [

@@ -20,8 +20,8 @@ class Authority:
         subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True)
 
     def issue(self, name, *names, ca=None):
-        """Issues a certificate for these names (`DNS:n1`, `IP:127.0.0.1`). Returns its files in the form of the
-        option."""
+        """Issues a certificate for these names (`DNS:n1`, `IP:127.0.0.1`). Returns its files as an argument of
+        `--cluster-tls`."""
         file = f"{self.name}-{name}"
         extensions = self.folder / f"{file}.ext"
         extensions.write_text(f"basicConstraints=CA:FALSE\nsubjectAltName={','.join(names)}\n")

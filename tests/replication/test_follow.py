@@ -150,7 +150,7 @@ def test_a_killed_follower_needs_a_full_sync():
             wait_until(lambda: is_following(copy), "the copy")
             copy.process.kill()
             copy.stop()
-    # A leader that has lost its followers shuts down cleanly.
+    # The end of the `with` block checks that a leader without its followers shuts down cleanly.
 
 
 def test_a_restarted_leader_is_followed_again(tmp_path):

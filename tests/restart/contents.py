@@ -105,7 +105,7 @@ class Contents:
             self.set(key, b"%d" % start, flags=3, life=9000)
             counted = (start + up) % 2**64
             assert self.client.incr(key, up) == counted
-            # Spaces follow a shorter number, because its item keeps its length.
+            # If the new number is shorter than the old one, spaces follow it, because the value keeps its length.
             shown = self.client.get(key)
             assert shown.rstrip(b" ") == b"%d" % counted
             self.items[key] = (shown, 3, 9000)

@@ -18,8 +18,8 @@ HEADER_LEN = 4096
 
 
 def note_at(file):
-    """Returns the offset of the clock in the header of the memory file, and its value: the server's time at the
-    machine's start, in microseconds."""
+    """The header of the memory file contains the server's time at the machine's start, in microseconds. Returns the
+    offset of this value in the header, and the value."""
     expected = (time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)) * 1e6
     header = struct.unpack_from(f"<{HEADER_LEN // 8}Q", file)
     [index] = [n for n, word in enumerate(header) if abs(word - expected) < SLACK_SECS * 1e6]

@@ -92,7 +92,7 @@ def is_refused(region):
 
 
 def test_the_copy_of_a_file_is_used(damaged):
-    """The other tests damage such copies."""
+    """Checks that an undamaged copy works, because the other tests damage such copies."""
     region, contents = damaged
     server = region.start(*OPTIONS)
     assert_warm(server)

@@ -182,7 +182,7 @@ def test_a_truncated_image(saved, image, share):
 
 
 def test_the_copy_of_an_image_is_used(saved, image):
-    """The other tests damage such copies."""
+    """Checks that an undamaged copy works, because the other tests damage such copies."""
     file, contents = saved
     shutil.copy(file, image.file)
     os.chmod(image.file, 0o600)

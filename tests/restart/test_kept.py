@@ -47,7 +47,7 @@ def test_items_of_all_kinds_are_kept(region, name):
         assert other.get_many(["plain-230", "deleted-230", "expired-1"]) == {
             "plain-230": contents.items["plain-230"][0]
         }
-        # All items can be changed.
+        # Checks that each item can be deleted.
         for key, expected in contents.items.items():
             assert other.delete(key) == (expected is not None), key
     wait_until(lambda: curr_items(server) == 0, "counting deletes")
@@ -188,7 +188,7 @@ def test_expired_items_stay_expired(region, name):
         stored = time.monotonic()
         wait_until(lambda: before.get("before-500000") is None, "expiry")
     end(server, name)
-    # Maintenance does not remove these items while no server runs.
+    # These items expire while no server runs, so maintenance does not remove them.
     wait_past(stored + 5)
     server = region.start()
     assert_warm(server)

@@ -73,7 +73,7 @@ def smallest(start):
     raise AssertionError(f"-m {SMALLEST_MIB_MAX} is refused")
 
 
-# The minimum share of a full cache that a restart keeps, by limit and number of threads.
+# Memory limits in MiB, numbers of threads, and the minimum share of a full cache that a restart then keeps.
 FULL = [(64, 4, 0.999), (24, 1, 0.999), (24, 16, 0.98)]
 
 
@@ -92,7 +92,7 @@ def test_ten_restarts_of_a_full_cache(region, mib, threads, share):
         assert kept >= share * len(before.live()), f"restart {n}: {kept} of {len(before.live())}"
         contents = {key: contents[key] for key in before.live()}
     assert int(server.stats()["evictions"]) >= 0
-    # The unused parts of open segments take little memory.
+    # After the restarts, the unused parts of open segments must not take much of the memory.
     churn(server, rng, 2 * mib)
     assert int(server.stats()["bytes"]) >= 0.5 * mib * MIB
 

@@ -112,7 +112,7 @@ class Cluster:
 
 
 def is_stopped(pid):
-    """Whether SIGSTOP, which takes a moment to reach all threads, has stopped each of them."""
+    """Whether SIGSTOP has stopped all threads of a process. The signal takes a moment to reach all of them."""
     tasks = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
     return all(task.rpartition(")")[2].split()[0] == "T" for task in tasks)
 

@@ -53,7 +53,8 @@ def test_requests_one_by_one(router, client):
 
 
 def test_deletes_without_an_answer(router, client):
-    # memcached's proxy sends `delete key noreplY`.
+    # memcached's proxy forwards the request as `delete key noreplY`, so the test checks that a server accepts this
+    # form.
     client.set("key", b"1")
     with router.connect() as sock:
         sock.sendall(b"delete key noreply\r\nget key\r\n")
@@ -66,7 +67,8 @@ def test_requests_at_once_to_all_servers(router):
     requests, answers = bytearray(), bytearray()
     for request, answer in EXCHANGES:
         if answer.startswith(b"CLIENT_ERROR") and not isinstance(router, Twemproxy):
-            # memcached's proxy then closes its connection to the server, and fails the other requests on it.
+            # After a reply with CLIENT_ERROR, memcached's proxy closes its connection to the server, and the other
+            # requests on this connection fail.
             continue
         for key in keys:
             requests += request.replace(b" key", b" " + key)

@@ -1,6 +1,6 @@
 """The tests of redis-py (locks, pipelines, near caches) and of django-redis, against larderd.
 
-The source archive of the installed version contains them. A test may fail only because of a command below.
+The source archive of the installed version contains them. A test may fail only because it uses a command in `UNKNOWN`.
 """
 
 import importlib.metadata

@@ -1,7 +1,7 @@
 """Valkey's own tests of strings, expiries, keys, transactions, the protocol and tracking, against larderd.
 
 Debian's source archive of Valkey contains them. A test may fail because of a command or a setting that Larder does not
-have, or for a reason below.
+have, or for another reason that this file lists.
 """
 
 import re
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.larder, pytest.mark.long]
 UNKNOWN_COMMANDS = """
     debug hmset hset lcs lpush reply rpush sadd save shutdown srandmember xgroup zadd
     """.split()
-# Settings of replication, files on disk, scripts, and of types other than strings.
+# Settings that Larder does not have. They belong to replication, files on disk, scripts, and types other than strings.
 UNKNOWN_SETTINGS = """
     appendonly availability-zone import-mode list-max-listpack-size lua-time-limit min-replicas-to-write
     repl-ping-replica-period replica-serve-stale-data tracking-table-max-keys
@@ -40,7 +40,8 @@ REASONS = {
     "CLIENT GETREDIR provides correct client id": "continues a test that is left out",
     "Tracking only occurs for scripts when a command calls a read-only command": SCRIPTS,
 }
-# Tests that fail for such a reason, and leave connections open that make later tests fail.
+# These tests would fail for reasons like those above. They are skipped, because they would also leave connections open,
+# which makes later tests fail.
 SKIPPED = [
     "Invalid keys should not be tracked for scripts in NOLOOP mode",
     "Tracking info is correct",

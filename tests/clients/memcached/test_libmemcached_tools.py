@@ -37,7 +37,7 @@ def filled(start, engine):
         yield server
 
 
-# memcached lists only the items of its cold LRU list, which may still be empty.
+# Not with memcached, which lists only the items of its cold LRU list. That list may still be empty.
 @pytest.mark.larder
 def test_memcdump_lists_every_key(filled):
     done = tool(filled, "memcdump")

@@ -178,7 +178,7 @@ class TwoGroups(Net):
     """The bridge, etcd and two groups of two nodes."""
 
     def start(self, folder):
-        """Starts the first group before the second one, so that it owns all slots."""
+        """Starts the first group before the second one, so that the first group owns all slots."""
         self.groups = []
         for group, numbers in ((0, (1, 2)), (1, (3, 4))):
             self.groups.append([Node(number, folder, "--group", group, *self.options) for number in numbers])

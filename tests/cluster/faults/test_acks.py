@@ -36,7 +36,7 @@ class Recorder:
                     time.sleep(PAUSE_SECS)
                     self._change(connected, f"{self.name}:{draw.randrange(30)}", number, draw)
             except (OSError, pymemcache.exceptions.MemcacheError, IndexError):
-                # The outcome of the last change is unknown.
+                # It is unknown whether the last change was executed, so it is not recorded as confirmed.
                 time.sleep(0.01)
 
     def _change(self, connected, key, number, draw):
@@ -46,7 +46,8 @@ class Recorder:
             connected.delete(key)
         else:
             connected.set(key, value)
-        # A set without acknowledgement may be lost, so the key need not have its value.
+        # With `deletes_only`, the reply to a set does not wait for acknowledgements. Such a set may be lost, so it is
+        # not recorded as confirmed.
         if value is None or not self.deletes_only:
             self.told[key] = len(self.asked[key]) - 1
         self.answers += 1

@@ -81,8 +81,8 @@ def test_a_member_in_a_full_sync_does_not_lead(etcd):
                 assert found == 3000, "it has what was acknowledged"
                 break
             time.sleep(0.05)
-        # If the follower does not lead, the group has waited for the killed leader. The killed leader restarts without
-        # items, so the group continues without them.
+        # If the follower does not lead, the group waits for the killed leader, because only that node has all items.
+        # This node restarts without items, and the group then continues without them.
         group.start(leader.name)
         group.wait_until_in_sync()
         assert client(follower).set("a", "1")

@@ -86,7 +86,7 @@ class WebClient:
         self.node = node
         self.end = threading.Event()
         self.done, self.faults, self.stored = [], [], {}
-        # Errors that the node returned without a wait for a leader.
+        # Errors that the node returned before it had waited for a leader.
         self.early_faults = []
         self.pace = Pace()
         self.thread = threading.Thread(target=self._run)

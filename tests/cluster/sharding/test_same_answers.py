@@ -81,7 +81,7 @@ def http_answers(server, key):
         ("PUT", url, {"content": b"x" * (2 << 20)}),
         ("PUT", url, {"content": b"x" * (2 << 20), "headers": {"If-Match": '"1"'}}),
         ("POST", url + "/append", {"content": b"x" * (2 << 20)}),
-        # Entity tags that no value has.
+        # No value can have these entity tags.
         ("POST", url + "/append", {"content": b"x", "headers": {"If-Match": 'W/"1f"'}}),
         ("POST", url + "/prepend", {"content": b"x", "headers": {"If-Match": '"what"'}}),
         ("GET", url, {}),
@@ -94,7 +94,8 @@ def http_answers(server, key):
         for method, path, more in requests:
             headers = {name: {"TAG": tag, "GOT": tag}.get(value, value) for name, value in more.get("headers", {}).items()}
             answer = http.request(method, path, **{**more, "headers": headers})
-            # `tag` is the entity tag of the first value, until the delete, which needs the current tag.
+            # `tag` is the entity tag of the first value. Two later replies replace it, because the requests after them
+            # need the current tag.
             if "etag" in answer.headers and (not tag or len(answers) in (4, 20)):
                 tag = answer.headers["etag"]
             shown = {name: value for name, value in answer.headers.items() if name not in VOLATILE}
@@ -229,7 +230,7 @@ def test_a_flush_reaches_all_groups(two_groups):
                 flush()
                 for node in two_groups:
                     assert client(node).get_many(flushed) == {}, node.name
-        # A delayed flush.
+        # After a delayed flush, items are present until the delay has passed.
         assert client(two_groups[0]).set_many({key: "v" for key in flushed}) == []
         assert web[1].post("/v1/flush", params={"delay": 2}).status_code == 204
         assert len(client(two_groups[3]).get_many(flushed)) == 100

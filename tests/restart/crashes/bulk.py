@@ -12,14 +12,15 @@ DELETED_EVERY = 8
 
 
 class Bulk:
-    """The items of one region. Values have a number, a checksum and 10 to 9 + `longest` bytes of text. With `evicts`,
-    the server may drop items."""
+    """The items of one region. A value consists of the item's number, a checksum, and 10 to `longest` + 9 bytes of
+    text. With `evicts`, the server may drop items."""
 
     def __init__(self, seed, longest, evicts):
         self.seed, self.longest, self.evicts = seed, longest, evicts
-        # Chunks from `live_from` to `next` are stored. The items of chunks in `torn` may be missing.
+        # The chunks from `live_from` up to `next` were stored. The chunks in `torn` were not confirmed completely, so
+        # their items may be missing.
         self.live_from, self.next, self.torn = 0, 0, set()
-        # Chunks from here to `live_from` were flushed.
+        # The chunks from this one up to `live_from` were flushed.
         self.flushed_from = 0
 
     def key(self, number):
@@ -51,7 +52,8 @@ class Bulk:
         if flush is None:
             return
         if flush.answered is None:
-            # Either all earlier items exist or all are flushed, so the test no longer checks them.
+            # The flush got no reply, so either all earlier items exist or all were flushed. The test no longer checks
+            # them.
             self.flushed_from = self.live_from = self.next
             self.torn.clear()
             return

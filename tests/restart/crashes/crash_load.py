@@ -17,9 +17,9 @@ POOL = bytes(random.Random(2).choices(b"abcdefghijklmnopqrstuvwxyz0123456789", k
 LAST, LAST_ANSWER = b"mn\r\n", b"MN\r\n"
 RECEIVE_LEN = 1 << 18
 TIMEOUT_SECS = 30
-# The lifetimes of most expiring items, and of a few that expire between rounds.
+# Lifetimes in seconds: of most items that expire, and of a few items that expire between rounds.
 LONG_SECS, SHORT_SECS = (1000, 70_000), (1, 3)
-# The lengths of values: the cumulative share, and the range.
+# The lengths of values. Each entry has a cumulative share of the values, and the range of their lengths.
 LENGTHS = [(0.85, (1, 400)), (0.97, (400, 8000)), (0.999, (8000, 200_000)), (1, (200_000, 900_000))]
 LARGE_LENGTHS = [(0.2, (1, 20_000)), (0.7, (20_000, 200_000)), (1, (200_000, 900_000))]
 
@@ -142,7 +142,7 @@ def count(key, delta, down):
             return state, b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"
         number = int(state.value)
         number = max(number - delta, 0) if down else (number + delta) % 2**64
-        # Spaces follow a shorter number, because its item keeps its length.
+        # If the new number is shorter than the old one, spaces follow it, because the value keeps its length.
         value = b"%d" % number
         return state._replace(value=value.ljust(len(state.value)), cas=None), b"%d\r\n" % number
 
@@ -223,9 +223,9 @@ class Script:
 
 
 def split(received, forms):
-    """Returns the complete replies in the received bytes, one for each form, and whether the server has executed the
-    complete chunk. The reply to a request of the form `none` is None. Replies after the last request that was certainly
-    executed are omitted."""
+    """Splits the received bytes into replies, one for each form. Returns the complete replies, and whether the server
+    has executed the complete chunk. The reply to a request of the form `none` is None. The replies end with the last
+    request that the server has certainly executed."""
     answers, at = [], 0
     sure = 0
     for form in [*forms, "line"]:
@@ -284,7 +284,7 @@ class Player(threading.Thread):
         try:
             self.sock.sendall(wire)
         except (BrokenPipeError, ConnectionResetError):
-            # The server may have answered before it was killed.
+            # Continues with the replies, because the server may have answered before it was killed.
             pass
         while not received.endswith(LAST_ANSWER):
             try:

@@ -37,13 +37,14 @@ LOAD_SECS_MAX = 0.2
 # The number of live chunks of `FlashBulk`: about 90 MB, in addition to 2.5 MB of the workers' keys.
 WINDOW = 800
 PRELOADED = 500
-# As in `crash_load`. The shortest value has 100 bytes, so that all items except numbers exceed `ext_item_size`.
+# The lengths of values, in the form of `crash_load`. The shortest value has 100 bytes, so that all items except numbers
+# exceed `ext_item_size`.
 LENGTHS = [(0.5, (100, 800)), (0.95, (800, 4000)), (1, (4000, 9000))]
-# Values from 12 KB have their own segments under the lowest limit.
+# With the lowest memory limit, values of 12 KB or more have their own segments.
 LARGE_LENGTHS = [(0.6, (100, 9000)), (0.95, (9000, 40_000)), (1, (40_000, 120_000))]
 LIMITS = [16, 16, 20, 24, 32, 64]
 SIZES_MIB = [256, 320]
-# Pauses between chunks in seconds, so that evictions are not faster than writes.
+# Pauses between chunks in seconds. They give the server time to write items to flash before it evicts them.
 BULK_PACE_SECS, PACE_SECS = 0.006, 0.001
 POLL = b"stats\r\n" + LAST
 # The load sends no chunk of `FlashBulk` while more writes than this wait for the disk.
@@ -59,11 +60,12 @@ FAULTS = ["badcrc_from_extstore", "miss_from_extstore", "flash_off"]
 
 
 class FlashBulk(Bulk):
-    """Items whose chunks also delete the chunk stored `WINDOW` chunks before."""
+    """Items in chunks. Each chunk also deletes the items of an earlier chunk, which was stored `WINDOW` chunks before
+    it."""
 
     def __init__(self, seed, longest):
         super().__init__(seed, longest, evicts=False)
-        # Missing items, which must not return.
+        # The numbers of items that were missing at a check, and must not return.
         self.missing = set()
 
     def value(self, number):
@@ -134,7 +136,7 @@ class FlashCampaign(Campaign):
         self.size_mib = SIZES_MIB[0]
         # The keys of all items that have been evicted.
         self.evicted = set()
-        # Whether the items on flash were lost on purpose since the last check.
+        # Whether the test has made the server lose the items on flash since the last check.
         self.lost_flash = False
         self.on_flash = 0
         # Whether flash holds almost no items.
@@ -158,7 +160,7 @@ class FlashCampaign(Campaign):
 
     def options(self):
         path = f"ext_path={self.flash_file}:{self.size_mib}m"
-        # Lookups of the check do not promote items to memory.
+        # With an `ext_recache_rate` of 0, the lookups of a check do not copy items from flash to memory.
         return [*self.limit(), "-o", f"{path},ext_item_size={self.item_size},ext_recache_rate=0"]
 
     def start(self, is_first):

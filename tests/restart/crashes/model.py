@@ -56,11 +56,12 @@ class Key:
     def begin(self, flush):
         """Starts a round with at most one flush."""
         self.flush = flush
-        # Pairs of a state, and whether the flush was executed.
+        # Each pair has a possible state, and whether the flush has been executed if the key has this state.
         self.configs = {(state, False) for state in self.states}
 
     def _pass_time(self, begin, end):
-        """Adds the states that expiry, eviction or the flush may cause between two moments without a request."""
+        """Adds the states that expiry, eviction or the flush may cause between the moments `begin` and `end`, without a
+        request for the key."""
         passed, flush = set(), self.flush
         surely = flush is not None and flush.answered is not None and flush.answered < begin
         maybe = flush is not None and not surely and flush.sent < end
@@ -81,8 +82,8 @@ class Key:
         self.configs = passed
 
     def answered(self, request, answer, begin, end):
-        """Records that the server executed a request between two moments. `answer` is None for a request without a
-        reply. Raises `Impossible` if no possible state explains the reply."""
+        """Records that the server executed a request between the moments `begin` and `end`. `answer` is None for a
+        request without a reply. Raises `Impossible` if no possible state explains the reply."""
         self._pass_time(begin, end)
         left, answers = set(), set()
         for state, flushed in self.configs:
@@ -118,8 +119,8 @@ class Key:
         self.configs = None
 
     def judge(self, found, begin, end):
-        """Compares the possible states with the `Item` (or None) that was read between two moments. Returns the
-        verdict: kept, absent, evicted, lost, wrong or back. The found item becomes the key's state."""
+        """Compares the possible states with the `Item` (or None) that was read between the moments `begin` and `end`.
+        Returns the verdict: kept, absent, evicted, lost, wrong or back. The found item becomes the key's state."""
         states = set()
         for state in self.states:
             if state is not None and state.expires is not None:
@@ -144,7 +145,7 @@ class Key:
 
 
 def fits(state, found, begin, end):
-    """Whether an item that was read between two moments is this one."""
+    """Whether an item that was read between the moments `begin` and `end` can be the item of this state."""
     if state.value != found.value or state.flags != found.flags:
         return False
     if state.cas is not None and state.cas != found.cas:

@@ -29,11 +29,12 @@ RESIZE_SHARE = 0.2
 # The maximum number of printed failures. Further failures are only counted.
 SHOWN_MAX = 50
 THREADS = [1, 2, 2, 2, 4, 4, 16]
-# The limits of memory in MiB, whether the server evicts items, and the length of the longest texts in values of `Bulk`.
-# For workers: the number of keys, whether their values are long, and the number of chunks of requests for each second
-# of load. Finally, the share of the rounds with a flush of all items.
+# The parameters of a campaign. `limits` are the memory limits in MiB, and `evicts` says whether the server evicts
+# items. `longest` is the parameter of `Bulk`. Each worker has `keys` keys, with long values if `large` is true. It
+# sends `pace` chunks of requests for each second of load. `flush_share` is the share of the rounds with a flush of all
+# items.
 Kind = collections.namedtuple("Kind", "name limits evicts longest keys large pace flush_share")
-# `Bulk` stores up to 100 MB in a campaign if the machine is fast enough to play all requests, and 55 MB on average.
+# In a campaign, `Bulk` stores 55 MB on average, and up to 100 MB on a machine that is fast enough to send all requests.
 AMPLE = Kind("ample memory", [128, 160, 160, 160, 256], False, 100, 80, False, 6000, 0)
 LARGE = Kind("large values", [128, 128, 160], False, 100, 16, True, 400, 0.05)
 FULL = Kind("full memory", [16, 16, 16, 20, 24], True, 4000, 80, False, 6000, 0.1)

@@ -124,7 +124,7 @@ def test_another_file_of_the_same_size(flash):
 
 
 def test_an_older_copy_of_the_file(flash):
-    """The header is the same, but the server has written items since."""
+    """The older copy has the same header as the current file, but the server has written items since then."""
     server = flash.stored()
     end(server, "SIGTERM")
     copy = flash.region.folder / "copy"

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.larder
 def watched(cache, count, act, **filter):
     """Returns the first `count` events that `act` causes."""
     stream = cache.Watch(**filter)
-    # The server starts watching some time after the call, and does not report the start.
+    # The server starts watching some time after the call, and does not report the start. So this function repeats a
+    # change of the key `probe` until it receives an event of this key.
     seen, ready = [], threading.Event()
 
     def collect():
@@ -83,7 +84,7 @@ def test_evictions_are_events(start):
             for n in range(200):
                 cache.Set(key=b"%d" % n, value=bytes(100_000))
 
-        # The watch includes stores, because `watched` needs an event of a store.
+        # The watch includes stores, because `watched` waits until it receives an event of its own store.
         stored = cache.kinds["EVENT_KIND_STORED"].number
         events = watched(cache, 250, act, kinds=[evicted, stored])
         assert {message.event.kind for message in events} == {evicted, stored}
