@@ -9,8 +9,8 @@ export GOTOOLCHAIN=local
 features=(--workspace --locked --features larder-server/delayed)
 pytest_processes=${PYTEST_PROCESSES:-6}
 
-# Runs cargo test with the duration of each test. The flag requires a nightly toolchain, or RUSTC_BOOTSTRAP, which here
-# applies to the test programs and not to the compiler.
+# Runs cargo test with the duration of each test. The flag for durations is unstable, so a stable toolchain accepts it
+# only with RUSTC_BOOTSTRAP. This variable is set for the test programs, but not for the compiler.
 cargo_test() {
   local host
   host=$(rustc -vV | sed -n 's/^host: //p')

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Checks the map and the pages below it: scripts/tidiness/paths.py
+"""Checks the paths in ARCHITECTURE.md, docs/internals and docs/decisions, and the lengths of these pages:
+scripts/tidiness/paths.py
 
 Fails if ARCHITECTURE.md, docs/internals or docs/decisions name a file or folder that does not exist, in backticks or in
 a link, or if a page is too long: 12,288 bytes for ARCHITECTURE.md, 10,240 for a page of docs/internals.
 
-A path in backticks starts at the root of the repository (`crates/larder-store/src/lib.rs`, `tests/cluster/`). A file
-name without a folder, or with the last folders of its path, must be the end of a file's path (`table.rs`,
-`stats/row.rs`).
+A path in backticks starts at the root of the repository (`crates/larder-store/src/lib.rs`, `tests/cluster/`). A shorter
+name, such as `table.rs` or `stats/row.rs`, must be the end of some file's path.
 """
 
 import re

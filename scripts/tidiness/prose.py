@@ -11,7 +11,7 @@ from collections import defaultdict
 from texts import BUDGETS, area, files, texts
 
 PATTERNS = {
-    # A clause instead of a noun. Questions do not count.
+    # The word starts a clause where a noun would be clearer. Questions do not count.
     "what": re.compile(r"\bwhat\b(?![^.]*\?)", re.IGNORECASE),
     "who": re.compile(r"\b(who|whom|whoever|nobody|somebody|everybody|told)\b", re.IGNORECASE),
     "connective": re.compile(

@@ -19,7 +19,7 @@ RUST_COMMENT = re.compile(r"^\s*//[/!]?\s?(.*)$")
 RUST_MESSAGE = re.compile(r'"((?:[^"\\]|\\.)*)"')
 FENCE = re.compile(r"^\s*(```|~~~)")
 CODE_SPAN = re.compile(r"`[^`]*`")
-# Number of characters that count as a line, because the lines of pages are long.
+# This number of characters of a page counts as one line, because the lines of pages are long.
 PAGE_LINE_LEN = 100
 
 

@@ -1,9 +1,9 @@
 """Checks that texts and names use the project's vocabulary: words.py [-v | --self-test]
 
-Words that comments, messages and pages avoid have a standard term, which the output names. Names of types, functions,
-fields, parameters and constants avoid participles, pronouns and private words. budgets.toml allows an area some: `word`
-in texts and in names of types and functions, `name` in those of fields, parameters and constants. Both may only fall.
--v prints all."""
+Comments, messages and pages avoid some words. For each of them, the output names the standard term. Names of types,
+functions, fields, parameters and constants avoid participles, pronouns and private words. budgets.toml allows each area
+a number of occurrences: `word` in texts and in names of types and functions, and `name` in names of fields, parameters
+and constants. These numbers may only fall. -v prints all."""
 
 import ast
 import re
@@ -29,7 +29,7 @@ WORDS = {
     r"does not belong (there|here)": "unexpected",
     r"not what it should be": "corrupt",
 }
-# Participles, pronouns and private words, in the case of types.
+# Participles, pronouns and private words, written like names of types.
 NAME_WORDS = (
     "Told Came Begun Landed Elsewhere What Who Gone Whole Asked Taken Given Known Turn Beat Greeting Bell Desk Division"
     " HandOver Handover Obituary Mark Place Copy Wish Passed Routed Came Went Left Shown Seen Death Fetching Limbo"
