@@ -155,8 +155,8 @@ def without_flash(name):
 
 
 def steady(name, place):
-    """Overwrites more items than a small flash file holds. Returns the number of bytes that the server writes to the
-    device."""
+    """Overwrites more items than a small flash file holds. Measures the number of bytes that these
+    overwrites write to the device."""
     number, length, sets = 400_000, 1024, 800_000
     with flash_server(name, place, "256M", "ext_page_size=8,") as (server, _):
         fill(server, number, length, rate=20_000)

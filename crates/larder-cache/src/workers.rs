@@ -4,8 +4,8 @@
 //! slot creates its handle. A call takes the slot that its thread used last. If another thread, or
 //! a call further up the same thread's stack, uses that slot, the call takes another free slot, or
 //! creates a temporary handle. A call never waits for a slot. A cache therefore keeps at most
-//! [`SLOTS`] handles, and no state of threads that have exited. If a program has only one cache,
-//! the cache never has more handles than there were calls at the same time.
+//! [`SLOTS`] handles until it is dropped, and no state of threads that have exited. If a program
+//! has only one cache, the cache never has more handles than there were calls at the same time.
 
 use crate::insert::{InsertError, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
 use atomic_refcell::{AtomicRefCell, AtomicRefMut};

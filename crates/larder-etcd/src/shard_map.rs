@@ -6,7 +6,7 @@ use crate::records::{read_addresses, read_map, read_record, write_map};
 use larder_replica::{CoordinatorError, Record, Revision, ShardMap};
 use std::collections::BTreeMap;
 
-/// The access to the shard map of a cluster.
+/// A client for the shard map of a cluster in etcd.
 #[derive(Debug)]
 pub struct EtcdShardMap {
     etcd: Etcd,

@@ -115,8 +115,8 @@ impl Ownership {
     /// node does not lead (`None`). Returns whether it dropped the release. The other group cannot
     /// complete such a release: its swap compares the record of this group, which has changed.
     pub fn forget_earlier_release(&mut self, leads_since: Option<u32>) -> bool {
-        // `leads_since` may be older than the leadership that has released the slots. In this case,
-        // the release stays.
+        // If `leads_since` is older than the term in which this node released the slots, the
+        // release stays.
         let is_earlier =
             |release: &mut Release| leads_since.is_none_or(|since| since > release.leads_since);
         self.released.take_if(is_earlier).is_some()

@@ -72,7 +72,7 @@ pub enum AuthError {
     Malformed(PathBuf, usize),
     /// A line of the token file, counted from 1, is not `name:token` or `name:token:read`, or is too long.
     MalformedToken(PathBuf, usize),
-    /// The token file is longer than [`FILE_LEN_MAX`].
+    /// The token file is longer than `FILE_LEN_MAX`.
     TooManyTokens(PathBuf),
 }
 

@@ -337,9 +337,9 @@ pub struct Keys {
     pub minimum: u64,
     /// The largest number.
     pub maximum: u64,
-    /// Key selection of sets.
+    /// The order of keys in `set` requests.
     pub set: Pattern,
-    /// Key selection of gets.
+    /// The order of keys in `get` requests.
     pub get: Pattern,
 }
 

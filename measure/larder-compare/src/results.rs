@@ -301,7 +301,7 @@ impl Results {
     }
 
     /// Returns whether one of these cells is disturbed, has not failed, and has fewer than
-    /// [`ATTEMPTS_MAX`] attempts.
+    /// `ATTEMPTS_MAX` attempts.
     #[must_use]
     pub fn want_again(&self, cells: &[Cell]) -> bool {
         let wanted = |record: &&Record| {

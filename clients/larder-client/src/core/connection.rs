@@ -271,8 +271,9 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
     key.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Returns whether the connection is unusable after this reply, which is an error or does not fit its request. It is
-/// unusable after `CLIENT_ERROR` and `ERROR`, because a server that refuses a store may parse the stored value as
+/// Returns whether the connection is unusable after this reply, which is an error or does not fit
+/// its request. It is unusable after any reply that does not fit. It is also unusable after
+/// `CLIENT_ERROR` and `ERROR`, because a server that refuses a store may parse its value as
 /// commands.
 pub(crate) fn is_fatal(error: &Answer<'_>) -> bool {
     match error {

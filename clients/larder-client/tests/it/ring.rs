@@ -25,13 +25,13 @@ fn by_ip() -> [Node; 5] {
     address.map(|(n, port)| Node::new(format!("127.1.0.{n}"), port))
 }
 
-/// Returns servers named by host, and a unix socket.
+/// Returns servers with host names, and a unix socket.
 fn by_host() -> [Node; 5] {
     let [a, b, c, d, _] = resolved();
     [a, b, c, d, Node::unix("/run/cache-5.sock")]
 }
 
-/// Returns servers named by host, with known IP addresses.
+/// Returns servers with host names and known IP addresses.
 fn resolved() -> [Node; 5] {
     let address = [(1, 11211), (2, 11211), (3, 11212), (4, 11300), (5, 22122)];
     address.map(|(n, port)| Node::new(format!("cache-{n}"), port).ip([127, 1, 0, n].into()))

@@ -14,7 +14,7 @@ const TRY_MAX: Duration = Duration::from_secs(3);
 /// The pause between two attempts to finish a migration.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
-/// The access to the shard map in etcd. Passes new maps to the topology.
+/// Reads and changes the shard map in etcd. Passes new maps to the topology.
 #[derive(Debug)]
 pub(crate) struct ShardMapKeeper {
     etcd: Mutex<EtcdShardMap>,

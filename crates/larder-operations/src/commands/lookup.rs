@@ -133,9 +133,10 @@ impl<E: Engine> OpContext<'_, E> {
         }
     }
 
-    /// Passes an item to `show` and changes it according to `op`. If another thread changes the item concurrently,
-    /// `show` is called again, and its last result counts. If `is_recorded` is true, an earlier lookup of the same
-    /// request was recorded as an access, and this lookup is not recorded again.
+    /// Passes an item to `show` and changes it according to `op`. If another thread changes the
+    /// item concurrently, `show` is called again, and its last result counts. If `is_recorded` is
+    /// true, an earlier lookup of the same request was recorded as an access, and this lookup is
+    /// not recorded again.
     ///
     /// # Errors
     /// [`Refusal::OutOfMemory`] if there is no memory to create or change the item. If the item is
@@ -247,9 +248,9 @@ impl<E: Engine> OpContext<'_, E> {
         looked
     }
 
-    /// Counts a miss and removes an expired or flushed item, so that later misses do not count as `get_expired` or
-    /// `get_flushed` again. In a transaction that watches items, the item stays, because a lookup must not count as a
-    /// change.
+    /// Counts a miss and removes an expired or flushed item, so that later misses do not count as
+    /// `get_expired` or `get_flushed` again. In a transaction that watches items, the item stays,
+    /// because a lookup must not count as a change.
     #[inline(never)]
     fn missed<R>(
         &mut self,

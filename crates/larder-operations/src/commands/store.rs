@@ -119,8 +119,8 @@ impl<E: Engine> OpContext<'_, E> {
         stored
     }
 
-    /// Counts a store whose value does not end as memcached's protocol requires (`bad data chunk`). Such a store
-    /// changes nothing.
+    /// Counts a store whose value does not end as memcached's protocol requires (`bad data chunk`).
+    /// Such a store changes nothing.
     pub fn count_unusable(&mut self, key: HashedKey<'_>, op: &Store<'_>) {
         let class = self.limits.class_of(key.bytes.len(), op.value_len, op.client_flags);
         self.counters.class(Some(class), |class| class.cmd_set.add(1));

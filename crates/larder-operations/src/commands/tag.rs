@@ -13,7 +13,7 @@ impl<E: Engine> OpContext<'_, E> {
     /// Resolves the names of tags. Ignores names beyond the first [`TAGS_MAX`].
     ///
     /// # Errors
-    /// [`Refusal::NoTags`] or [`Refusal::OutOfMemory`]: see [`Engine::tag`].
+    /// [`Refusal::NoTags`] or [`Refusal::OutOfMemory`]: see `Updates::tag` of larder-store.
     pub fn tags<'n>(&mut self, names: impl Iterator<Item = &'n [u8]>) -> Result<Tags, Refusal> {
         names.take(TAGS_MAX).map(|name| self.engine.tag(name)).collect()
     }

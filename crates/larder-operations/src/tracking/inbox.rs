@@ -202,8 +202,8 @@ impl State {
         Some(Invalidation::Keys(keys))
     }
 
-    /// Counts a key that the caller is about to add. Returns false if the caller must not add it, because a message
-    /// about all items already includes it.
+    /// Counts a key that the caller is about to add. Returns false if the caller must not add it,
+    /// because a message about all items already includes it.
     fn has_room(&mut self, key: &[u8], budget: &InboxBudget) -> bool {
         if self.is_all {
             return false;

@@ -7,8 +7,8 @@ use crate::wire::{Peer, Random, extend_pattern, mix};
 
 /// The maximum number of requests that are sent before their replies are read.
 const DEPTH_MAX: u64 = 64;
-/// After sending more than this number of bytes of values, `set` reads the replies before it sends
-/// more.
+/// If the values without a read reply have more than this number of bytes in total, `set` reads the
+/// replies before it sends more.
 const BATCH_BYTES: u64 = 256 << 10;
 
 /// What a command has observed: counts of stored and of found values.
@@ -91,8 +91,8 @@ impl Shift {
     }
 }
 
-/// Stores `keys` in order. A pipeline has at most [`DEPTH_MAX`] requests, and values of about
-/// [`BATCH_BYTES`] bytes.
+/// Stores `keys` in order. A pipeline has at most [`DEPTH_MAX`] requests, and the total length of
+/// its values is at most about [`BATCH_BYTES`].
 fn set(
     peer: &mut Peer,
     keys: impl Iterator<Item = u64>,

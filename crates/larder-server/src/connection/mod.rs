@@ -44,11 +44,11 @@ impl From<io::Error> for Fault {
 pub enum NextAction {
     /// Poll the connection again, after the other connections that are ready.
     PollAgain,
-    /// Wait for an event: room to write if [`Connection::awaits_writing`], else input.
+    /// Wait for an event: room to write if `Connection::awaits_writing`, else input.
     Wait,
     /// Wait for the conversation's waker, or for the peer to disconnect. There are two reasons to
     /// hold: a request waits for slower storage or for another node, or replies wait until a change
-    /// is acknowledged. Call [`Connection::resume`] before the next poll.
+    /// is acknowledged. Call `Connection::resume` before the next poll.
     Hold,
     /// Close the connection.
     Close,
@@ -114,7 +114,7 @@ enum Stage {
     /// The conversation has unprocessed input.
     Resuming,
     /// The next request waits for slower storage or for another node. The connection reads nothing,
-    /// and does not count as idle. If the input has ended, the connection still answers the request
+    /// and is neither idle nor quiet. If the input has ended, the connection still answers the request
     /// before it closes.
     Waiting,
     /// The unsent replies depend on an unacknowledged change. The connection sends and reads

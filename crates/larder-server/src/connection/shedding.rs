@@ -71,8 +71,9 @@ impl Server {
     /// mark.
     fn has_room(&self, sparing: u64, held: usize, total: usize) -> bool {
         let connections = self.memory().connections;
-        // Limit the tracker's memory here, too: its own limit follows from the memory limit at the
-        // start, which a client or a full file system may have lowered since.
+        // Subtract no more than the tracker's share. Its memory may exceed this share, because its
+        // own limit follows from the memory limit at the start. A client or a full file system may
+        // have lowered the memory limit since.
         let tracked = self.connections.tracker.memory().min(connections / TRACKER_SHARE);
         let max = connections - tracked;
         let share = max / 4 * 3;

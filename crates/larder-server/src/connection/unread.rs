@@ -33,7 +33,7 @@ impl Unread {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Returns by how many bytes the capacity grows if `len` bytes are pushed.
+    /// Returns the maximum number of bytes by which the capacity grows if `len` bytes are pushed.
     pub(super) fn growth(&self, len: usize) -> usize {
         let capacity = self.bytes.capacity();
         if self.bytes.len() + len <= capacity { 0 } else { len.max(capacity / GROWTH_SHARE) }

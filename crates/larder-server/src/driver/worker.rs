@@ -179,8 +179,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.counters.thread.bytes_written.add(moved.written as u64);
     }
 
-    /// Publishes the memory that the connection holds. Returns false if all connections together would exceed their
-    /// memory limit.
+    /// Publishes the memory that the connection holds. Returns false if the memory limit of all
+    /// connections has no room for it.
     fn count_held(&self, connection: &mut Connection<Session<E>>) -> bool {
         let change = connection.held_change(|| self.server.clock.millis());
         if connection.is_holding_cache() {
@@ -316,8 +316,8 @@ impl Server {
         self.log.note_fault(info.id, tls, error);
     }
 
-    /// Checks whether the system's clock was set. If so, adapts the server's clock and logs a
-    /// warning.
+    /// Checks whether the system's clock was set. If so, logs a warning, and times of expiry from
+    /// clients follow the new time. The server's own clock runs on unchanged.
     fn follow_wall_clock(&self) {
         if let Some(secs) = self.clock.follow_wall_clock() {
             tracing::warn!(

@@ -330,7 +330,7 @@ fn watch_panics() {
 }
 
 /// Starts a thread with two tasks. It maps the pages of the memory in use, so that requests need not wait for this.
-/// After [`PANIC_SOON`] it resets the count of panics, because the process has started well.
+/// After `PANIC_SOON` it resets the count of panics, because the process has started well.
 pub fn settle(cache: &Cache) {
     let cache = cache.clone();
     let settling = move || {

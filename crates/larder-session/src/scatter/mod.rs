@@ -39,8 +39,8 @@ pub(crate) enum Destination {
 pub(crate) struct Destinations<'h> {
     shard_map: Option<&'h dyn GroupMap>,
     owner: Owner,
-    /// Whether this server is a replica that may answer lookups. This is false after the first
-    /// change for the leader, because later lookups must see the change.
+    /// Whether this server is a replica that may answer lookups itself. It becomes false when a
+    /// change is sent to the leader, because later lookups must see that change.
     reads_locally: bool,
 }
 

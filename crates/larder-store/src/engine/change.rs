@@ -9,8 +9,8 @@ pub enum Change<'v> {
     Keep,
     /// Leave the item as it is, and record an access.
     MarkAccessed,
-    /// Leave the item as it is, and count a hit for eviction. [`Item::fetched`] and
-    /// [`Item::accessed`] do not change.
+    /// Leave the item as it is, and count a hit for eviction. `Item::fetched` and
+    /// `Item::accessed` do not change.
     CountHit,
     /// Remove the item.
     Remove,
@@ -46,7 +46,7 @@ pub enum NewTags<'v> {
     None,
     /// The tags of the old item; none if there is no old item.
     Same,
-    /// These tags; at most [`TAGS_MAX`].
+    /// These tags; at most `TAGS_MAX`.
     These(&'v [Tag]),
 }
 
@@ -110,7 +110,7 @@ pub enum Refusal {
     /// There is no memory, and the engine can't free any now. A retry may succeed.
     OutOfMemory,
     /// The item is larger than this cache can store, its key is empty or longer than
-    /// [`KEY_LEN_MAX`], or an upload exceeds its announced length. A retry cannot succeed.
+    /// `KEY_LEN_MAX`, or an upload exceeds its announced length. A retry cannot succeed.
     TooLarge,
     /// The change needs an upload, and the upload is missing, belongs to another cache, or is
     /// shorter than its announced length.
@@ -118,7 +118,7 @@ pub enum Refusal {
     /// The engine does not support tags.
     NoTags,
     /// The item is on slower storage. The engine has not called the closure, or has discarded its
-    /// result. Start a read with [`SlowStorage::start_read`], and repeat the update when the engine
+    /// result. Start a read with `SlowStorage::start_read`, and repeat the update when the engine
     /// calls the waker.
     Pending,
 }

@@ -10,7 +10,7 @@ pub const KEY_LEN_MAX: usize = 1024;
 pub struct HashedKey<'k> {
     /// 1 to [`KEY_LEN_MAX`] bytes.
     pub bytes: &'k [u8],
-    /// The result of [`Lookups::hash`] for these bytes.
+    /// The result of `Lookups::hash` for these bytes.
     pub hash: u64,
 }
 
@@ -57,7 +57,7 @@ pub struct FlashLocation {
     pub offset: u32,
 }
 
-/// The part of an item that [`Lookups::content`] passes to its closure.
+/// The part of an item that `Lookups::content` passes to its closure.
 #[derive(Debug)]
 pub struct Content<'a, L> {
     /// A number chosen by the client: see [`Attributes::client_flags`].

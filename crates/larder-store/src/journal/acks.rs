@@ -276,7 +276,7 @@ impl Acknowledgements {
         state.late.clear();
     }
 
-    /// Ends waits that have lasted longer than [`WAIT_MAX`]: their positions are lost. The caller
+    /// Ends waits that have lasted longer than `WAIT_MAX`: their positions are lost. The caller
     /// calls it several times a second.
     pub fn end_late(&self, now: Instant) {
         let State { waiting, late, .. } = &mut *self.lock();

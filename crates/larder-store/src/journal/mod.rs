@@ -8,7 +8,7 @@
 //! item.
 //!
 //! Evictions and expiries are not changes. The engine counts flushes:
-//! [`crate::Engine::flush_generation`].
+//! [`crate::Updates::flush_generation`].
 
 mod acks;
 mod cache;

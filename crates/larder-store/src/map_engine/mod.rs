@@ -1,7 +1,7 @@
 //! The engine over a concurrent map of another crate: everything except the map.
 //!
 //! A map runs a closure on one key while no other thread writes that key ([`Map::write`]). For an
-//! update, the closure calls [`Core::step`], which passes the existing item to the caller's closure
+//! update, the closure calls `Core::step`, which passes the existing item to the caller's closure
 //! and returns the record that the map must hold afterwards.
 //!
 //! | file | subject |

@@ -265,7 +265,8 @@ impl Update<'_> {
                 live.note_access(self.now.secs);
                 Ok(Verdict::Keep)
             }
-            // The hit is already counted: a map that evicts counts it when it looks the key up.
+            // Nothing is left to record: a map that evicts has recorded the access when it looked
+            // the key up.
             (Change::Keep | Change::CountHit, Some(_)) => Ok(Verdict::Keep),
             (_, None) => Ok(self.remove_expired()),
         }

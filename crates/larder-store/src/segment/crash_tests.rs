@@ -276,8 +276,8 @@ fn operate(
     let attributes =
         Attributes { client_flags: flags, expiry, binary_key, ..Attributes::default() };
     let len = match rng.random_range(0..12) {
-        // Some of these values make records of equal length, one with an extension and a tag, the
-        // other without.
+        // Two of these lengths differ by the size of an extension with a tag, so that records with
+        // and without it have equal sizes.
         _ if scenario.is_small => [10, 18, 20, 26, 100][rng.random_range(0..5)],
         0 => rng.random_range(12_000..50_000),
         1 | 2 => rng.random_range(500..12_000),

@@ -300,7 +300,7 @@ impl Cache {
     }
 
     /// Changes the memory limit. A higher limit takes effect now. Under a lower one
-    /// [`crate::Engine::maintain`] evicts items and returns memory to the system step by step.
+    /// [`crate::Maintenance::maintain`] evicts items and returns memory to the system step by step.
     ///
     /// # Errors
     /// [`LimitRefused`]: the limit is above the reserved size, or too low for the index or for the

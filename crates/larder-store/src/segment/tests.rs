@@ -149,9 +149,9 @@ fn a_small_cache_under_a_large_limit_stays_small() {
 }
 
 /// Overwrites `names` items in random order, in batches. `len` returns the length of a value for a
-/// random number. At the same time, another handle ends its batch only after every `pause` sets. Returns
-/// the used memory divided by the size of the items. The used memory does not include 16 segments
-/// for the index and for open segments.
+/// random number. At the same time, another handle ends its batch only after every `pause` sets.
+/// Returns the used memory divided by the size of the items. The used memory does not include 16
+/// segments for the index and for open segments.
 fn used_by_overwritten(names: u32, pause: u32, len: impl Fn(u32) -> usize) -> f64 {
     let cache = cache(256, true);
     let mut handle = cache.handle();

@@ -25,7 +25,7 @@ impl<'a, L: Library> Threads<'a, L> {
         Self { arguments, library: PhantomData }
     }
 
-    /// Returns the client of all threads, if the mode has one.
+    /// Returns the client that all threads share, if the mode has one.
     fn shared(&self) -> Result<Option<L::Client>, Failure> {
         self.arguments.mode.of_all().map(|all| connect::<L>(self.arguments, all)).transpose()
     }

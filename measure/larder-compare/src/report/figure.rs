@@ -49,9 +49,9 @@ pub(crate) struct Series {
 pub(crate) struct Point {
     /// Median and spread; `None` without a result.
     pub(crate) spread: Option<Spread>,
-    /// Whether a run failed. The plot crosses out the point.
+    /// Whether a run failed. If so, the plot crosses out the point.
     pub(crate) failed: bool,
-    /// Whether other programs disturbed a run. The plot draws a ring around the point.
+    /// Whether other programs disturbed a run. If so, the plot draws a ring around the point.
     pub(crate) disturbed: bool,
     /// Text of the tooltip.
     pub(crate) tip: String,

@@ -114,7 +114,7 @@ impl<'k, 'a> GetMany<'k, 'a> {
         Self { keys, cas, found: Vec::new(), left: 0 }
     }
 
-    /// Creates a lookup that was sent and expects this number of replies.
+    /// Returns the state of a lookup whose requests have been sent. It expects this number of replies.
     #[cfg(feature = "pipeline")]
     pub(crate) fn sent(keys: &'a [Key<'k>], replies: usize) -> Self {
         Self { left: replies, ..Self::new(keys, false) }

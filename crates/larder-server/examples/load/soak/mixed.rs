@@ -18,8 +18,8 @@ const OWN_KEYS: u64 = 4000;
 const SHARED_KEYS: u64 = 16;
 /// The maximum number of requests in a pipeline.
 const DEPTH_MAX: u64 = 16;
-/// A value that is longer than this, in bytes, is sent in a pipeline of its own. Otherwise both sides could block: the
-/// client while it writes more, and the server while its replies are unread.
+/// A value that is longer than this, in bytes, is the last one of its pipeline. Otherwise both
+/// sides could block: the client while it writes more, and the server while its replies are unread.
 const PIPELINED_LEN_MAX: usize = 8 << 10;
 /// An item may stay visible for this time after its expiry, because the server's clock counts whole seconds.
 const SLACK: Duration = Duration::from_secs(1);

@@ -32,8 +32,8 @@ pub(crate) struct CacheParts {
 
 impl CacheParts {
     /// Wraps a cache of the segment engine. The workers are compiled for exactly this type of
-    /// cache, because they do more than 90 % of the server's work, and type-erased calls would slow
-    /// them down.
+    /// cache, with and without journals. They do more than 90 % of the server's work, and
+    /// type-erased calls would slow them down.
     pub(crate) fn segment(cache: &segment::Cache, options: &Options) -> Self {
         let region = Some(cache.clone());
         match journals(options) {

@@ -268,7 +268,7 @@ fn a_waiter_decides_how_threads_wait_in_the_handshake_and_afterwards() {
     let silent = Fake::start(Arc::new(|_, mut stream: TcpStream| {
         drop(stream.read_to_end(&mut Vec::new()));
     }));
-    // Interrupt the first or the second wait: both are part of the handshake.
+    // Interrupt the first or the second wait: one of them is for the handshake.
     for left in 0..2 {
         let waiter = Arc::new(Counting { left: Some(left), ..Counting::default() });
         let error = client(silent.port, &waiter).get("k").unwrap_err();

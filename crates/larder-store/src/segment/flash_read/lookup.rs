@@ -1,8 +1,8 @@
 //! Items on flash in lookups and updates.
 //!
 //! A key whose index word refers to flash is `Pending` until the item was read and delivered.
-//! Before that, the cache can't tell whether the item has this key, because an index word contains
-//! only 14 to 20 bits of the key's hash.
+//! Before that, the cache can't tell whether the item has this key, because only 14 to 20 bits of
+//! the key's hash are compared with an index word.
 
 use crate::engine::Liveness;
 use crate::eviction::Queue;

@@ -157,8 +157,8 @@ impl Handle {
         is_there
     }
 
-    /// Starts reads of the pending items while requests leave room. Returns whether the walk's
-    /// waker will be called.
+    /// Starts reads of the pending items from flash, while they leave room for the reads of
+    /// requests. Returns whether the walk's waker will be called.
     pub(crate) fn begin_walk_reads(
         &mut self,
         seeking: &mut WalkReads,

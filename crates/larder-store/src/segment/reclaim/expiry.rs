@@ -1,10 +1,10 @@
 //! Maintenance: the search for items that are no longer valid, a few at a time.
 //!
 //! Each handle visits all segments, one after another. It reads the records of a segment if an item
-//! in it may have expired, or a tag of such an item may have been dropped, since the last search.
-//! This includes its own open segments. After a flush, and if an operator requested a search, it
-//! also reads flushed segments once. The number of segments and records of one step is bounded, so
-//! that requests do not wait long for it.
+//! in it may have expired, or may have lost a tag, since the last search. This includes the
+//! handle's own open segments. After a flush, and if an operator requested a search, it also reads
+//! flushed segments once. The number of segments and records of one step is bounded, so that
+//! requests do not wait long for it.
 
 use crate::engine::Liveness;
 use crate::segment::cache::shared::Shared;

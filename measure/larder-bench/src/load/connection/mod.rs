@@ -45,8 +45,8 @@ pub(crate) struct Connection {
     settable: VecDeque<Recorded>,
     /// The sets that follow misses of a trace.
     sets: Vec<Recorded>,
-    /// The last time at which a full pipeline had room for a request again, in nanoseconds since
-    /// the start of the run.
+    /// The last time at which there was room for a request again, after the pipeline or the output
+    /// buffer was full. In nanoseconds since the start of the run.
     free_at: u64,
     /// Statistics of this connection, if they are recorded.
     client: Option<Box<ClientStats>>,
