@@ -28,7 +28,7 @@ const HANDSHAKES_MAX: usize = 32;
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// The write timeout of accepted connections. A peer that reads nothing for this long is
 /// disconnected.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The group of this node, and the answerer of requests that other nodes forward.
 struct Membership {
@@ -198,7 +198,7 @@ impl PeerListener {
         let limit = HandshakeLimit::new(HANDSHAKE_TIME, &self.stop);
         socket.set_nonblocking(false)?;
         socket.set_nodelay(true)?;
-        socket.set_write_timeout(Some(SILENCE_MAX))?;
+        socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
         let credentials = &self.node.credentials;
         let stream = PeerStream::accept(socket, credentials.tls.as_deref(), &limit)?;
         let group = self.group();

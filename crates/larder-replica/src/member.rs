@@ -144,9 +144,9 @@ pub struct Member {
     started_empty: Option<u32>,
     /// The epoch in which the current leadership of this member started; `None` if it does not lead.
     /// The epoch may have risen since.
-    leads_since: Option<u32>,
+    leadership_epoch: Option<u32>,
     /// The minimum epoch of this leader, requested by [`Member::raise_epoch`].
-    least_epoch: u32,
+    epoch_min: u32,
     /// The followers that have all items of this leader, and the time up to which each has all
     /// changes.
     ready: BTreeMap<Process, Millis>,
@@ -191,8 +191,8 @@ impl Member {
             confirmed_at: None,
             pending_swaps: Vec::new(),
             started_empty: None,
-            leads_since: None,
-            least_epoch: 0,
+            leadership_epoch: None,
+            epoch_min: 0,
             ready: BTreeMap::new(),
             promises: BTreeMap::new(),
             promised_until: 0,
@@ -225,7 +225,7 @@ impl Member {
             None => Role::Leaderless,
             Some(record) if record.leader == self.settings.me => {
                 let starts_empty =
-                    self.started_empty.is_some_and(|epoch| self.leads_since == Some(epoch));
+                    self.started_empty.is_some_and(|epoch| self.leadership_epoch == Some(epoch));
                 Role::Leader { epoch: record.epoch, starts_empty }
             }
             Some(record) => Role::Follower { leader: record.leader.clone(), epoch: record.epoch },
@@ -239,8 +239,8 @@ impl Member {
     /// Returns the epoch in which the current leadership of this member started, if it leads. It identifies the
     /// leadership: the epoch itself may have risen since.
     #[must_use]
-    pub fn leads_since(&self) -> Option<u32> {
-        self.leads_since
+    pub fn leadership_epoch(&self) -> Option<u32> {
+        self.leadership_epoch
     }
 
     /// Raises the epoch of this leader to `least` with the next swap, so that its CAS values differ from those of another
@@ -248,7 +248,7 @@ impl Member {
     pub fn raise_epoch(&mut self, least: u32) -> bool {
         let can_be = self.leads() && least <= EPOCH_MAX;
         if can_be {
-            self.least_epoch = self.least_epoch.max(least);
+            self.epoch_min = self.epoch_min.max(least);
         }
         can_be
     }
@@ -346,7 +346,7 @@ impl Member {
                 std::iter::once(me).chain(ready.map(|(process, _)| process)).cloned().collect();
             let is_same = in_sync.len() == record.in_sync.len()
                 && in_sync.iter().all(|process| record.in_sync.contains(process));
-            let epoch = record.epoch.max(self.least_epoch);
+            let epoch = record.epoch.max(self.epoch_min);
             let is_wanted = !is_same || epoch != record.epoch || !self.pending_swaps.is_empty();
             return is_wanted.then(|| Record { epoch, in_sync, leader: me.clone() });
         }
@@ -437,12 +437,12 @@ impl Member {
         }
         let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else {
             self.confirmed_at = None;
-            (self.leads_since, self.least_epoch) = (None, 0);
+            (self.leadership_epoch, self.epoch_min) = (None, 0);
             self.next_read = self.requested_at + FOLLOWER_READ_INTERVAL_MS;
             return;
         };
         if !still_leads {
-            (self.leads_since, self.least_epoch) = (Some(record.epoch), 0);
+            (self.leadership_epoch, self.epoch_min) = (Some(record.epoch), 0);
         }
         if !led && is_own && !had_items && !was_unclean {
             self.started_empty = Some(record.epoch);

@@ -32,7 +32,7 @@ struct Release {
     slots: SlotSet,
     to: String,
     /// The start epoch of the leadership that has released the slots.
-    leads_since: u32,
+    leadership_epoch: u32,
     /// Whether the export is under way. After the export, a new map completes the release, or
     /// [`Ownership::revoke_release`] revokes it.
     is_open: bool,
@@ -94,12 +94,12 @@ impl Ownership {
     /// Releases slots to another group: this leader answers no more requests for them. Returns
     /// false and does nothing if there is no map, if the group does not own all of the slots, or if
     /// there is an earlier release.
-    pub fn release(&mut self, slots: &SlotSet, to: &str, leads_since: u32) -> bool {
+    pub fn release(&mut self, slots: &SlotSet, to: &str, leadership_epoch: u32) -> bool {
         let has_all = self.map.is_some() && self.slots().includes(slots);
         let can = has_all && self.released.is_none();
         if can {
             let (slots, to) = (slots.clone(), to.to_owned());
-            self.released = Some(Release { slots, to, leads_since, is_open: true });
+            self.released = Some(Release { slots, to, leadership_epoch, is_open: true });
         }
         can
     }
@@ -111,14 +111,15 @@ impl Ownership {
         }
     }
 
-    /// Drops the release if it was made in an earlier leadership than `leads_since`, or if this
+    /// Drops the release if it was made in an earlier leadership than `leadership_epoch`, or if this
     /// node does not lead (`None`). Returns whether it dropped the release. The other group cannot
     /// complete such a release: its swap compares the record of this group, which has changed.
-    pub fn forget_earlier_release(&mut self, leads_since: Option<u32>) -> bool {
-        // If `leads_since` is older than the term in which this node released the slots, the
+    pub fn forget_earlier_release(&mut self, leadership_epoch: Option<u32>) -> bool {
+        // If `leadership_epoch` is older than the term in which this node released the slots, the
         // release stays.
-        let is_earlier =
-            |release: &mut Release| leads_since.is_none_or(|since| since > release.leads_since);
+        let is_earlier = |release: &mut Release| {
+            leadership_epoch.is_none_or(|since| since > release.leadership_epoch)
+        };
         self.released.take_if(is_earlier).is_some()
     }
 

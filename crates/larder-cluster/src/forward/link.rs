@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// The time without received bytes after which a leader counts as unreachable: a leader sends ten
 /// heartbeats a second. It is also the write timeout of the connection.
-const SILENCE_MAX: Duration = Duration::from_secs(1);
+const FORWARD_SILENCE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The maximum time that a connection to a former leader waits for the results of its requests.
 const RETIRED_MAX: Duration = Duration::from_secs(10);
 /// The interval at which a waiting read checks whether the connection must end.
@@ -73,7 +73,7 @@ pub(super) fn connect(
         return Err(LocalError::OtherProcess.into());
     }
     stream.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
-    stream.set_write_timeout(Some(SILENCE_MAX))?;
+    stream.set_write_timeout(Some(FORWARD_SILENCE_TIMEOUT))?;
     Ok((Arc::new(Link::new(stream)), rest))
 }
 
@@ -177,7 +177,7 @@ impl Link {
                     input.extend_from_slice(bytes.get(..len).unwrap_or_default());
                 }
                 Err(error) if is_silence(&error) => {
-                    if heard.elapsed() > SILENCE_MAX {
+                    if heard.elapsed() > FORWARD_SILENCE_TIMEOUT {
                         return Timeout::Heartbeat.into();
                     }
                 }

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The interval between reads of the map.
-const INTERVAL: Duration = Duration::from_millis(500);
+const MAP_READ_INTERVAL: Duration = Duration::from_millis(500);
 /// The pause before the next read if etcd did not answer, or has no map yet.
 const RETRY: Duration = Duration::from_millis(100);
 /// The minimum time between two reads.
@@ -50,7 +50,7 @@ impl MapWatch<'_> {
             }
             if is_known {
                 self.stop.wait(PAUSE);
-                topology.wait_until_due(INTERVAL);
+                topology.wait_until_due(MAP_READ_INTERVAL);
             } else {
                 self.stop.wait(RETRY);
             }

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 /// The length of the unsent output, in bytes, at which sessions wait before they send more of a
 /// long value.
-const OUTPUT_MAX: usize = 1 << 20;
+const UPLOAD_PAUSE_LEN: usize = 1 << 20;
 /// The maximum unsent output at which new requests are accepted, in bytes. Above it, new requests
 /// fail as if there were no leader. The output includes requests of clients that have disconnected
 /// since.
-const OUTPUT_LIMIT: usize = 32 << 20;
+const REQUEST_REFUSAL_LEN: usize = 32 << 20;
 /// The number of received bytes of replies after which a `Continue` frame precedes the next
 /// requests.
 const CREDIT_AFTER: usize = 16 << 10;
@@ -82,8 +82,9 @@ impl RemoteRoute {
 
 impl Route for RemoteRoute {
     fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> ForwardId {
-        let is_full =
-            self.sending_link().is_some_and(|link| lock(&link.output).bytes.len() > OUTPUT_LIMIT);
+        let is_full = self
+            .sending_link()
+            .is_some_and(|link| lock(&link.output).bytes.len() > REQUEST_REFUSAL_LEN);
         let (id, is_first) = {
             let mut state = lock(&self.state);
             let is_answered = |batch: &ForwardedBatch| {
@@ -138,7 +139,7 @@ impl Route for RemoteRoute {
             return false;
         };
         let mut output = lock(&link.output);
-        let has_room = output.is_closed || output.bytes.len() < OUTPUT_MAX;
+        let has_room = output.is_closed || output.bytes.len() < UPLOAD_PAUSE_LEN;
         if !has_room {
             output.waiting.push(waker.clone());
         }

@@ -68,17 +68,17 @@ impl Coordination {
                     self.group.with(|member, now| member.handle_swap(now, answer.ok()));
                 }
             }
-            let now = self.group.role();
-            if now != role {
-                log_role(&now);
-                role = now;
+            let new_role = self.group.role();
+            if new_role != role {
+                log_role(&new_role);
+                role = new_role;
                 in_sync.clear();
             }
             if matches!(role, Role::Leader { .. }) {
-                let now = self.group.in_sync();
-                if now != in_sync {
-                    tracing::info!("in sync: {}", now.join(" "));
-                    in_sync = now;
+                let new_in_sync = self.group.in_sync();
+                if new_in_sync != in_sync {
+                    tracing::info!("in sync: {}", new_in_sync.join(" "));
+                    in_sync = new_in_sync;
                 }
             }
         }

@@ -157,7 +157,7 @@ impl Group {
 
     fn publish(&self, member: &Member) {
         let ready = self.ready_epoch.load(Ordering::Acquire);
-        let is_ready = member.leads_since() == Some(ready);
+        let is_ready = member.leadership_epoch() == Some(ready);
         let until = if is_ready { member.serves_until() } else { 0 };
         self.serves_until.store(until, Ordering::Release);
         let Some(acks) = self.acks() else { return };
@@ -367,15 +367,15 @@ impl Group {
 
     /// Returns the epoch in which the current leadership of this node started, ready or not, or `None` if this node
     /// does not lead.
-    pub(crate) fn leads_since(&self) -> Option<u32> {
-        self.see(Member::leads_since)
+    pub(crate) fn leadership_epoch(&self) -> Option<u32> {
+        self.see(Member::leadership_epoch)
     }
 
     /// Returns the epoch in which the current leadership of this node started, if the node is ready. Identifies the
     /// leadership.
     pub(crate) fn leadership(&self) -> Option<u32> {
         let ready = self.ready_epoch.load(Ordering::Acquire);
-        self.leads_since().filter(|since| *since == ready)
+        self.leadership_epoch().filter(|since| *since == ready)
     }
 
     /// Returns the current epoch of this leader, if it is ready.

@@ -69,7 +69,7 @@ impl ShardMapKeeper {
         let requested_at = Instant::now();
         let view = etcd.read()?;
         let has_map = view.map.is_some();
-        if !has_map && self.group.leads_since().is_some() {
+        if !has_map && self.group.leadership_epoch().is_some() {
             // If this node knows a map, etcd has lost it: restore it.
             let map =
                 topology.map().0.unwrap_or_else(|| ShardMap::single_group(&self.group.name.group));
@@ -86,7 +86,7 @@ impl ShardMapKeeper {
     /// late swap.
     pub(crate) fn revoke_release(&self) -> Result<(), CoordinatorError> {
         let topology = &self.group.topology;
-        if !topology.has_unused_release(self.group.leads_since()) {
+        if !topology.has_unused_release(self.group.leadership_epoch()) {
             return Ok(());
         }
         let mut etcd = self.lock();

@@ -188,9 +188,9 @@ impl Topology {
     /// Releases slots to another group: this leader answers no more requests for them. Returns
     /// false and does nothing if there is no map, if the local group does not own all of the slots,
     /// or if there is an earlier release.
-    pub(crate) fn release(&self, slots: &SlotSet, to: &str, leads_since: u32) -> bool {
+    pub(crate) fn release(&self, slots: &SlotSet, to: &str, leadership_epoch: u32) -> bool {
         let mut known = self.known();
-        let can = known.ownership.release(slots, to, leads_since);
+        let can = known.ownership.release(slots, to, leadership_epoch);
         if can {
             self.publish(&mut known);
         }
@@ -207,11 +207,11 @@ impl Topology {
     /// Returns whether the export of released slots has ended although this group still owns some
     /// of them in the map. The map must be replaced before this node answers for the slots again.
     ///
-    /// First drops a release of an earlier leadership than `leads_since`, or any release if this
+    /// First drops a release of an earlier leadership than `leadership_epoch`, or any release if this
     /// node does not lead (`None`).
-    pub(crate) fn has_unused_release(&self, leads_since: Option<u32>) -> bool {
+    pub(crate) fn has_unused_release(&self, leadership_epoch: Option<u32>) -> bool {
         let mut known = self.known();
-        if known.ownership.forget_earlier_release(leads_since) {
+        if known.ownership.forget_earlier_release(leadership_epoch) {
             self.publish(&mut known);
         }
         known.ownership.has_failed_release()

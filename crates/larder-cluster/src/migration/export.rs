@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// import.
 const RELEASED_MAX: Duration = Duration::from_secs(5);
 /// The time without received bytes after which a peer counts as unreachable.
-const SILENCE_MAX: Duration = Duration::from_secs(3);
+const IMPORTER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The interval of checks for the end of batches.
 const TICK: Duration = Duration::from_millis(1);
 
@@ -148,7 +148,7 @@ fn read(
     has_requested: &AtomicBool,
     notifier: &Notifier,
 ) -> Result<(), PeerError> {
-    stream.set_read_timeout(Some(SILENCE_MAX))?;
+    stream.set_read_timeout(Some(IMPORTER_SILENCE_TIMEOUT))?;
     let (mut input, mut bytes) = (Vec::new(), [0; 4096]);
     loop {
         let len = match stream.read(&mut bytes) {

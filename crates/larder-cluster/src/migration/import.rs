@@ -21,26 +21,26 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// The interval of checks for a planned migration, and the pause after a failed import.
-const INTERVAL: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// The minimum time between the first read of a plan by this node and its request for the release.
 /// Nodes that reach etcd read the map more often, so they have read the plan by then.
 const PLAN_PROPAGATION_TIME: Duration = Duration::from_secs(2);
 /// The time limit for raising the epoch.
-const RAISE_MAX: Duration = Duration::from_secs(2);
+const EPOCH_RAISE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time limit of the release. Requests for the slots wait from the release to the new map, and
 /// fail after a second.
-const RELEASE_MAX: Duration = Duration::from_millis(400);
+const RELEASE_TIMEOUT: Duration = Duration::from_millis(400);
 /// The time limit of the followers' acknowledgements after the release.
-const HELD_MAX: Duration = Duration::from_millis(400);
+const RELEASE_ACK_TIMEOUT: Duration = Duration::from_millis(400);
 /// The time limit of the followers' acknowledgements before the release.
-const FOLLOWERS_MAX: Duration = Duration::from_secs(2);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time after which a flush has reached all groups, or has failed.
-const FLUSHED_WITHIN: Duration = Duration::from_secs(5);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of epochs that must be left for later leaders when an import raises the epoch.
 const EPOCHS_LEFT: u32 = 1000;
 /// The time without received bytes after which a leader counts as unreachable. It is also the write
 /// timeout of the connection.
-const SILENCE_MAX: Duration = Duration::from_secs(3);
+const EXPORTER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks whether the migration continues.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The interval of checks for a condition.
@@ -153,7 +153,7 @@ impl Importer {
     pub(crate) fn run(mut self) {
         let (mut seen, mut cleaned, mut last_error) = (None, None, String::new());
         while !self.stop.is_set() {
-            self.group.topology.wait(INTERVAL);
+            self.group.topology.wait(RETRY_INTERVAL);
             let Some(leadership) = self.group.leadership() else { continue };
             self.note_flushes(leadership);
             let planned = self.group.topology.next_migration();
@@ -187,7 +187,7 @@ impl Importer {
                         );
                         last_error = error;
                     }
-                    self.stop.wait(INTERVAL);
+                    self.stop.wait(RETRY_INTERVAL);
                 }
             }
         }
@@ -214,7 +214,7 @@ impl Importer {
         known_since: Instant,
     ) -> Result<(), ImportError> {
         // A recent flush may not have reached the exporting group yet: the import would bring flushed items back.
-        let generation = self.state.flushes.filter(|(.., at)| at.elapsed() > FLUSHED_WITHIN);
+        let generation = self.state.flushes.filter(|(.., at)| at.elapsed() > FLUSH_TIMEOUT);
         let (generation, ..) = generation.ok_or(ImportError::RecentFlush)?;
         if self.state.has_pending_swap {
             self.keeper.supersede_swaps()?;
@@ -248,7 +248,7 @@ impl Importer {
         if self.applier.engine().flush_generation() != generation {
             return Err(ImportError::Flushed);
         }
-        if !self.wait_for_followers(leadership, HELD_MAX) {
+        if !self.wait_for_followers(leadership, RELEASE_ACK_TIMEOUT) {
             return Err(ImportError::FollowersTimeout);
         }
         let exporter = ExportingLeader { process, epoch };
@@ -292,7 +292,7 @@ impl Importer {
                 self.group.leading_epoch().ok_or(LocalError::LeadershipLost)?;
                 return Err(ImportError::EpochsExhausted);
             }
-            if started.elapsed() > RAISE_MAX {
+            if started.elapsed() > EPOCH_RAISE_TIMEOUT {
                 return Err(ImportError::EpochTimeout);
             }
             std::thread::sleep(TICK);
@@ -310,7 +310,7 @@ impl Importer {
     ) -> Result<Revision, ImportError> {
         let mut stream: &PeerStream = &dialed.stream;
         stream.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
-        stream.set_write_timeout(Some(SILENCE_MAX))?;
+        stream.set_write_timeout(Some(EXPORTER_SILENCE_TIMEOUT))?;
         let (mut bytes, mut heard, mut ahead) = (vec![0; READ_LEN], Instant::now(), 0);
         let mut requested: Option<(Instant, Revision)> = None;
         self.apply(&dialed.rest, planned, leadership)?;
@@ -325,13 +325,13 @@ impl Importer {
                         ahead = 0;
                         // The import continues after a timeout, because a follower that is too slow is no longer in
                         // sync.
-                        self.wait_for_followers(leadership, FOLLOWERS_MAX);
+                        self.wait_for_followers(leadership, CATCH_UP_TIMEOUT);
                     }
                 }
                 Err(error) if is_silence(&error) => (),
                 Err(error) => return Err(error.into()),
             }
-            if heard.elapsed() > SILENCE_MAX {
+            if heard.elapsed() > EXPORTER_SILENCE_TIMEOUT {
                 return Err(ImportError::Silent);
             }
             if self.stop.is_set() || !self.group.is_leading_in(leadership) {
@@ -341,14 +341,14 @@ impl Importer {
             self.applier.acknowledge(false, &mut out);
             match requested {
                 Some((_, revision)) if self.applier.has_barrier() => return Ok(revision),
-                Some((requested, _)) if requested.elapsed() > RELEASE_MAX => {
+                Some((requested, _)) if requested.elapsed() > RELEASE_TIMEOUT => {
                     return Err(ImportError::ReleaseTimeout);
                 }
                 Some(_) => (),
                 None if self.applier.is_synced()
                     && known_since.elapsed() > PLAN_PROPAGATION_TIME =>
                 {
-                    if !self.wait_for_followers(leadership, FOLLOWERS_MAX) {
+                    if !self.wait_for_followers(leadership, CATCH_UP_TIMEOUT) {
                         continue;
                     }
                     self.keeper.read()?;
@@ -426,7 +426,7 @@ impl Importer {
             ahead += foreign.len();
             if ahead > ITEMS_AHEAD {
                 ahead = 0;
-                self.wait_for_followers(leadership, FOLLOWERS_MAX);
+                self.wait_for_followers(leadership, CATCH_UP_TIMEOUT);
             }
             match walked {
                 WalkState::More => (),

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 /// The interval at which a leader sends heartbeats. The simulation (`tests/it/election.rs` of
 /// `larder-replica`) has a copy, `HEARTBEAT_INTERVAL`.
-const INTERVAL: Duration = Duration::from_millis(100);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 
 // A lease that starts with one heartbeat must not end before the next heartbeat is due.
-const _: () = assert!(INTERVAL.as_millis() < Duration::from_millis(LEADER_LEASE).as_millis());
+const _: () =
+    assert!(HEARTBEAT_INTERVAL.as_millis() < Duration::from_millis(LEADER_LEASE).as_millis());
 
 /// The schedule of the heartbeats on one connection.
 #[derive(Default)]
@@ -21,7 +22,7 @@ impl HeartbeatSchedule {
     /// Returns the number of the heartbeat to send now, and starts the interval to the next; `None`
     /// if none is due.
     pub(crate) fn due(&mut self) -> Option<u64> {
-        let is_due = self.last.is_none_or(|last| last.elapsed() >= INTERVAL);
+        let is_due = self.last.is_none_or(|last| last.elapsed() >= HEARTBEAT_INTERVAL);
         is_due.then(|| {
             self.last = Some(Instant::now());
             self.number += 1;
@@ -31,6 +32,6 @@ impl HeartbeatSchedule {
 
     /// Returns the time until the next heartbeat is due.
     pub(crate) fn left(&self) -> Duration {
-        self.last.map_or(Duration::ZERO, |last| INTERVAL.saturating_sub(last.elapsed()))
+        self.last.map_or(Duration::ZERO, |last| HEARTBEAT_INTERVAL.saturating_sub(last.elapsed()))
     }
 }

@@ -15,7 +15,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// The maximum time without an acknowledgement before the leader disconnects a follower.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
+const FOLLOWER_SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A follower that is a member of the local group.
 pub(crate) struct FollowingMember<'g> {
@@ -40,7 +40,7 @@ pub(super) fn read_acks(
     member: Option<&FollowingMember<'_>>,
     keys_sender: Option<mpsc::Sender<ChangedKeysPart>>,
 ) -> Result<(), PeerError> {
-    stream.set_read_timeout(Some(SILENCE_MAX))?;
+    stream.set_read_timeout(Some(FOLLOWER_SILENCE_TIMEOUT))?;
     let (mut input, mut bytes, mut changed_len) = (Vec::new(), [0; 4096], 0);
     let mut joining = JoinProgress::default();
     loop {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// The time without received bytes after which a leader counts as unreachable: a leader sends ten
 /// heartbeats a second. It is also the write timeout of the connection. The simulation has a copy
 /// (`tests/it/election.rs` of `larder-replica`).
-const SILENCE_MAX: Duration = Duration::from_secs(3);
+const LEADER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks for the shutdown of the node, and for another leader.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The minimum pause before another attempt to connect. The simulation has a copy,
@@ -105,13 +105,13 @@ impl Follower {
             match &role {
                 Role::Leaderless => (),
                 Role::Leader { epoch, starts_empty } => {
-                    let since = group.leads_since();
+                    let since = group.leadership_epoch();
                     if group.leadership().is_none()
                         && let Some(since) = since
                     {
                         // The previous leader may have imported or exported slots since this node
                         // last read the map.
-                        let still_leads = || group.leads_since() == Some(since);
+                        let still_leads = || group.leadership_epoch() == Some(since);
                         if !group.topology.wait_for_map(Instant::now(), &self.stop, still_leads) {
                             continue;
                         }
@@ -184,7 +184,7 @@ impl Follower {
         has_connected: &mut bool,
     ) -> Result<std::convert::Infallible, PeerError> {
         let PeerConnection { stream, identity, rest } = self.dial(applier, leader)?;
-        stream.set_write_timeout(Some(SILENCE_MAX))?;
+        stream.set_write_timeout(Some(LEADER_SILENCE_TIMEOUT))?;
         *has_connected = true;
         let incarnation = identity.incarnation;
         tracing::info!("following the leader at {}", leader.name());
@@ -211,7 +211,7 @@ impl Follower {
                     self.receive(applier, leader, &stream, bytes, &mut heartbeats)?;
                 }
                 Err(error) if is_silence(&error) => {
-                    if heard.elapsed() > SILENCE_MAX {
+                    if heard.elapsed() > LEADER_SILENCE_TIMEOUT {
                         return Err(Timeout::Heartbeat.into());
                     }
                 }

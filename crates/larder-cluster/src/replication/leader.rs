@@ -135,7 +135,9 @@ impl Leader {
         let (mut sent_bytes, mut rested_after) = (0, 0);
         while !self.stop.is_set() {
             let heard = journals.notifier().generation();
-            if member.is_some_and(|member| member.group.leads_since() != Some(member.leadership)) {
+            if member
+                .is_some_and(|member| member.group.leadership_epoch() != Some(member.leadership))
+            {
                 return Err(LocalError::LeadershipLost.into());
             }
             for ChangedKeysPart { keys, is_last } in changed_keys.try_iter() {

@@ -63,14 +63,14 @@ const LEASE: u64 = 2000;
 /// The interval of lease renewals. It follows `LEASE_RENEWAL_INTERVAL` (`group/coordination.rs` of `larder-cluster`):
 /// 400, and time for the request.
 const LEASE_RENEWAL_INTERVAL: u64 = 500;
-/// The interval of heartbeats. It follows `INTERVAL` (`peers/heartbeat.rs` of `larder-cluster`).
+/// The interval of heartbeats. It follows `HEARTBEAT_INTERVAL` (`peers/heartbeat.rs` of `larder-cluster`).
 const HEARTBEAT_INTERVAL: u64 = 100;
 /// The interval of attempts to connect to a leader. It follows `PAUSE_MIN` (`replication/follower.rs` of
 /// `larder-cluster`): 50, and time for the attempt.
 const CONNECT_INTERVAL: u64 = 60;
-/// The age at which a connection whose link is cut ends. It follows `SILENCE_MAX` (`replication/follower.rs` of
+/// The age at which a connection whose link is cut ends. It follows `LEADER_SILENCE_TIMEOUT` (`replication/follower.rs` of
 /// `larder-cluster`), but counts from the connect.
-const SILENCE_MAX: u64 = 3000;
+const LEADER_SILENCE_TIMEOUT: u64 = 3000;
 /// The duration of a sync after a connect.
 const SYNC_TIME: u64 = 300;
 
@@ -452,7 +452,11 @@ impl World {
         match there {
             // No message arrives, and the connection times out.
             _ if is_cut => {
-                if node.connected.as_ref().is_some_and(|(_, since)| *since + SILENCE_MAX < time) {
+                if node
+                    .connected
+                    .as_ref()
+                    .is_some_and(|(_, since)| *since + LEADER_SILENCE_TIMEOUT < time)
+                {
                     node.connected = None;
                 }
             }

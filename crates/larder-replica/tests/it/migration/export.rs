@@ -23,7 +23,7 @@ impl World {
                 continue;
             }
             let node = &mut self.nodes[n];
-            let leads = node.leads_since == Some(leadership) && node.ready == Some(leadership);
+            let leads = node.leadership_epoch == Some(leadership) && node.ready == Some(leadership);
             if has_importer_left || !leads {
                 self.end_export(link);
             } else if is_release_requested && !has_released {
@@ -60,7 +60,7 @@ impl World {
     /// Removes the items of slots that other groups own. Does nothing if the node does not lead, or
     /// if an import to its group is under way or planned next.
     pub(super) fn remove_foreign_items(&mut self, n: usize) {
-        let Some(leadership) = self.nodes[n].leads_since else { return };
+        let Some(leadership) = self.nodes[n].leadership_epoch else { return };
         // A swap without a reply may have completed a planned import already.
         let is_idle = self.nodes[n].import.is_none() && self.next_import(n).is_none();
         if self.is_serving(n, leadership) && is_idle {

@@ -17,14 +17,14 @@ impl World {
         if node.call.is_some() {
             return;
         }
-        node.ownership.forget_earlier_release(node.leads_since);
+        node.ownership.forget_earlier_release(node.leadership_epoch);
         if let (true, Some(map)) = (node.ownership.has_failed_release(), node.ownership.map())
             && one_in(&self.random, 2)
         {
             let swap = Request::Swap(node.ownership.revision(), map.clone(), Vec::new());
             self.send_request(n, swap, Purpose::RevokeRelease);
         } else {
-            let purpose = Purpose::Refresh(node.leads_since);
+            let purpose = Purpose::Refresh(node.leadership_epoch);
             self.send_request(n, Request::Read, purpose);
         }
     }
@@ -86,8 +86,8 @@ impl World {
             _ => return,
         };
         match purpose {
-            Purpose::Refresh(leads_since) if node.leads_since == leads_since => {
-                node.ready = leads_since;
+            Purpose::Refresh(leadership_epoch) if node.leadership_epoch == leadership_epoch => {
+                node.ready = leadership_epoch;
             }
             Purpose::SupersedeSwaps => {
                 let map = node.ownership.map().unwrap().clone();
@@ -112,7 +112,9 @@ impl World {
 
     /// Starts an import of a node, runs its next step, or abandons it.
     pub(super) fn run_importer(&mut self, n: usize) {
-        let Some(leadership) = self.nodes[n].leads_since else { return self.abandon_import(n) };
+        let Some(leadership) = self.nodes[n].leadership_epoch else {
+            return self.abandon_import(n);
+        };
         if !self.is_serving(n, leadership) {
             return self.abandon_import(n);
         }
@@ -171,12 +173,12 @@ impl World {
         let record = &records[number(&planned.from)].0;
         let exporter = self.nodes.iter().position(|node| node.process == record.leader).unwrap();
         let node = &self.nodes[exporter];
-        let leads = node.leads_since.is_some() && node.leads_since == node.ready;
+        let leads = node.leadership_epoch.is_some() && node.leadership_epoch == node.ready;
         let accepts = leads && self.next_migration(exporter).as_ref() == Some(&planned);
         if !accepts || node.epoch != record.epoch {
             return self.abandon_import(n);
         }
-        let exporter_leadership = node.leads_since.unwrap();
+        let exporter_leadership = node.leadership_epoch.unwrap();
         let exporter_items = node.items;
         if self.nodes[n].epoch <= record.epoch && !self.raise_epoch(n, record.epoch + 1) {
             return self.abandon_import(n);
@@ -205,7 +207,8 @@ impl World {
     pub(super) fn raise_epoch(&mut self, n: usize, least: u32) -> bool {
         let node = &mut self.nodes[n];
         let group_state = &self.coordinator.groups[node.group];
-        if group_state.record.leader != node.process || node.leads_since != Some(group_state.since)
+        if group_state.record.leader != node.process
+            || node.leadership_epoch != Some(group_state.since)
         {
             return false;
         }

@@ -28,7 +28,7 @@ pub(super) struct Node {
     pub(super) group: usize,
     pub(super) process: Process,
     pub(super) ownership: Ownership,
-    pub(super) leads_since: Option<u32>,
+    pub(super) leadership_epoch: Option<u32>,
     pub(super) ready: Option<u32>,
     /// The epoch of the node's CAS values.
     pub(super) epoch: u32,

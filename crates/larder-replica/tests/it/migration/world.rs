@@ -37,7 +37,7 @@ impl World {
                     group,
                     process,
                     ownership: Ownership::new(&name(group)),
-                    leads_since: None,
+                    leadership_epoch: None,
                     ready: None,
                     epoch: 0,
                     serves_until: 0,
@@ -102,7 +102,7 @@ impl World {
     /// Returns whether a node may answer requests in this leadership.
     pub(super) fn is_serving(&self, n: usize, leadership: u32) -> bool {
         let node = &self.nodes[n];
-        let is_ready = node.leads_since == Some(leadership) && node.ready == Some(leadership);
+        let is_ready = node.leadership_epoch == Some(leadership) && node.ready == Some(leadership);
         is_ready && self.time < node.serves_until
     }
 
@@ -113,7 +113,7 @@ impl World {
     }
 
     pub(super) fn answers(&self, n: usize, slot: u16) -> bool {
-        let leads = self.nodes[n].leads_since.is_some_and(|since| self.is_serving(n, since));
+        let leads = self.nodes[n].leadership_epoch.is_some_and(|since| self.is_serving(n, since));
         leads && self.has(n, slot)
     }
 
@@ -184,7 +184,7 @@ impl World {
         group_state.record = Record { epoch, leader, in_sync: Vec::new() };
         (group_state.revision, group_state.since, group_state.until) = (revision, epoch, until);
         let node = &mut self.nodes[n];
-        (node.leads_since, node.ready, node.epoch) = (Some(epoch), None, epoch);
+        (node.leadership_epoch, node.ready, node.epoch) = (Some(epoch), None, epoch);
         node.serves_until = until - MARGIN;
         // A node waits for its batches before it starts to follow or to lead.
         node.batch = None;
@@ -200,7 +200,7 @@ impl World {
         let node = &mut self.nodes[n];
         let group_state = &mut self.coordinator.groups[node.group];
         let leads = group_state.record.leader == node.process
-            && node.leads_since == Some(group_state.since);
+            && node.leadership_epoch == Some(group_state.since);
         if leads && self.time <= group_state.until {
             group_state.until = self.time + LEASE;
             node.serves_until = group_state.until - MARGIN;
@@ -211,7 +211,7 @@ impl World {
     pub(super) fn note_leader(&mut self, n: usize) {
         let node = &mut self.nodes[n];
         if self.coordinator.groups[node.group].record.leader != node.process {
-            node.leads_since = None;
+            node.leadership_epoch = None;
         }
     }
 
