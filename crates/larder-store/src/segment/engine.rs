@@ -337,12 +337,12 @@ impl Handle {
         is_shown: bool,
         decide: impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
-        let is_tight = self.shared.is_tight();
-        if is_tight {
+        let handles_alternate = self.shared.handles_alternate();
+        if handles_alternate {
             self.pin.pause();
         }
         let updated = self.update_item(key, upload, is_shown, decide);
-        if is_tight || !self.pin.is_in_batch() {
+        if handles_alternate || !self.pin.is_in_batch() {
             self.end_writing();
         }
         self.pin.resume(&self.shared.epoch);
@@ -473,7 +473,7 @@ impl IndexHit<'_> {
     fn second_hit(&self, shared: &Shared) -> Option<Slot> {
         let freq = Slot(self.word.load(Ordering::Relaxed)).freq();
         let was_hit = self.slot.freq() > 0 && (freq > self.slot.freq() || freq == FREQ_MAX);
-        let is_recached = was_hit && shared.flash.as_ref().is_some_and(Flash::is_recached);
+        let is_recached = was_hit && shared.flash.as_ref().is_some_and(Flash::count_second_hit);
         is_recached.then_some(self.slot)
     }
 

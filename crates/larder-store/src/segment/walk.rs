@@ -94,7 +94,7 @@ impl Walk {
                 self.bucket = None;
                 self.stripe += 1;
             }
-            Err(LostReports) => self.begin_stripe_again(),
+            Err(LostReports) => self.restart_stripe(),
         }
     }
 
@@ -106,13 +106,13 @@ impl Walk {
             && self.moved.is_empty()
             && self.shared.index.walks.take(self.id, &mut self.moved) == Err(LostReports)
         {
-            self.begin_stripe_again();
+            self.restart_stripe();
         }
     }
 
     /// Starts the stripe again after reports were lost. The walk then finds every item whose report
     /// was lost, because such an item is already in its new slot.
-    fn begin_stripe_again(&mut self) {
+    fn restart_stripe(&mut self) {
         self.bucket = Some(self.stripe);
         self.moved.clear();
     }
@@ -143,16 +143,16 @@ impl Handle {
         assert!(Arc::ptr_eq(&self.shared, &walk.shared), "the walk belongs to another cache");
         walk.seeking.wake_later(waker);
         walk.take_reports();
-        let mut shown = self.show_read(&mut walk.seeking, &mut visit);
+        let mut visited = self.visit_read(&mut walk.seeking, &mut visit);
         let state = if items == 0 {
-            self.show_moved(walk, BUCKETS_MAX, &mut visit);
+            self.visit_moved(walk, BUCKETS_MAX, &mut visit);
             if walk.moved.is_empty() { WalkState::Waiting } else { WalkState::More }
         } else {
             // At most half of the step is for moved items, so that each step also reads buckets.
             // This does not bound the length of the walk: each loss of reports starts the stripe
             // again.
-            shown += self.show_moved(walk, items / 2, &mut visit);
-            self.go_through_buckets(walk, items, shown, &mut visit)
+            visited += self.visit_moved(walk, items / 2, &mut visit);
+            self.walk_buckets(walk, items, visited, &mut visit)
         };
         let will_be_woken = self.begin_walk_reads(&mut walk.seeking, &mut visit);
         match state {
@@ -162,13 +162,13 @@ impl Handle {
         }
     }
 
-    /// Does the part of a step that reads buckets, after `shown` items were visited. Returns
+    /// Does the part of a step that reads buckets, after `visited` items were visited. Returns
     /// `Waiting` if items must be read from flash first.
-    fn go_through_buckets(
+    fn walk_buckets(
         &mut self,
         walk: &mut Walk,
         items: usize,
-        mut shown: usize,
+        mut visited: usize,
         visit: &mut impl FnMut(&[u8], &Item<'_, ChainLease>),
     ) -> WalkState {
         let mut read = 0;
@@ -177,7 +177,7 @@ impl Handle {
                 return WalkState::Waiting;
             }
             let Some(bucket) = walk.bucket else {
-                shown += self.show_moved(walk, items.saturating_sub(shown).max(1), visit);
+                visited += self.visit_moved(walk, items.saturating_sub(visited).max(1), visit);
                 if !walk.moved.is_empty() {
                     return WalkState::More;
                 }
@@ -197,10 +197,10 @@ impl Handle {
             let (count, stripes) = (left.min(BUCKETS_AHEAD), index.stripes());
             let next = bucket + count * stripes;
             let buckets = (bucket..next).step_by(stripes);
-            shown += self.show_buckets(&mut walk.seeking, buckets, visit);
+            visited += self.visit_buckets(&mut walk.seeking, buckets, visit);
             walk.bucket = Some(next);
             read += count;
-            if shown >= items || read >= BUCKETS_MAX {
+            if visited >= items || read >= BUCKETS_MAX {
                 return WalkState::More;
             }
         }
@@ -208,7 +208,7 @@ impl Handle {
 
     /// Visits the items of these buckets that are in memory, and adds the items on flash to the
     /// pending reads. Returns the number of visited items.
-    fn show_buckets(
+    fn visit_buckets(
         &mut self,
         seeking: &mut WalkReads,
         buckets: impl Iterator<Item = usize> + Clone,
@@ -224,67 +224,67 @@ impl Handle {
                     }
                 });
             }
-            let mut shown = 0;
+            let mut visited = 0;
             for bucket in buckets {
                 index.for_each_in(bucket, |slot| {
                     if slot.is_on_flash() {
                         seeking.add(shared, index.hash_like(bucket, slot), slot, now.secs);
                     } else {
                         let record = shared.record(slot, Witness::pinned(pinned));
-                        shown += usize::from(show(shared, &record, now, visit));
+                        visited += usize::from(visit_live(shared, &record, now, visit));
                     }
                 });
             }
-            shown
+            visited
         })
     }
 
     /// Looks up at most `hashes` of the reported hashes, and visits their items at their current
     /// locations. Returns the number of visited items.
-    fn show_moved(
+    fn visit_moved(
         &mut self,
         walk: &mut Walk,
         hashes: usize,
         visit: &mut impl FnMut(&[u8], &Item<'_, ChainLease>),
     ) -> usize {
         let rest = walk.moved.len().saturating_sub(hashes);
-        let mut shown = 0;
+        let mut visited = 0;
         while walk.moved.len() > rest
             && !walk.is_full()
             && let Some(hash) = walk.moved.pop()
         {
-            shown += self.show_matching(&mut walk.seeking, hash, visit);
+            visited += self.visit_matching(&mut walk.seeking, hash, visit);
         }
-        shown
+        visited
     }
 
     /// Visits the items in memory whose words match a hash, and adds the items on flash to the
     /// pending reads. Does not stop at the first match, because the index words of several keys may
     /// match. Returns the number of visited items.
-    pub(crate) fn show_matching(
+    pub(crate) fn visit_matching(
         &mut self,
         seeking: &mut WalkReads,
         hash: u64,
         visit: &mut impl FnMut(&[u8], &Item<'_, ChainLease>),
     ) -> usize {
         self.pinned(|shared, pinned, now| {
-            let mut shown = 0;
+            let mut visited = 0;
             shared.index.lookup_in_any_tier(hash, |_, slot| -> Option<()> {
                 if slot.is_on_flash() {
                     seeking.add(shared, hash, slot, now.secs);
                 } else {
                     let record = shared.record(slot, Witness::pinned(pinned));
-                    shown += usize::from(show(shared, &record, now, visit));
+                    visited += usize::from(visit_live(shared, &record, now, visit));
                 }
                 None
             });
-            shown
+            visited
         })
     }
 }
 
 /// Visits an item if it is live. Returns whether it is live.
-fn show(
+fn visit_live(
     shared: &Arc<Shared>,
     record: &Record<'_>,
     now: Now,
@@ -299,5 +299,5 @@ fn show(
 
 const _: () = assert!(
     BUCKETS_AHEAD * BUCKET_SLOTS <= 64,
-    "prefetched items must stay in the processor's cache until they are shown"
+    "prefetched items must stay in the processor's cache until they are visited"
 );

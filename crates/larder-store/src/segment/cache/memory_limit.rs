@@ -24,7 +24,7 @@ impl Shared {
 
     /// Returns whether there are so few segments for each handle that handles alternate; see
     /// `write::room`.
-    pub(crate) fn is_tight(&self) -> bool {
+    pub(crate) fn handles_alternate(&self) -> bool {
         self.handles.load(Ordering::Relaxed) * TIGHT_SHARE > self.limit_segments()
     }
 

@@ -46,7 +46,7 @@ pub(crate) struct Flash {
     has_waiters: AtomicBool,
     /// The number of times that a read ended or a buffer was returned, each of which may make room
     /// for another read.
-    openings: AtomicU64,
+    room_events: AtomicU64,
     /// The current reads, by the flash offsets of their items.
     reads: [Mutex<HashMap<u64, Weak<dyn ItemRead>>>; READ_MAPS],
     /// The number of pages that had been opened when a page was last chosen for rewriting.
@@ -119,7 +119,7 @@ impl Flash {
             block_segment,
             waiters: Mutex::default(),
             has_waiters: AtomicBool::new(false),
-            openings: AtomicU64::new(0),
+            room_events: AtomicU64::new(0),
             reads: Default::default(),
             rewritten_at: AtomicU64::new(0),
             second_hits: AtomicU32::new(0),
@@ -168,7 +168,7 @@ impl Flash {
 
     /// Counts a second hit on flash. Returns whether to copy the item to memory: this is true for
     /// one in `recache_rate` hits, and for none if `recache_rate` is 0.
-    pub(crate) fn is_recached(&self) -> bool {
+    pub(crate) fn count_second_hit(&self) -> bool {
         let rate = self.recache_rate.load(Relaxed);
         rate != 0 && self.second_hits.fetch_add(1, Relaxed).is_multiple_of(rate)
     }
@@ -311,7 +311,7 @@ impl Flash {
 
     /// Lets other requests join a read, and returns `None`. If they can already join another read
     /// of the same item, returns the other read instead.
-    pub(crate) fn note_read(&self, read: &Arc<dyn ItemRead>) -> Option<Arc<dyn ItemRead>> {
+    pub(crate) fn register_or_join(&self, read: &Arc<dyn ItemRead>) -> Option<Arc<dyn ItemRead>> {
         let slot = read.slot();
         let mut reads = lock(self.reads_of(slot));
         let other = reads.get(&slot.flash_offset()).and_then(Weak::upgrade);
@@ -372,18 +372,18 @@ impl Flash {
     }
 
     /// Returns the number of times that there may have been room for another read since the start.
-    pub(crate) fn openings(&self) -> u64 {
-        self.openings.load(Ordering::SeqCst)
+    pub(crate) fn room_events(&self) -> u64 {
+        self.room_events.load(Ordering::SeqCst)
     }
 
     /// Calls `waker` when there is room for another read, after the wakers that were added before.
-    /// `seen` is the value of [`Flash::openings`] before an attempt that found no room.
+    /// `seen` is the value of [`Flash::room_events`] before an attempt that found no room.
     pub(crate) fn wait_for_reads(&self, waker: &Waker, seen: u64) {
         lock(&self.waiters).push_back(waker.clone());
         self.has_waiters.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         // Room may have appeared before the waker was added.
-        if self.openings() != seen {
+        if self.room_events() != seen {
             self.wake_next();
         }
     }
@@ -395,7 +395,7 @@ impl Flash {
     /// Announces the end of a write, which may make room for a large value: wakes the request that
     /// has waited longest.
     pub(crate) fn note_room_by_write(&self) {
-        self.openings.fetch_add(1, Ordering::SeqCst);
+        self.room_events.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if self.has_waiters.load(Ordering::SeqCst) {
             self.wake(1);
@@ -405,7 +405,7 @@ impl Flash {
     /// Announces room for another read: wakes the request that has waited longest. If no read is
     /// under way whose end would wake the next request, wakes all requests.
     pub(crate) fn wake_waiters(&self) {
-        self.openings.fetch_add(1, Ordering::SeqCst);
+        self.room_events.fetch_add(1, Ordering::SeqCst);
         self.wake_next();
     }
 

@@ -287,7 +287,7 @@ impl ItemRead for Read {
 
     fn begin_more(self: Arc<Self>, reader: &mut Reader) {
         let (Some(flash), Some(large)) = (&self.shared.flash, &self.large) else { return };
-        let openings = flash.openings();
+        let room_events = flash.room_events();
         while reader.under_way() < flash.depth
             && let Some(extent) = large.begin_next(self.shared.table())
         {
@@ -298,7 +298,7 @@ impl ItemRead for Read {
         if large.is_stalled()
             && let Progress::Pending(wakers) = &*self.progress()
         {
-            wakers.iter().for_each(|waker| flash.wait_for_reads(waker, openings));
+            wakers.iter().for_each(|waker| flash.wait_for_reads(waker, room_events));
         }
     }
 

@@ -92,20 +92,20 @@ impl Handle {
         let Some((page, sequence)) = flash.readable(shared.table(), slot, self.now.secs) else {
             return ReadAttempt::Gone;
         };
-        let openings = flash.openings();
+        let room_events = flash.room_events();
         // A read-ahead must not take resources that waiting requests need first.
         let is_refused = is_read_ahead && flash.has_waiters() || !self.batch_reads.has_room(flash);
         let extent = flash.format.extent(slot, flash.device.align());
         let len = usize::try_from(extent.1 - extent.0).expect("an item fits a segment");
         let large = (slot.span() == LARGE_SPAN && !is_refused)
-            .then(|| self.begin_value(&shared, flash, slot, (is_read_ahead, openings)));
+            .then(|| self.begin_value(&shared, flash, slot, (is_read_ahead, room_events)));
         let is_refused = is_refused || large.as_ref().is_some_and(Option::is_none);
         let take = || flash.take_buffer(shared.table(), len, self.now.secs, is_read_ahead);
         let buffer = if is_refused { None } else { take() };
         let Some(buffer) = buffer else {
             flash.counts.without_buffer.add((!is_walk).into());
             if !is_read_ahead {
-                flash.wait_for_reads(waker, openings);
+                flash.wait_for_reads(waker, room_events);
             }
             return ReadAttempt::Busy;
         };
@@ -130,11 +130,11 @@ impl Handle {
         let read = Arc::new(Read::new(&shared, (hash, slot), origin, extent, parts, times, waker));
         // Another thread may have started the same read at the same time.
         let own: Arc<dyn ItemRead> = Arc::clone(&read) as Arc<dyn ItemRead>;
-        if let Some(other) = flash.note_read(&own) {
+        if let Some(other) = flash.register_or_join(&own) {
             if other.join(waker) {
                 return ReadAttempt::Started(other);
             }
-            flash.wait_for_reads(waker, openings);
+            flash.wait_for_reads(waker, room_events);
             return ReadAttempt::Busy;
         }
         flash.counts.reading.add(1);
@@ -149,14 +149,14 @@ impl Handle {
 
     /// Takes segments for a large value. Returns `None` for a read-ahead, or if the read must wait
     /// for other reads or for writes to finish. If there is nothing to wait for, evicts items as
-    /// for a store. If that frees too little, only the head is read. `openings` is
-    /// [`Flash::openings`] as of the start of this attempt.
+    /// for a store. If that frees too little, only the head is read. `room_events` is
+    /// [`Flash::room_events`] as of the start of this attempt.
     fn begin_value(
         &mut self,
         shared: &Arc<Shared>,
         flash: &Flash,
         slot: Slot,
-        (is_read_ahead, openings): (bool, u64),
+        (is_read_ahead, room_events): (bool, u64),
     ) -> Option<LargeValue> {
         let (start, len) = flash.format.value_extent(slot);
         if is_read_ahead {
@@ -168,10 +168,10 @@ impl Handle {
             // The aborted reads have released the memory of values whose clients take no replies.
             upload = self.segments_for_read(len, false);
         }
-        // If a read or a write has ended since `openings`, the request tries again at once.
+        // If a read or a write has ended since `room_events`, the request tries again at once.
         let has_others = || {
             let writes = flash.queue.len() > 0 && flash.is_writing();
-            writes || flash.counts.values_read.get() > 0 || flash.openings() != openings
+            writes || flash.counts.values_read.get() > 0 || flash.room_events() != room_events
         };
         if upload.is_err() && !has_others() {
             // Other threads may hold memory for a moment.

@@ -10,7 +10,7 @@
 //! starts further reads only while no request waits for room and fewer than half of the handle's
 //! reads are under way. A request may take the buffer of a walk's read at once. Large items are
 //! read one at a time, because each takes memory from other items. A large item for which there is
-//! no memory is not shown.
+//! no memory is not visited.
 
 use super::lookup::liveness_on_flash;
 use super::request::{Purpose, ReadAttempt};
@@ -96,12 +96,12 @@ impl Drop for WalkReads {
 
 impl Handle {
     /// Visits the items that were read. Returns the number of visited items.
-    pub(crate) fn show_read(
+    pub(crate) fn visit_read(
         &mut self,
         seeking: &mut WalkReads,
         visit: &mut impl FnMut(&[u8], &Item<'_, ChainLease>),
     ) -> usize {
-        let (mut shown, mut at) = (0, 0);
+        let (mut visited, mut at) = (0, 0);
         while let Some(WalkItem { hash, read, .. }) = seeking.sought.get(at) {
             let Some((hash, read)) = read.as_ref().map(|read| (*hash, Arc::clone(read))) else {
                 at += 1;
@@ -117,7 +117,7 @@ impl Handle {
             }
             seeking.sought.swap_remove(at);
             let is_there = match asked {
-                ReadState::Whole => self.show_if_there(hash, &*read, &mut shown, visit),
+                ReadState::Whole => self.visit_if_live(hash, &*read, &mut visited, visit),
                 ReadState::Failed => {
                     self.remove_lost(&*read);
                     false
@@ -125,19 +125,19 @@ impl Handle {
                 ReadState::InProgress | ReadState::Aborted => false,
             };
             if !is_there {
-                shown += self.show_matching(seeking, hash, visit);
+                visited += self.visit_matching(seeking, hash, visit);
             }
         }
-        shown
+        visited
     }
 
     /// Visits an item that was read, if its index word still exists, it is live, and there was
     /// memory for its value. Returns false if the word does not exist any more.
-    fn show_if_there(
+    fn visit_if_live(
         &mut self,
         hash: u64,
         read: &dyn ItemRead,
-        shown: &mut usize,
+        visited: &mut usize,
         visit: &mut impl FnMut(&[u8], &Item<'_, ChainLease>),
     ) -> bool {
         let is_there = self.pinned(|shared, _, now| {
@@ -149,7 +149,7 @@ impl Handle {
                 let flash = shared.flash.as_ref();
                 let flash_location = flash.map(|flash| flash.format.location(read.slot()));
                 visit(record.key(), &Item { flash_location, ..lend(shared, &record) });
-                *shown += 1;
+                *visited += 1;
             }
             is_there
         });
@@ -187,7 +187,7 @@ impl Handle {
                 }
                 ReadAttempt::Gone => {
                     seeking.sought.swap_remove(at);
-                    self.show_matching(seeking, hash, visit);
+                    self.visit_matching(seeking, hash, visit);
                 }
                 ReadAttempt::Busy => {
                     will_be_woken = true;

@@ -54,7 +54,7 @@ impl Handle {
         if self.evacuation().is_some() {
             return true;
         }
-        if self.shared.is_tight() {
+        if self.shared.handles_alternate() {
             let others = self.shared.take_idle_evacuation();
             if others.is_some() {
                 *self.evacuation() = others;

@@ -2,7 +2,7 @@
 //! of idle handles, and segments that can be cleaned or evicted. All waiting is bounded. A write
 //! that finds no memory is refused.
 //!
-//! If there are few segments for each handle (`Shared::is_tight`) and more threads than cores,
+//! If there are few segments for each handle (`Shared::handles_alternate`) and more threads than cores,
 //! preempted threads hold most of the memory: the segments that they read, append to and empty.
 //! With so few segments, handles alternate. A handle then keeps segments only during an update, and
 //! has no pin during that time. Only one handle at a time empties segments.
@@ -38,7 +38,7 @@ impl Handle {
     /// Takes a free segment for a write. Frees memory and waits for readers as necessary. Refuses
     /// the write if that yields no segment.
     pub(crate) fn take_segment(&mut self) -> Result<u32, Refusal> {
-        let waits_max = if self.shared.is_tight() { WAITS_MAX_TIGHT } else { WAITS_MAX };
+        let waits_max = if self.shared.handles_alternate() { WAITS_MAX_TIGHT } else { WAITS_MAX };
         self.take_segment_within(waits_max)
     }
 
@@ -74,7 +74,7 @@ impl Handle {
             }
             // Other handles may be emptying all the segments that can be emptied.
             let is_early = self.shared.config.evict && waits < WAITS_MAX_WITHOUT_RETIRED;
-            let may_come = next.is_some() || is_early || self.shared.is_tight();
+            let may_come = next.is_some() || is_early || self.shared.handles_alternate();
             if !may_come || waits == waits_max || !self.wait_for_readers(&mut waits, waits_max) {
                 break;
             }
@@ -94,7 +94,7 @@ impl Handle {
     /// Starts an evacuation if the cache will need free segments or new memory soon, and sets the
     /// rate of the current evacuation. Does nothing while handles alternate.
     fn ensure_free(&mut self) {
-        if self.shared.is_tight() {
+        if self.shared.handles_alternate() {
             return;
         }
         let (free_or_pending, reserve) =
@@ -113,8 +113,8 @@ impl Handle {
     /// may own many segments.
     fn evacuate_until_free(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
-        let turn = shared.is_tight().then(|| shared.evacuating.try_lock());
-        if matches!(turn, Some(Err(_))) {
+        let evacuation_lock = shared.handles_alternate().then(|| shared.evacuating.try_lock());
+        if matches!(evacuation_lock, Some(Err(_))) {
             return false;
         }
         let mut worked = false;
@@ -140,7 +140,7 @@ impl Handle {
     /// batches, and puts back the segments that handles between two batches were emptying. Returns
     /// true if there were any. Does nothing while handles alternate.
     fn free_idle(&mut self) -> bool {
-        if self.shared.is_tight() {
+        if self.shared.handles_alternate() {
             // Another handle will append to these open segments.
             return false;
         }
@@ -158,8 +158,8 @@ impl Handle {
         let epoch = self.shared.alloc().next_epoch().unwrap_or(0);
         let shared = Arc::clone(&self.shared);
         let stalled = &shared.stalled_epoch;
-        let is_tight = self.shared.is_tight();
-        if !is_tight && epoch != 0 && stalled.load(Ordering::Relaxed) == epoch {
+        let handles_alternate = self.shared.handles_alternate();
+        if !handles_alternate && epoch != 0 && stalled.load(Ordering::Relaxed) == epoch {
             return false;
         }
         // Other handles may wait for the pin or the segments of this handle.

@@ -101,7 +101,7 @@ impl Handle {
             let shared = Arc::clone(shared);
             // While handles alternate, do not wait for a free segment: another handle may return an
             // open segment first.
-            let takes_turns = shared.is_tight() && round < ROUNDS_MAX;
+            let takes_turns = shared.handles_alternate() && round < ROUNDS_MAX;
             if !takes_turns || shared.alloc().open < shared.open_max() {
                 let taken = if takes_turns { self.try_segment() } else { self.take_segment() };
                 if let Ok(segment) = taken {
@@ -218,7 +218,7 @@ impl Writer<'_> {
         let floor = shared.flush_floor();
         let (adopted, crowded) = {
             let mut alloc = shared.alloc();
-            let is_short = shared.is_tight() && alloc.free() <= shared.reserve() / 2;
+            let is_short = shared.handles_alternate() && alloc.free() <= shared.reserve() / 2;
             let crowded = is_short || alloc.open >= shared.open_max();
             (alloc.adopt(kind, len, floor), crowded)
         };
