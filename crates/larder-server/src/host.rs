@@ -100,7 +100,7 @@ impl Host for Server {
 
     fn reserve(&self, bytes: usize) -> bool {
         let total = self.connections.count_held(bytes.cast_signed());
-        let fits = self.makes_small_room(total);
+        let fits = self.shed_for_reservation(total);
         if !fits {
             self.release(bytes);
         }

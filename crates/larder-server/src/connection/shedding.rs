@@ -50,8 +50,8 @@ impl Server {
     /// Marks other connections for closing if memory is short. If `total` exceeds three quarters of
     /// the limit, it marks connections that have stalled. If `total` still exceeds the limit for
     /// `info`, it marks any connections, those with the longest time without progress first.
-    pub(crate) fn makes_room(&self, info: &ConnectionInfo, held: usize, total: usize) -> bool {
-        self.has_room(info.id, held, total)
+    pub(crate) fn shed_for(&self, info: &ConnectionInfo, held: usize, total: usize) -> bool {
+        self.shed_to_fit(info.id, held, total)
     }
 
     /// Returns the number of bytes that a connection may read while its client does not read replies. All connections
@@ -67,9 +67,9 @@ impl Server {
         }
     }
 
-    /// Implements [`Self::makes_room`] for the connection with the ID `sparing`, which it does not
+    /// Implements [`Self::shed_for`] for the connection with the ID `sparing`, which it does not
     /// mark.
-    fn has_room(&self, sparing: u64, held: usize, total: usize) -> bool {
+    fn shed_to_fit(&self, sparing: u64, held: usize, total: usize) -> bool {
         let connections = self.memory().connections;
         // Subtract no more than the tracker's share. Its memory may exceed this share, because its
         // own limit follows from the memory limit at the start. A client or a full file system may
@@ -105,9 +105,9 @@ impl Server {
 
     /// Returns whether a reservation may raise the buffer bytes of all connections to `total`. A
     /// reservation may use the last quarter of the limit. Marks connections for closing as
-    /// [`Self::makes_room`] does.
-    pub(crate) fn makes_small_room(&self, total: usize) -> bool {
-        self.has_room(0, 0, total)
+    /// [`Self::shed_for`] does.
+    pub(crate) fn shed_for_reservation(&self, total: usize) -> bool {
+        self.shed_to_fit(0, 0, total)
     }
 
     /// Marks connections for closing if leases or uploads use too much cache memory. `over` returns

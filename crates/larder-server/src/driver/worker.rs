@@ -193,8 +193,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
         if change < 0 {
             self.server.offer_room();
         }
-        let fits = change < 0
-            || self.server.makes_room(&connection.info, connection.buffer_bytes(), total);
+        let fits =
+            change < 0 || self.server.shed_for(&connection.info, connection.buffer_bytes(), total);
         if !fits {
             self.counters.thread.read_buf_oom.add(1);
             self.server.warnings.refused.warn(|| {
