@@ -379,15 +379,15 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Keeps only the reads for which `is_merged` returns true, and drops the tags unless
+    /// Keeps only the reads for which `keeps_read` returns true, and drops the tags unless
     /// `keeps_tags`.
     fn retain_reads(
         &mut self,
         keeps_tags: bool,
-        is_merged: impl Fn(&PendingRead<E::PendingRead>) -> bool,
+        keeps_read: impl Fn(&PendingRead<E::PendingRead>) -> bool,
     ) {
         let Some(rare) = &mut self.rare else { return };
-        rare.storage_wait.reads.retain(is_merged);
+        rare.storage_wait.reads.retain(keeps_read);
         rare.storage_wait.tags = rare.storage_wait.tags.take().filter(|_| keeps_tags);
         if rare.storage_wait.is_empty() && rare.held.is_none() && rare.routes.is_empty() {
             self.rare = None;
