@@ -34,7 +34,7 @@ def test_clients_continue_when_the_leader_is_killed(etcd):
                     assert len([fault for fault in watched.faults if fault > killed - 0.1]) <= 2
             assert max(a.longest_gap(), b.longest_gap()) < ENDED_SECS
             assert client(followers[0]).get("kept") == b"%d" % number
-            assert int(group.leader().seen()["epoch"]) == epoch + 1
+            assert int(group.leader().seen()["epoch"]) > epoch
             # The old leader's CAS value stays valid, and the next CAS value exceeds all values that the old leader
             # assigned.
             assert client(followers[1]).cas("kept", "next", str(cas))
@@ -119,7 +119,8 @@ def test_all_nodes_restart(etcd):
         for number in (1, 2, 3):
             group.start(f"n{number}")
         leader = group.wait_until_in_sync()
-        assert int(leader.seen()["epoch"]) == epoch + 1
+        # On a busy machine, a follower may be elected before it is killed, too.
+        assert int(leader.seen()["epoch"]) > epoch
         assert client(leader).get("a") is None
         for node in group:
             client(node).set("b", "2")
