@@ -20,8 +20,8 @@ SECONDS = {"all": 3, "one": 1}
 MEMTIER = "memtier_benchmark"
 TOOLS = ("memtier", "larder bench")
 PERCENTILES = {"p50": "p50.00", "p90": "p90.00", "p99": "p99.00"}
-# Runs have this share of the highest rate that both tools reach. If a published line has its own rate, its runs with
-# all connections have that rate instead.
+# Each run sends requests at this share of the highest rate that both tools reach. If a published line sets its own
+# rate, its runs with all connections use that rate instead.
 SHARE = 0.5
 # memtier_benchmark keeps a rate exactly only if it is a multiple of this number of requests per second on each
 # connection.

@@ -1,6 +1,6 @@
 //! A client for memcached, Larder and other servers that speak memcached's text protocol.
 //!
-//! [`Client`] is for Tokio (the feature `tokio`, on by default). [`blocking::Client`] is for threads. By default the
+//! [`Client`] is for Tokio (the feature `tokio`, on by default). [`blocking::Client`] blocks the calling thread. By default the
 //! calls of both share a few connections per server, so one write can carry the requests of many callers. With
 //! [`Builder::connections`] each call takes a connection of its own from a pool, and waits in line if none is free.
 //!

@@ -1,4 +1,4 @@
-//! The client for threads.
+//! The blocking client.
 
 use super::connect::resolve;
 use super::server::Server;

@@ -1,4 +1,4 @@
-//! The client for threads.
+//! The blocking client.
 //!
 //! | file | contains |
 //! |---|---|

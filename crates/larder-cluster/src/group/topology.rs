@@ -22,8 +22,8 @@ pub struct Topology {
     owners: Box<[AtomicU16]>,
     /// Whether other groups own slots, or will import some.
     is_divided: AtomicBool,
-    /// The version of `owners` and `is_divided`. It rises before and after each change of them, so
-    /// it is odd during the change.
+    /// The version of `owners` and `is_divided`. It is incremented before and after each change
+    /// to them, so it is odd during a change, as in a seqlock.
     version: AtomicU64,
     /// The number of slots that this node has imported.
     imported: AtomicU64,

@@ -97,8 +97,8 @@ impl PeerStream {
         error
     }
 
-    /// Closes the socket for all threads. Sends no TLS close notification, which could block. The peer detects a truncated
-    /// stream without it, because frames have a length.
+    /// Closes the socket for all threads. Does not send TLS's `close_notify`, because sending it
+    /// could block. The peer detects a truncated stream without it, because frames have a length.
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.socket.shutdown(how)
     }

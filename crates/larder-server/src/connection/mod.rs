@@ -804,7 +804,8 @@ mod tests {
         let mut pair = Pair::new(&["one\n", "two\n"]);
         pair.peer.room = 0;
         assert_eq!(pair.serve_input(), NextAction::Wait);
-        // The peer accepts output before the connection reads ahead. The driver waits for that event.
+        // The peer has room for output before the connection reads ahead. Reading ahead still sends
+        // nothing: the driver waits until the socket is writable.
         pair.peer.room = usize::MAX;
         pair.connection.note_event(true, false);
         let (peer, buffers) = (&mut pair.peer, &mut pair.buffers);

@@ -109,7 +109,8 @@ fn bind(address: SocketAddr) -> Result<UdpSocket, ListenError> {
 }
 
 /// Returns the settings of UDP sessions. A session answers one command per call, because each
-/// command gets its own message. It writes a complete reply at once.
+/// command gets its own message. `output_max` is the length of the largest reply that the server
+/// sends, so the session writes each reply in one call.
 pub(crate) fn settings(server: &Server) -> Settings {
     Settings { requests_per_poll: 1, output_max: MESSAGE_MAX, ..server.settings.clone() }
 }

@@ -158,7 +158,8 @@ enum End {
 }
 
 impl Progress {
-    /// Returns the progress of a command with `keys` keys, which may have waited.
+    /// Restores the progress of a command with `keys` keys from `kept`, which is the default if the
+    /// command has not waited.
     fn of(kept: KeyProgress, keys: usize) -> Self {
         let end = [End::Exists, End::OutOfMemory, End::TooLarge];
         let end = end.into_iter().find(|end| *end as i64 == kept.found);

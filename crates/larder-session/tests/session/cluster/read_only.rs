@@ -8,7 +8,8 @@ resp_changes_get_readonly }
 
 const REFUSED: &str = "SERVER_ERROR this server is a replica: send changes to its leader\r\n";
 
-/// Returns the replies to `stream` in pieces of `step` bytes, after the requests of `filled`.
+/// Sends the requests in `filled`, makes the server read-only, and then sends `stream` in pieces of
+/// `step` bytes. Returns the replies to `stream`.
 fn answers(
     engine: TestEngine,
     session: Session,
