@@ -41,8 +41,10 @@ impl Verbosity {
 }
 
 /// Returns the filter of a level. Of the messages of the HTTP client for etcd, it passes only
-/// warnings and errors, because that client logs each of its requests.
+/// warnings and errors, because that client logs each of its requests. Below level 3, it passes only
+/// errors of rustls, because each connection of a peer can cause a warning.
 fn filter(level: u32) -> Targets {
+    let tls = if level < 3 { LevelFilter::ERROR } else { LevelFilter::TRACE };
     let level = match level {
         0 => LevelFilter::WARN,
         1 => LevelFilter::INFO,
@@ -51,6 +53,23 @@ fn filter(level: u32) -> Targets {
     };
     Targets::new()
         .with_default(level)
+        .with_target("rustls", tls)
         .with_target("ureq", LevelFilter::WARN)
         .with_target("ureq_proto", LevelFilter::WARN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::filter;
+    use tracing::Level;
+
+    #[test]
+    fn peers_cannot_fill_the_log_with_warnings_of_the_tls_library() {
+        for level in 0..3 {
+            assert!(!filter(level).would_enable("rustls::msgs::handshake", &Level::WARN));
+            assert!(filter(level).would_enable("rustls::msgs::handshake", &Level::ERROR));
+            assert!(filter(level).would_enable("larder_server::tls", &Level::WARN));
+        }
+        assert!(filter(3).would_enable("rustls::msgs::handshake", &Level::WARN));
+    }
 }
