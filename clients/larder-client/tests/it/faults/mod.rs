@@ -45,7 +45,6 @@ fn kind<T: std::fmt::Debug>(called: Result<T, Error>) -> ErrorKind {
 fn a_call_to_a_silent_server_ends_at_its_deadline() {
     each_client(|client| {
         let server = FakeServer::start(|_| Action::Silence);
-        let client = client(at(server.port)).build().unwrap();
         let late = |call: &dyn Fn() -> Error, is_ambiguous| {
             let begun = Instant::now();
             let error = call();
@@ -53,11 +52,18 @@ fn a_call_to_a_silent_server_ends_at_its_deadline() {
             assert_eq!(error.is_ambiguous(), is_ambiguous);
             begun.elapsed().checked_sub(MILLIS(200)).expect("not before the deadline")
         };
-        // A busy machine may wake a thread late, but hardly four times in a row.
-        let gets = (0..2).map(|_| late(&|| client.get("a").unwrap_err(), false));
-        let sets = (0..2).map(|_| late(&|| client.set("a", "1", 0).unwrap_err(), true));
-        let earliest = gets.chain(sets).min().unwrap();
-        assert!(earliest < MILLIS(100), "{earliest:?}");
+        // A busy machine may wake a thread late, but not each time. Each attempt has a new client, because timeouts open
+        // the breaker.
+        let (mut get, mut set) = (Duration::MAX, Duration::MAX);
+        for _ in 0..25 {
+            let client = client(at(server.port)).build().unwrap();
+            get = get.min(late(&|| client.get("a").unwrap_err(), false));
+            set = set.min(late(&|| client.set("a", "1", 0).unwrap_err(), true));
+            if get.max(set) < MILLIS(10) {
+                return;
+            }
+        }
+        panic!("get: {get:?} late, set: {set:?} late");
     });
 }
 
