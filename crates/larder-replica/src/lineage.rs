@@ -60,8 +60,8 @@ impl Checkpoints {
     }
 }
 
-/// How far a process has followed its last leader: what is needed for a delta sync after a change
-/// of leader.
+/// The progress of a process in following its last leader. A delta sync after a change of leaders
+/// needs it.
 #[derive(Clone, Debug)]
 pub(crate) struct Lineage {
     position: Position,

@@ -2,7 +2,7 @@
 //! storage at random, and changes are acknowledged late. Tests use it to show that requests that
 //! wait get the same replies as requests that do not wait.
 //!
-//! Random numbers decide what has to wait. If no read has delivered an item in the current batch,
+//! Random numbers decide which operations wait. If no read has delivered an item in the current batch,
 //! half of its lookups are `Pending`. Half of the steps of a walk wait. Two thirds of the batches
 //! with changes wait for acknowledgements.
 //!

@@ -176,7 +176,7 @@ impl Log {
         self.note_item(Streams::EVICTIONS, &line);
     }
 
-    /// Logs what has happened to an item. Watchers get a line, and the gateway's watchers get an
+    /// Logs an event of an item. Watchers get a line, and the gateway's watchers get an
     /// event in their queues.
     pub(crate) fn note_item(&self, stream: Streams, line: &ItemLine<'_>) {
         self.write(stream, |rest| line.write(rest));

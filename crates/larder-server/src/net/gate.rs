@@ -65,8 +65,8 @@ impl Gate {
             return true;
         }
         self.close(FULL);
-        // Check again: a thread may have closed a connection before it could see that the gate is
-        // closed, and then it wakes nobody.
+        // Check again: a thread that closed a connection before it saw the closed gate wakes no
+        // waiter.
         let passes = has_room();
         if passes {
             self.open(FULL);

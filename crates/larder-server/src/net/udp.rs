@@ -195,7 +195,7 @@ impl<E: Engine> Endpoint<E> {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         return NextAction::Wait;
                     }
-                    // The call was interrupted, or the system reports late that nobody received an earlier reply.
+                    // The call was interrupted, or the system reports that an earlier reply was not received.
                     Err(_) => continue,
                 }
             }

@@ -133,7 +133,7 @@ pub fn lock_memory(user_changes: bool) -> Result<(), LockError> {
     use nix::sys::mman::{MlockAllFlags, mlockall};
     use nix::sys::resource::{RLIM_INFINITY, Resource::RLIMIT_MEMLOCK, getrlimit, setrlimit};
     // Raise the limit now, while the process may still be root. It may later switch to the user of
-    // -u, who cannot raise it.
+    // -u, which cannot raise it.
     let _ = setrlimit(RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
     let (limit, _) = getrlimit(RLIMIT_MEMLOCK)?;
     if limit != RLIM_INFINITY && (user_changes || !may_lock_any_memory()) {

@@ -100,7 +100,7 @@ pub(crate) fn get<E: Engine, H: Host>(
         },
     );
     if !matches!(looked, Ok(Lookup::Hit(_))) {
-        // Drop what the closure may have written before the update failed. An update fails if the
+        // Drop any output that the closure wrote before the update failed. An update fails if the
         // engine refuses the change, has to wait, or evicts the item to make room for the change.
         *pending = Pending::Idle;
         output.truncate(mark);

@@ -53,7 +53,7 @@ pub(super) struct Follower<C: Cache> {
     /// Whether the leader has changed between the last two connections. Also true after the first
     /// connection.
     pub(super) has_missed_leader: bool,
-    /// For each key, what the last read found: the number of full syncs until then, and the
+    /// The result of the last read of each key: the number of full syncs until then, and the
     /// position of the value's write in the order of all writes.
     pub(super) seen: HashMap<u64, (u64, u64)>,
 }

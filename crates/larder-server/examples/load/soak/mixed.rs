@@ -71,7 +71,7 @@ impl Own {
     }
 }
 
-/// A request, with what the check of its reply needs.
+/// A request, with the data to check its reply.
 enum Asked {
     Set { own: u64, version: u64, secs: u64 },
     Add { own: u64, version: u64 },

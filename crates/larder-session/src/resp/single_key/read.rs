@@ -60,7 +60,7 @@ impl<E: Engine> Session<E> {
         if let Ok(Lookup::Hit(())) = looked {
             return Outcome::Done;
         }
-        // Drop what the closure may have written before the engine refused the change or found that it has to wait.
+        // Drop any output that the closure wrote before the engine refused the change or had to wait.
         *pending = Pending::Idle;
         output.truncate(mark);
         match looked {
