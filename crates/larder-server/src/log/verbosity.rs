@@ -40,22 +40,20 @@ impl Verbosity {
     }
 }
 
-/// Returns the filter of a level. Of the messages of the HTTP client for etcd, it passes only
-/// warnings and errors, because that client logs each of its requests. Below level 3, it passes only
-/// errors of rustls, because each connection of a peer can cause a warning.
+/// Returns the filter of a level. Below level 3, it passes only errors of libraries, because each
+/// connection of a peer can cause warnings of the libraries for TLS and HTTP/2. Of the HTTP client
+/// for etcd, it passes warnings and errors at all levels, because that client logs each request.
 fn filter(level: u32) -> Targets {
-    let tls = if level < 3 { LevelFilter::ERROR } else { LevelFilter::TRACE };
-    let level = match level {
-        0 => LevelFilter::WARN,
-        1 => LevelFilter::INFO,
-        2 => LevelFilter::DEBUG,
-        _ => LevelFilter::TRACE,
+    let (own, libraries) = match level {
+        0 => (LevelFilter::WARN, LevelFilter::ERROR),
+        1 => (LevelFilter::INFO, LevelFilter::ERROR),
+        2 => (LevelFilter::DEBUG, LevelFilter::ERROR),
+        _ => (LevelFilter::TRACE, LevelFilter::TRACE),
     };
     Targets::new()
-        .with_default(level)
-        .with_target("rustls", tls)
+        .with_default(libraries)
+        .with_target("larder", own)
         .with_target("ureq", LevelFilter::WARN)
-        .with_target("ureq_proto", LevelFilter::WARN)
 }
 
 #[cfg(test)]
@@ -64,12 +62,16 @@ mod tests {
     use tracing::Level;
 
     #[test]
-    fn peers_cannot_fill_the_log_with_warnings_of_the_tls_library() {
+    fn peers_cannot_fill_the_log_with_warnings_of_libraries() {
         for level in 0..3 {
-            assert!(!filter(level).would_enable("rustls::msgs::handshake", &Level::WARN));
-            assert!(filter(level).would_enable("rustls::msgs::handshake", &Level::ERROR));
+            for library in ["rustls::msgs::handshake", "h2::proto::ping_pong", "hyper::proto::h2"] {
+                assert!(!filter(level).would_enable(library, &Level::WARN));
+                assert!(filter(level).would_enable(library, &Level::ERROR));
+            }
             assert!(filter(level).would_enable("larder_server::tls", &Level::WARN));
+            assert!(filter(level).would_enable("larderd::serve", &Level::WARN));
         }
-        assert!(filter(3).would_enable("rustls::msgs::handshake", &Level::WARN));
+        assert!(filter(3).would_enable("h2::proto::ping_pong", &Level::TRACE));
+        assert!(!filter(3).would_enable("ureq_proto::client", &Level::INFO));
     }
 }
