@@ -69,7 +69,7 @@ fn items_of_a_full_cache_take_no_more_than_the_limit() {
                 .map(|i| format!("set key-{i:08} 0 0 10 noreply\r\n0123456789\r\n"));
             ask(&server, &sets.collect::<String>());
         }
-        let page = ask(&server, "stats\r\n");
+        let [page, slabs, items] = settled_pages(&server);
         let limit = stat(&page, "limit_maxbytes");
         let bytes = stat(&page, "bytes");
         let has_flash = options.contains(&"-o");
@@ -81,12 +81,9 @@ fn items_of_a_full_cache_take_no_more_than_the_limit() {
             let used = stat(&page, "extstore_bytes_used");
             assert!((1..=stat(&page, "extstore_limit_maxbytes")).contains(&used), "{page}");
         }
-        let slabs = ask(&server, "stats slabs\r\n");
         let pages = stats_ending_in(&slabs, ":total_pages");
         assert!(pages.iter().sum::<u64>() << 20 <= limit, "{engine:?} {options:?}: {slabs}");
-        let items = ask(&server, "stats items\r\n");
         let requested = stats_ending_in(&items, ":mem_requested");
-        // Items may move to flash, or be evicted, between the pages.
         let requested = requested.iter().sum::<u64>();
         assert!(requested.abs_diff(bytes) <= bytes / 20, "{engine:?} {bytes} bytes: {items}");
         let used = stats_ending_in(&slabs, ":used_chunks").iter().sum::<u64>();
@@ -98,6 +95,19 @@ fn items_of_a_full_cache_take_no_more_than_the_limit() {
             assert_eq!(used, total, "memcached-tool shows the class as full: {slabs}");
         }
     }
+}
+
+/// Returns `stats`, `stats slabs` and `stats items` of one state of the cache: waits until no items
+/// move to flash, or are evicted, between the pages.
+fn settled_pages(server: &Server) -> [String; 3] {
+    let state = |page: &str| ["bytes", "curr_items", "evictions"].map(|name| stat(page, name));
+    let mut pages = Default::default();
+    wait_for("a cache at rest", || {
+        let names = ["stats", "stats slabs", "stats items"];
+        pages = names.map(|name| ask(server, &format!("{name}\r\n")));
+        state(&ask(server, "stats\r\n")) == state(&pages[0])
+    });
+    pages
 }
 
 /// Returns the values of all statistics whose names end with `end`.
