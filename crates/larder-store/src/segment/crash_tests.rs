@@ -161,11 +161,11 @@ fn check_books(cache: &Cache) {
     let segments = table.layout.segments as u32;
     let mut live = vec![0; segments as usize];
     let mut chained = 0;
-    shared.index.retain(|_, slot| {
-        if slot.is_on_flash() {
+    shared.index.retain(|_, word| {
+        if word.is_on_flash() {
             return true;
         }
-        let record = shared.record(slot, Witness::alone(table));
+        let record = shared.record(word, Witness::alone(table));
         live[record.segment() as usize] += record.len();
         chained += record.chain_segments(table.layout.segment_len);
         true

@@ -5,7 +5,7 @@ use super::flash::pending_read::{self, ItemRead};
 use super::flash::tier::Flash;
 use super::handle::state::{Handle, Hint, lend, liveness, value};
 use super::index::buckets::{count_hit, scan};
-use super::index::slot::{FREQ_MAX, Slot, hash_prefix};
+use super::index::word::{FREQ_MAX, IndexWord, hash_prefix};
 use super::item::record::Record;
 use super::item::witness::Witness;
 use super::large_value::lease::ChainLease;
@@ -60,7 +60,7 @@ impl Lookups for Handle {
         let buckets = index.candidates_of(hash).map(|bucket| table.bucket_offset(bucket));
         table.region.prefetch(buckets[0]);
         let patterns = index.patterns(hash);
-        self.hints.push(Hint { hash, patterns, buckets, word: None });
+        self.hints.push(Hint { hash, patterns, buckets, slot: None });
     }
 
     #[inline]
@@ -76,7 +76,7 @@ impl Lookups for Handle {
             }
         }
         if !is_complete {
-            for hint in self.hints.iter_mut().filter(|hint| hint.word.is_none()) {
+            for hint in self.hints.iter_mut().filter(|hint| hint.slot.is_none()) {
                 hint.seek(region, 1);
             }
         }
@@ -244,18 +244,18 @@ impl Hint {
     #[inline]
     fn seek(&mut self, region: &Region, choice: usize) -> bool {
         let (bucket, pattern) = (self.buckets[choice], self.patterns[choice]);
-        let found = scan(region.bucket(bucket), pattern, |word, slot| Some((word, slot)));
-        let Some((word, slot)) = found else { return false };
+        let found = scan(region.bucket(bucket), pattern, |slot, word| Some((slot, word)));
+        let Some((slot, word)) = found else { return false };
         for line in 0..ITEM_LINES {
-            region.prefetch(slot.offset() + line * CACHE_LINE);
+            region.prefetch(word.offset() + line * CACHE_LINE);
         }
-        self.word = NonZeroUsize::new(region.offset_of(word));
+        self.slot = NonZeroUsize::new(region.offset_of(slot));
         true
     }
 }
 
 impl Handle {
-    /// Takes the hint of this lookup: the offset of an index word that probably refers to the item.
+    /// Takes the hint of this lookup: the offset of a slot that probably refers to the item.
     /// The prefetch of this batch's items has found the word by the key's hash prefix. Returns
     /// `None` if it found no word, or if the lookup was not announced.
     #[inline]
@@ -263,7 +263,7 @@ impl Handle {
         match self.hints.get(self.next_hint) {
             Some(hint) if hint.hash == hash => {
                 self.next_hint += 1;
-                hint.word
+                hint.slot
             }
             _ => self.seek_hint(hash),
         }
@@ -277,7 +277,7 @@ impl Handle {
         let first = self.next_hint.saturating_sub(1);
         let ahead = self.hints.get(first..)?.iter().position(|hint| hint.hash == hash)?;
         self.next_hint = first + ahead + 1;
-        self.hints.get(first + ahead)?.word
+        self.hints.get(first + ahead)?.slot
     }
 
     /// Looks a key up without a lock, and passes a live item to `read`. Copies the item from flash
@@ -289,19 +289,19 @@ impl Handle {
         read: impl FnOnce(&Arc<Shared>, &IndexHit<'_>, Now) -> R,
     ) -> Lookup<R> {
         let hint = self.hint(key.hash);
-        let ahead = self.hints.get(self.next_hint + 1).and_then(|hint| hint.word);
+        let ahead = self.hints.get(self.next_hint + 1).and_then(|hint| hint.slot);
         let (looked, second_hit) = self.pinned_with_reads(|shared, guard, now, delivered| {
             let witness = Witness::pinned(guard);
-            if let Some(word) = ahead {
-                prefetch_rest(shared, word, witness);
+            if let Some(slot) = ahead {
+                prefetch_rest(shared, slot, witness);
             }
-            let hinted = hint.and_then(|word| {
-                let word = shared.table().region.word(word.get());
-                let slot = Slot(word.load(Ordering::Acquire));
-                if !slot.is_in_memory_with(hash_prefix(key.hash)) {
+            let hinted = hint.and_then(|slot| {
+                let slot = shared.table().region.word(slot.get());
+                let word = IndexWord(slot.load(Ordering::Acquire));
+                if !word.is_in_memory_with(hash_prefix(key.hash)) {
                     return None;
                 }
-                verified(shared, key, word, slot, witness)
+                verified(shared, key, slot, word, witness)
             });
             let found = match hinted.or_else(|| find_in_memory(shared, key, witness)) {
                 Some(found) => found,
@@ -314,11 +314,11 @@ impl Handle {
                 },
             };
             let looked = liveness(shared, &found.record, now).lookup(|| read(shared, &found, now));
-            let second_hit = if found.slot.is_on_flash() { found.second_hit(shared) } else { None };
+            let second_hit = if found.word.is_on_flash() { found.second_hit(shared) } else { None };
             (looked, second_hit)
         });
-        if let Some(slot) = second_hit {
-            self.recache(key.hash, slot);
+        if let Some(word) = second_hit {
+            self.recache(key.hash, word);
         }
         looked
     }
@@ -356,13 +356,13 @@ impl Handle {
 /// Prefetches the rest of a long item that the lookup after the next one will read. The item's
 /// header is in the processor's cache by now, so its length can be read without a wait.
 #[inline]
-fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
+fn prefetch_rest(shared: &Shared, slot: NonZeroUsize, witness: Witness<'_>) {
     let region = &shared.table().region;
-    let slot = Slot(region.word(word.get()).load(Ordering::Acquire));
-    if slot.is_empty() || slot.is_on_flash() {
+    let word = IndexWord(region.word(slot.get()).load(Ordering::Acquire));
+    if word.is_empty() || word.is_on_flash() {
         return;
     }
-    let (start, header) = (slot.offset(), shared.record(slot, witness).header);
+    let (start, header) = (word.offset(), shared.record(word, witness).header);
     let end = start + (header.key_len() + header.inline_len()).min(AHEAD_LEN_MAX) + 16;
     // The function that copies a value reads the end of the value first. So the loop also
     // prefetches the cache line of the last byte, unless the item is longer than `AHEAD_LEN_MAX`.
@@ -378,12 +378,12 @@ fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
 fn verified<'p>(
     shared: &'p Shared,
     key: HashedKey<'_>,
-    word: &'p AtomicU64,
-    slot: Slot,
+    slot: &'p AtomicU64,
+    word: IndexWord,
     witness: Witness<'p>,
 ) -> Option<IndexHit<'p>> {
-    let record = shared.record(slot, witness);
-    if record.has_key(key.bytes) { Some(IndexHit { word, slot, record }) } else { None }
+    let record = shared.record(word, witness);
+    if record.has_key(key.bytes) { Some(IndexHit { slot, word, record }) } else { None }
 }
 
 /// Looks a key up in memory without a hint: the key was not announced, or its hint did not lead to
@@ -394,7 +394,7 @@ fn find_in_memory<'p>(
     key: HashedKey<'_>,
     witness: Witness<'p>,
 ) -> Option<IndexHit<'p>> {
-    shared.index.lookup(key.hash, |word, slot| verified(shared, key, word, slot, witness))
+    shared.index.lookup(key.hash, |slot, word| verified(shared, key, slot, word, witness))
 }
 
 /// The result of a lookup for a key that was not found in memory.
@@ -419,26 +419,26 @@ fn look_up_on_flash<'p>(
 ) -> FlashLookup<'p> {
     let Some(flash) = &shared.flash else { return FlashLookup::Nothing };
     let mut is_pending = false;
-    let found = shared.index.lookup_in_any_tier(key.hash, |word, slot| {
+    let found = shared.index.lookup_in_any_tier(key.hash, |slot, word| {
         let mut is_flushed = false;
-        let record = if !slot.is_on_flash() {
-            shared.record(slot, Witness::pinned(guard))
-        } else if let Some(read) = pending_read::find(delivered, slot) {
+        let record = if !word.is_on_flash() {
+            shared.record(word, Witness::pinned(guard))
+        } else if let Some(read) = pending_read::find(delivered, word) {
             is_flushed = read.origin().sequence < shared.flush_floor();
             shared.record_in_buffer(&**read)
         } else {
-            is_pending |= flash.readable(shared.table(), slot, now).is_some();
+            is_pending |= flash.readable(shared.table(), word, now).is_some();
             return None;
         };
         if record.key() != key.bytes {
             return None;
         }
-        let has_value = !slot.is_on_flash()
-            || pending_read::find(delivered, slot).is_none_or(|read| read.has_value());
+        let has_value = !word.is_on_flash()
+            || pending_read::find(delivered, word).is_none_or(|read| read.has_value());
         if !has_value {
             flash.counts.without_buffer.add(1);
         }
-        has_value.then_some((IndexHit { word, slot, record }, is_flushed))
+        has_value.then_some((IndexHit { slot, word, record }, is_flushed))
     });
     match found {
         Some((_, true)) => FlashLookup::Flushed,
@@ -448,10 +448,10 @@ fn look_up_on_flash<'p>(
     }
 }
 
-/// An item that a lookup has found, and its index word.
+/// An item that a lookup has found, its slot, and the word that the lookup read there.
 pub(super) struct IndexHit<'p> {
-    pub(super) word: &'p AtomicU64,
-    pub(super) slot: Slot,
+    pub(super) slot: &'p AtomicU64,
+    pub(super) word: IndexWord,
     pub(super) record: Record<'p>,
 }
 
@@ -459,7 +459,7 @@ impl IndexHit<'_> {
     #[expect(clippy::inline_always, reason = "a call costs `get` 1 % of its instructions")]
     #[inline(always)]
     fn count_access(&self, shared: &Shared, now: Seconds) {
-        if count_hit(self.word, self.slot) {
+        if count_hit(self.slot, self.word) {
             self.count_first_hit(shared);
         }
         self.record.note_access(now);
@@ -470,17 +470,17 @@ impl IndexHit<'_> {
     /// memory. Otherwise returns `None`.
     #[cold]
     #[inline(never)]
-    fn second_hit(&self, shared: &Shared) -> Option<Slot> {
-        let freq = Slot(self.word.load(Ordering::Relaxed)).freq();
-        let was_hit = self.slot.freq() > 0 && (freq > self.slot.freq() || freq == FREQ_MAX);
+    fn second_hit(&self, shared: &Shared) -> Option<IndexWord> {
+        let freq = IndexWord(self.slot.load(Ordering::Relaxed)).freq();
+        let was_hit = self.word.freq() > 0 && (freq > self.word.freq() || freq == FREQ_MAX);
         let is_recached = was_hit && shared.flash.as_ref().is_some_and(Flash::count_second_hit);
-        is_recached.then_some(self.slot)
+        is_recached.then_some(self.word)
     }
 
     #[inline]
     fn count_first_hit(&self, shared: &Shared) {
-        if self.slot.is_on_flash() {
-            shared.count_first_hit_on_flash(self.slot);
+        if self.word.is_on_flash() {
+            shared.count_first_hit_on_flash(self.word);
         } else {
             self.record.count_first_hit();
         }

@@ -5,7 +5,7 @@
 //! ```text
 //! RUSTFLAGS='--cfg loom' cargo test -p larder-store --lib --target-dir target/loom loom_models
 //! ```
-//! The models run the code of `epoch`, `buckets`, `slot`, `record`, `flush` and `table`, over a
+//! The models run the code of `epoch`, `buckets`, `word`, `record`, `flush` and `table`, over a
 //! region (`raw/modelled.rs`) that detects each race for a byte. They repeat the few lines of
 //! `Handle` that combine these modules, because a whole store takes more steps than loom can
 //! explore. The models under `shuttle` (`models.rs`), which have no weak memory, cover that part.
@@ -60,7 +60,7 @@
 
 use super::index::buckets::plain::{self, Plain, has, hash, rehash};
 use super::index::buckets::{Buckets, Index, LockedStripe, count_hit};
-use super::index::slot::Slot;
+use super::index::word::IndexWord;
 use super::item::header::State;
 use super::item::new_record::NewRecord;
 use super::item::record::Record;
@@ -235,13 +235,13 @@ fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
 /// Returns the ids that a walk finds. The walk reads each bucket once, and looks up the keys that
 /// moved behind it. It yields before it reads bucket `pause`.
 fn walked(index: &Index<Plain>, pause: usize) -> Vec<u64> {
-    let id = |slot: Slot| slot.offset() as u64 / 8;
+    let id = |word: IndexWord| word.offset() as u64 / 8;
     let walk = index.walks.begin();
     index.enter_stripe(walk, 0);
     let (mut found, mut bucket) = (Vec::new(), 0);
     while bucket < index.len() {
         let words = index.buckets.bucket(bucket).iter();
-        found.extend(words.map(|word| id(Slot(word.load(Ordering::Acquire)))));
+        found.extend(words.map(|slot| id(IndexWord(slot.load(Ordering::Acquire)))));
         bucket += 1;
         // To choose interleavings, loom considers only the latest access to a word. Without the
         // yield, it misses interleavings in which a writer reads a word after the walk read it,
@@ -254,8 +254,8 @@ fn walked(index: &Index<Plain>, pause: usize) -> Vec<u64> {
     index.walks.leave(walk, &mut moved).expect("fewer keys move than are reported");
     index.walks.end(walk);
     for hash in moved {
-        index.lookup(hash, |_, slot| -> Option<()> {
-            found.push(id(slot));
+        index.lookup(hash, |_, word| -> Option<()> {
+            found.push(id(word));
             None
         });
     }
@@ -386,15 +386,15 @@ impl Items {
     fn find<R>(
         &self,
         slot: &Arc<PinSlot>,
-        read: impl Fn(&AtomicU64, Slot, Record<'_>) -> R,
+        read: impl Fn(&AtomicU64, IndexWord, Record<'_>) -> R,
     ) -> Option<R> {
         let mut pin = Pin::new(PinOwner(slot.clone()));
         let reading = pin.read(&self.epoch);
         let witness = Witness::pinned(reading.witness());
-        self.index.lookup(HASH, |word, slot| {
-            let record = Record::at(self.table(), slot.offset(), true, witness);
+        self.index.lookup(HASH, |slot, word| {
+            let record = Record::at(self.table(), word.offset(), true, witness);
             assert_eq!(record.key(), b"k", "the published key");
-            Some(read(word, slot, record))
+            Some(read(slot, word, record))
         })
     }
 
@@ -453,8 +453,8 @@ fn a_reader_that_finds_an_item_by_a_changed_word_sees_its_bytes() {
         let readers = [(); 2].map(|()| {
             let items = items.clone();
             thread::spawn(move || {
-                let value = items.find(&Arc::default(), |word, slot, record| {
-                    count_hit(word, slot);
+                let value = items.find(&Arc::default(), |slot, word, record| {
+                    count_hit(slot, word);
                     whole(record)
                 });
                 assert!(matches!(value, None | Some(1)));
@@ -636,7 +636,7 @@ fn delete(items: &Items) {
     let stripe = items.index.lock(HASH);
     let locked_slot = stripe.find(|_| true).expect("the item exists");
     let witness = Witness::locked(&stripe);
-    let record = Record::at(items.table(), locked_slot.slot.offset(), true, witness);
+    let record = Record::at(items.table(), locked_slot.word.offset(), true, witness);
     stripe.remove(&locked_slot);
     record.mark_dead();
 }
@@ -690,7 +690,7 @@ fn evacuate(items: &Items, to: usize) -> bool {
     if !record.header.has(State::Dead) {
         let value = whole(record);
         let stripe = items.index.lock(HASH);
-        if let Some(locked_slot) = stripe.find(|slot| slot.offset() == at) {
+        if let Some(locked_slot) = stripe.find(|word| word.offset() == at) {
             let base = items.table().entry(1).base();
             let new = item(std::slice::from_ref(&value).try_into().unwrap());
             // SAFETY: the region checks that no thread reads there.

@@ -39,7 +39,7 @@
 
 use super::index::buckets::plain::{self, Plain, has, hash, rehash};
 use super::index::buckets::{Buckets, Index};
-use super::index::slot::Slot;
+use super::index::word::IndexWord;
 use super::sync::{AtomicU32, Ordering};
 use super::{Cache, Config, Handle};
 use crate::{
@@ -134,21 +134,21 @@ fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
 /// Returns the ids that a walk finds. The walk reads each bucket once, and looks up the keys that
 /// moved behind it.
 fn walked(index: &Index<Plain>) -> Vec<u64> {
-    let id = |slot: Slot| slot.offset() as u64 / 8;
+    let id = |word: IndexWord| word.offset() as u64 / 8;
     let walk = index.walks.begin();
     index.enter_stripe(walk, 0);
     let (mut found, mut bucket) = (Vec::new(), 0);
     while bucket < index.len() {
         let words = index.buckets.bucket(bucket).iter();
-        found.extend(words.map(|word| id(Slot(word.load(Ordering::Acquire)))));
+        found.extend(words.map(|slot| id(IndexWord(slot.load(Ordering::Acquire)))));
         bucket += 1;
     }
     let mut moved = Vec::new();
     index.walks.leave(walk, &mut moved).expect("fewer keys move than are reported");
     index.walks.end(walk);
     for hash in moved {
-        index.lookup(hash, |_, slot| -> Option<()> {
-            found.push(id(slot));
+        index.lookup(hash, |_, word| -> Option<()> {
+            found.push(id(word));
             None
         });
     }
@@ -192,8 +192,8 @@ fn a_walk_finds_a_key_that_moves_behind_it() {
             assert!(put(&index, crowd[15]));
             walker.join().unwrap();
             let mut words = index.buckets.bucket(1).iter();
-            let is_mover = |word: u64| Slot(word).offset() as u64 / 8 == mover;
-            assert!(words.any(|word| is_mover(word.load(Ordering::Relaxed))), "the key has moved");
+            let is_mover = |word: u64| IndexWord(word).offset() as u64 / 8 == mover;
+            assert!(words.any(|slot| is_mover(slot.load(Ordering::Relaxed))), "the key has moved");
         }
     });
 }

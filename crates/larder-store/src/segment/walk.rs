@@ -218,19 +218,19 @@ impl Handle {
             let (table, index) = (shared.table(), &shared.index);
             buckets.clone().for_each(|bucket| table.region.prefetch(table.bucket_offset(bucket)));
             for bucket in buckets.clone() {
-                index.for_each_in(bucket, |slot| {
-                    if !slot.is_on_flash() {
-                        table.region.prefetch(slot.offset());
+                index.for_each_in(bucket, |word| {
+                    if !word.is_on_flash() {
+                        table.region.prefetch(word.offset());
                     }
                 });
             }
             let mut visited = 0;
             for bucket in buckets {
-                index.for_each_in(bucket, |slot| {
-                    if slot.is_on_flash() {
-                        seeking.add(shared, index.hash_like(bucket, slot), slot, now.secs);
+                index.for_each_in(bucket, |word| {
+                    if word.is_on_flash() {
+                        seeking.add(shared, index.hash_like(bucket, word), word, now.secs);
                     } else {
-                        let record = shared.record(slot, Witness::pinned(pinned));
+                        let record = shared.record(word, Witness::pinned(pinned));
                         visited += usize::from(visit_live(shared, &record, now, visit));
                     }
                 });
@@ -269,11 +269,11 @@ impl Handle {
     ) -> usize {
         self.pinned(|shared, pinned, now| {
             let mut visited = 0;
-            shared.index.lookup_in_any_tier(hash, |_, slot| -> Option<()> {
-                if slot.is_on_flash() {
-                    seeking.add(shared, hash, slot, now.secs);
+            shared.index.lookup_in_any_tier(hash, |_, word| -> Option<()> {
+                if word.is_on_flash() {
+                    seeking.add(shared, hash, word, now.secs);
                 } else {
-                    let record = shared.record(slot, Witness::pinned(pinned));
+                    let record = shared.record(word, Witness::pinned(pinned));
                     visited += usize::from(visit_live(shared, &record, now, visit));
                 }
                 None

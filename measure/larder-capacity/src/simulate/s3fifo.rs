@@ -33,7 +33,7 @@ impl Default for Settings {
     }
 }
 
-/// Maximum of an item's hit counter: `FREQ_MAX` of `index/slot.rs`.
+/// Maximum of an item's hit counter: `FREQ_MAX` of `index/word.rs`.
 const FREQ_MAX: u8 = 3;
 /// Minimum share of dead bytes in a segment for cleaning, in percent: `CLEAN_LEVEL` of
 /// `reclaim/evacuation.rs`.

@@ -1,6 +1,6 @@
 //! The configuration of a segment cache.
 
-use crate::segment::index::slot::REGION_MAX;
+use crate::segment::index::word::REGION_MAX;
 use crate::segment::memory::layout::{Shape, limit_min};
 use crate::{FlashConfig, SizeClasses};
 use std::fmt;

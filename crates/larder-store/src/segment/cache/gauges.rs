@@ -3,7 +3,7 @@
 use super::counters::HandleStats;
 use super::shared::Shared;
 use crate::segment::index::buckets;
-use crate::segment::index::slot::Slot;
+use crate::segment::index::word::IndexWord;
 use crate::segment::memory::handle_block::Block;
 use crate::segment::sync::Ordering;
 use crate::{ClassGauges, Gauges};
@@ -48,7 +48,7 @@ impl Shared {
             items,
             bytes,
             evictions,
-            index_bytes: (slots * size_of::<Slot>()) as u64,
+            index_bytes: (slots * size_of::<IndexWord>()) as u64,
             index_power: slots.ilog2(),
             index_growing: self.growth.try_lock().is_err(),
             limit_bytes: self.limit_bytes.load(Ordering::Relaxed) as u64,

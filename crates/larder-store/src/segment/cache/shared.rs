@@ -7,7 +7,7 @@ use crate::eviction::{GhostEpoch, Ghosts};
 use crate::segment::flash::tier::Flash;
 use crate::segment::index::buckets::Index;
 
-use crate::segment::index::slot::{self, Slot};
+use crate::segment::index::word::{self, IndexWord};
 use crate::segment::item::record::Record;
 use crate::segment::item::witness::Witness;
 use crate::segment::memory::allocator::Alloc;
@@ -155,10 +155,10 @@ impl Shared {
     }
 
     /// Counts an item on flash that was removed to make room.
-    pub(crate) fn count_lost_on_flash(&self, slot: Slot) {
+    pub(crate) fn count_lost_on_flash(&self, word: IndexWord) {
         if let Some(flash) = &self.flash {
             flash.counts.objects_evicted.add(1);
-            flash.counts.bytes_evicted.add(flash.format.counted_len(slot) as u64);
+            flash.counts.bytes_evicted.add(flash.format.counted_len(word) as u64);
         }
     }
 
@@ -196,10 +196,10 @@ impl Shared {
     }
 
     #[inline]
-    pub(crate) fn record<'p>(&'p self, slot: Slot, witness: Witness<'p>) -> Record<'p> {
-        let record = Record::at(self.table(), slot.offset(), self.config.cas, witness);
+    pub(crate) fn record<'p>(&'p self, word: IndexWord, witness: Witness<'p>) -> Record<'p> {
+        let record = Record::at(self.table(), word.offset(), self.config.cas, witness);
         strict_assert!(
-            slot::hash_prefix(self.hash(record.key())) == slot.hash_prefix(),
+            word::hash_prefix(self.hash(record.key())) == word.hash_prefix(),
             "the index word and the item have the same key"
         );
         record

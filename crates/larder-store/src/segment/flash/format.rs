@@ -23,7 +23,7 @@
 //! needed for its offset. They contain its length instead.
 #![expect(clippy::cast_possible_truncation, reason = "offsets on flash have 64 bits")]
 
-use crate::segment::index::slot::{FLASH_OFFSET_BITS, LARGE_SPAN, Slot};
+use crate::segment::index::word::{FLASH_OFFSET_BITS, IndexWord, LARGE_SPAN};
 use crate::segment::item::header::{Header, State};
 use crate::segment::memory::header_page::FlashContent;
 use crate::segment::memory::layout::ITEM_HEAD_MAX;
@@ -141,9 +141,9 @@ impl Format {
         offset >> self.unit_shift
     }
 
-    pub(crate) fn offset_of(&self, slot: Slot) -> u64 {
-        let len_mask = if slot.span() == LARGE_SPAN { (1 << self.large_bits()) - 1 } else { 0 };
-        (slot.flash_offset() & !len_mask) << self.unit_shift
+    pub(crate) fn offset_of(&self, word: IndexWord) -> u64 {
+        let len_mask = if word.span() == LARGE_SPAN { (1 << self.large_bits()) - 1 } else { 0 };
+        (word.flash_offset() & !len_mask) << self.unit_shift
     }
 
     /// Returns the number of low bits of a flash offset that are 0 at the start of a block.
@@ -172,48 +172,48 @@ impl Format {
     }
 
     /// Returns the offset on the device of a large item's value, and its maximum length in bytes.
-    pub(crate) fn value_extent(&self, slot: Slot) -> (u64, usize) {
-        let len = self.large_len_of(slot).saturating_sub(self.head_len);
-        (self.offset_of(slot) + self.head_len as u64, len)
+    pub(crate) fn value_extent(&self, word: IndexWord) -> (u64, usize) {
+        let len = self.large_len_of(word).saturating_sub(self.head_len);
+        (self.offset_of(word) + self.head_len as u64, len)
     }
 
-    fn large_len_of(&self, slot: Slot) -> usize {
-        let steps = slot.flash_offset() & ((1 << self.large_bits()) - 1);
+    fn large_len_of(&self, word: IndexWord) -> usize {
+        let steps = word.flash_offset() & ((1 << self.large_bits()) - 1);
         (steps as usize) << self.large_shift()
     }
 
     /// Returns the length in bytes that counts assume for an item. For a large item, this is its
     /// real length. For any other item, it is the mean of the shortest and the longest length of
     /// its span.
-    pub(crate) fn counted_len(&self, slot: Slot) -> usize {
-        if slot.span() == LARGE_SPAN {
-            return self.large_len_of(slot);
+    pub(crate) fn counted_len(&self, word: IndexWord) -> usize {
+        if word.span() == LARGE_SPAN {
+            return self.large_len_of(word);
         }
-        let shortest = slot.span().checked_sub(1).map_or(0, span_len);
-        usize::midpoint(shortest, span_len(slot.span()))
+        let shortest = word.span().checked_sub(1).map_or(0, span_len);
+        usize::midpoint(shortest, span_len(word.span()))
     }
 
     /// Returns the number of bytes to read first for an item: only the head of a large item.
-    pub(crate) fn read_len(&self, slot: Slot) -> usize {
-        if slot.span() == LARGE_SPAN { self.head_len } else { span_len(slot.span()) }
+    pub(crate) fn read_len(&self, word: IndexWord) -> usize {
+        if word.span() == LARGE_SPAN { self.head_len } else { span_len(word.span()) }
     }
 
-    pub(crate) fn page_of(&self, slot: Slot) -> usize {
-        (self.offset_of(slot) >> self.page_shift) as usize
+    pub(crate) fn page_of(&self, word: IndexWord) -> usize {
+        (self.offset_of(word) >> self.page_shift) as usize
     }
 
     /// Returns the page of an item and its offset in the page.
-    pub(crate) fn location(&self, slot: Slot) -> FlashLocation {
-        let offset = self.offset_of(slot) & (self.page_len() - 1);
-        FlashLocation { page: self.page_of(slot) as u32, offset: offset as u32 }
+    pub(crate) fn location(&self, word: IndexWord) -> FlashLocation {
+        let offset = self.offset_of(word) & (self.page_len() - 1);
+        FlashLocation { page: self.page_of(word) as u32, offset: offset as u32 }
     }
 
     /// Returns the byte range of the device to read for an item, at multiples of `align`. The range
     /// is in one block.
-    pub(crate) fn extent(&self, slot: Slot, align: usize) -> (u64, u64) {
-        let (offset, align, block) = (self.offset_of(slot), align as u64, self.block_len as u64);
+    pub(crate) fn extent(&self, word: IndexWord, align: usize) -> (u64, u64) {
+        let (offset, align, block) = (self.offset_of(word), align as u64, self.block_len as u64);
         let block_end = (offset / block + 1) * block;
-        let end = (offset + self.read_len(slot) as u64).next_multiple_of(align).min(block_end);
+        let end = (offset + self.read_len(word) as u64).next_multiple_of(align).min(block_end);
         (offset / align * align, end)
     }
 
@@ -248,7 +248,7 @@ fn mix(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::index::slot::{Pattern, hash_prefix};
+    use crate::segment::index::word::{Pattern, hash_prefix};
 
     #[test]
     fn a_span_contains_its_length() {
@@ -280,11 +280,11 @@ mod tests {
                 let offset = 3 << block_shift;
                 let pattern = Pattern::new(hash_prefix(u64::MAX), 0);
                 let flash_offset = format.large_flash_offset(offset, len);
-                let slot = Slot::new(pattern, 8, 0).on_flash(flash_offset, LARGE_SPAN);
-                assert_eq!((format.offset_of(slot), format.counted_len(slot)), (offset, len));
+                let word = IndexWord::new(pattern, 8, 0).on_flash(flash_offset, LARGE_SPAN);
+                assert_eq!((format.offset_of(word), format.counted_len(word)), (offset, len));
                 let head = HEAD_LEN_MIN as u64;
-                assert_eq!(format.value_extent(slot), (offset + head, len - HEAD_LEN_MIN));
-                assert_eq!(format.extent(slot, 512), (offset, offset + head));
+                assert_eq!(format.value_extent(word), (offset + head, len - HEAD_LEN_MIN));
+                assert_eq!(format.extent(word, 512), (offset, offset + head));
                 assert!(
                     len >= value_len + HEAD_LEN_MIN
                         && len <= value_len + HEAD_LEN_MIN + len / 4 + (128 << 10)

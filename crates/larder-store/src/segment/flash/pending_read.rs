@@ -2,7 +2,7 @@
 
 use super::format::Origin;
 use crate::Seconds;
-use crate::segment::index::slot::Slot;
+use crate::segment::index::word::IndexWord;
 use crate::segment::memory::read_buffers::Buffer;
 use larder_device::Reader;
 use std::fmt;
@@ -22,7 +22,7 @@ pub(crate) enum ReadState {
 /// The interface of a read of an item.
 pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// Returns the index word for which the read was started.
-    fn slot(&self) -> Slot;
+    fn word(&self) -> IndexWord;
 
     /// Returns the hash of the key for which the read was started.
     fn hash(&self) -> u64;
@@ -74,6 +74,6 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
 }
 
 /// Returns the delivered read of an item, or `None` if there is none.
-pub(crate) fn find(delivered: &[Arc<dyn ItemRead>], slot: Slot) -> Option<&Arc<dyn ItemRead>> {
-    delivered.iter().find(|read| read.slot().is_same_item(slot))
+pub(crate) fn find(delivered: &[Arc<dyn ItemRead>], word: IndexWord) -> Option<&Arc<dyn ItemRead>> {
+    delivered.iter().find(|read| read.word().is_same_item(word))
 }

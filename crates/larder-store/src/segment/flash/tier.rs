@@ -5,7 +5,7 @@ use super::format::Format;
 use super::pages::{Lists, Page, PageState};
 use super::pending_read::ItemRead;
 use super::write_queue::Queue;
-use crate::segment::index::slot::Slot;
+use crate::segment::index::word::IndexWord;
 use crate::segment::memory::header_page::FlashContent;
 use crate::segment::memory::read_buffers::{Buffer, Buffers};
 use crate::segment::memory::table::{Sequence, Table};
@@ -273,10 +273,10 @@ impl Flash {
     pub(crate) fn readable<'t>(
         &self,
         table: &'t Table,
-        slot: Slot,
+        word: IndexWord,
         now: Seconds,
     ) -> Option<(Page<'t>, Sequence)> {
-        let number = self.format.page_of(slot);
+        let number = self.format.page_of(word);
         if number >= self.format.pages || self.is_off() {
             return None;
         }
@@ -289,34 +289,34 @@ impl Flash {
     }
 
     /// Removes a read that ends from the reads that other requests may join.
-    pub(crate) fn forget(&self, slot: Slot, read: *const ()) {
-        let mut reads = lock(self.reads_of(slot));
+    pub(crate) fn forget(&self, word: IndexWord, read: *const ()) {
+        let mut reads = lock(self.reads_of(word));
         if reads
-            .get(&slot.flash_offset())
+            .get(&word.flash_offset())
             .is_some_and(|other| std::ptr::addr_eq(other.as_ptr(), read))
         {
-            reads.remove(&slot.flash_offset());
+            reads.remove(&word.flash_offset());
         }
     }
 
-    fn reads_of(&self, slot: Slot) -> &Mutex<HashMap<u64, Weak<dyn ItemRead>>> {
-        let number = slot.flash_offset().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
+    fn reads_of(&self, word: IndexWord) -> &Mutex<HashMap<u64, Weak<dyn ItemRead>>> {
+        let number = word.flash_offset().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
         &self.reads[usize::try_from(number).expect("four bits fit usize") % READ_MAPS]
     }
 
     /// Returns the current read of the same item, or `None` if there is none.
-    pub(crate) fn known_read(&self, slot: Slot) -> Option<Arc<dyn ItemRead>> {
-        lock(self.reads_of(slot)).get(&slot.flash_offset()).and_then(Weak::upgrade)
+    pub(crate) fn known_read(&self, word: IndexWord) -> Option<Arc<dyn ItemRead>> {
+        lock(self.reads_of(word)).get(&word.flash_offset()).and_then(Weak::upgrade)
     }
 
     /// Lets other requests join a read, and returns `None`. If they can already join another read
     /// of the same item, returns the other read instead.
     pub(crate) fn register_or_join(&self, read: &Arc<dyn ItemRead>) -> Option<Arc<dyn ItemRead>> {
-        let slot = read.slot();
-        let mut reads = lock(self.reads_of(slot));
-        let other = reads.get(&slot.flash_offset()).and_then(Weak::upgrade);
+        let word = read.word();
+        let mut reads = lock(self.reads_of(word));
+        let other = reads.get(&word.flash_offset()).and_then(Weak::upgrade);
         if other.as_ref().is_none_or(|other| !other.can_be_joined()) {
-            reads.insert(slot.flash_offset(), Arc::downgrade(read));
+            reads.insert(word.flash_offset(), Arc::downgrade(read));
             drop(reads);
             return None;
         }
@@ -330,7 +330,7 @@ impl Flash {
     pub(crate) fn abort_reads(&self, before: Seconds, page: Option<usize>) -> bool {
         let is_wanted = |read: &&Arc<dyn ItemRead>| {
             read.begun() < before
-                && page.is_none_or(|page| self.format.page_of(read.slot()) == page)
+                && page.is_none_or(|page| self.format.page_of(read.word()) == page)
         };
         let mut any = false;
         for map in &self.reads {
@@ -365,9 +365,9 @@ impl Flash {
     }
 
     /// Returns the buffer of a read, releases its page, and wakes a request that waits for room.
-    pub(crate) fn end_read(&self, table: &Table, slot: Slot, buffer: Buffer) {
+    pub(crate) fn end_read(&self, table: &Table, word: IndexWord, buffer: Buffer) {
         lock(&self.buffers).give(&table.layout, buffer);
-        Page::new(table, self.format.page_of(slot)).reads().fetch_sub(1, Ordering::AcqRel);
+        Page::new(table, self.format.page_of(word)).reads().fetch_sub(1, Ordering::AcqRel);
         self.wake_waiters();
     }
 

@@ -6,7 +6,7 @@ use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::{CHECKSUM_LEN, Origin};
 use crate::segment::flash::pages::Page;
 use crate::segment::flash::pending_read::{ItemRead, ReadState};
-use crate::segment::index::slot::Slot;
+use crate::segment::index::word::IndexWord;
 use crate::segment::item::header::{Header, State, access_code};
 use crate::segment::item::record::Record;
 use crate::segment::item::witness::Witness;
@@ -30,7 +30,7 @@ pub(crate) struct Read {
     /// The hash for which the read was started.
     hash: u64,
     /// The index word for which the read was started.
-    slot: Slot,
+    word: IndexWord,
     origin: Origin,
     /// The second at which the item's page was opened.
     base: Seconds,
@@ -68,17 +68,17 @@ enum Progress {
 
 impl fmt::Debug for Read {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Read").field("slot", &self.slot).finish_non_exhaustive()
+        f.debug_struct("Read").field("word", &self.word).finish_non_exhaustive()
     }
 }
 
 impl Read {
-    /// Returns a read of the item that `slot` refers to. It reads `len` bytes of the device, from
+    /// Returns a read of the item that `word` refers to. It reads `len` bytes of the device, from
     /// `start` on, into the buffer. The caller has already included the read in the page's count of
     /// reads.
     pub(crate) fn new(
         shared: &Arc<Shared>,
-        (hash, slot): (u64, Slot),
+        (hash, word): (u64, IndexWord),
         origin: Origin,
         (start, len): (u64, usize),
         (buffer, large): (Buffer, Option<LargeValue>),
@@ -96,7 +96,7 @@ impl Read {
         Self {
             shared,
             hash,
-            slot,
+            word,
             origin,
             base,
             begun,
@@ -132,7 +132,7 @@ impl Read {
         let end = checked_len + CHECKSUM_LEN;
         if header.key_len() == 0
             || header.has(State::Link) != self.large.is_some()
-            || end > flash.format.read_len(self.slot)
+            || end > flash.format.read_len(self.word)
             || at + end > self.buffer.offset + self.len
         {
             return false;
@@ -153,7 +153,7 @@ impl Read {
         let header = header
             .with_access_code(access_code(entry.base(), self.base))
             .with(State::Dead, false)
-            .with(State::Fetched, header.has(State::Fetched) || self.slot.freq() > 0);
+            .with(State::Fetched, header.has(State::Fetched) || self.word.freq() > 0);
         table.region.word(at).store(header.0, Ordering::Release);
         true
     }
@@ -209,7 +209,7 @@ impl Read {
         if !is_whole {
             counts.bad_checksums.add((!has_failed).into());
             let table = self.shared.table();
-            let page = Page::new(table, flash.format.page_of(self.slot));
+            let page = Page::new(table, flash.format.page_of(self.word));
             flash.note_error(table, Some(page));
         }
         let mut is_usable = is_whole;
@@ -247,14 +247,14 @@ impl Read {
         }
         if let Some(flash) = &self.shared.flash {
             flash.counts.values_read.take_off(has_value.into());
-            flash.end_read(self.shared.table(), self.slot, self.buffer);
+            flash.end_read(self.shared.table(), self.word, self.buffer);
         }
     }
 }
 
 impl ItemRead for Read {
-    fn slot(&self) -> Slot {
-        self.slot
+    fn word(&self) -> IndexWord {
+        self.word
     }
 
     fn hash(&self) -> u64 {
@@ -415,7 +415,7 @@ unsafe impl Target for Piece {
 impl Drop for Read {
     fn drop(&mut self) {
         if let Some(flash) = &self.shared.flash {
-            flash.forget(self.slot, std::ptr::from_ref(self).cast());
+            flash.forget(self.word, std::ptr::from_ref(self).cast());
         }
         self.release();
     }

@@ -11,7 +11,7 @@ use crate::segment::flash::pages::Page;
 use crate::segment::flash::pending_read::{ItemRead, find};
 use crate::segment::handle::state::Handle;
 use crate::segment::index::buckets::{LockedSlot, LockedStripe};
-use crate::segment::index::slot::{LARGE_SPAN, Slot};
+use crate::segment::index::word::{IndexWord, LARGE_SPAN};
 use crate::segment::item::flash_copy::FlashCopy;
 use crate::segment::item::new_record::NewRecord;
 use crate::segment::item::record::Record;
@@ -57,14 +57,14 @@ impl Handle {
     /// Copies an item on flash to memory after another hit, if there is room without waiting.
     #[cold]
     #[inline(never)]
-    pub(crate) fn recache(&mut self, hash: u64, slot: Slot) {
+    pub(crate) fn recache(&mut self, hash: u64, word: IndexWord) {
         // A large value that is copied to memory evicts other items, which have to be written to
         // flash. Later the large value itself has to be written again.
         let has_writes = self.shared.flash.as_ref().is_some_and(|flash| flash.queue.len() > 0);
-        if slot.span() == LARGE_SPAN && has_writes {
+        if word.span() == LARGE_SPAN && has_writes {
             return;
         }
-        let Some(read) = self.batch_reads.find(slot).map(Arc::clone) else { return };
+        let Some(read) = self.batch_reads.find(word).map(Arc::clone) else { return };
         self.keeps_unwritten = true;
         self.evacuate_before_write();
         self.copy_to_memory(hash, &*read);
@@ -92,19 +92,19 @@ impl Handle {
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
         let Some(locked_slot) =
-            stripe.on_flash().find(|locked_slot| locked_slot.slot.is_same_item(read.slot()))
+            stripe.on_flash().find(|locked_slot| locked_slot.word.is_same_item(read.word()))
         else {
             return;
         };
         if !liveness_on_flash(&shared, read, &record, writer.now).is_live() {
             return;
         }
-        let flash_copy = FlashCopy::of(read.slot(), read.origin().sequence);
+        let flash_copy = FlashCopy::of(read.word(), read.origin().sequence);
         let copy = NewRecord { flash_copy, ..NewRecord::copy_of(&record) };
         if let Some(offset) = writer.write(&shared, kind, &copy) {
             shared.table().set_chain_owner(copy.chain.map(|chain| chain.first), offset);
             if let Some(flash) = shared.flash.as_ref().filter(|_| copy.flash_copy.is_some()) {
-                let page = Page::new(shared.table(), flash.format.page_of(locked_slot.slot));
+                let page = Page::new(shared.table(), flash.format.page_of(locked_slot.word));
                 page.copies().fetch_add(1, Ordering::Relaxed);
             }
             stripe.replace(&locked_slot, offset, 0);
@@ -115,7 +115,7 @@ impl Handle {
             if let Some(flash) = &shared.flash {
                 flash.counts.recached.add(1);
             }
-            writer.count_back_in_memory(&shared, locked_slot.slot, &record);
+            writer.count_back_in_memory(&shared, locked_slot.word, &record);
         }
     }
 }
@@ -136,7 +136,7 @@ impl Writer<'_> {
             if !is_shown {
                 return UpdateSearch::Unread;
             }
-            match find(self.delivered, locked_slot.slot) {
+            match find(self.delivered, locked_slot.word) {
                 Some(read) if shared.record_in_buffer(&**read).key() == key.bytes => {
                     let has_value = read.has_value();
                     let item = || UpdateSearch::Item(locked_slot, Arc::clone(read));
@@ -144,7 +144,7 @@ impl Writer<'_> {
                 }
                 Some(_) => (),
                 None if flash
-                    .readable(shared.table(), locked_slot.slot, self.now.secs)
+                    .readable(shared.table(), locked_slot.word, self.now.secs)
                     .is_some() =>
                 {
                     found = UpdateSearch::Pending;
@@ -161,7 +161,7 @@ impl Writer<'_> {
     pub(crate) fn remove_unreadable(&mut self, shared: &Shared, stripe: &LockedStripe<'_, Table>) {
         let Some(flash) = shared.flash.as_ref().filter(|flash| !flash.is_off()) else { return };
         for locked_slot in stripe.on_flash() {
-            if flash.readable(shared.table(), locked_slot.slot, self.now.secs).is_none() {
+            if flash.readable(shared.table(), locked_slot.word, self.now.secs).is_none() {
                 self.remove_from_flash(shared, stripe, &locked_slot);
             }
         }
@@ -169,18 +169,23 @@ impl Writer<'_> {
 
     /// Subtracts an item from the counts of its page and of this handle, because its index word no
     /// longer refers to flash.
-    pub(crate) fn count_off_flash(&self, shared: &Shared, slot: Slot) {
+    pub(crate) fn count_off_flash(&self, shared: &Shared, word: IndexWord) {
         let Some(flash) = &shared.flash else { return };
-        let bytes = flash.format.counted_len(slot);
-        Page::new(shared.table(), flash.format.page_of(slot)).remove(bytes);
+        let bytes = flash.format.counted_len(word);
+        Page::new(shared.table(), flash.format.page_of(word)).remove(bytes);
         self.handle_shared.block.remove_item(shared.table(), 0, bytes);
     }
 
     /// Counts an item that was copied back to memory from flash.
-    pub(crate) fn count_back_in_memory(&self, shared: &Shared, slot: Slot, record: &Record<'_>) {
+    pub(crate) fn count_back_in_memory(
+        &self,
+        shared: &Shared,
+        word: IndexWord,
+        record: &Record<'_>,
+    ) {
         let (class, footprint) = shared.class_of(record);
         self.handle_shared.block.add_item(shared.table(), class, footprint);
-        self.count_off_flash(shared, slot);
+        self.count_off_flash(shared, word);
     }
 
     /// Removes an index word that refers to flash, and subtracts its item from the counts.
@@ -192,13 +197,13 @@ impl Writer<'_> {
     ) {
         stripe.remove(locked_slot);
         self.writing.slots -= 1;
-        self.count_off_flash(shared, locked_slot.slot);
+        self.count_off_flash(shared, locked_slot.word);
     }
 
     /// Removes the index word of an item on flash. Returns false if it does not exist any more.
-    pub(crate) fn remove_word(&mut self, shared: &Shared, hash: u64, slot: Slot) -> bool {
+    pub(crate) fn remove_word(&mut self, shared: &Shared, hash: u64, word: IndexWord) -> bool {
         let stripe = shared.index.lock(hash);
-        let locked_slot = stripe.on_flash().find(|locked_slot| locked_slot.slot.is_same_item(slot));
+        let locked_slot = stripe.on_flash().find(|locked_slot| locked_slot.word.is_same_item(word));
         let is_there = locked_slot.is_some();
         if let Some(locked_slot) = locked_slot {
             self.remove_from_flash(shared, &stripe, &locked_slot);
@@ -215,9 +220,9 @@ impl Shared {
     }
 
     /// Counts the first hit of an item on flash.
-    pub(crate) fn count_first_hit_on_flash(&self, slot: Slot) {
+    pub(crate) fn count_first_hit_on_flash(&self, word: IndexWord) {
         if let Some(flash) = &self.flash {
-            let page = Page::new(self.table(), flash.format.page_of(slot));
+            let page = Page::new(self.table(), flash.format.page_of(word));
             page.hits().fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -9,7 +9,7 @@ use crate::segment::flash::pending_read::{ItemRead, ReadState};
 use crate::segment::flash::tier::Flash;
 use crate::segment::handle::batch_reads::PendingRead;
 use crate::segment::handle::state::Handle;
-use crate::segment::index::slot::{LARGE_SPAN, Slot};
+use crate::segment::index::word::{IndexWord, LARGE_SPAN};
 use crate::segment::large_value::upload::Upload;
 use crate::segment::sync::{Ordering, fence};
 use crate::{Delivery, ReadRequest, ReadStart, Seconds};
@@ -43,27 +43,27 @@ impl Handle {
         waker: &Waker,
         into: &mut Vec<PendingRead>,
     ) -> ReadStart {
-        let mut wanted: [Option<Slot>; 4] = [None; 4];
+        let mut wanted: [Option<IndexWord>; 4] = [None; 4];
         self.pinned(|shared, _, now| {
             let Some(flash) = &shared.flash else { return };
             let mut places = wanted.iter_mut();
-            shared.index.lookup_in_any_tier(hash, |_, slot| -> Option<()> {
-                if slot.is_on_flash() && flash.readable(shared.table(), slot, now.secs).is_some() {
+            shared.index.lookup_in_any_tier(hash, |_, word| -> Option<()> {
+                if word.is_on_flash() && flash.readable(shared.table(), word, now.secs).is_some() {
                     // Four are enough: words of other keys match only if they agree in all bits
                     // that words keep.
                     if let Some(free) = places.next() {
-                        *free = Some(slot);
+                        *free = Some(word);
                     }
                 }
                 None
             });
         });
         let mut begun = ReadStart::NotNeeded;
-        for slot in wanted.into_iter().flatten() {
-            if self.batch_reads.find(slot).is_some() {
+        for word in wanted.into_iter().flatten() {
+            if self.batch_reads.find(word).is_some() {
                 continue;
             }
-            match self.begin_read((hash, slot), Purpose { is_read_ahead, is_walk: false }, waker) {
+            match self.begin_read((hash, word), Purpose { is_read_ahead, is_walk: false }, waker) {
                 ReadAttempt::Started(read) => {
                     into.push(PendingRead(read));
                     begun = ReadStart::Started;
@@ -77,28 +77,28 @@ impl Handle {
 
     pub(crate) fn begin_read(
         &mut self,
-        (hash, slot): (u64, Slot),
+        (hash, word): (u64, IndexWord),
         purpose: Purpose,
         waker: &Waker,
     ) -> ReadAttempt {
         let Purpose { is_read_ahead, is_walk } = purpose;
         let shared = Arc::clone(&self.shared);
         let Some(flash) = &shared.flash else { return ReadAttempt::Gone };
-        if let Some(read) = flash.known_read(slot)
+        if let Some(read) = flash.known_read(word)
             && read.join(waker)
         {
             return ReadAttempt::Started(read);
         }
-        let Some((page, sequence)) = flash.readable(shared.table(), slot, self.now.secs) else {
+        let Some((page, sequence)) = flash.readable(shared.table(), word, self.now.secs) else {
             return ReadAttempt::Gone;
         };
         let room_events = flash.room_events();
         // A read-ahead must not take resources that waiting requests need first.
         let is_refused = is_read_ahead && flash.has_waiters() || !self.batch_reads.has_room(flash);
-        let extent = flash.format.extent(slot, flash.device.align());
+        let extent = flash.format.extent(word, flash.device.align());
         let len = usize::try_from(extent.1 - extent.0).expect("an item fits a segment");
-        let large = (slot.span() == LARGE_SPAN && !is_refused)
-            .then(|| self.begin_value(&shared, flash, slot, (is_read_ahead, room_events)));
+        let large = (word.span() == LARGE_SPAN && !is_refused)
+            .then(|| self.begin_value(&shared, flash, word, (is_read_ahead, room_events)));
         let is_refused = is_refused || large.as_ref().is_some_and(Option::is_none);
         let take = || flash.take_buffer(shared.table(), len, self.now.secs, is_read_ahead);
         let buffer = if is_refused { None } else { take() };
@@ -114,12 +114,12 @@ impl Handle {
         page.reads().fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         let is_there = self.pinned(|shared, _, _| {
-            let same = |_, other: Slot| other.is_same_item(slot).then_some(());
+            let same = |_, other: IndexWord| other.is_same_item(word).then_some(());
             shared.index.lookup_in_any_tier(hash, same).is_some()
         });
-        let origin = Origin { offset: flash.format.offset_of(slot), sequence };
+        let origin = Origin { offset: flash.format.offset_of(word), sequence };
         if !is_there || page.sequence() != sequence {
-            flash.end_read(shared.table(), slot, buffer);
+            flash.end_read(shared.table(), word, buffer);
             return ReadAttempt::Gone;
         }
         // A request may take a walk's buffer as soon as the item was read, so a walk's read counts
@@ -127,7 +127,7 @@ impl Handle {
         let begun = Seconds(self.now.secs.0.saturating_sub(is_walk.into()));
         let (times, extent) = ((page.base(), begun), (extent.0, len));
         let parts = (buffer, large.flatten());
-        let read = Arc::new(Read::new(&shared, (hash, slot), origin, extent, parts, times, waker));
+        let read = Arc::new(Read::new(&shared, (hash, word), origin, extent, parts, times, waker));
         // Another thread may have started the same read at the same time.
         let own: Arc<dyn ItemRead> = Arc::clone(&read) as Arc<dyn ItemRead>;
         if let Some(other) = flash.register_or_join(&own) {
@@ -155,10 +155,10 @@ impl Handle {
         &mut self,
         shared: &Arc<Shared>,
         flash: &Flash,
-        slot: Slot,
+        word: IndexWord,
         (is_read_ahead, room_events): (bool, u64),
     ) -> Option<LargeValue> {
-        let (start, len) = flash.format.value_extent(slot);
+        let (start, len) = flash.format.value_extent(word);
         if is_read_ahead {
             // A read-ahead must not take memory from items that others use.
             return None;
@@ -204,7 +204,7 @@ impl Handle {
                 }
                 return Delivery::InProgress;
             }
-            ReadState::Whole if self.batch_reads.find(read.slot()).is_some() => read.leave(),
+            ReadState::Whole if self.batch_reads.find(read.word()).is_some() => read.leave(),
             ReadState::Whole => self.batch_reads.delivered.push(Arc::clone(read)),
             // The caller repeats the request, which reads the item again.
             ReadState::Aborted => return Delivery::Gone,
@@ -220,7 +220,7 @@ impl Handle {
     pub(crate) fn remove_lost(&mut self, read: &dyn ItemRead) {
         let shared = Arc::clone(&self.shared);
         let (_, mut writer) = self.writer();
-        if writer.remove_word(&shared, read.hash(), read.slot())
+        if writer.remove_word(&shared, read.hash(), read.word())
             && let Some(flash) = &shared.flash
         {
             flash.counts.missed.add(1);

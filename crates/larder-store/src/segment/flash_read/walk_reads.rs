@@ -18,7 +18,7 @@ use crate::segment::cache::shared::Shared;
 use crate::segment::flash::pending_read::{ItemRead, ReadState};
 use crate::segment::flash::tier::Flash;
 use crate::segment::handle::state::{Handle, lend};
-use crate::segment::index::slot::Slot;
+use crate::segment::index::word::IndexWord;
 use crate::segment::large_value::lease::ChainLease;
 use crate::{Item, Seconds};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +41,7 @@ struct WalkItem {
     /// A hash with the prefix and the buckets of the item's key.
     hash: u64,
     /// The index word that was found.
-    slot: Slot,
+    word: IndexWord,
     /// The read of the item; `None` before it has started.
     read: Option<Arc<dyn ItemRead>>,
 }
@@ -78,11 +78,11 @@ impl WalkReads {
     }
 
     /// Adds an item, unless it was flushed, has expired, or is pending already.
-    pub(crate) fn add(&mut self, shared: &Shared, hash: u64, slot: Slot, now: Seconds) {
+    pub(crate) fn add(&mut self, shared: &Shared, hash: u64, word: IndexWord, now: Seconds) {
         let Some(flash) = &shared.flash else { return };
-        let is_known = || self.sought.iter().any(|sought| sought.slot.is_same_item(slot));
-        if flash.readable(shared.table(), slot, now).is_some() && !is_known() {
-            self.sought.push(WalkItem { hash, slot, read: None });
+        let is_known = || self.sought.iter().any(|sought| sought.word.is_same_item(word));
+        if flash.readable(shared.table(), word, now).is_some() && !is_known() {
+            self.sought.push(WalkItem { hash, word, read: None });
         }
     }
 }
@@ -141,13 +141,13 @@ impl Handle {
         visit: &mut impl FnMut(&[u8], &Item<'_, ChainLease>),
     ) -> bool {
         let is_there = self.pinned(|shared, _, now| {
-            let same = |_, slot: Slot| slot.is_same_item(read.slot()).then_some(());
+            let same = |_, word: IndexWord| word.is_same_item(read.word()).then_some(());
             let is_there = shared.index.lookup_in_any_tier(hash, same).is_some();
             let record = shared.record_in_buffer(read);
             let is_live = || liveness_on_flash(shared, read, &record, now).is_live();
             if is_there && read.has_value() && is_live() {
                 let flash = shared.flash.as_ref();
-                let flash_location = flash.map(|flash| flash.format.location(read.slot()));
+                let flash_location = flash.map(|flash| flash.format.location(read.word()));
                 visit(record.key(), &Item { flash_location, ..lend(shared, &record) });
                 *visited += 1;
             }
@@ -170,7 +170,7 @@ impl Handle {
         let mut will_be_woken = seeking.sought.iter().any(|sought| sought.read.is_some());
         let mut at = 0;
         for _ in 0..seeking.len() {
-            let Some(&WalkItem { hash, slot, ref read }) = seeking.sought.get(at) else { break };
+            let Some(&WalkItem { hash, word, ref read }) = seeking.sought.get(at) else { break };
             if read.is_some() {
                 at += 1;
                 continue;
@@ -179,7 +179,7 @@ impl Handle {
                 break;
             }
             let purpose = Purpose { is_read_ahead: will_be_woken, is_walk: true };
-            match self.begin_read((hash, slot), purpose, &waker) {
+            match self.begin_read((hash, word), purpose, &waker) {
                 ReadAttempt::Started(read) => {
                     seeking.sought[at].read = Some(read);
                     will_be_woken = true;

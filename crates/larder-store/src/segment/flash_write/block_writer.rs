@@ -12,7 +12,7 @@ use crate::segment::flash::format::{Origin, span_of};
 use crate::segment::flash::pages::{BUCKETS, Page};
 use crate::segment::flash::tier::Flash;
 use crate::segment::handle::state::{Handle, liveness};
-use crate::segment::index::slot::LARGE_SPAN;
+use crate::segment::index::word::LARGE_SPAN;
 use crate::segment::item::header::{Header, State};
 use crate::segment::item::record::Record;
 use crate::segment::item::witness::{OwnedSegment, Witness};
@@ -301,7 +301,7 @@ impl Handle {
             }
             let (_, mut writer) = self.writer();
             let stripe = shared.index.lock(hash);
-            let Some(locked_slot) = stripe.find(|slot| slot.offset() == at) else { continue };
+            let Some(locked_slot) = stripe.find(|word| word.offset() == at) else { continue };
             let record = Record::at(table, at, cas, Witness::locked(&stripe));
             let whole = AbortOnUnwind;
             if !liveness(shared, &record, writer.now).is_live() {
@@ -317,8 +317,8 @@ impl Handle {
                         (flash.format.flash_offset_of(offset), span_of(flash.format.len_of(header)))
                     }
                 };
-                let slot = locked_slot.slot.on_flash(on_flash, span);
-                writer.move_to_flash(shared, &stripe, &locked_slot, slot, &record);
+                let word = locked_slot.word.on_flash(on_flash, span);
+                writer.move_to_flash(shared, &stripe, &locked_slot, word, &record);
                 if large_len.is_some() {
                     shared.mark_dead(&record, false);
                 }

@@ -7,7 +7,7 @@ use crate::segment::cache::shared::Shared;
 use crate::segment::flash::pages::{Page, PageState};
 use crate::segment::flash::tier::Flash;
 use crate::segment::index::buckets::{LockedSlot, LockedStripe};
-use crate::segment::index::slot::Slot;
+use crate::segment::index::word::IndexWord;
 use crate::segment::item::record::Record;
 use crate::segment::memory::table::Table;
 use crate::segment::sync::{Ordering, fence};
@@ -16,20 +16,20 @@ use crate::segment::write::writer::Writer;
 impl Shared {
     /// Returns whether an item can be demoted without a write, unless its page is emptied at the
     /// same time.
-    pub(crate) fn has_copy_on_flash(&self, slot: Slot, record: &Record<'_>) -> bool {
-        self.copy_on_flash(slot, record).is_some()
+    pub(crate) fn has_copy_on_flash(&self, word: IndexWord, record: &Record<'_>) -> bool {
+        self.copy_on_flash(word, record).is_some()
     }
 
     /// Returns the index word of an item's copy on flash, and its page. `None` if there is no
     /// usable copy.
-    fn copy_on_flash(&self, slot: Slot, record: &Record<'_>) -> Option<(Slot, Page<'_>)> {
+    fn copy_on_flash(&self, word: IndexWord, record: &Record<'_>) -> Option<(IndexWord, Page<'_>)> {
         let (flash, copy) = (self.flash.as_ref()?, record.flash_copy()?);
-        let slot = copy.slot(slot);
-        let (page, sequence) = flash.readable(self.table(), slot, Seconds(0))?;
+        let word = copy.word(word);
+        let (page, sequence) = flash.readable(self.table(), word, Seconds(0))?;
         let is_there = copy.is_of(sequence)
             && matches!(page.state(), PageState::Open | PageState::Full)
             && !Flash::is_failing(page);
-        is_there.then_some((slot, page))
+        is_there.then_some((word, page))
     }
 }
 
@@ -43,7 +43,7 @@ impl Writer<'_> {
         locked_slot: &LockedSlot<'_>,
         record: &Record<'_>,
     ) -> bool {
-        let Some((slot, page)) = shared.copy_on_flash(locked_slot.slot, record) else {
+        let Some((word, page)) = shared.copy_on_flash(locked_slot.word, record) else {
             return false;
         };
         // Count this as a read of the page. Then either this thread sees that the page is being
@@ -51,9 +51,9 @@ impl Writer<'_> {
         // that thread then removes the new index word, too.
         page.reads().fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
-        let is_there = shared.has_copy_on_flash(locked_slot.slot, record);
+        let is_there = shared.has_copy_on_flash(locked_slot.word, record);
         if is_there {
-            self.move_to_flash(shared, stripe, locked_slot, slot, record);
+            self.move_to_flash(shared, stripe, locked_slot, word, record);
             page.copies().fetch_sub(1, Ordering::Relaxed);
             if let Some(flash) = &shared.flash {
                 flash.counts.returned.add(1);
@@ -70,16 +70,16 @@ impl Writer<'_> {
         shared: &Shared,
         stripe: &LockedStripe<'_, Table>,
         locked_slot: &LockedSlot<'_>,
-        slot: Slot,
+        word: IndexWord,
         record: &Record<'_>,
     ) {
         let Some(flash) = &shared.flash else { return };
         let (table, block) = (shared.table(), self.handle_shared.block);
         let (class, footprint) = shared.class_of(record);
-        let bytes = flash.format.counted_len(slot);
+        let bytes = flash.format.counted_len(word);
         // Count first: a thread that finds the index word must find a page with items.
-        Page::new(table, flash.format.page_of(slot)).add(bytes, record.expiry());
-        stripe.move_to_flash(locked_slot, slot);
+        Page::new(table, flash.format.page_of(word)).add(bytes, record.expiry());
+        stripe.move_to_flash(locked_slot, word);
         block.remove_item(table, class, footprint);
         block.add_item(table, 0, bytes);
     }

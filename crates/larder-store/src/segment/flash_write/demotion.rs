@@ -173,7 +173,7 @@ impl Handle {
 }
 
 impl Writer<'_> {
-    /// Demotes the item whose index word is `locked_slot`: copies it to the write buffer of its
+    /// Demotes the item whose index word is in `locked_slot`: copies it to the write buffer of its
     /// bucket. A large item keeps its chain, and its buffer is queued. Returns false if there is no
     /// room, or if a flush has taken effect since the buffer was opened.
     pub(crate) fn demote(
@@ -187,7 +187,7 @@ impl Writer<'_> {
         let copy = NewRecord { flash_copy: None, ..NewRecord::copy_of(record) };
         let Some(offset) = self.copy_to_write_buffer(shared, &copy, bucket) else { return false };
         shared.table().set_chain_owner(copy.chain.map(|chain| chain.first), offset);
-        let freq = if locked_slot.slot.is_on_flash() { 0 } else { locked_slot.freq() };
+        let freq = if locked_slot.word.is_on_flash() { 0 } else { locked_slot.freq() };
         stripe.replace(locked_slot, offset, freq);
         if copy.chain.is_some()
             && let Some(mut open) = self.writing.write_buffers[LARGE_BUCKET].take()

@@ -26,7 +26,7 @@ impl LargeWrite {
         let hash = shared.hash(Record::at(table, start, cas, Witness::owner(segment)).key());
         // While the stripe is locked, no thread frees the chain.
         let stripe = shared.index.lock(hash);
-        stripe.find(|slot| slot.offset() == start)?;
+        stripe.find(|word| word.offset() == start)?;
         let record = Record::at(table, start, cas, Witness::locked(&stripe));
         let chain = record.chain()?;
         let len = flash.format.large_len(record.value_len())?;

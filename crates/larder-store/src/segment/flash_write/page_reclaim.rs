@@ -13,7 +13,7 @@ use crate::segment::flash::format::{CHECKSUM_LEN, Origin, add_piece};
 use crate::segment::flash::pages::Page;
 use crate::segment::flash::tier::Flash;
 use crate::segment::handle::state::Handle;
-use crate::segment::index::slot::Slot;
+use crate::segment::index::word::IndexWord;
 use crate::segment::item::header::{Header, State};
 use crate::segment::item::record::Record;
 use crate::segment::item::witness::{OwnedSegment, Witness};
@@ -396,13 +396,13 @@ impl Handle {
         flash_offset: u64,
     ) -> bool {
         let hash = shared.hash(record.key());
-        let known = shared.index.lookup_in_any_tier(hash, |_, slot| {
-            (slot.is_on_flash() && slot.flash_offset() == flash_offset).then_some(slot)
+        let known = shared.index.lookup_in_any_tier(hash, |_, word| {
+            (word.is_on_flash() && word.flash_offset() == flash_offset).then_some(word)
         });
-        known.is_some_and(|slot| {
+        known.is_some_and(|word| {
             let is_unread_kept = matches!(emptying.reason, Reason::Compact { unread: true });
-            let len = flash.format.counted_len(slot) as u64;
-            (is_unread_kept || slot.freq() > 0) && emptying.budget >= len
+            let len = flash.format.counted_len(word) as u64;
+            (is_unread_kept || word.freq() > 0) && emptying.budget >= len
         }) && !record.is_past(self.now)
             && !shared.has_dropped_tag(record)
     }
@@ -440,16 +440,16 @@ impl Handle {
         let hash = shared.hash(record.key());
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
-        let is_its = |slot: Slot| slot.is_on_flash() && slot.flash_offset() == flash_offset;
-        let Some(found) = stripe.on_flash().find(|found| is_its(found.slot)) else { return false };
+        let is_its = |word: IndexWord| word.is_on_flash() && word.flash_offset() == flash_offset;
+        let Some(found) = stripe.on_flash().find(|found| is_its(found.word)) else { return false };
         if emptying.sequence < shared.flush_floor() {
             return false;
         }
         let whole = AbortOnUnwind;
         let is_kept = writer.demote(shared, &stripe, &found, &record, bucket);
         if is_kept {
-            writer.count_back_in_memory(shared, found.slot, &record);
-            let len = flash.format.counted_len(found.slot) as u64;
+            writer.count_back_in_memory(shared, found.word, &record);
+            let len = flash.format.counted_len(found.word) as u64;
             emptying.budget -= len.min(emptying.budget);
             emptying.rescued += 1;
         }
@@ -479,8 +479,9 @@ impl Handle {
     fn sweep(&mut self, shared: &Arc<Shared>, flash: &Flash, emptying: &PageReclaim) -> Swept {
         let mut swept = Swept::default();
         let mut bucket = 0;
-        let is_of_page =
-            |slot: Slot| slot.is_on_flash() && flash.format.page_of(slot) == emptying.page as usize;
+        let is_of_page = |word: IndexWord| {
+            word.is_on_flash() && flash.format.page_of(word) == emptying.page as usize
+        };
         // The index may grow at the same time: a split moves words to buckets that the walk has not
         // reached. An insert may move a word to an earlier bucket, so the walk is repeated until no
         // word is left. A word that is left after the last walk does no harm: the page's later use
@@ -491,7 +492,7 @@ impl Handle {
             }
             while bucket < shared.index.len() {
                 let mut is_found = false;
-                shared.index.for_each_in(bucket, |slot| is_found |= is_of_page(slot));
+                shared.index.for_each_in(bucket, |word| is_found |= is_of_page(word));
                 if is_found {
                     self.sweep_bucket(shared, flash, bucket, &is_of_page, &mut swept);
                 }
@@ -507,18 +508,18 @@ impl Handle {
         shared: &Arc<Shared>,
         flash: &Flash,
         bucket: usize,
-        is_wanted: &impl Fn(Slot) -> bool,
+        is_wanted: &impl Fn(IndexWord) -> bool,
         swept: &mut Swept,
     ) {
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(bucket as u64);
-        for found in stripe.words_of(bucket).filter(|found| is_wanted(found.slot)) {
-            let bytes = flash.format.counted_len(found.slot) as u64;
+        for found in stripe.words_of(bucket).filter(|found| is_wanted(found.word)) {
+            let bytes = flash.format.counted_len(found.word) as u64;
             writer.remove_from_flash(shared, &stripe, &found);
             flash.counts.objects_evicted.add(1);
             flash.counts.bytes_evicted.add(bytes);
             swept.all += 1;
-            swept.unread += u64::from(found.slot.freq() == 0);
+            swept.unread += u64::from(found.word.freq() == 0);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::segment::flash::pending_read::{ItemRead, find};
 use crate::segment::flash::tier::Flash;
-use crate::segment::index::slot::Slot;
+use crate::segment::index::word::IndexWord;
 use larder_device::Reader;
 #[cfg(unix)]
 use std::os::fd::{AsRawFd, RawFd};
@@ -59,8 +59,8 @@ impl BatchReads {
     }
 
     /// Returns the delivered read of this item, or `None` if there is none.
-    pub(crate) fn find(&self, slot: Slot) -> Option<&Arc<dyn ItemRead>> {
-        find(&self.delivered, slot)
+    pub(crate) fn find(&self, word: IndexWord) -> Option<&Arc<dyn ItemRead>> {
+        find(&self.delivered, word)
     }
 
     /// Returns whether the handle may start another read.

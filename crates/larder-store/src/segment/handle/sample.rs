@@ -46,8 +46,8 @@ impl Handle {
     fn extent(&mut self, key: HashedKey<'_>) -> Option<Extent> {
         self.pinned(|shared, pinned, now| {
             let witness = Witness::pinned(pinned);
-            let record = shared.index.lookup(key.hash, |_, slot| {
-                let record = shared.record(slot, witness);
+            let record = shared.index.lookup(key.hash, |_, word| {
+                let record = shared.record(word, witness);
                 (record.key() == key.bytes).then_some(record)
             })?;
             let len = record.key().len() + record.value_len() + shared.config.overhead();

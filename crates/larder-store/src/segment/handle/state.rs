@@ -5,7 +5,7 @@ use crate::engine::Liveness;
 use crate::segment::cache::handle_shared::{HandleShared, PinOwner, WriteState};
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::pending_read::ItemRead;
-use crate::segment::index::slot::Pattern;
+use crate::segment::index::word::Pattern;
 use crate::segment::item::header::State;
 use crate::segment::item::record::Record;
 use crate::segment::large_value::builder::ValueBuilder;
@@ -50,15 +50,15 @@ pub struct Handle {
     pub(crate) keeps_unwritten: bool,
 }
 
-/// The prefetch hint of an announced lookup. `buckets` and `word` are offsets in the region.
+/// The prefetch hint of an announced lookup. `buckets` and `slot` are offsets in the region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hint {
     pub(crate) hash: u64,
     pub(crate) patterns: [Pattern; 2],
     pub(crate) buckets: [usize; 2],
-    /// The offset of an index word with the key's hash prefix. `None` if there was none, or if the
+    /// The offset of a slot whose word has the key's hash prefix. `None` if there was none, or if the
     /// items were not prefetched yet.
-    pub(crate) word: Option<NonZeroUsize>,
+    pub(crate) slot: Option<NonZeroUsize>,
 }
 
 /// The progress of a handle's search for expired items; see `reclaim::expiry`.

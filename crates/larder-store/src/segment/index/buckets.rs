@@ -27,7 +27,7 @@
 )]
 
 use super::moved_items::{WalkId, Walks};
-use super::slot::{FREQ_MAX, GROWTH_BITS, Pattern, Slot, hash_prefix};
+use super::word::{FREQ_MAX, GROWTH_BITS, IndexWord, Pattern, hash_prefix};
 use crate::segment::sync::{AtomicU32, AtomicU64, Ordering, fence, wait_a_little};
 use std::collections::HashSet;
 
@@ -48,7 +48,7 @@ const ROOM_MIN: usize = 3;
 
 /// The memory of the buckets, of the number of buckets and of the stripes.
 pub(crate) trait Buckets {
-    /// Returns the words of a bucket. The memory of a bucket below [`Index::len`] never moves.
+    /// Returns the slots of a bucket. The memory of a bucket below [`Index::len`] never moves.
     fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_SLOTS];
     /// Returns the number of buckets in use.
     fn len(&self) -> &AtomicU64;
@@ -74,18 +74,18 @@ pub(crate) struct Index<B> {
 #[derive(Clone, Copy, Debug)]
 struct Stripe<'i>(&'i AtomicU32);
 
-/// A word that was found. It is valid while the stripe is locked.
+/// A slot of a locked stripe, and the word in it. Valid while the stripe is locked.
 #[derive(Debug)]
 pub(crate) struct LockedSlot<'i> {
-    word: &'i AtomicU64,
+    slot: &'i AtomicU64,
     /// The content of the word when it was found. Readers may have raised its frequency since.
-    pub(crate) slot: Slot,
+    pub(crate) word: IndexWord,
 }
 
 impl LockedSlot<'_> {
     /// Returns the current frequency.
     pub(crate) fn freq(&self) -> u8 {
-        Slot(self.word.load(Ordering::Relaxed)).freq()
+        IndexWord(self.slot.load(Ordering::Relaxed)).freq()
     }
 }
 
@@ -114,7 +114,7 @@ impl<B: Buckets> Index<B> {
 
     /// Calls `f` with each word that is not empty, and clears the words for which it returns false.
     /// The caller has exclusive use of the index.
-    pub(crate) fn retain<'i>(&'i self, mut f: impl FnMut(&'i AtomicU64, Slot) -> bool) {
+    pub(crate) fn retain<'i>(&'i self, mut f: impl FnMut(&'i AtomicU64, IndexWord) -> bool) {
         for bucket in 0..self.len() {
             self.retain_in(bucket, &mut f);
         }
@@ -124,23 +124,27 @@ impl<B: Buckets> Index<B> {
     /// not look for such words if the index has so many buckets that keys are needed to find them.
     pub(crate) fn retain_in_own_bucket<'i>(
         &'i self,
-        mut f: impl FnMut(&'i AtomicU64, Slot) -> bool,
+        mut f: impl FnMut(&'i AtomicU64, IndexWord) -> bool,
     ) {
         let len = self.len();
         let is_known = len as u64 <= 1 << (self.growth_shift + GROWTH_BITS);
         for bucket in 0..len {
-            self.retain_in(bucket, &mut |word, slot| {
-                let bucket_hash = || self.bucket_hash_of(bucket, slot, [len; 2], &|_| 0);
-                (!is_known || fold(bucket_hash(), len) == bucket) && f(word, slot)
+            self.retain_in(bucket, &mut |slot, word| {
+                let bucket_hash = || self.bucket_hash_of(bucket, word, [len; 2], &|_| 0);
+                (!is_known || fold(bucket_hash(), len) == bucket) && f(slot, word)
             });
         }
     }
 
-    fn retain_in<'i>(&'i self, bucket: usize, f: &mut impl FnMut(&'i AtomicU64, Slot) -> bool) {
-        for word in self.buckets.bucket(bucket) {
-            let slot = Slot(word.load(Ordering::Relaxed));
-            if !slot.is_empty() && !f(word, slot) {
-                word.store(Slot::EMPTY.0, Ordering::Relaxed);
+    fn retain_in<'i>(
+        &'i self,
+        bucket: usize,
+        f: &mut impl FnMut(&'i AtomicU64, IndexWord) -> bool,
+    ) {
+        for slot in self.buckets.bucket(bucket) {
+            let word = IndexWord(slot.load(Ordering::Relaxed));
+            if !word.is_empty() && !f(slot, word) {
+                slot.store(IndexWord::EMPTY.0, Ordering::Relaxed);
             }
         }
     }
@@ -151,8 +155,8 @@ impl<B: Buckets> Index<B> {
     /// number of stripes that were locked. The caller has exclusive use of the index.
     pub(crate) fn repair(
         &self,
-        is_valid: impl Fn(Slot) -> bool,
-        rehash: impl Fn(Slot) -> u64,
+        is_valid: impl Fn(IndexWord) -> bool,
+        rehash: impl Fn(IndexWord) -> u64,
     ) -> usize {
         let len = self.len();
         let mut locked = 0;
@@ -164,10 +168,10 @@ impl<B: Buckets> Index<B> {
             locked += 1;
             let mut found = HashSet::new();
             for bucket in (number..len).step_by(self.stripes()) {
-                self.retain_in(bucket, &mut |_, slot| {
-                    is_valid(slot)
-                        && fold(self.bucket_hash_of(bucket, slot, [len; 2], &rehash), len) == bucket
-                        && found.insert((slot.is_on_flash(), slot.offset()))
+                self.retain_in(bucket, &mut |_, word| {
+                    is_valid(word)
+                        && fold(self.bucket_hash_of(bucket, word, [len; 2], &rehash), len) == bucket
+                        && found.insert((word.is_on_flash(), word.offset()))
                 });
             }
             stripe.unlock();
@@ -186,11 +190,11 @@ impl<B: Buckets> Index<B> {
     }
 
     /// Calls `f` with each word of the bucket that is not empty. Takes no lock.
-    pub(crate) fn for_each_in(&self, bucket: usize, mut f: impl FnMut(Slot)) {
-        for word in self.buckets.bucket(bucket) {
-            let slot = Slot(word.load(Ordering::Acquire));
-            if !slot.is_empty() {
-                f(slot);
+    pub(crate) fn for_each_in(&self, bucket: usize, mut f: impl FnMut(IndexWord)) {
+        for slot in self.buckets.bucket(bucket) {
+            let word = IndexWord(slot.load(Ordering::Acquire));
+            if !word.is_empty() {
+                f(word);
             }
         }
     }
@@ -256,7 +260,7 @@ impl<B: Buckets> Index<B> {
     pub(crate) fn lookup<'i, R>(
         &'i self,
         hash: u64,
-        mut verify: impl FnMut(&'i AtomicU64, Slot) -> Option<R>,
+        mut verify: impl FnMut(&'i AtomicU64, IndexWord) -> Option<R>,
     ) -> Option<R> {
         let stripe = self.stripe(hash);
         let patterns = self.patterns(hash);
@@ -279,17 +283,17 @@ impl<B: Buckets> Index<B> {
     pub(crate) fn lookup_in_any_tier<'i, R>(
         &'i self,
         hash: u64,
-        mut verify: impl FnMut(&'i AtomicU64, Slot) -> Option<R>,
+        mut verify: impl FnMut(&'i AtomicU64, IndexWord) -> Option<R>,
     ) -> Option<R> {
         let stripe = self.stripe(hash);
         let patterns = self.patterns(hash);
         loop {
             let version = stripe.version();
             for (bucket, pattern) in self.buckets_of(hash).into_iter().zip(patterns) {
-                for word in bucket {
-                    let slot = Slot(word.load(Ordering::Acquire));
-                    if slot.matches_in_any_tier(pattern)
-                        && let Some(found) = verify(word, slot)
+                for slot in bucket {
+                    let word = IndexWord(slot.load(Ordering::Acquire));
+                    if word.matches_in_any_tier(pattern)
+                        && let Some(found) = verify(slot, word)
                     {
                         return Some(found);
                     }
@@ -320,8 +324,8 @@ impl<B: Buckets> Index<B> {
     /// Returns a hash for a word in `bucket` whose key is not known. It has the same prefix and the
     /// same two buckets as the hash of the key. The result is valid unless
     /// [`Index::has_forgotten_bits`].
-    pub(crate) fn hash_like(&self, bucket: usize, slot: Slot) -> u64 {
-        slot.hash_with(self.bucket_hash_of(bucket, slot, [self.len(); 2], &|_| 0))
+    pub(crate) fn hash_like(&self, bucket: usize, word: IndexWord) -> u64 {
+        word.hash_with(self.bucket_hash_of(bucket, word, [self.len(); 2], &|_| 0))
     }
 
     /// Returns the bucket hash of a word in `bucket`, in an index of `len` buckets, with enough
@@ -330,16 +334,16 @@ impl<B: Buckets> Index<B> {
     fn bucket_hash_of(
         &self,
         bucket: usize,
-        slot: Slot,
+        word: IndexWord,
         [len, wanted_len]: [usize; 2],
-        rehash: &impl Fn(Slot) -> u64,
+        rehash: &impl Fn(IndexWord) -> u64,
     ) -> u32 {
         if wanted_len as u64 <= 1 << (self.growth_shift + GROWTH_BITS) {
             let low = bucket as u64 & ((1 << self.growth_shift) - 1);
-            return (u64::from(slot.growth()) << self.growth_shift | low) as u32;
+            return (u64::from(word.growth()) << self.growth_shift | low) as u32;
         }
-        let [first, second] = self.bucket_hashes(rehash(slot));
-        let is_first = self.growth(first) == slot.growth() && fold(first, len) == bucket;
+        let [first, second] = self.bucket_hashes(rehash(word));
+        let is_first = self.growth(first) == word.growth() && fold(first, len) == bucket;
         if is_first { first } else { second }
     }
 
@@ -347,7 +351,11 @@ impl<B: Buckets> Index<B> {
     /// bucket must exist in [`Buckets`] and be empty. Only one thread may grow the index at a time.
     /// Calls `on_split` with the old and the new bucket under the lock of their stripe, before
     /// words move.
-    pub(crate) fn grow(&self, rehash: impl Fn(Slot) -> u64, on_split: impl FnOnce(usize, usize)) {
+    pub(crate) fn grow(
+        &self,
+        rehash: impl Fn(IndexWord) -> u64,
+        on_split: impl FnOnce(usize, usize),
+    ) {
         let new = self.len();
         let source = new - (1 << new.ilog2());
         let locked = self.lock(source as u64);
@@ -355,13 +363,13 @@ impl<B: Buckets> Index<B> {
         let mut movers = [None; BUCKET_SLOTS];
         let words = self.buckets.bucket(source).iter().zip(self.buckets.bucket(new));
         for (mover, (from, to)) in movers.iter_mut().zip(words) {
-            let slot = Slot(from.load(Ordering::Relaxed));
-            if slot.is_empty() {
+            let word = IndexWord(from.load(Ordering::Relaxed));
+            if word.is_empty() {
                 continue;
             }
-            let bucket_hash = self.bucket_hash_of(source, slot, [new, new + 1], &rehash);
+            let bucket_hash = self.bucket_hash_of(source, word, [new, new + 1], &rehash);
             if fold(bucket_hash, new + 1) != source {
-                to.store(slot.0, Ordering::Relaxed);
+                to.store(word.0, Ordering::Relaxed);
                 *mover = Some(from);
             }
         }
@@ -377,12 +385,12 @@ impl<B: Buckets> Index<B> {
 pub(crate) fn scan<'i, R>(
     bucket: &'i [AtomicU64; BUCKET_SLOTS],
     pattern: Pattern,
-    mut verify: impl FnMut(&'i AtomicU64, Slot) -> Option<R>,
+    mut verify: impl FnMut(&'i AtomicU64, IndexWord) -> Option<R>,
 ) -> Option<R> {
-    for word in bucket {
-        let slot = Slot(word.load(Ordering::Acquire));
-        if slot.matches(pattern)
-            && let Some(found) = verify(word, slot)
+    for slot in bucket {
+        let word = IndexWord(slot.load(Ordering::Acquire));
+        if word.matches(pattern)
+            && let Some(found) = verify(slot, word)
         {
             return Some(found);
         }
@@ -409,16 +417,16 @@ fn fold(bucket_hash: u32, len: usize) -> usize {
     bucket as usize
 }
 
-/// Raises a slot's frequency unless it is [`FREQ_MAX`]. If another thread changes the word first,
+/// Raises the frequency of a slot's word unless it is [`FREQ_MAX`]. If another thread changes the word first,
 /// this hit is not counted. Returns true if the frequency was 0 and is 1 now.
 #[inline]
-pub(crate) fn count_hit(word: &AtomicU64, slot: Slot) -> bool {
-    if slot.freq() == FREQ_MAX {
+pub(crate) fn count_hit(slot: &AtomicU64, word: IndexWord) -> bool {
+    if word.freq() == FREQ_MAX {
         return false;
     }
-    let raised = slot.with_freq(slot.freq() + 1);
-    let counted = word.compare_exchange(slot.0, raised.0, Ordering::Relaxed, Ordering::Relaxed);
-    slot.freq() == 0 && counted.is_ok()
+    let raised = word.with_freq(word.freq() + 1);
+    let counted = slot.compare_exchange(word.0, raised.0, Ordering::Relaxed, Ordering::Relaxed);
+    word.freq() == 0 && counted.is_ok()
 }
 
 /// A locked stripe and the operations that need its lock. Dropping it unlocks the stripe.
@@ -434,21 +442,21 @@ struct Visit {
     bucket: u32,
     /// The number of the visit from which a word would move to this bucket.
     from: u16,
-    /// The position of that word in the bucket of that visit.
-    word: u8,
+    /// The position of that word's slot in the bucket of that visit.
+    slot: u8,
 }
 
 impl<'i, B: Buckets> LockedStripe<'i, B> {
-    fn words(&self) -> impl Iterator<Item = &'i AtomicU64> + use<'i, B> {
+    fn slots(&self) -> impl Iterator<Item = &'i AtomicU64> + use<'i, B> {
         self.index.buckets_of(self.hash).into_iter().flatten()
     }
 
     /// Returns the first word with this hash that refers to memory and for which `verify` returns
     /// true, or `None` if there is none.
     #[inline]
-    pub(crate) fn find(&self, mut verify: impl FnMut(Slot) -> bool) -> Option<LockedSlot<'i>> {
+    pub(crate) fn find(&self, mut verify: impl FnMut(IndexWord) -> bool) -> Option<LockedSlot<'i>> {
         let mut to_locked =
-            |word, slot| if verify(slot) { Some(LockedSlot { word, slot }) } else { None };
+            |slot, word| if verify(word) { Some(LockedSlot { slot, word }) } else { None };
         let [first, second] = self.index.buckets_of(self.hash);
         let patterns = self.index.patterns(self.hash);
         scan(first, patterns[0], &mut to_locked)
@@ -461,10 +469,10 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         let buckets = self.index.buckets_of(self.hash).into_iter();
         let patterns = self.index.patterns(self.hash);
         buckets.zip(patterns).flat_map(move |(bucket, pattern)| {
-            bucket.iter().filter_map(move |word| {
-                let slot = Slot(word.load(Ordering::Acquire));
-                let is_wanted = slot.is_on_flash() && slot.matches_in_any_tier(pattern);
-                is_wanted.then_some(LockedSlot { word, slot })
+            bucket.iter().filter_map(move |slot| {
+                let word = IndexWord(slot.load(Ordering::Acquire));
+                let is_wanted = word.is_on_flash() && word.matches_in_any_tier(pattern);
+                is_wanted.then_some(LockedSlot { slot, word })
             })
         })
     }
@@ -474,16 +482,16 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         &self,
         bucket: usize,
     ) -> impl Iterator<Item = LockedSlot<'i>> + use<'i, B> {
-        let words = self.index.buckets.bucket(bucket).iter();
-        words.filter_map(|word| {
-            let slot = Slot(word.load(Ordering::Acquire));
-            (!slot.is_empty()).then_some(LockedSlot { word, slot })
+        let slots = self.index.buckets.bucket(bucket).iter();
+        slots.filter_map(|slot| {
+            let word = IndexWord(slot.load(Ordering::Acquire));
+            (!word.is_empty()).then_some(LockedSlot { slot, word })
         })
     }
 
-    /// Makes a found word refer to the same item on flash. `slot` is its new content.
-    pub(crate) fn move_to_flash(&self, found: &LockedSlot<'i>, slot: Slot) {
-        found.word.store(slot.0, Ordering::Release);
+    /// Replaces a found word by `word`, which refers to the same item on flash.
+    pub(crate) fn move_to_flash(&self, found: &LockedSlot<'i>, word: IndexWord) {
+        found.slot.store(word.0, Ordering::Release);
     }
 
     /// Returns the first candidate bucket.
@@ -494,7 +502,7 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
     /// Makes a found word refer to an item with the same key at another location in memory. Sets
     /// the word's frequency to `freq`.
     pub(crate) fn replace(&self, locked_slot: &LockedSlot<'i>, offset: usize, freq: u8) {
-        locked_slot.word.store(locked_slot.slot.with_offset(offset, freq).0, Ordering::Release);
+        locked_slot.slot.store(locked_slot.word.with_offset(offset, freq).0, Ordering::Release);
     }
 
     /// Reports to walks that the key may have moved to an earlier bucket.
@@ -504,12 +512,12 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
 
     /// Counts a hit of a found item. Returns true for the first counted hit.
     pub(crate) fn count_hit(&self, locked_slot: &LockedSlot<'i>) -> bool {
-        count_hit(locked_slot.word, Slot(locked_slot.word.load(Ordering::Relaxed)))
+        count_hit(locked_slot.slot, IndexWord(locked_slot.slot.load(Ordering::Relaxed)))
     }
 
     /// Clears a found word.
     pub(crate) fn remove(&self, locked_slot: &LockedSlot<'i>) {
-        locked_slot.word.store(Slot::EMPTY.0, Ordering::Release);
+        locked_slot.slot.store(IndexWord::EMPTY.0, Ordering::Release);
     }
 
     /// Publishes a word for a key that has none. Stores it in the first bucket if that has at least
@@ -520,28 +528,28 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         &self,
         offset: usize,
         freq: u8,
-        rehash: impl Fn(Slot) -> u64,
+        rehash: impl Fn(IndexWord) -> u64,
     ) -> Result<(), IndexFull> {
         let buckets = self.index.candidates_of(self.hash);
         let frees = buckets.map(|bucket| free(self.index.buckets.bucket(bucket)));
         let [first, second] = frees.map(|(_, count)| count);
         let choice = usize::from(first < ROOM_MIN && first < second);
-        let (choice, word) = match frees[choice].0 {
-            Some(word) => (choice, word),
+        let (choice, slot) = match frees[choice].0 {
+            Some(slot) => (choice, slot),
             None => self.make_room(buckets, &rehash).ok_or(IndexFull)?,
         };
         let pattern = self.index.patterns(self.hash)[choice];
-        word.store(Slot::new(pattern, offset, freq).0, Ordering::Release);
+        slot.store(IndexWord::new(pattern, offset, freq).0, Ordering::Release);
         Ok(())
     }
 
     /// Returns the word with the lowest frequency in either bucket, or `None` if both buckets are
     /// empty. The word's item is evicted if the index can't grow.
     pub(crate) fn coldest(&self) -> Option<LockedSlot<'i>> {
-        self.words()
-            .map(|word| LockedSlot { word, slot: Slot(word.load(Ordering::Acquire)) })
-            .filter(|locked_slot| !locked_slot.slot.is_empty())
-            .min_by_key(|locked_slot| locked_slot.slot.freq())
+        self.slots()
+            .map(|slot| LockedSlot { slot, word: IndexWord(slot.load(Ordering::Acquire)) })
+            .filter(|locked_slot| !locked_slot.word.is_empty())
+            .min_by_key(|locked_slot| locked_slot.word.freq())
     }
 
     /// Frees a word in one of two full buckets by moving words within the stripe. Returns the
@@ -551,7 +559,7 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
     fn make_room(
         &self,
         buckets: [usize; 2],
-        rehash: &impl Fn(Slot) -> u64,
+        rehash: &impl Fn(IndexWord) -> u64,
     ) -> Option<(usize, &'i AtomicU64)> {
         let len = self.index.len();
         let mut visits = [Visit::default(); SEARCHED_MAX];
@@ -564,12 +572,12 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
                 return None;
             }
             let bucket = visits[at].bucket as usize;
-            for (i, word) in self.index.buckets.bucket(bucket).iter().enumerate() {
-                let slot = Slot(word.load(Ordering::Acquire));
-                let bucket_hash = self.index.bucket_hash_of(bucket, slot, [len; 2], rehash);
+            for (i, slot) in self.index.buckets.bucket(bucket).iter().enumerate() {
+                let word = IndexWord(slot.load(Ordering::Acquire));
+                let bucket_hash = self.index.bucket_hash_of(bucket, word, [len; 2], rehash);
                 let other =
-                    fold(self.index.other_bucket_hash(bucket_hash, slot.hash_prefix()), len);
-                let visit = Visit { bucket: other as u32, from: at as u16, word: i as u8 };
+                    fold(self.index.other_bucket_hash(bucket_hash, word.hash_prefix()), len);
+                let visit = Visit { bucket: other as u32, from: at as u16, slot: i as u8 };
                 if let Some(room) = free(self.index.buckets.bucket(other)).0 {
                     return Some(self.shift(&visits, visit, room, rehash));
                 }
@@ -591,29 +599,29 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         visits: &[Visit],
         last: Visit,
         mut room: &'i AtomicU64,
-        rehash: &impl Fn(Slot) -> u64,
+        rehash: &impl Fn(IndexWord) -> u64,
     ) -> (usize, &'i AtomicU64) {
         let len = self.index.len();
         let mut visit = last;
         loop {
             let from = visits[usize::from(visit.from)];
             let bucket = from.bucket as usize;
-            let word = &self.index.buckets.bucket(bucket)[usize::from(visit.word)];
-            let slot = Slot(word.load(Ordering::Acquire));
-            let bucket_hash = self.index.bucket_hash_of(bucket, slot, [len; 2], rehash);
+            let slot = &self.index.buckets.bucket(bucket)[usize::from(visit.slot)];
+            let word = IndexWord(slot.load(Ordering::Acquire));
+            let bucket_hash = self.index.bucket_hash_of(bucket, word, [len; 2], rehash);
             let growth =
-                self.index.growth(self.index.other_bucket_hash(bucket_hash, slot.hash_prefix()));
-            room.store(slot.with_growth(growth).0, Ordering::Release);
+                self.index.growth(self.index.other_bucket_hash(bucket_hash, word.hash_prefix()));
+            room.store(word.with_growth(growth).0, Ordering::Release);
             self.stripe.count_move();
             if visit.bucket < from.bucket {
                 // Report before the caller or the next move overwrites the old slot.
                 let stripe = self.index.stripe_number(self.hash);
-                self.index.walks.report(stripe, || match slot.is_on_flash() {
-                    true => slot.hash_with(bucket_hash),
-                    false => rehash(slot),
+                self.index.walks.report(stripe, || match word.is_on_flash() {
+                    true => word.hash_with(bucket_hash),
+                    false => rehash(word),
                 });
             }
-            room = word;
+            room = slot;
             if usize::from(visit.from) < 2 {
                 return (visit.from.into(), room);
             }
@@ -630,7 +638,7 @@ impl<B: Buckets> Drop for LockedStripe<'_, B> {
 
 /// Returns the first empty word of a bucket, and the number of empty words.
 fn free(bucket: &[AtomicU64; BUCKET_SLOTS]) -> (Option<&AtomicU64>, usize) {
-    let empty = || bucket.iter().filter(|word| word.load(Ordering::Relaxed) == Slot::EMPTY.0);
+    let empty = || bucket.iter().filter(|slot| slot.load(Ordering::Relaxed) == IndexWord::EMPTY.0);
     (empty().next(), empty().count())
 }
 
@@ -711,8 +719,8 @@ pub(crate) mod plain {
         rapidhash::v3::rapidhash_v3(&id.to_le_bytes())
     }
 
-    pub(crate) fn rehash(slot: Slot) -> u64 {
-        hash(slot.offset() as u64 / 8)
+    pub(crate) fn rehash(word: IndexWord) -> u64 {
+        hash(word.offset() as u64 / 8)
     }
 
     pub(crate) fn put(index: &Index<Plain>, id: u64) -> Result<(), IndexFull> {
@@ -720,8 +728,8 @@ pub(crate) mod plain {
     }
 
     pub(crate) fn has(index: &Index<Plain>, id: u64) -> bool {
-        let right = |slot: Slot| slot.offset() as u64 == id * 8;
-        index.lookup(hash(id), |_, slot| right(slot).then_some(())).is_some()
+        let right = |word: IndexWord| word.offset() as u64 == id * 8;
+        index.lookup(hash(id), |_, word| right(word).then_some(())).is_some()
     }
 }
 
@@ -737,9 +745,9 @@ mod tests {
         let index = Index::new(Plain::new(4096), 16, 4);
         let mut kept = HashMap::new();
         let rehashed = Cell::new(0);
-        let rehash = |slot| {
+        let rehash = |word| {
             rehashed.set(rehashed.get() + 1);
-            rehash(slot)
+            rehash(word)
         };
         for id in 1..24_000 {
             kept.insert(id, put(&index, id).is_ok());
@@ -799,14 +807,14 @@ mod tests {
         );
         let mut words = 0;
         for bucket in 0..index.len() {
-            index.for_each_in(bucket, |slot| {
-                let [hash, like] = [rehash(slot), index.hash_like(bucket, slot)];
+            index.for_each_in(bucket, |word| {
+                let [hash, like] = [rehash(word), index.hash_like(bucket, word)];
                 let sorted = |mut two: [usize; 2]| {
                     two.sort_unstable();
                     two
                 };
                 assert_eq!(sorted(index.candidates_of(hash)), sorted(index.candidates_of(like)));
-                let found = index.lookup(like, |_, other| (other == slot).then_some(()));
+                let found = index.lookup(like, |_, other| (other == word).then_some(()));
                 assert_eq!(found, Some(()));
                 words += 1;
             });
@@ -820,38 +828,38 @@ mod tests {
         let words = || {
             let mut words = HashMap::new();
             for bucket in 0..index.len() {
-                index.for_each_in(bucket, |slot| {
-                    words.insert((slot.is_on_flash(), slot.flash_offset()), bucket);
+                index.for_each_in(bucket, |word| {
+                    words.insert((word.is_on_flash(), word.flash_offset()), bucket);
                 });
             }
             words
         };
         let walk = index.walks.begin();
         index.enter_stripe(walk, 0);
-        let rehash = |slot: Slot| {
-            assert!(!slot.is_on_flash(), "its key is not in memory");
-            rehash(slot)
+        let rehash = |word: IndexWord| {
+            assert!(!word.is_on_flash(), "its key is not in memory");
+            rehash(word)
         };
         let mut moved = 0;
         for id in 1..1_900 {
             let before = words();
             let locked = index.lock(hash(id));
             locked.insert(usize::try_from(id).unwrap() * 8, 0, rehash).unwrap();
-            let locked_slot = locked.find(|slot| slot.offset() as u64 == id * 8).unwrap();
+            let locked_slot = locked.find(|word| word.offset() as u64 == id * 8).unwrap();
             if id % 4 > 0 {
-                locked.move_to_flash(&locked_slot, locked_slot.slot.on_flash(id, 0));
+                locked.move_to_flash(&locked_slot, locked_slot.word.on_flash(id, 0));
             }
             drop(locked);
             let mut hashes = Vec::new();
             index.walks.take(walk, &mut hashes).unwrap();
-            for (word, bucket) in words() {
-                if before.get(&word).is_some_and(|before| *before > bucket) {
-                    let is_it = |slot: Slot| (slot.is_on_flash(), slot.flash_offset()) == word;
+            for (item, bucket) in words() {
+                if before.get(&item).is_some_and(|before| *before > bucket) {
+                    let is_it = |word: IndexWord| (word.is_on_flash(), word.flash_offset()) == item;
                     let finds = |hash: &u64| {
-                        index.lookup_in_any_tier(*hash, |_, slot| is_it(slot).then_some(()))
+                        index.lookup_in_any_tier(*hash, |_, word| is_it(word).then_some(()))
                     };
-                    assert!(hashes.iter().any(|hash| finds(hash).is_some()), "{word:?}");
-                    moved += u32::from(word.0);
+                    assert!(hashes.iter().any(|hash| finds(hash).is_some()), "{item:?}");
+                    moved += u32::from(item.0);
                 }
             }
         }
@@ -865,10 +873,10 @@ mod tests {
         (1..=16).for_each(|id| put(&index, id).unwrap());
         assert_eq!(put(&index, 17), Err(IndexFull));
         for id in (1..=16).filter(|&id| id != 5) {
-            let right = |slot: Slot| slot.offset() as u64 == id * 8;
-            index.lookup(hash(id), |word, slot| right(slot).then(|| count_hit(word, slot)));
+            let right = |word: IndexWord| word.offset() as u64 == id * 8;
+            index.lookup(hash(id), |slot, word| right(word).then(|| count_hit(slot, word)));
         }
         let locked = index.lock(hash(17));
-        assert_eq!(locked.coldest().unwrap().slot.offset(), 5 * 8);
+        assert_eq!(locked.coldest().unwrap().word.offset(), 5 * 8);
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `buckets` | the index: lookups, inserts, moves, splits and repair |
 //! | `moved_items` | the walks in progress, and reports of items that walks would miss |
-//! | `slot` | the packed index word |
+//! | `word` | the packed index word |
 //!
 //! # Invariants
 //! - Index words change only under the lock of their stripe, except for frequencies, which readers
@@ -15,4 +15,4 @@
 
 pub(crate) mod buckets;
 pub(crate) mod moved_items;
-pub(crate) mod slot;
+pub(crate) mod word;

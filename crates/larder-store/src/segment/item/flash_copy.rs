@@ -12,7 +12,7 @@
 //! a miss.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
-use crate::segment::index::slot::{LARGE_SPAN, LOCATION_BITS, Slot};
+use crate::segment::index::word::{IndexWord, LARGE_SPAN, LOCATION_BITS};
 use crate::segment::memory::table::Sequence;
 
 const IS_COPY: u32 = 1 << 31;
@@ -27,11 +27,11 @@ impl FlashCopy {
     /// it.
     pub(crate) const FORGOTTEN: u32 = u32::MAX;
 
-    /// Returns the copy that `slot` refers to, in a page with this sequence, or `None` for a large
+    /// Returns the copy that `word` refers to, in a page with this sequence, or `None` for a large
     /// item.
-    pub(crate) fn of(slot: Slot, sequence: Sequence) -> Option<Self> {
-        let is_small = slot.span() != LARGE_SPAN;
-        is_small.then(|| Self((sequence & SEQUENCE_MASK) << LOCATION_BITS | slot.location()))
+    pub(crate) fn of(word: IndexWord, sequence: Sequence) -> Option<Self> {
+        let is_small = word.span() != LARGE_SPAN;
+        is_small.then(|| Self((sequence & SEQUENCE_MASK) << LOCATION_BITS | word.location()))
     }
 
     /// Returns whether a link refers to a copy, valid or not.
@@ -53,7 +53,7 @@ impl FlashCopy {
     }
 
     /// Returns the index word that refers to the copy, from that of the item in memory.
-    pub(crate) fn slot(self, in_memory: Slot) -> Slot {
+    pub(crate) fn word(self, in_memory: IndexWord) -> IndexWord {
         // The frequency is 1, so that the next hit counts as the item's second.
         in_memory.at_location_on_flash(self.0).with_freq(1)
     }
@@ -68,19 +68,19 @@ impl FlashCopy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::index::slot::{Pattern, hash_prefix};
+    use crate::segment::index::word::{Pattern, hash_prefix};
 
     #[test]
     fn a_link_returns_its_copy() {
-        let in_memory = Slot::new(Pattern::new(hash_prefix(u64::MAX), 63), 80, 3);
+        let in_memory = IndexWord::new(Pattern::new(hash_prefix(u64::MAX), 63), 80, 3);
         for (flash_offset, span) in [(0, 0), ((1 << 37) - 1, 14), (77, 3)] {
-            let slot = in_memory.on_flash(flash_offset, span);
+            let word = in_memory.on_flash(flash_offset, span);
             for sequence in [1, SEQUENCE_MASK, SEQUENCE_MASK + 1, u64::MAX] {
-                let copy = FlashCopy::of(slot, sequence).unwrap();
+                let copy = FlashCopy::of(word, sequence).unwrap();
                 let link = copy.link();
                 assert!(FlashCopy::is_one(link) && link[0] != FlashCopy::FORGOTTEN);
                 assert_eq!(FlashCopy::from_link(link), Some(copy));
-                assert_eq!(copy.slot(in_memory), slot.with_freq(1));
+                assert_eq!(copy.word(in_memory), word.with_freq(1));
                 assert!(copy.is_of(sequence) && !copy.is_of(sequence.wrapping_add(1)));
             }
         }

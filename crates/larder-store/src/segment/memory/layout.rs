@@ -11,7 +11,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "segments are counted in 32 bits")]
 
 use crate::KEY_LEN_MAX;
-use crate::segment::index::slot::{LOCATION_BITS, REGION_MAX};
+use crate::segment::index::word::{LOCATION_BITS, REGION_MAX};
 use rapidhash::v3::RapidSecrets;
 use std::ops::Range;
 

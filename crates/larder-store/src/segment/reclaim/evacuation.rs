@@ -10,7 +10,7 @@ use crate::segment::cache::handle_shared::{Evacuation, EvacuationReason};
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
 use crate::segment::flash::tier::Flash;
 use crate::segment::handle::state::{Handle, liveness};
-use crate::segment::index::slot::Slot;
+use crate::segment::index::word::IndexWord;
 use crate::segment::item::header::State;
 use crate::segment::item::new_record::NewRecord;
 use crate::segment::item::record::Record;
@@ -328,7 +328,7 @@ impl Handle {
         // This check does not take the lock of the stripe. It may save taking a segment for a write
         // buffer. The check under the lock decides.
         let has_copy =
-            flash_bucket.is_some() && self.shared.has_copy_on_flash(Slot::EMPTY, &record);
+            flash_bucket.is_some() && self.shared.has_copy_on_flash(IndexWord::EMPTY, &record);
         let hash = evacuation.hash.unwrap_or_else(|| self.shared.hash(record.key()));
         let (shared, writer) = self.writer();
         let kind = writer.kind(shared, queue, expiry, item_len);
@@ -338,7 +338,7 @@ impl Handle {
             && flash_bucket.is_some_and(|bucket| self.prepare_demotion(bucket, len, chained));
         let (shared, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
-        let Some(locked_slot) = stripe.find(|slot| slot.offset() == at) else { return Some(len) };
+        let Some(locked_slot) = stripe.find(|word| word.offset() == at) else { return Some(len) };
         // Read again under the lock, because attributes may have changed.
         let record = Record::at(shared.table(), at, cas, Witness::locked(&stripe));
         if !liveness(shared, &record, writer.now).is_live() {

@@ -168,8 +168,8 @@ impl Handle {
     fn expire(&mut self, shared: &Arc<Shared>, offset: usize, hash: u64) -> Option<u32> {
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
-        let locked_slot = stripe.find(|slot| slot.offset() == offset)?;
-        let record = shared.record(locked_slot.slot, Witness::locked(&stripe));
+        let locked_slot = stripe.find(|word| word.offset() == offset)?;
+        let record = shared.record(locked_slot.word, Witness::locked(&stripe));
         if liveness(shared, &record, writer.now) != Liveness::Live {
             writer.count_reclaimed(shared, &record, true);
             writer.remove(shared, &stripe, &locked_slot, &record);

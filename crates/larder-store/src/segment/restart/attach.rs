@@ -29,7 +29,7 @@ use crate::segment::cache::shared::{hash_of, stripes_for};
 use crate::segment::flash::format::Format;
 use crate::segment::flash::pages::Lists;
 use crate::segment::index::buckets::Index;
-use crate::segment::index::slot::Slot;
+use crate::segment::index::word::IndexWord;
 use crate::segment::memory::allocator::{Alloc, RestoredUse};
 use crate::segment::memory::header_page::RegionParameters;
 use crate::segment::memory::read_buffers;
@@ -97,8 +97,8 @@ pub(crate) fn attach(
         // A tag may have been dropped and not counted, so make maintenance search for its items.
         survey.table.header_page().tags.drops.fetch_add(1, Ordering::Relaxed);
     }
-    let rehash = |slot: Slot| hash_of(&secrets, survey.record(slot.offset()).key());
-    let repaired = index.repair(|slot| survey.is_valid_word(slot), rehash);
+    let rehash = |word: IndexWord| hash_of(&secrets, survey.record(word.offset()).key());
+    let repaired = index.repair(|word| survey.is_valid_word(word), rehash);
     let mut references = survey.count_items(&index);
     survey.count_dead(&mut references);
     let mut items = survey.items();

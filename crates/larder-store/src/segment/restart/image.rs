@@ -10,7 +10,7 @@
 use super::region_file::{self, ColdStartReason};
 use crate::segment::cache::config::{Config, ConfigError};
 use crate::segment::cache::shared::Shared;
-use crate::segment::index::slot::REGION_MAX;
+use crate::segment::index::word::REGION_MAX;
 use crate::segment::memory::allocator::RestoredUse;
 use crate::segment::memory::header_page::RegionParameters;
 use crate::segment::memory::layout::checksum;

@@ -38,7 +38,7 @@ impl<'t> Survey<'t> {
             };
             let dead = self.dead_bytes(start, end, own);
             if dead.is_none() {
-                own.iter().for_each(|reference| reference.word.store(0, Ordering::Relaxed));
+                own.iter().for_each(|reference| reference.slot.store(0, Ordering::Relaxed));
             }
             let entry = self.entry(segment);
             let found = &mut self.found[segment as usize];
@@ -87,7 +87,7 @@ impl<'t> Survey<'t> {
             entry.leases().store(0, Ordering::Relaxed);
             found.end = end;
         } else {
-            references.iter().for_each(|reference| reference.word.store(0, Ordering::Relaxed));
+            references.iter().for_each(|reference| reference.slot.store(0, Ordering::Relaxed));
             entry.restore_state(SegmentState::Free);
             (found.state, found.items, found.end) = (SegmentState::Free, 0, start);
         }
@@ -166,8 +166,8 @@ impl<'t> Survey<'t> {
             let owner = self.entry(first).owner().filter(|offset| self.may_be_record(*offset));
             let Some(key) = owner.map(|offset| self.key(offset)) else { continue };
             let hash = hash_of(secrets, key);
-            let named = index.lookup(hash, |_, slot| {
-                let record = self.is_valid(slot.offset()).then(|| self.record(slot.offset()))?;
+            let named = index.lookup(hash, |_, word| {
+                let record = self.is_valid(word.offset()).then(|| self.record(word.offset()))?;
                 let is_owner = record.key() == key;
                 let chain = record.chain().filter(|chain| is_owner && chain.first == first)?;
                 Some((record, chain))
@@ -185,7 +185,7 @@ impl<'t> Survey<'t> {
                 self.entry(first).set_owner(record.offset);
             } else {
                 let stripe = index.lock(hash);
-                if let Some(locked_slot) = stripe.find(|slot| slot.offset() == record.offset) {
+                if let Some(locked_slot) = stripe.find(|word| word.offset() == record.offset) {
                     stripe.remove(&locked_slot);
                     record.mark_dead();
                     self.found[holder].items -= 1;

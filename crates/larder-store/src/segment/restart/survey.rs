@@ -5,7 +5,7 @@ use crate::segment::cache::shared::narrow;
 use crate::segment::flash::format::Format;
 use crate::segment::flash::pages::{Page, PageState};
 use crate::segment::index::buckets::Index;
-use crate::segment::index::slot::Slot;
+use crate::segment::index::word::IndexWord;
 use crate::segment::item::record::Record;
 use crate::segment::item::witness::Witness;
 use crate::segment::memory::handle_block::Block;
@@ -32,11 +32,11 @@ pub(super) struct SegmentFindings {
     pub(super) was_open: bool,
 }
 
-/// An index word into a suspect segment, whose dead bytes have to be counted again.
+/// The slot of an index word into a suspect segment, whose dead bytes have to be counted again.
 #[derive(Clone, Copy)]
 pub(super) struct Reference<'t> {
     pub(super) offset: usize,
-    pub(super) word: &'t AtomicU64,
+    pub(super) slot: &'t AtomicU64,
 }
 
 /// The findings about a region.
@@ -202,13 +202,13 @@ impl<'t> Survey<'t> {
 
     /// Returns whether an index word refers to a possible item in memory, or to a page on flash
     /// with items.
-    pub(super) fn is_valid_word(&self, slot: Slot) -> bool {
-        if slot.is_on_flash() { self.page_of(slot).is_some() } else { self.is_valid(slot.offset()) }
+    pub(super) fn is_valid_word(&self, word: IndexWord) -> bool {
+        if word.is_on_flash() { self.page_of(word).is_some() } else { self.is_valid(word.offset()) }
     }
 
     /// Returns the page of an index word that refers to flash, or `None` if the page has no items.
-    pub(super) fn page_of(&self, slot: Slot) -> Option<usize> {
-        let page = self.flash?.page_of(slot);
+    pub(super) fn page_of(&self, word: IndexWord) -> Option<usize> {
+        let page = self.flash?.page_of(word);
         let is_used = self.pages.get(page).is_some_and(|_| {
             let entry = Page::new(self.table, page);
             let has_items = [PageState::Open, PageState::Full, PageState::Emptying];
@@ -244,22 +244,22 @@ impl<'t> Survey<'t> {
     /// item or are in a wrong bucket. Returns the words into suspect segments.
     pub(super) fn count_items(&mut self, index: &'t Index<Table>) -> Vec<Reference<'t>> {
         let mut references = Vec::new();
-        index.retain_in_own_bucket(|word, slot| {
-            if slot.is_on_flash() {
-                let page = self.page_of(slot);
+        index.retain_in_own_bucket(|slot, word| {
+            if word.is_on_flash() {
+                let page = self.page_of(word);
                 if let Some(page) = page {
-                    let len = self.flash.map_or(0, |format| format.counted_len(slot));
+                    let len = self.flash.map_or(0, |format| format.counted_len(word));
                     let (items, bytes) = &mut self.pages[page];
                     (*items, *bytes) = (*items + 1, *bytes + len as u64);
                 }
                 return page.is_some();
             }
-            let offset = slot.offset();
+            let offset = word.offset();
             let Some(segment) = self.segment_of(offset) else { return false };
             let found = &mut self.found[segment as usize];
             found.items += 1;
             if found.is_suspect {
-                references.push(Reference { offset, word });
+                references.push(Reference { offset, slot });
             }
             true
         });

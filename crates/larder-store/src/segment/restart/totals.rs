@@ -123,14 +123,14 @@ impl Survey<'_> {
         let is_known = uses.classes.load(Ordering::Relaxed) == fingerprint;
         if !is_known || off.unsigned_abs() > table.layout.blocks as u64 {
             sums.fill([0; 2]);
-            index.retain(|_, slot| {
-                if slot.is_on_flash() {
+            index.retain(|_, word| {
+                if word.is_on_flash() {
                     let [count, sum] = &mut sums[0];
                     *count += 1;
-                    *sum += self.flash.map_or(0, |format| format.counted_len(slot)) as u64;
+                    *sum += self.flash.map_or(0, |format| format.counted_len(word)) as u64;
                     return true;
                 }
-                let record = self.record(slot.offset());
+                let record = self.record(word.offset());
                 let (key_len, value_len) = (record.key().len(), record.value_len());
                 let bytes = config.classes.footprint(key_len, value_len, record.client_flags());
                 let [count, sum] = &mut sums[config.classes.class_of(bytes)];

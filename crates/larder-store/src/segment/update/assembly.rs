@@ -25,8 +25,8 @@ impl Handle {
         };
         self.pinned(|shared, pinned, now| {
             let witness = Witness::pinned(pinned);
-            let old = shared.index.lookup(key.hash, |_, slot| {
-                let record = shared.record(slot, witness);
+            let old = shared.index.lookup(key.hash, |_, word| {
+                let record = shared.record(word, witness);
                 (record.key() == key.bytes).then_some(record)
             });
             let old = old.filter(|old| liveness(shared, old, now).is_live());

@@ -76,9 +76,9 @@ impl Writer<'_> {
     ) -> Result<Updated<R>, Shortage<'v>> {
         let stripe = &shared.index.lock(key.hash);
         let witness = Witness::locked(stripe);
-        let is_key = |slot| shared.record(slot, witness).has_key(key.bytes);
+        let is_key = |word| shared.record(word, witness).has_key(key.bytes);
         let mut found = stripe.find(is_key).map(|locked_slot| {
-            let record = shared.record(locked_slot.slot, witness);
+            let record = shared.record(locked_slot.word, witness);
             let liveness = liveness(shared, &record, self.now);
             FoundItem { locked_slot, record, liveness }
         });

@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub(crate) enum Shortage<'v> {
     /// An open segment with room for an item of this kind and this length in bytes.
     Room(Kind, usize),
-    /// An index word.
+    /// An empty slot of the index.
     Slot,
     /// A large value that has to be assembled in segments of its own.
     LargeValue(Plan, NewValue<'v>),
@@ -46,7 +46,7 @@ pub(super) struct FoundItem<'i> {
 impl FoundItem<'_> {
     /// Returns whether the item was read from flash.
     pub(super) fn is_on_flash(&self) -> bool {
-        self.locked_slot.slot.is_on_flash()
+        self.locked_slot.word.is_on_flash()
     }
 }
 
@@ -155,7 +155,7 @@ impl<'u> Update<'u, '_> {
             && self.stripe.count_hit(&found.locked_slot)
         {
             if found.is_on_flash() {
-                self.shared.count_first_hit_on_flash(found.locked_slot.slot);
+                self.shared.count_first_hit_on_flash(found.locked_slot.word);
             } else {
                 found.record.count_first_hit();
             }

@@ -54,11 +54,11 @@ impl Update<'_, '_> {
                     self.writer.remove_from_flash(shared, self.stripe, &other);
                 }
                 self.stripe.replace(locked_slot, offset, freq);
-                self.writer.count_off_flash(shared, locked_slot.slot);
+                self.writer.count_off_flash(shared, locked_slot.word);
             }
             None => {
                 let witness = self.witness;
-                let rehash = |slot| shared.hash(shared.record(slot, witness).key());
+                let rehash = |word| shared.hash(shared.record(word, witness).key());
                 if self.stripe.insert(offset, freq, rehash).is_err() {
                     let record =
                         Record::at(shared.table(), offset, shared.config.cas, self.witness);
@@ -98,7 +98,7 @@ impl Update<'_, '_> {
                 read.give_value_away();
             }
             handle_shared.block.add_item(table, class, footprint);
-            return self.writer.count_off_flash(shared, found.locked_slot.slot);
+            return self.writer.count_off_flash(shared, found.locked_slot.word);
         }
         let (old_class, old_footprint) = shared.class_of(&found.record);
         if (old_class, old_footprint) != (class, footprint) {

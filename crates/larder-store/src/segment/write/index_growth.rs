@@ -60,11 +60,11 @@ impl Handle {
         let (shared, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
         let Some(locked_slot) = stripe.coldest() else { return };
-        if locked_slot.slot.is_on_flash() {
+        if locked_slot.word.is_on_flash() {
             writer.remove_from_flash(shared, &stripe, &locked_slot);
-            return shared.count_lost_on_flash(locked_slot.slot);
+            return shared.count_lost_on_flash(locked_slot.word);
         }
-        let record = shared.record(locked_slot.slot, Witness::locked(&stripe));
+        let record = shared.record(locked_slot.word, Witness::locked(&stripe));
         writer.count_evicted(shared, &record);
         writer.remove(shared, &stripe, &locked_slot, &record);
     }
@@ -93,7 +93,7 @@ impl Handle {
             }
             self.pinned(|shared, pinned, _| {
                 let witness = Witness::pinned(pinned);
-                let rehash = |slot| shared.hash(shared.record(slot, witness).key());
+                let rehash = |word| shared.hash(shared.record(word, witness).key());
                 let whole = AbortOnUnwind;
                 shared.index.grow(rehash, |from, to| {
                     let [from, to] = [from, to].map(|bucket| shared.table().ghosts(bucket));

@@ -39,9 +39,9 @@ pub(crate) const FREQ_MAX: u8 = 3;
 /// The largest region that locations can address, in bytes.
 pub(crate) const REGION_MAX: u64 = (1 << LOCATION_BITS) * 8;
 
-/// The content of an index word. Zero is an empty slot.
+/// An index word: the content of a slot of the index. Zero is an empty slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot(pub(crate) u64);
+pub(crate) struct IndexWord(pub(crate) u64);
 
 /// The bits that identify the word of a key in one of its two buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Pattern {
     }
 }
 
-impl Slot {
+impl IndexWord {
     pub(crate) const EMPTY: Self = Self(0);
 
     /// Returns the word for an item in memory at `offset`, a multiple of 8 other than 0.
@@ -74,7 +74,7 @@ impl Slot {
         Self(self.0 & PATTERN_MASK | TIER | u64::from(span) << FLASH_OFFSET_BITS | flash_offset)
     }
 
-    /// Returns the same word as [`Slot::on_flash`]. `location` has the form that [`Slot::location`]
+    /// Returns the same word as [`IndexWord::on_flash`]. `location` has the form that [`IndexWord::location`]
     /// returns.
     #[must_use]
     pub(crate) fn at_location_on_flash(self, location: u64) -> Self {
@@ -192,40 +192,40 @@ mod tests {
     #[test]
     fn a_slot_returns_its_fields() {
         let pattern = Pattern::new(hash_prefix(u64::MAX), 63);
-        let slot = Slot::new(pattern, 8 * 12345, 2);
-        assert_eq!((slot.offset(), slot.freq()), (8 * 12345, 2));
-        assert_eq!((slot.hash_prefix(), slot.growth()), (hash_prefix(u64::MAX), 63));
-        assert!(slot.matches(pattern) && !slot.matches(Pattern::new(0, 63)));
-        assert!(!slot.matches(Pattern::new(hash_prefix(u64::MAX), 62)));
-        assert_eq!(slot.with_freq(0).freq(), 0);
-        assert_eq!(slot.with_freq(3).offset(), slot.offset());
-        let moved = slot.with_growth(5).with_offset(80, 1);
-        assert_eq!(moved, Slot::new(Pattern::new(hash_prefix(u64::MAX), 5), 80, 1));
+        let word = IndexWord::new(pattern, 8 * 12345, 2);
+        assert_eq!((word.offset(), word.freq()), (8 * 12345, 2));
+        assert_eq!((word.hash_prefix(), word.growth()), (hash_prefix(u64::MAX), 63));
+        assert!(word.matches(pattern) && !word.matches(Pattern::new(0, 63)));
+        assert!(!word.matches(Pattern::new(hash_prefix(u64::MAX), 62)));
+        assert_eq!(word.with_freq(0).freq(), 0);
+        assert_eq!(word.with_freq(3).offset(), word.offset());
+        let moved = word.with_growth(5).with_offset(80, 1);
+        assert_eq!(moved, IndexWord::new(Pattern::new(hash_prefix(u64::MAX), 5), 80, 1));
     }
 
     #[test]
     fn a_slot_on_flash_returns_its_fields() {
         let pattern = Pattern::new(hash_prefix(u64::MAX), 41);
-        let slot = Slot::new(pattern, 80, 3).on_flash(FLASH_OFFSET_MASK, 15);
-        assert_eq!((slot.flash_offset(), slot.span(), slot.freq()), (FLASH_OFFSET_MASK, 15, 0));
-        assert_eq!((slot.hash_prefix(), slot.growth()), (hash_prefix(u64::MAX), 41));
-        assert!(slot.is_on_flash() && !slot.matches(pattern));
+        let word = IndexWord::new(pattern, 80, 3).on_flash(FLASH_OFFSET_MASK, 15);
+        assert_eq!((word.flash_offset(), word.span(), word.freq()), (FLASH_OFFSET_MASK, 15, 0));
+        assert_eq!((word.hash_prefix(), word.growth()), (hash_prefix(u64::MAX), 41));
+        assert!(word.is_on_flash() && !word.matches(pattern));
         assert!(
-            slot.matches_in_any_tier(pattern) && !slot.is_in_memory_with(hash_prefix(u64::MAX))
+            word.matches_in_any_tier(pattern) && !word.is_in_memory_with(hash_prefix(u64::MAX))
         );
-        assert!(slot.is_same_item(slot.with_freq(2).with_growth(0)));
-        assert!(!slot.is_same_item(slot.on_flash(FLASH_OFFSET_MASK - 1, 15)));
-        assert_eq!(slot.with_offset(80, 1), Slot::new(pattern, 80, 1), "and back to memory");
+        assert!(word.is_same_item(word.with_freq(2).with_growth(0)));
+        assert!(!word.is_same_item(word.on_flash(FLASH_OFFSET_MASK - 1, 15)));
+        assert_eq!(word.with_offset(80, 1), IndexWord::new(pattern, 80, 1), "and back to memory");
     }
 
     #[test]
     fn an_empty_slot_matches_no_hash() {
         for hash in [0, u64::MAX >> 14, u64::MAX] {
             assert!(
-                !Slot::EMPTY.matches_in_any_tier(Pattern::new(hash_prefix(hash), 0)),
+                !IndexWord::EMPTY.matches_in_any_tier(Pattern::new(hash_prefix(hash), 0)),
                 "{hash:x}"
             );
-            assert!(!Slot::EMPTY.matches(Pattern::new(hash_prefix(hash), 0)), "{hash:x}");
+            assert!(!IndexWord::EMPTY.matches(Pattern::new(hash_prefix(hash), 0)), "{hash:x}");
         }
     }
 }
