@@ -174,7 +174,7 @@ impl<E: Engine> Applier<E> {
 
     fn current_position(&self) -> Option<Position> {
         let offsets = self.offsets.clone()?;
-        Some(Position { boot: self.incarnation, generation: self.generation, offsets })
+        Some(Position { incarnation: self.incarnation, generation: self.generation, offsets })
     }
 
     /// Ends the stream. Returns how far this process has followed the leader of the stream, or
@@ -208,7 +208,7 @@ impl<E: Engine> Applier<E> {
         let journals = self.journals.as_ref().filter(|journals| !journals.flush_pends(now.secs));
         self.previous = journals.map(|journals| {
             let generation = self.engine.flush_generation();
-            Lineage::led(Position { boot: incarnation, generation, offsets: journals.ends() })
+            Lineage::led(Position { incarnation, generation, offsets: journals.ends() })
         });
     }
 
@@ -457,7 +457,10 @@ impl<E: Engine> Applier<E> {
     /// Returns the keys of changes that this member has and a leader at this position may lack.
     /// Returns `None` if the keys are unknown or too many.
     fn changed_since(&self, position: &Position) -> Option<Keys> {
-        let before = self.previous.as_ref().filter(|of| of.position().boot == position.boot)?;
+        let before = self
+            .previous
+            .as_ref()
+            .filter(|of| of.position().incarnation == position.incarnation)?;
         let own = before.own_since(&position.offsets)?;
         let (mut keys, mut len) = (Keys::default(), 0);
         for mut reader in self.journals.as_ref()?.readers_at(&own).ok()? {

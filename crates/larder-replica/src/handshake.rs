@@ -97,7 +97,7 @@ impl LeaderHandshake {
     ) -> Result<Option<AdmittedPeer>, HandshakeError> {
         let admitted = self.authenticate(frame, out);
         match &admitted {
-            Ok(Some(_)) => Frame::Accepted { boot: incarnation, epoch }.write(out),
+            Ok(Some(_)) => Frame::Accepted { incarnation, epoch }.write(out),
             Ok(None) => (),
             Err(error) => {
                 let reason = match error {
@@ -159,7 +159,8 @@ impl LeaderHandshake {
             _ => (),
         }
         let group = member.map(|of| of.group.to_owned());
-        let member = member.map(|of| Process { node: name.to_owned(), incarnation: of.boot });
+        let member =
+            member.map(|of| Process { node: name.to_owned(), incarnation: of.incarnation });
         Ok(AdmittedPeer { name: name.to_owned(), member, group, purpose })
     }
 }
@@ -214,8 +215,8 @@ impl FollowerHandshake {
             (Frame::Accepted { .. }, Some(_)) if !self.is_proven => {
                 Err(HandshakeError::SecretMissing)
             }
-            (Frame::Accepted { boot, epoch }, _) => {
-                Ok(Some(LeaderIdentity { incarnation: boot, epoch }))
+            (Frame::Accepted { incarnation, epoch }, _) => {
+                Ok(Some(LeaderIdentity { incarnation, epoch }))
             }
             (Frame::Refused(reason), _) => Err(HandshakeError::Refused(reason.to_owned())),
             _ => Err(HandshakeError::Unexpected),
@@ -239,7 +240,7 @@ mod tests {
     }
 
     fn hello(version: u16, group: Option<&str>, purpose: Purpose) -> Frame<'_> {
-        let member = group.map(|group| HelloMember { group, boot: 9 });
+        let member = group.map(|group| HelloMember { group, incarnation: 9 });
         Frame::Hello { version, nonce: [2; 32], name: "f", member, purpose }
     }
 
@@ -254,7 +255,7 @@ mod tests {
         let mut leader = leader(leaders);
         let (mut up, mut down) = (Vec::new(), Vec::new());
         let secret = followers.map(|text| Secret::of(text).unwrap());
-        let member = Some(HelloMember { group: "demo/0", boot: 9 });
+        let member = Some(HelloMember { group: "demo/0", incarnation: 9 });
         let mut handshake =
             FollowerHandshake::start(secret, [2; 32], "f", member, Purpose::Follow(None), &mut up);
         let (mut admitted, mut accepted) = (Ok(None), Ok(None));

@@ -126,7 +126,8 @@ impl Succession {
     /// lack changes. Returns `None` if the member needs a full sync.
     pub(crate) fn since(&self, position: &Position) -> Option<Vec<u64>> {
         let before = self.previous();
-        let is_same = position.boot == before.boot && position.generation == before.generation;
+        let is_same =
+            position.incarnation == before.incarnation && position.generation == before.generation;
         self.lineage.own_since(&position.offsets).filter(|_| is_same)
     }
 }
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     fn position(offsets: &[u64]) -> Position {
-        Position { boot: 7, generation: 1, offsets: offsets.to_vec() }
+        Position { incarnation: 7, generation: 1, offsets: offsets.to_vec() }
     }
 
     fn followed() -> Lineage {
@@ -168,7 +169,8 @@ mod tests {
     fn another_leader_or_another_flush_rules_out_a_delta_sync() {
         let succession = Succession::new(followed(), 4);
         assert_eq!(succession.since(&position(&[20, 5])), Some(vec![2]));
-        let of = |boot, generation| Position { boot, generation, ..position(&[20, 5]) };
+        let of =
+            |incarnation, generation| Position { incarnation, generation, ..position(&[20, 5]) };
         assert_eq!(succession.since(&of(8, 1)), None);
         assert_eq!(succession.since(&of(7, 2)), None);
     }

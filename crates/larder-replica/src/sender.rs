@@ -177,7 +177,7 @@ impl<E: Engine> Sender<E> {
             counts: SenderCounts::default(),
         };
         match (position, succession) {
-            (Some(position), _) if position.boot == incarnation => sender.resume(position),
+            (Some(position), _) if position.incarnation == incarnation => sender.resume(position),
             (Some(position), Some(succession)) => sender.start_delta_sync(position, succession),
             _ => (),
         }

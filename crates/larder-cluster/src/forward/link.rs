@@ -65,7 +65,7 @@ pub(super) fn connect(
     stop: &Stop,
 ) -> Result<(Arc<Link>, Vec<u8>), PeerError> {
     let address = address.ok_or_else(|| LocalError::NoAddress)?;
-    let member = Some(HelloMember { group: &me.group, boot: me.process.incarnation });
+    let member = Some(HelloMember { group: &me.group, incarnation: me.process.incarnation });
     let target = Target { address, node: Some(&leader.node) };
     let dialed = dial(target, credentials, &me.process.node, member, Purpose::Forward, stop)?;
     let PeerConnection { stream, identity, rest } = dialed;

@@ -265,7 +265,7 @@ impl Importer {
         planned: &Migration,
     ) -> Result<(PeerConnection, u32), ImportError> {
         let (me, name) = (self.group.me(), self.group.full_name());
-        let member = Some(HelloMember { group: &name, boot: me.incarnation });
+        let member = Some(HelloMember { group: &name, incarnation: me.incarnation });
         let target = Target { address, node: Some(&leader.node) };
         let purpose = Purpose::Import(planned.slots.clone());
         let dialed = dial(target, &self.node.credentials, &me.node, member, purpose, &self.stop)?;

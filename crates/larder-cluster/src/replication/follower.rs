@@ -268,7 +268,7 @@ impl Follower {
             FollowedLeader::Of(group, process) => {
                 let address = leader.address().ok_or(LocalError::NoAddress)?;
                 let (me, name) = (group.me(), group.full_name());
-                let member = Some(HelloMember { group: &name, boot: me.incarnation });
+                let member = Some(HelloMember { group: &name, incarnation: me.incarnation });
                 let target = Target { address: &address, node: Some(&process.node) };
                 let dialed =
                     dial(target, &self.node.credentials, &me.node, member, purpose, &self.stop);

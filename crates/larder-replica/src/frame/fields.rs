@@ -16,7 +16,7 @@ pub type Nonce = [u8; 32];
 pub struct Position {
     /// The incarnation of the leader's process: the offsets of different processes cannot be
     /// compared.
-    pub boot: u64,
+    pub incarnation: u64,
     /// The number of the leader's flushes that the follower has applied.
     pub generation: u64,
     /// An offset for each journal: the follower has all changes before it.
@@ -65,7 +65,7 @@ pub(super) fn write_text(out: &mut Vec<u8>, text: &str) {
 }
 
 pub(super) fn write_position(out: &mut Vec<u8>, position: &Position) {
-    out.extend_from_slice(&position.boot.to_le_bytes());
+    out.extend_from_slice(&position.incarnation.to_le_bytes());
     out.extend_from_slice(&position.generation.to_le_bytes());
     write_offsets(out, &position.offsets);
 }
@@ -164,8 +164,8 @@ impl<'b> Fields<'b> {
     }
 
     pub(super) fn position(&mut self) -> Option<Position> {
-        let (boot, generation) = (self.number()?, self.number()?);
-        Some(Position { boot, generation, offsets: self.offsets()? })
+        let (incarnation, generation) = (self.number()?, self.number()?);
+        Some(Position { incarnation, generation, offsets: self.offsets()? })
     }
 
     pub(super) fn key(&mut self) -> Option<&'b [u8]> {

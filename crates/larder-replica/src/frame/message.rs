@@ -53,7 +53,7 @@ pub enum Frame<'b> {
     /// The peer is admitted: the handshake is complete.
     Accepted {
         /// The incarnation of the accepting process.
-        boot: u64,
+        incarnation: u64,
         /// The epoch of the accepting process as the leader of its group; 0 if it does not lead or
         /// is not ready to lead.
         epoch: u32,
@@ -176,7 +176,7 @@ pub struct HelloMember<'b> {
     /// The peer's cluster and group: `CLUSTER/GROUP`.
     pub group: &'b str,
     /// The incarnation of the peer's process.
-    pub boot: u64,
+    pub incarnation: u64,
 }
 
 /// The purpose of a connection, which the peer states in its [`Hello`](Frame::Hello). It determines
@@ -216,9 +216,9 @@ impl Frame<'_> {
                 out.extend_from_slice(nonce);
                 write_text(out, name);
                 out.push(member.is_some().into());
-                if let Some(HelloMember { group, boot }) = member {
+                if let Some(HelloMember { group, incarnation }) = member {
                     write_text(out, group);
-                    out.extend_from_slice(&boot.to_le_bytes());
+                    out.extend_from_slice(&incarnation.to_le_bytes());
                 }
                 match purpose {
                     Purpose::Follow(None) => out.push(0),
@@ -239,8 +239,8 @@ impl Frame<'_> {
             }),
             Self::Proof(proof) => write(out, 3, |out| out.extend_from_slice(proof)),
             Self::Refused(reason) => write(out, 4, |out| out.extend_from_slice(reason.as_bytes())),
-            Self::Accepted { boot, epoch } => write(out, 5, |out| {
-                out.extend_from_slice(&boot.to_le_bytes());
+            Self::Accepted { incarnation, epoch } => write(out, 5, |out| {
+                out.extend_from_slice(&incarnation.to_le_bytes());
                 out.extend_from_slice(&epoch.to_le_bytes());
             }),
             Self::FullSyncStart { generation } => {
@@ -321,7 +321,7 @@ fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
             name: fields.text()?,
             member: match fields.array()? {
                 [0] => None,
-                [_] => Some(HelloMember { group: fields.text()?, boot: fields.number()? }),
+                [_] => Some(HelloMember { group: fields.text()?, incarnation: fields.number()? }),
             },
             purpose: match fields.array()? {
                 [0] => Purpose::Follow(None),
@@ -334,7 +334,10 @@ fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
         2 => Frame::Challenge { nonce: fields.array()?, proof: fields.array()? },
         3 => Frame::Proof(fields.array()?),
         4 => Frame::Refused(std::str::from_utf8(fields.rest()).ok()?),
-        5 => Frame::Accepted { boot: fields.number()?, epoch: u32::from_le_bytes(fields.array()?) },
+        5 => Frame::Accepted {
+            incarnation: fields.number()?,
+            epoch: u32::from_le_bytes(fields.array()?),
+        },
         6 => Frame::FullSyncStart { generation: fields.number()? },
         7 => Frame::Batch(Batch::read(&mut fields)?),
         8 => Frame::Part(fields.rest()),
@@ -392,7 +395,7 @@ mod tests {
     use super::*;
 
     fn frames() -> Vec<Frame<'static>> {
-        let position = Position { boot: 7, generation: 2, offsets: vec![0, 1, u64::MAX] };
+        let position = Position { incarnation: 7, generation: 2, offsets: vec![0, 1, u64::MAX] };
         vec![
             Frame::Hello {
                 version: VERSION,
@@ -405,13 +408,13 @@ mod tests {
                 version: 9,
                 nonce: [4; 32],
                 name: "",
-                member: Some(HelloMember { group: "demo/0", boot: 5 }),
+                member: Some(HelloMember { group: "demo/0", incarnation: 5 }),
                 purpose: Purpose::Forward,
             },
             Frame::Challenge { nonce: [5; 32], proof: [6; 32] },
             Frame::Proof([7; 32]),
             Frame::Refused("no"),
-            Frame::Accepted { boot: 1 << 60, epoch: 3 },
+            Frame::Accepted { incarnation: 1 << 60, epoch: 3 },
             Frame::FullSyncStart { generation: 4 },
             Frame::Part(b"some bytes"),
             Frame::Flush { generation: 5 },
@@ -427,7 +430,7 @@ mod tests {
             Frame::Reply { route: 1, end: ReplyEnd::NotLeader, bytes: b"" },
             Frame::Reply { route: 2, end: ReplyEnd::Done, bytes: b"END\r\n" },
             Frame::DeltaSyncStart {
-                before: Position { boot: 8, generation: 1, offsets: vec![5] },
+                before: Position { incarnation: 8, generation: 1, offsets: vec![5] },
                 generation: 6,
             },
             Frame::ChangedKeys(ChangedKeys { is_last: false, keys: b"\x01\0a\x02\0bc" }),
@@ -439,7 +442,7 @@ mod tests {
                 version: VERSION,
                 nonce: [8; 32],
                 name: "c",
-                member: Some(HelloMember { group: "demo/1", boot: 6 }),
+                member: Some(HelloMember { group: "demo/1", incarnation: 6 }),
                 purpose: Purpose::Import([0, 7, 4095].into_iter().collect()),
             },
         ]
