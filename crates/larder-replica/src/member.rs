@@ -27,7 +27,7 @@ use crate::group::{EPOCH_MAX, GroupView, Process, Record, Revision, TransferRequ
 use std::collections::BTreeMap;
 
 /// Milliseconds, as a duration or as a time. The clock of times continues while the machine is
-/// suspended.
+/// suspended. Names of this type have no unit; those of other integers end in `_ms` or `_MS`.
 pub type Millis = u64;
 
 /// The time for which a leader may answer requests after it sent the message whose reply confirmed
@@ -37,9 +37,9 @@ pub const LEADER_LEASE: Millis = 1000;
 /// longer than [`LEADER_LEASE`], so that the rates of clocks may differ.
 pub const PROMISE_TIME: Millis = 1250;
 /// The interval between reads of the group by a leader.
-const LEADER_READ_INTERVAL_MS: Millis = 300;
+const LEADER_READ_INTERVAL: Millis = 300;
 /// The interval between reads of the group by other members.
-const FOLLOWER_READ_INTERVAL_MS: Millis = 500;
+const FOLLOWER_READ_INTERVAL: Millis = 500;
 /// The pause after a failed request to the coordinator.
 const RETRY_PAUSE: Millis = 200;
 /// The maximum age of a change that a member in sync may lack.
@@ -51,7 +51,7 @@ pub const TRANSFER_TIME_MAX: Millis = 2000;
 
 // A former leader stops answering before its followers' promises end, and a leader reads its record
 // again before its lease ends.
-const _: () = assert!(LEADER_LEASE < PROMISE_TIME && LEADER_READ_INTERVAL_MS < LEADER_LEASE);
+const _: () = assert!(LEADER_LEASE < PROMISE_TIME && LEADER_READ_INTERVAL < LEADER_LEASE);
 
 /// The behaviour of a leader when neither the coordinator nor every member in sync is reachable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -438,7 +438,7 @@ impl Member {
         let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else {
             self.confirmed_at = None;
             (self.leadership_epoch, self.epoch_min) = (None, 0);
-            self.next_read = self.requested_at + FOLLOWER_READ_INTERVAL_MS;
+            self.next_read = self.requested_at + FOLLOWER_READ_INTERVAL;
             return;
         };
         if !still_leads {
@@ -448,7 +448,7 @@ impl Member {
             self.started_empty = Some(record.epoch);
         }
         self.confirmed_at = Some(self.requested_at);
-        self.next_read = self.requested_at + LEADER_READ_INTERVAL_MS;
+        self.next_read = self.requested_at + LEADER_READ_INTERVAL;
     }
 
     /// Returns the request for a transfer of this leadership, if there is one.
