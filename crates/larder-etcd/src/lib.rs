@@ -34,7 +34,7 @@ pub use client::{Etcd, TimeLimits};
 pub use discovery::{Discovery, DiscoveryKeeper};
 pub use group::{EtcdGroup, TRANSFER_REQUEST_SECS, groups};
 pub use presence::{LEASE_SECS, Presence};
-pub use settings::{EtcdFiles, EtcdSettings, SettingsError};
+pub use settings::{EtcdOptions, EtcdSettings, SettingsError};
 pub use shard_map::{EtcdShardMap, LeaderView, ShardMapView};
 
 /// The names of a group and of its cluster.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// The options for connections to etcd, as given on the command line.
 #[derive(Clone, Copy, Debug)]
-pub struct EtcdFiles<'p> {
+pub struct EtcdOptions<'p> {
     /// The servers, such as `http://127.0.0.1:2379`.
     pub urls: &'p [String],
     /// The file of certificate authorities for the servers, in PEM.
@@ -69,7 +69,7 @@ pub enum SettingsError {
     Password(PathBuf),
 }
 
-impl EtcdFiles<'_> {
+impl EtcdOptions<'_> {
     /// Reads the files.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use crate::options::{InDoubt, Options};
 use larder_cluster::{Credentials, GroupConfig, NodeConfig};
-use larder_etcd::{Etcd, EtcdFiles, EtcdSettings, GroupName, SettingsError};
+use larder_etcd::{Etcd, EtcdOptions, EtcdSettings, GroupName, SettingsError};
 use larder_operations::Counters;
 use larder_session::Settings;
 use larder_store::erased;
@@ -55,7 +55,7 @@ pub fn read_etcd_settings(options: &Options) -> Result<EtcdSettings, SettingsErr
     if options.cluster.is_none() {
         return Ok(EtcdSettings::default());
     }
-    let settings = EtcdFiles {
+    let settings = EtcdOptions {
         urls: &options.etcd,
         authorities: options.etcd_ca.as_deref(),
         certificate: options.etcd_cert.as_deref(),

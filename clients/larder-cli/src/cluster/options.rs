@@ -1,7 +1,7 @@
 //! Options of all subcommands: the cluster, the group and the connection to etcd.
 
 use clap::Args;
-use larder_etcd::{Etcd, EtcdFiles, GroupName, TimeLimits};
+use larder_etcd::{Etcd, EtcdOptions, GroupName, TimeLimits};
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,14 +59,14 @@ impl ClusterArguments {
     }
 
     fn etcd_within(&self, limits: TimeLimits) -> Result<Etcd, String> {
-        let files = EtcdFiles {
+        let options = EtcdOptions {
             urls: &self.etcd,
             authorities: self.etcd_ca.as_deref(),
             certificate: self.etcd_cert.as_deref(),
             key: self.etcd_key.as_deref(),
             password: self.etcd_password.as_deref(),
         };
-        Etcd::with_limits(&files.read().map_err(message)?, limits).map_err(message)
+        Etcd::with_limits(&options.read().map_err(message)?, limits).map_err(message)
     }
 }
 
