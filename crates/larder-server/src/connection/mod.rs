@@ -456,14 +456,14 @@ impl<C: Conversation> Connection<C> {
             None => buffers.input.get(..read).unwrap_or_default(),
         };
         if self.unread.is_empty() {
-            let turn = self.conversation.receive(cx, fresh, &mut buffers.output);
-            self.unread.push(fresh.get(turn.consumed..).unwrap_or_default());
-            return turn;
+            let progress = self.conversation.receive(cx, fresh, &mut buffers.output);
+            self.unread.push(fresh.get(progress.consumed..).unwrap_or_default());
+            return progress;
         }
         self.unread.push(fresh);
-        let turn = self.conversation.receive(cx, self.unread.as_slice(), &mut buffers.output);
-        self.unread.consume(turn.consumed);
-        turn
+        let progress = self.conversation.receive(cx, self.unread.as_slice(), &mut buffers.output);
+        self.unread.consume(progress.consumed);
+        progress
     }
 
     fn stage_of(&mut self, next: Next) -> Stage {
