@@ -219,7 +219,7 @@ impl ConnectionInfo {
             State::Swallowing => 2,
             State::Sending => 3,
             State::Dumping | State::Watching => 4,
-            State::Fetching => IO_QUEUE,
+            State::Blocked => IO_QUEUE,
         };
         if self.state.load(Relaxed) != state {
             self.state.store(state, Relaxed);

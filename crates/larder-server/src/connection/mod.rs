@@ -276,8 +276,8 @@ impl<C: Conversation> Connection<C> {
     /// the state is `Receiving`.
     fn state(&self) -> State {
         match self.conversation.state() {
-            State::Waiting | State::Fetching if self.awaits_writing() => State::Sending,
-            _ if self.is_held() => State::Fetching,
+            State::Waiting | State::Blocked if self.awaits_writing() => State::Sending,
+            _ if self.is_held() => State::Blocked,
             State::Waiting if self.stage != Stage::Resuming && self.awaits_value() => {
                 State::Receiving
             }
@@ -591,7 +591,7 @@ mod tests {
     #[derive(Default)]
     struct Echo {
         has_waited: bool,
-        is_fetching: bool,
+        is_blocked: bool,
         is_holding: bool,
         is_acknowledged: bool,
     }
@@ -604,7 +604,7 @@ mod tests {
         type Context<'a> = ();
 
         fn receive(&mut self, _cx: &mut (), input: &[u8], output: &mut Vec<u8>) -> Progress {
-            self.is_fetching = false;
+            self.is_blocked = false;
             if self.is_holding {
                 self.is_holding = !self.is_acknowledged;
                 return progress(0, self.is_holding, Next::Yield);
@@ -624,7 +624,7 @@ mod tests {
                 return progress(consumed, false, Next::Abandon);
             }
             if line == b"ahead" {
-                self.is_fetching = true;
+                self.is_blocked = true;
                 return progress(consumed, false, Next::Wait);
             }
             self.is_holding = line == b"hold";
@@ -632,7 +632,7 @@ mod tests {
         }
 
         fn state(&self) -> State {
-            if self.is_fetching { State::Fetching } else { State::Waiting }
+            if self.is_blocked { State::Blocked } else { State::Waiting }
         }
 
         fn awaits_value(&self, _unread: &[u8]) -> bool {

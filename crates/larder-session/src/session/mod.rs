@@ -122,7 +122,7 @@ pub enum State {
     /// Writing the log. The driver must poll the session regularly, with or without input.
     Watching,
     /// Waiting for slower storage, for another node, or for the acknowledgement of a change.
-    Fetching,
+    Blocked,
 }
 
 impl<E: Engine> Default for Session<E> {
@@ -190,16 +190,16 @@ impl<E: Engine> Session<E> {
     pub fn state(&self) -> State {
         let rare = self.rare.as_ref();
         match &self.pending {
-            _ if rare.is_some_and(|rare| rare.held.is_some()) => State::Fetching,
+            _ if rare.is_some_and(|rare| rare.held.is_some()) => State::Blocked,
             Pending::Idle if rare.is_some_and(|rare| !rare.storage_wait.is_empty()) => {
-                State::Fetching
+                State::Blocked
             }
             Pending::Idle => State::Waiting,
             Pending::Discard { .. } | Pending::DiscardLine | Pending::DiscardRequest(_) => {
                 State::Swallowing
             }
             Pending::Receive(_) | Pending::ForwardUpload(_) => State::Receiving,
-            Pending::Forward(_) | Pending::ScatterGather(_) => State::Fetching,
+            Pending::Forward(_) | Pending::ScatterGather(_) => State::Blocked,
             Pending::Send(_) => State::Sending,
             Pending::Dump(_) | Pending::KeyScan(_) => State::Dumping,
             Pending::Watch(_) => State::Watching,

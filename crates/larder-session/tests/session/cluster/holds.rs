@@ -26,7 +26,7 @@ fn a_reply_to_a_change_is_held_until_acknowledged() {
             continue;
         }
         held += 1;
-        assert_eq!(it.session.state(), State::Fetching);
+        assert_eq!(it.session.state(), State::Blocked);
         let calls = it.calls.0.load(Ordering::Relaxed);
         let answers = it.output.clone();
         // Polls while replies are held do not answer later requests.
