@@ -29,7 +29,7 @@ pub enum StreamError {
     Unexpected,
     /// A full sync or delta sync would change the items of a member that may become the leader.
     #[error("full sync refused: this member is standing for election")]
-    FullSyncRefused,
+    SyncRefused,
     /// A flush, an overrun of the exporter's journals, or a change of ownership has made an import
     /// incomplete.
     #[error("the import of slots must restart")]
@@ -289,7 +289,7 @@ impl<E: Engine> Applier<E> {
     /// starts, outside of a batch.
     ///
     /// # Errors
-    /// The errors of [`Applier::receive`], and [`StreamError::FullSyncRefused`] if `may_sync`
+    /// The errors of [`Applier::receive`], and [`StreamError::SyncRefused`] if `may_sync`
     /// returns false.
     pub fn receive_with_consent(
         &mut self,
@@ -377,7 +377,7 @@ impl<E: Engine> Applier<E> {
             let may = may_sync();
             self.engine.begin_batch(now);
             if !may {
-                return Err(StreamError::FullSyncRefused);
+                return Err(StreamError::SyncRefused);
             }
         }
         match frame {

@@ -504,7 +504,7 @@ impl Member {
     /// Notes that a full sync or delta sync will start. Returns false if this member must keep its
     /// items, because a pending swap may make it the leader.
     #[must_use]
-    pub fn start_full_sync(&mut self) -> bool {
+    pub fn start_sync(&mut self) -> bool {
         self.lacks_items |= self.pending_swaps.is_empty();
         self.lacks_items
     }
@@ -516,7 +516,7 @@ impl Member {
     }
 
     /// Notes that a full sync or delta sync is complete, or that this member leads.
-    pub fn end_full_sync(&mut self) {
+    pub fn end_sync(&mut self) {
         self.lacks_items = false;
     }
 

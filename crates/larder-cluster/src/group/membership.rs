@@ -362,7 +362,7 @@ impl Group {
         *self.succession.lock().unwrap_or_else(PoisonError::into_inner) = succession.map(Arc::new);
         self.ready_epoch.store(epoch, Ordering::Release);
         self.elections.fetch_add(1, Ordering::Relaxed);
-        self.with(|member, _| member.end_full_sync());
+        self.with(|member, _| member.end_sync());
     }
 
     /// Returns the epoch in which the current leadership of this node started, ready or not, or `None` if this node

@@ -233,8 +233,8 @@ impl Follower {
         heartbeats: &mut Heartbeats,
     ) -> Result<(), PeerError> {
         let now = self.node.clock.moment().into();
-        let received = applier.receive_with_consent(bytes, now, &mut || leader.start_full_sync());
-        leader.note_full_sync(applier.is_synced());
+        let received = applier.receive_with_consent(bytes, now, &mut || leader.start_sync());
+        leader.note_synced(applier.is_synced());
         if let Some(link) = &self.node.replication.link {
             link.note(applier, bytes.len());
         }
@@ -322,15 +322,15 @@ impl FollowedLeader<'_> {
         }
     }
 
-    /// Prepares a full sync. Returns false if this node must keep its items.
-    fn start_full_sync(&self) -> bool {
+    /// Prepares a full sync or delta sync. Returns false if this node must keep its items.
+    fn start_sync(&self) -> bool {
         match self {
             Self::At(_) => true,
             Self::Of(group, _) => {
                 group.note_data_until(None);
                 // Lookups under way must end before the sync removes items.
                 group.settle();
-                group.with(|member, _| member.start_full_sync())
+                group.with(|member, _| member.start_sync())
             }
         }
     }
@@ -344,12 +344,12 @@ impl FollowedLeader<'_> {
     }
 
     /// Notes that this node has all items, if `is_synced`.
-    fn note_full_sync(&self, is_synced: bool) {
+    fn note_synced(&self, is_synced: bool) {
         if let Self::Of(group, _) = self
             && is_synced
             && group.see(Member::lacks_items)
         {
-            group.with(|member, _| member.end_full_sync());
+            group.with(|member, _| member.end_sync());
         }
     }
 
