@@ -28,7 +28,7 @@ pub(crate) struct LocalGroup(pub(crate) Arc<Group>);
 impl OwnerGroup for LocalGroup {
     fn leader(&self) -> Option<(Process, Option<String>)> {
         let Role::Follower { leader, .. } = self.0.role() else { return None };
-        let address = self.0.see(|member| member.view().addresses.get(&leader.node).cloned());
+        let address = self.0.read(|member| member.view().addresses.get(&leader.node).cloned());
         Some((leader, address.map(|address| address.members)))
     }
 

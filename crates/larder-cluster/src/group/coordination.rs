@@ -52,20 +52,20 @@ impl Coordination {
             if let Some(acks) = self.group.acks() {
                 acks.end_late(Instant::now());
             }
-            match self.group.with(|member, now| member.next(now)) {
+            match self.group.update(|member, now| member.next(now)) {
                 None => {
-                    let idle = self.group.see(|member| member.idle_time(boot_millis()));
+                    let idle = self.group.read(|member| member.idle_time(boot_millis()));
                     self.group.wait(Duration::from_millis(idle.clamp(1, 100)));
                 }
                 Some(Command::Read) => {
                     let view = coordinator.read();
                     log.note(&view);
-                    self.group.with(|member, now| member.handle_view(now, view.ok()));
+                    self.group.update(|member, now| member.handle_view(now, view.ok()));
                 }
                 Some(Command::Swap(revision, record)) => {
                     let answer = coordinator.swap(revision, &record);
                     log.note(&answer);
-                    self.group.with(|member, now| member.handle_swap(now, answer.ok()));
+                    self.group.update(|member, now| member.handle_swap(now, answer.ok()));
                 }
             }
             let new_role = self.group.role();

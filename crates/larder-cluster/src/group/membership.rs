@@ -146,7 +146,7 @@ impl Group {
     }
 
     /// Passes an event to the member, publishes the new state, and wakes waiting threads.
-    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Member, Millis) -> R) -> R {
+    pub(crate) fn update<R>(&self, act: impl FnOnce(&mut Member, Millis) -> R) -> R {
         let mut member = self.lock();
         let result = act(&mut member, boot_millis());
         self.publish(&member);
@@ -186,7 +186,7 @@ impl Group {
 
     /// Returns the changes that currently wait for acknowledgements while this server leads.
     pub fn current_ack_mode(&self) -> AckMode {
-        self.see(|member| self.ack_mode(member))
+        self.read(|member| self.ack_mode(member))
     }
 
     /// Sets the journals of this server. Replies wait for the followers' acknowledgements of these
@@ -222,7 +222,7 @@ impl Group {
     /// Grants an operator's request for a leadership transfer, if there is a new one. `done` is the
     /// number of the last granted request, and is updated.
     pub(crate) fn grant_transfer_request(&self, done: &mut Revision) {
-        let request = self.see(|member| member.transfer_request().cloned());
+        let request = self.read(|member| member.transfer_request().cloned());
         if let Some(request) = request.filter(|request| request.number != *done)
             && self.transfer_leadership(request.to.as_deref())
         {
@@ -241,7 +241,7 @@ impl Group {
             return false;
         };
         let end = Instant::now() + Duration::from_millis(TRANSFER_TIME_MAX);
-        let candidates = self.with(|member, now| member.start_transfer(now, to));
+        let candidates = self.update(|member, now| member.start_transfer(now, to));
         if candidates.is_empty() {
             return false;
         }
@@ -253,7 +253,7 @@ impl Group {
                 let has_all =
                     |process: &&Process| journals.acks().has_passed(process.incarnation, &ends);
                 if let Some(next) = candidates.iter().find(has_all) {
-                    self.with(|member, _| member.transfer_to(next.clone()));
+                    self.update(|member, _| member.transfer_to(next.clone()));
                 }
             }
             std::thread::sleep(TRANSFER_TICK);
@@ -281,7 +281,7 @@ impl Group {
     /// Undoes [`Self::note_joining`]: replies wait for the process only if it is in sync.
     pub(crate) fn end_joining(&self, incarnation: u64) {
         self.joining.lock().unwrap_or_else(PoisonError::into_inner).remove(&incarnation);
-        self.with(|_, _| ());
+        self.update(|_, _| ());
     }
 
     fn lock(&self) -> MutexGuard<'_, Member> {
@@ -289,14 +289,14 @@ impl Group {
     }
 
     /// Reads the state of the member.
-    pub fn see<R>(&self, read: impl FnOnce(&Member) -> R) -> R {
+    pub fn read<R>(&self, read: impl FnOnce(&Member) -> R) -> R {
         read(&self.lock())
     }
 
     /// Returns whether all other members in sync, and all members for which replies wait, have
     /// acknowledged these journal offsets and the flushes of this node's handles.
     pub(crate) fn all_have_passed(&self, journals: &Journals, ends: &[u64]) -> bool {
-        let in_sync: Vec<u64> = self.see(|member| {
+        let in_sync: Vec<u64> = self.read(|member| {
             let record = member.view().record.iter();
             let others = record.flat_map(|record| &record.in_sync);
             others
@@ -318,7 +318,7 @@ impl Group {
     /// Returns the names of the nodes in sync. Excludes other nodes whose process has no lease, and this node if the
     /// record lists an earlier process of it.
     pub fn in_sync(&self) -> Vec<String> {
-        self.see(|member| {
+        self.read(|member| {
             let (view, me) = (member.view(), member.me());
             let in_sync = view.record.iter().flat_map(|record| &record.in_sync);
             // The record lists the old process of a restarted node until the leader replaces it.
@@ -331,12 +331,12 @@ impl Group {
 
     /// Returns the current role of this node.
     pub fn role(&self) -> Role {
-        self.see(Member::role)
+        self.read(Member::role)
     }
 
     /// Returns the name and incarnation of this process.
     pub fn me(&self) -> Process {
-        self.see(|member| member.me().clone())
+        self.read(|member| member.me().clone())
     }
 
     /// Waits until the role differs from `from`, for at most `time`. Returns the role.
@@ -362,13 +362,13 @@ impl Group {
         *self.succession.lock().unwrap_or_else(PoisonError::into_inner) = succession.map(Arc::new);
         self.ready_epoch.store(epoch, Ordering::Release);
         self.elections.fetch_add(1, Ordering::Relaxed);
-        self.with(|member, _| member.end_sync());
+        self.update(|member, _| member.end_sync());
     }
 
     /// Returns the epoch in which the current leadership of this node started, ready or not, or `None` if this node
     /// does not lead.
     pub(crate) fn leadership_epoch(&self) -> Option<u32> {
-        self.see(Member::leadership_epoch)
+        self.read(Member::leadership_epoch)
     }
 
     /// Returns the epoch in which the current leadership of this node started, if the node is ready. Identifies the

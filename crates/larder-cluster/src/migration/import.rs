@@ -287,7 +287,7 @@ impl Importer {
                 self.node.cache.control().set_cas_epoch(epoch);
                 return Ok(epoch);
             }
-            if !self.group.with(|member, _| member.raise_epoch(other + 1)) {
+            if !self.group.update(|member, _| member.raise_epoch(other + 1)) {
                 // `raise_epoch` also returns false if the leadership was lost in between.
                 self.group.leading_epoch().ok_or(LocalError::LeadershipLost)?;
                 return Err(ImportError::EpochsExhausted);

@@ -83,7 +83,7 @@ pub(super) fn read_acks(
                 if sent.is_some() {
                     let FollowingMember { process, group, .. } = member;
                     let has_joined = is_synced && joining.has_joined;
-                    group.with(|member, _| {
+                    group.update(|member, _| {
                         // The member may have joined earlier, but replies may have stopped waiting
                         // for it since then.
                         let is_synced = has_joined && journals.acks().requires(process.incarnation);

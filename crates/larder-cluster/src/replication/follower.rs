@@ -160,7 +160,7 @@ impl Follower {
         let Err(error) = self.follow(applier, leader, &mut has_connected);
         if let FollowedLeader::Of(group, _) = leader {
             // The leader may have transferred its leadership.
-            group.with(|member, _| member.read_soon());
+            group.update(|member, _| member.read_soon());
         }
         if self.stop.is_set() || leader.is_replaced() {
             return has_connected;
@@ -274,16 +274,16 @@ impl Follower {
                     dial(target, &self.node.credentials, &me.node, member, purpose, &self.stop);
                 match &dialed {
                     Err(error) if error.is_connection_refused() => {
-                        group.with(|member, _| member.note_refusal(process));
+                        group.update(|member, _| member.note_refusal(process));
                     }
-                    Err(_) => group.with(|member, _| member.read_soon()),
+                    Err(_) => group.update(|member, _| member.read_soon()),
                     Ok(PeerConnection { identity: LeaderIdentity { incarnation, .. }, .. })
                         if *incarnation != process.incarnation =>
                     {
-                        group.with(|member, _| member.note_replaced(process));
+                        group.update(|member, _| member.note_replaced(process));
                         return Err(LocalError::OtherProcess.into());
                     }
-                    Ok(_) => group.with(|member, _| member.note_connected()),
+                    Ok(_) => group.update(|member, _| member.note_connected()),
                 }
                 dialed
             }
@@ -305,7 +305,7 @@ impl FollowedLeader<'_> {
     fn address(&self) -> Option<String> {
         match self {
             Self::At(address) => Some((*address).to_owned()),
-            Self::Of(group, process) => group.see(|member| {
+            Self::Of(group, process) => group.read(|member| {
                 let addresses = &member.view().addresses;
                 addresses.get(&process.node).map(|addresses| addresses.members.clone())
             }),
@@ -330,7 +330,7 @@ impl FollowedLeader<'_> {
                 group.note_data_until(None);
                 // Lookups under way must end before the sync removes items.
                 group.settle();
-                group.with(|member, _| member.start_sync())
+                group.update(|member, _| member.start_sync())
             }
         }
     }
@@ -347,9 +347,9 @@ impl FollowedLeader<'_> {
     fn note_synced(&self, is_synced: bool) {
         if let Self::Of(group, _) = self
             && is_synced
-            && group.see(Member::lacks_items)
+            && group.read(Member::lacks_items)
         {
-            group.with(|member, _| member.end_sync());
+            group.update(|member, _| member.end_sync());
         }
     }
 
@@ -358,7 +358,7 @@ impl FollowedLeader<'_> {
         match self {
             Self::At(_) => false,
             Self::Of(group, process) => {
-                group.with(|member, now| member.note_heartbeat(process, now))
+                group.update(|member, now| member.note_heartbeat(process, now))
             }
         }
     }

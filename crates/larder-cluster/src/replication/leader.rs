@@ -75,7 +75,7 @@ impl Leader {
         let ended = self.stream(sender, journals, stream, &status, member.as_ref());
         self.node.replication.remove(&status);
         if let Some(FollowingMember { process, group, .. }) = &member {
-            group.with(|member, _| member.note_disconnected(process));
+            group.update(|member, _| member.note_disconnected(process));
             group.end_joining(process.incarnation);
         }
         if let Err(error) = ended

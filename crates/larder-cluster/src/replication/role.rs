@@ -74,7 +74,7 @@ fn follower_info(follower: &FollowerStatus, group: Option<&Group>, offset: u64) 
 /// Returns the host and port of a node: for clients, or for members if the node has published no
 /// address for clients. Returns `None` if it has published no addresses.
 fn client_address(group: &Group, node: &str) -> Option<(String, u16)> {
-    group.see(|member| {
+    group.read(|member| {
         let addresses = member.view().addresses.get(node)?;
         let address = addresses.clients.as_ref().unwrap_or(&addresses.members);
         Some(host_and_port(address))

@@ -172,6 +172,6 @@ fn epoch(role: &Role) -> u64 {
 
 fn proof_age(snapshot: &Snapshot<'_>) -> Duration {
     let proof =
-        snapshot.server.node.group.as_ref().and_then(|group| group.see(|m| m.confirmed_at()));
+        snapshot.server.node.group.as_ref().and_then(|group| group.read(|m| m.confirmed_at()));
     proof.map_or(Duration::ZERO, |at| Duration::from_millis(boot_millis().saturating_sub(at)))
 }

@@ -201,7 +201,7 @@ fn role(snapshot: &Snapshot<'_>) -> &'static str {
 fn leader(snapshot: &Snapshot<'_>) -> String {
     let of_group = snapshot.server.node.group.as_ref().and_then(|group| {
         let Role::Follower { leader, .. } = group.role() else { return None };
-        group.see(|member| {
+        group.read(|member| {
             let addresses = member.view().addresses.get(&leader.node);
             addresses.map(|addresses| addresses.members.clone())
         })
