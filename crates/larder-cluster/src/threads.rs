@@ -92,7 +92,7 @@ impl NodeThreads {
         let (node, stop) = (Arc::clone(node), Arc::clone(&self.stop));
         self.spawn("follower", move || {
             let handle = node.cache.engine();
-            Follower::new(node, group.me().node, stop).take_part(&group, handle);
+            Follower::new(node, group.me().node, stop).follow_group(&group, handle);
         })
     }
 

@@ -424,7 +424,7 @@ impl<E: Engine> Applier<E> {
                     (Some(offsets), number, true);
             }
             Frame::Batch(batch) => self.apply_batch(batch, now)?,
-            Frame::Part(bytes) => self.take_part(bytes)?,
+            Frame::Part(bytes) => self.apply_part(bytes)?,
             Frame::Heartbeat { number, lag_ms, sent } => {
                 (self.last_heartbeat, self.lag_ms, self.has_unacknowledged) =
                     (number, lag_ms, true);
@@ -530,7 +530,7 @@ impl<E: Engine> Applier<E> {
         }
     }
 
-    fn take_part(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
+    fn apply_part(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
         let Some(mut incoming) = self.incoming.take() else { return Err(StreamError::Unexpected) };
         let len = bytes.len() as u64;
         if len == 0 || len > incoming.left {

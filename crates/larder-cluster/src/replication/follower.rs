@@ -94,7 +94,7 @@ impl Follower {
     }
 
     /// Follows the leader of the group, and prepares this node for its own leadership when it is elected.
-    pub(crate) fn take_part(&self, group: &Group, engine: erased::Handle) {
+    pub(crate) fn follow_group(&self, group: &Group, engine: erased::Handle) {
         let mut applier = match group.journals() {
             Some(journals) => Applier::for_member(engine, Arc::clone(journals)),
             None => Applier::new(engine),
