@@ -1,6 +1,6 @@
 //! The configuration of this node's replication and cluster, from the options.
 
-use crate::options::{InDoubt, Options};
+use crate::options::Options;
 use larder_cluster::{Credentials, GroupConfig, NodeConfig};
 use larder_etcd::{Etcd, EtcdOptions, EtcdSettings, GroupName, SettingsError};
 use larder_operations::Counters;
@@ -36,10 +36,7 @@ fn group(options: &Options) -> Option<GroupConfig> {
     Some(GroupConfig {
         name: GroupName { cluster, group: options.group.clone() },
         node: options.node_name(),
-        doubt: match options.doubt {
-            InDoubt::Stop => larder_replica::DoubtPolicy::Stop,
-            InDoubt::Serve => larder_replica::DoubtPolicy::Serve,
-        },
+        doubt: options.doubt.into(),
         unclean_after: options.unclean_after.map(|secs| secs.saturating_mul(1000)),
         ack: options.ack.into(),
         read_lag: u64::from(options.read_lag) * 1000,

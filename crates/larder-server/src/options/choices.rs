@@ -1,6 +1,7 @@
 //! The values of options with a fixed set of choices.
 
 use clap::ValueEnum;
+use larder_replica::DoubtPolicy;
 use larder_store::journal::AckMode;
 
 /// The engine that stores the items.
@@ -56,11 +57,20 @@ impl From<Ack> for AckMode {
 
 /// Leader behaviour when neither etcd nor every in-sync member is reachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum InDoubt {
+pub enum Doubt {
     /// Refuse requests for items, because another member may lead already
     Stop,
     /// Keep serving items, although another member may lead already
     Serve,
+}
+
+impl From<Doubt> for DoubtPolicy {
+    fn from(doubt: Doubt) -> Self {
+        match doubt {
+            Doubt::Stop => Self::Stop,
+            Doubt::Serve => Self::Serve,
+        }
+    }
 }
 
 /// The event loop of the worker threads.

@@ -14,7 +14,7 @@ pub mod suboptions;
 mod values;
 mod words;
 
-pub use choices::{Ack, EngineKind, EvictionPolicy, InDoubt, Runtime};
+pub use choices::{Ack, Doubt, EngineKind, EvictionPolicy, Runtime};
 pub use larder_support::tls::Tls;
 pub use refusal::OptionsRefusal;
 pub use suboptions::Suboptions;
@@ -384,7 +384,7 @@ pub struct Options {
         help_heading = "Cluster",
         hide_short_help = true
     )]
-    pub doubt: InDoubt,
+    pub doubt: Doubt,
 
     /// Let a member with incomplete data lead after this many seconds without a leader [default: never]
     #[arg(
