@@ -28,7 +28,7 @@ pub enum StreamError {
     #[error("unexpected frame from the leader")]
     Unexpected,
     /// A full sync or delta sync would change the items of a member that may become the leader.
-    #[error("full sync refused: this member is standing for election")]
+    #[error("sync refused: this member is standing for election")]
     SyncRefused,
     /// A flush, an overrun of the exporter's journals, or a change of ownership has made an import
     /// incomplete.
