@@ -140,7 +140,7 @@ impl Core {
     /// Subtracts a record that has left the map from the counts.
     pub(crate) fn forget(&self, key_len: usize, record: &Record) {
         self.items.give(self.charge(key_len, record.value.len()));
-        let (class, footprint) = self.class_of(key_len, record);
+        let (class, footprint) = self.class_and_footprint(key_len, record);
         self.stats.remove_item(class, footprint);
     }
 
@@ -152,7 +152,7 @@ impl Core {
                 Liveness::Flushed => RemovalReason::Flushed,
                 Liveness::Expired | Liveness::Live => RemovalReason::Expired,
             };
-            let class = self.class_of(key.len(), record).0;
+            let class = self.class_and_footprint(key.len(), record).0;
             self.stats.reclaim(class, reason, record.fetched(), crawled);
             if reason == RemovalReason::Expired {
                 self.report_change(ItemChange::Expired(key));
@@ -162,7 +162,7 @@ impl Core {
 
     /// Counts an evicted item, and calls the observer.
     pub(crate) fn count_evicted(&self, key: &[u8], record: &Record) {
-        let (class, now) = (self.class_of(key.len(), record).0, self.now());
+        let (class, now) = (self.class_and_footprint(key.len(), record).0, self.now());
         self.stats.evict(class, record, now);
         if let Some(observer) = self.observer.get() {
             let (attributes, value_len) = (record.attributes, record.value.len());
@@ -196,8 +196,8 @@ impl Core {
         }
     }
 
-    /// Returns the statistics class of an item, and the bytes that it counts for.
-    fn class_of(&self, key_len: usize, record: &Record) -> (usize, usize) {
+    /// Returns the statistics class of an item, and the length in bytes at which statistics count it.
+    fn class_and_footprint(&self, key_len: usize, record: &Record) -> (usize, usize) {
         let (value_len, flags) = (record.value.len(), record.attributes.client_flags);
         let footprint = self.classes.footprint(key_len, value_len, flags);
         (self.classes.class_of(footprint), footprint)
@@ -357,7 +357,7 @@ impl Update<'_> {
     }
 
     fn count_in(&self, record: &Record) {
-        let (class, footprint) = self.core.class_of(self.key.bytes.len(), record);
+        let (class, footprint) = self.core.class_and_footprint(self.key.bytes.len(), record);
         self.core.stats.add_item(class, footprint);
     }
 

@@ -96,7 +96,7 @@ impl Shared {
         let bytes = self.table().layout.limit_for(segments);
         self.limit_bytes.store(bytes, Ordering::Relaxed);
         self.divide(segments);
-        self.limits.fetch_add(1, Ordering::Release);
+        self.limit_changes.fetch_add(1, Ordering::Release);
         drop(alloc);
         self.mrc.set_limit(bytes);
         None
@@ -120,7 +120,7 @@ impl Shared {
         self.limit_bytes.store(bytes, Ordering::Relaxed);
         self.divide(segments);
         // Makes handles seal their open segments, which may be too many under the new limit.
-        self.limits.fetch_add(1, Ordering::Release);
+        self.limit_changes.fetch_add(1, Ordering::Release);
         drop(alloc);
         self.mrc.set_limit(bytes);
         Ok(())
@@ -135,15 +135,15 @@ impl Shared {
     /// while the cache has untouched segments besides the reserve.
     #[inline]
     pub(crate) fn has_free_lists(&self) -> bool {
-        self.unused_left.load(Ordering::Relaxed) != 0
+        self.has_unused.load(Ordering::Relaxed) != 0
     }
 
     /// Records whether the cache has untouched segments besides the reserve. If it has none,
     /// empties the pool of free blocks.
-    pub(crate) fn note_unused(&self, is_left: bool) {
-        if self.has_free_lists() != is_left {
-            self.unused_left.store(is_left.into(), Ordering::Relaxed);
-            if !is_left {
+    pub(crate) fn note_unused(&self, has_unused: bool) {
+        if self.has_free_lists() != has_unused {
+            self.has_unused.store(has_unused.into(), Ordering::Relaxed);
+            if !has_unused {
                 self.pool.clear();
             }
         }

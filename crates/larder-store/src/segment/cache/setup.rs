@@ -162,7 +162,7 @@ impl Shared {
             open_budget: AtomicUsize::new(0),
             mrc: Mrc::new(config.limit_bytes),
             flash,
-            unused_left: AtomicU32::new(1),
+            has_unused: AtomicU32::new(1),
             pool: Pool::new(config.limit_bytes),
             config,
             slots_used: AtomicUsize::new(items),
@@ -170,7 +170,7 @@ impl Shared {
             observer: OnceLock::new(),
             change_observer: OnceLock::new(),
             crawls: AtomicU32::new(0),
-            limits: AtomicU32::new(0),
+            limit_changes: AtomicU32::new(0),
         };
         shared.divide(layout.segments_first);
         shared.commit_reserve(&shared.alloc(), layout.segments_first);

@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     pub(crate) open_budget: AtomicUsize,
     /// 1 while the cache has untouched segments besides the reserve, so that there are free lists;
     /// 0 otherwise.
-    pub(crate) unused_left: AtomicU32,
+    pub(crate) has_unused: AtomicU32,
     /// Free blocks that all handles may take.
     pub(crate) pool: Pool,
     /// The number of index words in use. Handles add to it in steps of several words.
@@ -69,7 +69,7 @@ pub(crate) struct Shared {
     /// [`crate::Engine::crawl_soon`].
     pub(crate) crawls: AtomicU32,
     /// The number of changes of the limit.
-    pub(crate) limits: AtomicU32,
+    pub(crate) limit_changes: AtomicU32,
     /// The sample of keys for the miss-ratio curve.
     pub(crate) mrc: Mrc,
     /// The flash tier for evicted items; `None` without flash.
@@ -219,8 +219,9 @@ impl Shared {
         words.iter().zip(ghosts.0).for_each(|(word, new)| word.store(new, Ordering::Relaxed));
     }
 
-    pub(crate) fn class_of(&self, record: &Record<'_>) -> (usize, usize) {
-        self.class_of_parts(record.key_len(), record.value_len(), record.client_flags())
+    /// Returns [`Shared::class_and_footprint`] of the item in a record.
+    pub(crate) fn class_and_footprint_of(&self, record: &Record<'_>) -> (usize, usize) {
+        self.class_and_footprint(record.key_len(), record.value_len(), record.client_flags())
     }
 
     /// Calls the observer of changes, if there is one.
@@ -235,7 +236,7 @@ impl Shared {
 
     /// Returns the statistics class of an item, and the length in bytes at which statistics count
     /// it.
-    pub(crate) fn class_of_parts(
+    pub(crate) fn class_and_footprint(
         &self,
         key_len: usize,
         value_len: usize,

@@ -183,7 +183,7 @@ impl Writer<'_> {
         word: IndexWord,
         record: &Record<'_>,
     ) {
-        let (class, footprint) = shared.class_of(record);
+        let (class, footprint) = shared.class_and_footprint_of(record);
         self.handle_shared.block.add_item(shared.table(), class, footprint);
         self.count_off_flash(shared, word);
     }

@@ -75,7 +75,7 @@ impl Writer<'_> {
     ) {
         let Some(flash) = &shared.flash else { return };
         let (table, block) = (shared.table(), self.handle_shared.block);
-        let (class, footprint) = shared.class_of(record);
+        let (class, footprint) = shared.class_and_footprint_of(record);
         let bytes = flash.format.counted_len(word);
         // Count first: a thread that finds the index word must find a page with items.
         Page::new(table, flash.format.page_of(word)).add(bytes, record.expiry());

@@ -28,8 +28,8 @@ pub struct Handle {
     pub(crate) writing: Option<Box<WriteState>>,
     /// The progress of the search for expired items.
     pub(crate) crawl: Crawl,
-    /// The value of [`Shared::limits`] when this handle last sealed its segments.
-    pub(crate) limits: u32,
+    /// The value of [`Shared::limit_changes`] when this handle last sealed its segments.
+    pub(crate) limit_changes: u32,
     /// A large value that is being assembled from pieces, kept between the attempts of an update;
     /// otherwise `None`.
     pub(crate) value_builder: Option<ValueBuilder>,
@@ -96,7 +96,7 @@ impl Handle {
             now: Now::default(),
             writing: None,
             crawl: Crawl::default(),
-            limits: 0,
+            limit_changes: 0,
             value_builder: None,
             hints: Vec::new(),
             next_hint: 0,

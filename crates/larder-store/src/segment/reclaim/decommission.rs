@@ -11,8 +11,8 @@ const STEP: usize = 256;
 impl Handle {
     /// Does one step towards a lowered limit. Returns true if there is more to do now.
     pub(crate) fn step_to_limit(&mut self) -> bool {
-        let limits = self.shared.limits.load(Ordering::Acquire);
-        if std::mem::replace(&mut self.limits, limits) != limits {
+        let changes = self.shared.limit_changes.load(Ordering::Acquire);
+        if std::mem::replace(&mut self.limit_changes, changes) != changes {
             self.seal_all();
         }
         self.give_back()

@@ -85,7 +85,7 @@ impl Update<'_, '_> {
         let (shared, attributes) = (self.shared, &new.attributes);
         let value_len = new.chain_len() + new.inline_len();
         let (class, footprint) =
-            shared.class_of_parts(self.key.bytes.len(), value_len, attributes.client_flags);
+            shared.class_and_footprint(self.key.bytes.len(), value_len, attributes.client_flags);
         let (table, handle_shared) = (shared.table(), self.writer.handle_shared);
         let Some(found) = &self.found else {
             return handle_shared.block.add_item(table, class, footprint);
@@ -100,7 +100,7 @@ impl Update<'_, '_> {
             handle_shared.block.add_item(table, class, footprint);
             return self.writer.count_off_flash(shared, found.locked_slot.word);
         }
-        let (old_class, old_footprint) = shared.class_of(&found.record);
+        let (old_class, old_footprint) = shared.class_and_footprint_of(&found.record);
         if (old_class, old_footprint) != (class, footprint) {
             handle_shared.block.add_item(table, class, footprint);
             handle_shared.block.remove_item(table, old_class, old_footprint);

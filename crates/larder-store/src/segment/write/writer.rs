@@ -411,7 +411,7 @@ impl Writer<'_> {
         record: &Record<'_>,
         keep_chain: bool,
     ) {
-        let (class, footprint) = shared.class_of(record);
+        let (class, footprint) = shared.class_and_footprint_of(record);
         self.handle_shared.block.remove_item(shared.table(), class, footprint);
         self.mark_counted_dead(shared, record, keep_chain);
     }
@@ -488,7 +488,7 @@ impl Writer<'_> {
         let fetched = record.header.has(State::Fetched);
         let idle_secs = self.now.secs.0.saturating_sub(accessed.0);
         let mortal = attributes.expiry != Expiry::Never;
-        let (class, _) = shared.class_of(record);
+        let (class, _) = shared.class_and_footprint_of(record);
         self.handle_shared.stats.evict(
             class,
             EvictedItem { fetched, mortal, idle_secs },
@@ -524,7 +524,7 @@ impl Writer<'_> {
     /// Counts an item that was removed because it was no longer valid. `crawled` is true if
     /// maintenance found it.
     pub(crate) fn count_reclaimed(&self, shared: &Shared, record: &Record<'_>, crawled: bool) {
-        let (class, _) = shared.class_of(record);
+        let (class, _) = shared.class_and_footprint_of(record);
         let reason = if shared.is_flushed(record) {
             RemovalReason::Flushed
         } else if record.is_past(self.now) {
