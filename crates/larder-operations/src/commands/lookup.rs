@@ -90,7 +90,7 @@ impl<E: Engine> OpContext<'_, E> {
             let class = limits.class_of(key_len, value_len, content.client_flags);
             show(content).map(|shown| (shown, class))
         });
-        self.shown(key, value_len, found)
+        self.finish_lookup(key, value_len, found)
     }
 
     /// Passes an item to `show` and records the access. If `show` returns `None`, the hit is
@@ -111,12 +111,13 @@ impl<E: Engine> OpContext<'_, E> {
                 None => (Access::Untracked, None),
             }
         });
-        self.shown(key, value_len, found)
+        self.finish_lookup(key, value_len, found)
     }
 
-    /// Counts a lookup that changes nothing, unless `show` returned `None`.
+    /// Counts a lookup that changes nothing, and reports it to watchers, unless `show` returned
+    /// `None`.
     #[inline]
-    fn shown<R>(
+    fn finish_lookup<R>(
         &mut self,
         key: HashedKey<'_>,
         value_len: usize,
@@ -129,7 +130,7 @@ impl<E: Engine> OpContext<'_, E> {
                 Lookup::Hit(Some(shown))
             }
             Lookup::Hit(None) => Lookup::Hit(None),
-            missing => self.missed(key, &LookupOptions::default(), without_hit(&missing)),
+            missing => self.finish_miss(key, &LookupOptions::default(), without_hit(&missing)),
         }
     }
 
@@ -170,7 +171,7 @@ impl<E: Engine> OpContext<'_, E> {
                 Ok(Lookup::Hit(shown))
             }
             Lookup::Hit(None) => self.look_up_and_change(key, op, is_recorded, show),
-            missing => Ok(self.missed(key, op, without_hit(&missing))),
+            missing => Ok(self.finish_miss(key, op, without_hit(&missing))),
         }
     }
 
@@ -252,7 +253,7 @@ impl<E: Engine> OpContext<'_, E> {
     /// `get_expired` or `get_flushed` again. In a transaction that watches items, the item stays,
     /// because a lookup must not count as a change.
     #[inline(never)]
-    fn missed<R>(
+    fn finish_miss<R>(
         &mut self,
         key: HashedKey<'_>,
         op: &LookupOptions<'_>,
