@@ -120,7 +120,7 @@ impl Mixture {
                 .flat_map(|_| set_keys(set, keys))
                 .for_each(|key| self.request(key, Sizes::Equal(value_bytes))),
             Phase::LookUp { set, keys, value_bytes } => {
-                self.counted = Counted::LookUpsFrom(self.requests.len());
+                self.counted = Counted::ReadOnlyFrom(self.requests.len());
                 let newest_first = set_keys(set, keys).rev();
                 newest_first.for_each(|key| self.request(key, Sizes::Equal(value_bytes)));
             }

@@ -35,7 +35,7 @@ pub enum Counted {
     From(usize),
     /// The requests from this index on. After a miss, neither a replay nor a simulated cache stores
     /// the key.
-    LookUpsFrom(usize),
+    ReadOnlyFrom(usize),
 }
 
 impl Counted {
@@ -44,14 +44,14 @@ impl Counted {
     pub fn first(self) -> usize {
         match self {
             Self::All => 0,
-            Self::From(first) | Self::LookUpsFrom(first) => first,
+            Self::From(first) | Self::ReadOnlyFrom(first) => first,
         }
     }
 
     /// Returns whether a set follows the request at `index` if it misses.
     #[must_use]
     pub fn stores(self, index: usize) -> bool {
-        !matches!(self, Self::LookUpsFrom(first) if index >= first)
+        !matches!(self, Self::ReadOnlyFrom(first) if index >= first)
     }
 }
 

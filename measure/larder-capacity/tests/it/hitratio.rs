@@ -108,7 +108,7 @@ fn only_look_ups_are_counted_and_they_store_nothing() {
     assert_eq!(first.requests, 5_100);
     assert!((1_000..5_100).contains(&first.misses), "{first:?}");
     stream.requests.drain(..stream.counted.first());
-    stream.counted = Counted::LookUpsFrom(0);
+    stream.counted = Counted::ReadOnlyFrom(0);
     let second = replay(&mut connections, &stream, 32).unwrap().stats;
     assert!(second.misses >= first.misses, "{first:?}, {second:?}");
 }
@@ -116,7 +116,7 @@ fn only_look_ups_are_counted_and_they_store_nothing() {
 #[test]
 fn lookups_store_nothing_in_simulated_caches() {
     let mut stream = workload("zipf", 50, 10).stream("").unwrap();
-    stream.counted = Counted::LookUpsFrom(0);
+    stream.counted = Counted::ReadOnlyFrom(0);
     let simulated = simulate(&stream, 64 << 20, OVERHEADS);
     for stats in [simulated.lru, simulated.s3fifo, simulated.optimum] {
         assert_eq!((stats.requests, stats.misses), (50, 50));
