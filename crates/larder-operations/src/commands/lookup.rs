@@ -149,8 +149,7 @@ impl<E: Engine> OpContext<'_, E> {
         is_recorded: bool,
         mut show: impl FnMut(&ItemView<'_, E::Lease>) -> R,
     ) -> Result<Lookup<R>, Refusal> {
-        let changes = op.touch.is_some() || op.create.is_some() || op.recache.is_some();
-        if changes {
+        if op.needs_update() {
             return self.look_up_and_change(key, op, is_recorded, show);
         }
         let (limits, access) = (self.limits, op.access(is_recorded));
@@ -325,6 +324,12 @@ impl<'a, L> ItemView<'a, L> {
 }
 
 impl LookupOptions<'_> {
+    /// Returns whether the lookup is an update from the start, because it may change or create any
+    /// item, stale or not.
+    fn needs_update(&self) -> bool {
+        self.touch.is_some() || self.create.is_some() || self.recache.is_some()
+    }
+
     /// Returns the access to record: a request is recorded once, even if it looks the item up several times.
     fn access(&self, is_recorded: bool) -> Access {
         if self.untracked || is_recorded { Access::Untracked } else { Access::Tracked }

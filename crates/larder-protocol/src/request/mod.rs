@@ -123,6 +123,16 @@ pub struct Get<'b> {
     pub format: ReplyFormat<'b>,
 }
 
+impl Get<'_> {
+    /// Returns whether the lookup may change or create an item: it has a new expiry, or the expiry
+    /// of an item to create. The right to recompute a stale item does not count as a change, because
+    /// each replica grants that right for its own items.
+    #[must_use]
+    pub fn changes_item(&self) -> bool {
+        self.touch.is_some() || self.vivify.is_some()
+    }
+}
+
 /// The effect of a store on an existing or missing item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreMode {

@@ -44,7 +44,7 @@ fn is_list_lookup(batch: &Batch<'_>, ready: &BatchRequest<'_>) -> bool {
 
 fn names_servers(get: &Get<'_>) -> bool {
     let is_key = !get.key.base64 && get.key.wire == reply::SERVERS_KEY;
-    is_key && get.touch.is_none() && get.vivify.is_none()
+    is_key && !get.changes_item()
 }
 
 impl<E: Engine> Session<E> {
