@@ -152,7 +152,7 @@ fn fill(files: &Files) -> io::Result<()> {
         unsafe { files.write(offset, page.into, page.layout.size()) }?;
     }
     files.sync()?;
-    files.begin(FILLED)
+    files.set_id(FILLED)
 }
 
 /// Returns a random number (a Weyl sequence through SplitMix64's finaliser, Steele et al. 2014).
@@ -181,7 +181,7 @@ fn measure(
             let place = draw(&mut random) % places * device.align() as u64;
             read.offset.store(place, Ordering::Relaxed);
             *read.begun.lock().expect("no thread panics while it holds the lock") = Instant::now();
-            reader.begin(read).map_err(|_| "the reader refuses a read")?;
+            reader.start(read).map_err(|_| "the reader refuses a read")?;
         }
         reader.submit();
         waiting.wait(&mut reader, &all_ended, |(read, time, result)| {

@@ -82,7 +82,7 @@ pub trait Device: Send + Sync + fmt::Debug {
         unsafe { self.write(offset, bytes.as_ptr(), bytes.len()) }
     }
 
-    /// Returns the identifier that the last [`Device::begin`] has given to the content. Returns
+    /// Returns the identifier that the last [`Device::set_id`] has given to the content. Returns
     /// `None` if there was no such call, or if the files or their sizes have changed since.
     fn id(&self) -> Option<u128>;
 
@@ -92,7 +92,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// # Errors
     /// Returns the operating system's error. The device may have the earlier id, the new one, or
     /// none.
-    fn begin(&self, id: u128) -> io::Result<()>;
+    fn set_id(&self, id: u128) -> io::Result<()>;
 
     /// Makes all written bytes durable.
     ///

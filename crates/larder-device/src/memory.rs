@@ -243,7 +243,7 @@ impl Device for Memory {
         *self.shared.id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, id: u128) -> io::Result<()> {
+    fn set_id(&self, id: u128) -> io::Result<()> {
         *self.shared.id.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
         Ok(())
     }

@@ -32,7 +32,7 @@ struct Threads {
     depth: usize,
     pool: Arc<pool::Shared>,
     under_way: Arc<PendingReads>,
-    begun: Vec<Job>,
+    started: Vec<Job>,
 }
 
 impl Reader {
@@ -55,7 +55,7 @@ impl Reader {
             depth: depth.max(1),
             pool: pool.shared(),
             under_way: Arc::default(),
-            begun: Vec::new(),
+            started: Vec::new(),
         };
         Self { kind: Kind::Threads(threads) }
     }
@@ -64,11 +64,11 @@ impl Reader {
     ///
     /// # Errors
     /// Returns the target if the maximum number of reads is under way.
-    pub fn begin<T: Target>(&mut self, target: Arc<T>) -> Result<(), Arc<T>> {
+    pub fn start<T: Target>(&mut self, target: Arc<T>) -> Result<(), Arc<T>> {
         match &mut self.kind {
             #[cfg(target_os = "linux")]
-            Kind::Ring(ring) => ring.begin(target),
-            Kind::Threads(threads) => threads.begin(target),
+            Kind::Ring(ring) => ring.start(target),
+            Kind::Threads(threads) => threads.start(target),
         }
     }
 
@@ -77,7 +77,7 @@ impl Reader {
         match &mut self.kind {
             #[cfg(target_os = "linux")]
             Kind::Ring(ring) => ring.submit(),
-            Kind::Threads(threads) => threads.pool.submit(&mut threads.begun),
+            Kind::Threads(threads) => threads.pool.submit(&mut threads.started),
         }
     }
 
@@ -129,19 +129,19 @@ impl fmt::Debug for Reader {
 }
 
 impl Threads {
-    fn begin<T: Target>(&mut self, target: Arc<T>) -> Result<(), Arc<T>> {
+    fn start<T: Target>(&mut self, target: Arc<T>) -> Result<(), Arc<T>> {
         if !self.under_way.start_one(self.depth) {
             return Err(target);
         }
         let (device, under_way) = (Arc::clone(&self.device), Arc::clone(&self.under_way));
-        self.begun.push(Job { device, target, under_way });
+        self.started.push(Job { device, target, under_way });
         Ok(())
     }
 }
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        self.pool.submit(&mut self.begun);
+        self.pool.submit(&mut self.started);
         self.under_way.wait_for_all();
     }
 }

@@ -75,7 +75,7 @@ impl Ring {
         })
     }
 
-    pub(crate) fn begin<T: Target>(&mut self, target: Arc<T>) -> Result<(), Arc<T>> {
+    pub(crate) fn start<T: Target>(&mut self, target: Arc<T>) -> Result<(), Arc<T>> {
         let Some(slot) = self.free.pop() else { return Err(target) };
         self.slots[slot as usize] = Slot { target: Some(target), done: 0, retries: 0 };
         self.push(slot);

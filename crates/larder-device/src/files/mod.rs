@@ -73,7 +73,7 @@ impl Files {
         self.is_direct
     }
 
-    /// Returns the id that the last call of [`Files::begin`] has written to the headers. Returns
+    /// Returns the id that the last call of [`Files::set_id`] has written to the headers. Returns
     /// `None` if a header is missing or damaged, or if it was written for other files, another
     /// order, other sizes or another page length.
     #[must_use]
@@ -96,7 +96,7 @@ impl Files {
     /// # Errors
     /// Returns the operating system's error. Each file may have the old id, the new one, or none.
     /// [`Files::id`] returns `None` unless all have the same.
-    pub fn begin(&self, id: u128) -> io::Result<()> {
+    pub fn set_id(&self, id: u128) -> io::Result<()> {
         for (index, part) in self.parts.iter().enumerate() {
             self.header(index, id).to_page().write(part.file.as_fd())?;
         }
@@ -163,8 +163,8 @@ impl Device for Files {
         self.id()
     }
 
-    fn begin(&self, id: u128) -> io::Result<()> {
-        self.begin(id)
+    fn set_id(&self, id: u128) -> io::Result<()> {
+        self.set_id(id)
     }
 
     fn sync(&self) -> io::Result<()> {

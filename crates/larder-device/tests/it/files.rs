@@ -55,8 +55,8 @@ fn an_id_is_kept_for_the_same_files() {
     {
         let files = open(&specs).unwrap();
         assert_eq!(files.id(), None);
-        files.begin(9).unwrap();
-        files.begin(id).unwrap();
+        files.set_id(9).unwrap();
+        files.set_id(id).unwrap();
         assert_eq!(files.id(), Some(id));
     }
     assert_eq!(open(&specs).unwrap().id(), Some(id));
@@ -80,7 +80,7 @@ fn an_id_is_kept_for_the_same_files() {
 fn a_damaged_header_has_no_id() {
     let folder = folder();
     let specs = specs(folder.path(), &[PAGE_LEN]);
-    open(&specs).unwrap().begin(5).unwrap();
+    open(&specs).unwrap().set_id(5).unwrap();
     let file = OpenOptions::new().read(true).write(true).open(&specs[0].path).unwrap();
     for at in (0..10 * 8).chain([100, 4095]) {
         let mut byte = [0];

@@ -50,7 +50,7 @@ fn random_places_are_read_with_many_under_way() {
             let mut read = Read::new(offset, usize::try_from(len).unwrap());
             reads.push(Arc::clone(&read));
             let begun = Instant::now();
-            while let Err(refused) = reader.begin(read) {
+            while let Err(refused) = reader.start(read) {
                 assert!(begun.elapsed() < LONG, "{reader:?}");
                 read = refused;
                 reader.submit();
@@ -75,14 +75,14 @@ fn no_more_than_the_depth_is_under_way() {
     let mut reader = Reader::new(device, 3, &pool);
     assert!(!reader.uses_ring() && reader.fd().is_none());
     for _ in 0..3 {
-        reader.begin(Read::new(0, 512)).ok().unwrap();
+        reader.start(Read::new(0, 512)).ok().unwrap();
     }
-    assert!(reader.begin(Read::new(0, 512)).is_err());
+    assert!(reader.start(Read::new(0, 512)).is_err());
     reader.submit();
     assert_eq!(reader.under_way(), 3);
     memory.set_faults(Faults::default());
     end_all(&mut reader);
-    assert!(reader.begin(Read::new(0, 512)).is_ok());
+    assert!(reader.start(Read::new(0, 512)).is_ok());
     assert_eq!(reader.under_way(), 1);
 }
 
@@ -95,7 +95,7 @@ fn dropping_a_reader_waits_for_its_reads() {
         let reads: Vec<_> =
             (0..DEPTH as u64).map(|page| Read::new(page * PAGE_LEN, 65_536)).collect();
         for (number, read) in reads.iter().enumerate() {
-            reader.begin(Arc::clone(read)).ok().unwrap();
+            reader.start(Arc::clone(read)).ok().unwrap();
             // The reads after this one are not submitted before the reader is dropped.
             if number == DEPTH / 2 {
                 reader.submit();
@@ -114,7 +114,7 @@ fn dropping_a_reader_waits_for_a_device_that_hangs() {
     let pool = Pool::new(2);
     let mut reader = Reader::new(Arc::new(memory.clone()), 8, &pool);
     let reads: Vec<_> = (0..8).map(|at| Read::new(at * 512, 512)).collect();
-    reads.iter().for_each(|read| reader.begin(Arc::clone(read)).ok().unwrap());
+    reads.iter().for_each(|read| reader.start(Arc::clone(read)).ok().unwrap());
     reader.submit();
     let is_dropped = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -139,12 +139,12 @@ fn reads_that_a_pool_was_given_end_before_it_does() {
     let pool = Pool::new(2);
     let mut reader = Reader::new(Arc::new(memory), 64, &pool);
     let reads: Vec<_> = (0..40).map(|at| Read::new(at * 512, 512)).collect();
-    reads.iter().for_each(|read| reader.begin(Arc::clone(read)).ok().unwrap());
+    reads.iter().for_each(|read| reader.start(Arc::clone(read)).ok().unwrap());
     reader.submit();
     drop(pool);
     assert!(reads.iter().all(|read| read.has_ended()));
     let late = Read::new(0, 512);
-    reader.begin(Arc::clone(&late)).ok().unwrap();
+    reader.start(Arc::clone(&late)).ok().unwrap();
     reader.submit();
     assert!(late.wait().is_err());
 }
@@ -160,7 +160,7 @@ fn a_file_that_became_short_is_an_error() {
     with_readers(&device, |mut reader| {
         for (offset, is_there) in [(0, true), (PAGE_LEN / 4, false), (2 * PAGE_LEN, false)] {
             let read = Read::new(offset, 32 << 10);
-            reader.begin(Arc::clone(&read)).ok().unwrap();
+            reader.start(Arc::clone(&read)).ok().unwrap();
             reader.submit();
             end_all(&mut reader);
             let result = read.wait().map_err(|error| error.kind());
@@ -168,7 +168,7 @@ fn a_file_that_became_short_is_an_error() {
             assert_eq!(result, expected, "at {offset}");
         }
         let outside = Read::new(8 * PAGE_LEN, 4096);
-        reader.begin(Arc::clone(&outside)).ok().unwrap();
+        reader.start(Arc::clone(&outside)).ok().unwrap();
         reader.submit();
         end_all(&mut reader);
         assert!(outside.wait().is_err());
@@ -185,7 +185,7 @@ fn files_are_unlocked_when_readers_and_device_are_gone() {
         let files = Files::open(&specs, PAGE_LEN, &opening).unwrap();
         let device: Arc<dyn Device> = Arc::new(files);
         with_readers(&device, |mut reader| {
-            reader.begin(Read::new(0, 4096)).ok().unwrap();
+            reader.start(Read::new(0, 4096)).ok().unwrap();
             reader.submit();
         });
     }
@@ -198,12 +198,12 @@ fn a_reader_may_move_to_another_thread() {
     with_readers(&device, |mut reader| {
         for offset in (0..8).map(|page| page * PAGE_LEN) {
             let (first, second) = (Read::new(offset, 4096), Read::new(offset + 8192, 4096));
-            reader.begin(Arc::clone(&first)).ok().unwrap();
+            reader.start(Arc::clone(&first)).ok().unwrap();
             reader.submit();
             reader = std::thread::scope(|scope| {
                 let moved = scope.spawn(|| {
                     let mut reader = reader;
-                    reader.begin(Arc::clone(&second)).ok().unwrap();
+                    reader.start(Arc::clone(&second)).ok().unwrap();
                     reader.submit();
                     end_all(&mut reader);
                     reader
@@ -237,7 +237,7 @@ fn the_end_of_a_read_can_be_polled_for() {
         let reads: Vec<_> =
             (0..wanted).map(|_| Read::new(random.below(100) * 4096, 4096)).collect();
         for read in &reads {
-            reader.begin(Arc::clone(read)).ok().unwrap();
+            reader.start(Arc::clone(read)).ok().unwrap();
         }
         reader.submit();
         let begun = Instant::now();
@@ -275,7 +275,7 @@ fn panics_of_targets_do_not_end_threads() {
     let memory: Arc<dyn Device> = Arc::new(Memory::new(512, 1));
     let mut reader = Reader::new(Arc::clone(&memory), 1, &pool);
     for _ in 0..3 {
-        reader.begin(Arc::new(Panics(Buffer::new(512)))).ok().unwrap();
+        reader.start(Arc::new(Panics(Buffer::new(512)))).ok().unwrap();
         reader.submit();
         while reader.under_way() > 0 {
             std::thread::yield_now();
@@ -283,7 +283,7 @@ fn panics_of_targets_do_not_end_threads() {
     }
     let mut other = Reader::new(memory, 1, &pool);
     let read = Read::new(0, 512);
-    other.begin(Arc::clone(&read)).ok().unwrap();
+    other.start(Arc::clone(&read)).ok().unwrap();
     other.submit();
     read.wait().unwrap();
 }
@@ -296,7 +296,7 @@ fn panics_of_targets_leave_a_ring_usable() {
     if !reader.uses_ring() {
         return;
     }
-    (0..8).for_each(|_| reader.begin(Arc::new(Panics(Buffer::new(512)))).ok().unwrap());
+    (0..8).for_each(|_| reader.start(Arc::new(Panics(Buffer::new(512)))).ok().unwrap());
     reader.submit();
     let (begun, mut panics) = (Instant::now(), 0);
     while reader.under_way() > 0 {

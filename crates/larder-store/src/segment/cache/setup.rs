@@ -111,7 +111,7 @@ impl Shared {
         let buffers = Self::begin_buffers(table, alloc)?;
         alloc.index_share_max = INDEX_SHARE_FLASH;
         table.header_page().flash.store(format.content());
-        flash.device.begin(id).map_err(ConfigError::Flash)?;
+        flash.device.set_id(id).map_err(ConfigError::Flash)?;
         Ok(Flash::new(flash, format, Lists::new(narrow(format.pages)), buffers))
     }
 

@@ -292,8 +292,8 @@ impl ItemRead for Read {
             && let Some(extent) = large.begin_next(self.shared.table())
         {
             flash.counts.reading.add(1);
-            let begun = reader.begin(Arc::new(Piece { read: Arc::clone(&self), extent }));
-            assert!(begun.is_ok(), "`has_room` was checked before");
+            let started = reader.start(Arc::new(Piece { read: Arc::clone(&self), extent }));
+            assert!(started.is_ok(), "`has_room` was checked before");
         }
         if large.is_stalled()
             && let Progress::Pending(wakers) = &*self.progress()

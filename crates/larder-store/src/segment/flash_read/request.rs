@@ -141,8 +141,8 @@ impl Handle {
         flash.counts.reads.add(1);
         flash.counts.reads_before.add(is_walk.into());
         let reader = self.batch_reads.reader(flash);
-        let begun = reader.begin(read);
-        assert!(begun.is_ok(), "`has_room` was checked before");
+        let started = reader.start(read);
+        assert!(started.is_ok(), "`has_room` was checked before");
         Arc::clone(&own).begin_more(reader);
         ReadAttempt::Started(own)
     }

@@ -87,7 +87,7 @@ fn items_on_flash_are_found_after_a_restart() {
 fn flash_with_another_content_is_not_used() {
     let device = Memory::new(64 * MIB, 5);
     let (config, file, _) = ended(&device, 60_000);
-    device.begin(77).unwrap();
+    device.set_id(77).unwrap();
     let (cache, restart) = open(&config, &file, 13);
     assert_eq!(restart, Restart::Warm);
     assert_eq!(cache.flash_gauges().unwrap().objects_used, 0);
