@@ -4,7 +4,7 @@ use super::fault::ProtocolError;
 use super::number::i64_of;
 
 /// The maximum number of words of a request, its command included.
-pub const ARGUMENTS_MAX: i64 = 1 << 20;
+pub const WORDS_MAX: i64 = 1 << 20;
 /// The longest line in bytes: an inline request, or the length of an array or a bulk string.
 pub const LINE_LEN_MAX: usize = 64 << 10;
 
@@ -246,12 +246,12 @@ fn four_digits(input: &[u8]) -> Option<(usize, &[u8])> {
 
 fn read_array<'b>(input: &'b [u8], rest: &'b [u8], bounds: &Bounds) -> Read<'b> {
     let (count, rest) = match number_line(rest, ProtocolError::LongArrayLength) {
-        Step::Is((Some(count), rest)) if count <= ARGUMENTS_MAX => (count, rest),
+        Step::Is((Some(count), rest)) if count <= WORDS_MAX => (count, rest),
         Step::Is(_) => return Read::Fault(ProtocolError::ArrayLength),
         Step::Incomplete(wanted) => return Read::Incomplete { wanted },
         Step::Fault(fault) => return Read::Fault(fault),
     };
-    if count > UNAUTHENTICATED_ARGUMENTS_MAX && bounds.needs_login {
+    if count > UNAUTHENTICATED_WORDS_MAX && bounds.needs_login {
         return Read::Fault(ProtocolError::UnauthenticatedArrayLength);
     }
     let Ok(count @ 1..) = usize::try_from(count) else {
@@ -304,7 +304,9 @@ fn oversized<'b>(input: &[u8], at: &[u8], arguments: usize) -> Read<'b> {
     }
 }
 
-const UNAUTHENTICATED_ARGUMENTS_MAX: i64 = 10;
+/// [`WORDS_MAX`] before the login, as in redis-server.
+const UNAUTHENTICATED_WORDS_MAX: i64 = 10;
+/// The longest word in bytes before the login, as in redis-server.
 const UNAUTHENTICATED_BULK_LEN_MAX: usize = 16384;
 
 /// Splits off a line with a number; `None` if the number is malformed. As in redis-server, any byte may follow CR.
