@@ -9,8 +9,8 @@ use crate::request::KEY_LEN_MAX;
 pub struct DumpItem<'k> {
     /// The decoded key.
     pub key: &'k [u8],
-    /// Whether text requests must send the key in base64. [`metadump`] ignores this field, because
-    /// it percent-encodes all keys.
+    /// Whether memcached's text protocol sends the key in base64, because a client did so or text
+    /// cannot carry it. [`metadump`] ignores this field, because it percent-encodes all keys.
     pub binary_key: bool,
     /// The expiry in Unix seconds; `None` if the item never expires.
     pub expires: Option<u32>,

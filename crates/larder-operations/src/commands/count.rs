@@ -30,7 +30,8 @@ pub struct CreateNumber<'t> {
     pub value: u64,
     /// The expiry of the item.
     pub expiry: Expiry,
-    /// Whether the client sent the key in base64.
+    /// Whether memcached's text protocol sends the key in base64, because a client did so or text
+    /// cannot carry it.
     pub binary_key: bool,
     /// The tags of the item.
     pub tags: &'t [Tag],

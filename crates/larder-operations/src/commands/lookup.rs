@@ -31,7 +31,8 @@ pub struct CreateEmpty<'t> {
     pub expiry: Expiry,
     /// The CAS of the item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
-    /// Whether the client sent the key in base64.
+    /// Whether memcached's text protocol sends the key in base64, because a client did so or text
+    /// cannot carry it.
     pub binary_key: bool,
     /// The tags of the item.
     pub tags: &'t [Tag],

@@ -14,7 +14,8 @@ pub struct Set<'v> {
     pub client_flags: u32,
     /// The expiry of the item.
     pub expiry: Expiry,
-    /// Whether memcached's text protocol has to send the key in base64.
+    /// Whether memcached's text protocol sends the key in base64, because a client did so or text
+    /// cannot carry it.
     pub binary_key: bool,
     /// Whether a refused set removes the old item, so that no reader finds an outdated value.
     pub refusal_removes: bool,

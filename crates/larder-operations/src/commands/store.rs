@@ -53,7 +53,8 @@ pub struct Store<'v> {
     /// The expiry of the item that `Append` or `Prepend` creates if there is none; `None` creates
     /// no item.
     pub create: Option<Expiry>,
-    /// Whether memcached's text protocol shows the key in base64.
+    /// Whether memcached's text protocol sends the key in base64, because a client did so or text
+    /// cannot carry it.
     pub binary_key: bool,
     /// The tags of the item. `Append` and `Prepend` to an existing item ignore them.
     pub tags: &'v [Tag],

@@ -16,7 +16,8 @@ pub struct Swap<'v> {
     pub value: &'v [u8],
     /// The expiry of the item; `None` keeps the expiry of the old item.
     pub expiry: Option<Expiry>,
-    /// Whether memcached's clients have to send the key in base64.
+    /// Whether memcached's text protocol sends the key in base64, because a client did so or text
+    /// cannot carry it.
     pub binary_key: bool,
     /// The tags of the item.
     pub tags: &'v [Tag],

@@ -114,7 +114,7 @@ impl<'b> FastSet<'b> {
         Exptime(self.exptime.into())
     }
 
-    /// Returns the format of the reply.
+    /// Returns the reply format that the full parser returns for the same bytes.
     #[inline]
     #[must_use]
     pub fn format(&self) -> ReplyFormat<'b> {
@@ -132,7 +132,7 @@ impl<'b> FastSet<'b> {
         }
     }
 
-    /// Returns the format of the reply on success.
+    /// Returns the dialect of the reply on success.
     #[inline]
     pub(crate) fn success(&self) -> Success<'b> {
         match self.rest {
@@ -162,7 +162,7 @@ impl<'b> FastSet<'b> {
     }
 }
 
-/// The format of the reply to a stored set.
+/// The dialect of the reply to a stored set.
 pub(crate) enum Success<'b> {
     Classic,
     Meta,

@@ -37,8 +37,8 @@ use encode::{
 pub struct Hit<'k> {
     /// The decoded key, for replies with a key (`VALUE`, binary `getk`, `mg k`).
     pub key: &'k [u8],
-    /// Whether meta replies show the key in base64, because it was stored in base64 or text cannot
-    /// carry it.
+    /// Whether memcached's text protocol sends the key in base64, because a client did so or text
+    /// cannot carry it.
     pub binary_key: bool,
     /// The properties that meta flags show. Classic text and binary show some of them.
     pub item: ShownItem,
@@ -126,8 +126,8 @@ pub enum ArithmeticReply {
 pub struct ItemInfo<'k> {
     /// The decoded key.
     pub key: &'k [u8],
-    /// Whether the reply shows the key in base64, because it was stored in base64 or text cannot
-    /// carry it.
+    /// Whether memcached's text protocol sends the key in base64, because a client did so or text
+    /// cannot carry it.
     pub binary_key: bool,
     /// Seconds until the item expires; `None` if it never does.
     pub ttl: Option<u32>,

@@ -2,7 +2,7 @@
 
 use crate::text::letters::Letters;
 
-/// The format of a reply.
+/// The dialect of a reply, and the properties of the request that shape the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyFormat<'b> {
     /// Classic text.

@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Login<'b> {
     /// The credentials, or another step of the login.
     pub claim: Claim<'b>,
-    /// The format of the reply.
+    /// The dialect of the reply: binary for SASL, otherwise classic text.
     pub format: ReplyFormat<'b>,
 }
 

@@ -37,7 +37,7 @@ pub enum Request<'b> {
     FlushAll {
         /// The time of the removal; 0 or less is now.
         delay: Exptime,
-        /// The format of the reply.
+        /// The dialect of the reply, and whether to suppress it (`noreply`, `flushq`).
         format: ReplyFormat<'b>,
     },
     /// Report the server's version.
@@ -46,21 +46,21 @@ pub enum Request<'b> {
     Verbosity {
         /// The level: 0, 1 or 2.
         level: u32,
-        /// The format of the reply.
+        /// The dialect of the reply, and whether to suppress it (`noreply`).
         format: ReplyFormat<'b>,
     },
     /// Report statistics.
     Stats {
         /// The words after `stats` without outer spaces, or the key of a binary stat request.
         topic: &'b [u8],
-        /// The format of the reply.
+        /// The dialect of the reply. Each binary packet of it repeats the opaque.
         format: ReplyFormat<'b>,
     },
     /// An administrative command.
     Admin {
         /// The command.
         command: Admin,
-        /// The format of the reply.
+        /// The dialect of the reply, and whether to suppress it (`noreply`).
         format: ReplyFormat<'b>,
     },
     /// A login. Reply to it before parsing anything after it.
@@ -119,7 +119,7 @@ pub struct Get<'b> {
     pub new_cas: Option<u64>,
     /// Whether the access is not recorded (`mg u`).
     pub untracked: bool,
-    /// The format of the reply.
+    /// The dialect of the reply, and the requested properties of the item (`gets`, flags of `mg`).
     pub format: ReplyFormat<'b>,
 }
 
@@ -177,7 +177,7 @@ pub struct Store<'b> {
     pub invalidate: bool,
     /// The expiry of the item that an append or prepend creates on a miss (`ms N`).
     pub vivify: Option<Exptime>,
-    /// The format of the reply.
+    /// The dialect of the reply, and whether to suppress it (`noreply`, `ms q`, `setq`).
     pub format: ReplyFormat<'b>,
 }
 
@@ -206,7 +206,7 @@ pub struct Delete<'b> {
     pub touch: Option<Exptime>,
     /// The client flags of an item kept without its value (`md F` with `x`).
     pub client_flags: Option<u32>,
-    /// The format of the reply.
+    /// The dialect of the reply, and whether to suppress it (`noreply`, `md q`, `deleteq`).
     pub format: ReplyFormat<'b>,
 }
 
@@ -229,7 +229,7 @@ pub struct Arithmetic<'b> {
     pub compare: Option<u64>,
     /// The CAS of the item after the change (`ma E`).
     pub new_cas: Option<u64>,
-    /// The format of the reply.
+    /// The dialect of the reply, and whether to suppress it (`noreply`, `ma q`, `incrq`).
     pub format: ReplyFormat<'b>,
 }
 
@@ -238,7 +238,7 @@ pub struct Arithmetic<'b> {
 pub struct DropTag<'b> {
     /// The name of the tag, sent like a key.
     pub tag: Key<'b>,
-    /// The format of the reply.
+    /// The dialect of the reply, and whether to suppress it (`mt q`).
     pub format: ReplyFormat<'b>,
 }
 
@@ -247,7 +247,7 @@ pub struct DropTag<'b> {
 pub struct Debug<'b> {
     /// The key as sent, in base64 or not.
     pub key: Key<'b>,
-    /// The format of the reply.
+    /// The dialect of the reply: always meta text.
     pub format: ReplyFormat<'b>,
 }
 

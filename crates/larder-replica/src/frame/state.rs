@@ -50,7 +50,8 @@ pub struct ItemState<'b> {
     pub stale: bool,
     /// Whether a client has the right to recompute the item.
     pub won: bool,
-    /// Whether a client sent the key in base64.
+    /// Whether memcached's text protocol sends the key in base64, because a client did so or text
+    /// cannot carry it.
     pub binary_key: bool,
     /// Whether a client has read the item.
     pub fetched: bool,

@@ -25,7 +25,7 @@ pub struct Attributes {
     pub stale: bool,
     /// Kept for the caller: a client has been chosen to recache the item.
     pub won: bool,
-    /// Kept for the caller: the client sent the key in base64.
+    /// Kept for the caller: text protocols send the key in base64.
     pub binary_key: bool,
 }
 
