@@ -37,7 +37,8 @@ pub unsafe extern "C" fn larder_options_free(options: *mut Options) {
     unsafe { free(options) };
 }
 
-/// Sets the time limit of a call in milliseconds, including the wait for a connection. 0 counts as 1. [Default: 1000]
+/// Sets the time limit of a call in milliseconds, including the wait for a connection. 0 counts
+/// as 1. [Default: 1000]
 ///
 /// # Safety
 /// `options` is NULL or valid, and no other thread uses it.
@@ -50,8 +51,8 @@ pub unsafe extern "C" fn larder_options_timeout(options: *mut Options, millis: u
     })
 }
 
-/// Sets the time limit for opening a connection in milliseconds. 0 counts as 1. The time limit of the call also applies.
-/// [Default: 250]
+/// Sets the time limit for opening a connection in milliseconds. 0 counts as 1. The time limit of
+/// the call also applies. [Default: 250]
 ///
 /// # Safety
 /// `options` is NULL or valid, and no other thread uses it.
@@ -67,9 +68,9 @@ pub unsafe extern "C" fn larder_options_connect_timeout(
     })
 }
 
-/// Makes each call take a connection of its own from a pool with at most `max` connections per server. 0 counts as 1.
-/// If all connections are in use, a call waits. [Default: calls share connections, one per CPU core and server, at most
-/// 4 per server]
+/// Makes each call take a connection of its own from a pool with at most `max` connections per
+/// server. 0 counts as 1. If all connections are in use, a call waits. [Default: calls share
+/// connections, one per CPU core and server, at most 4 per server]
 ///
 /// # Safety
 /// `options` is NULL or valid, and no other thread uses it.
@@ -82,11 +83,13 @@ pub unsafe extern "C" fn larder_options_pool(options: *mut Options, max: usize) 
     })
 }
 
-/// Logs in on each connection with memcached's text protocol (its option -Y). The user name must not contain spaces.
-/// memcached accepts no spaces in passwords either. larder_open() reports an invalid user name. [Default: no login]
+/// Logs in on each connection with memcached's text protocol (its option -Y). The user name must
+/// not contain spaces. memcached accepts no spaces in passwords either. larder_open() reports an
+/// invalid user name. [Default: no login]
 ///
 /// # Safety
-/// `options` is NULL or valid, and no other thread uses it. `user` and `password` are NULL or end with a zero.
+/// `options` is NULL or valid, and no other thread uses it. `user` and `password` are NULL or end
+/// with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_options_login(
     options: *mut Options,
@@ -104,14 +107,15 @@ pub unsafe extern "C" fn larder_options_login(
     })
 }
 
-/// Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix socket. Separate the
-/// addresses of several servers by commas, in any order. Rendezvous hashing distributes keys over the servers. Options
-/// may be NULL, and may be freed after the call. This call resolves host names. Later calls open connections when they
-/// need them. larder_close() closes the client.
+/// Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix
+/// socket. Separate the addresses of several servers by commas, in any order. Rendezvous hashing
+/// distributes keys over the servers. Options may be NULL, and may be freed after the call. This
+/// call resolves host names. Later calls open connections when they need them. larder_close()
+/// closes the client.
 ///
 /// # Safety
-/// `address` is NULL or ends with a zero. `options` is NULL or valid, and no thread changes it during the call.
-/// `client` is NULL or writable.
+/// `address` is NULL or ends with a zero. `options` is NULL or valid, and no thread changes it
+/// during the call. `client` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_open(
     address: *const c_char,

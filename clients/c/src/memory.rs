@@ -1,5 +1,5 @@
-//! Conversion of the caller's pointers to references, slices and text. NULL is an error, except for slices of length 0
-//! and in [`free`].
+//! Conversion of the caller's pointers to references, slices and text. NULL is an error, except for
+//! slices of length 0 and in [`free`].
 
 use crate::failure::Failure;
 use crate::status::Status;
@@ -8,8 +8,8 @@ use std::ffi::{CStr, c_char, c_void};
 /// Converts a pointer to a reference.
 ///
 /// # Safety
-/// The pointer is NULL or aligned. If it is not NULL, its target is initialized, and no code writes to the target while
-/// the reference is used.
+/// The pointer is NULL or aligned. If it is not NULL, its target is initialized, and no code writes
+/// to the target while the reference is used.
 pub(crate) unsafe fn handle<'h, T>(pointer: *const T) -> Result<&'h T, Failure> {
     // SAFETY: the caller guarantees that `pointer` is NULL or valid for reads.
     unsafe { pointer.as_ref() }.ok_or_else(null)
@@ -18,8 +18,8 @@ pub(crate) unsafe fn handle<'h, T>(pointer: *const T) -> Result<&'h T, Failure> 
 /// Converts a pointer to a mutable reference.
 ///
 /// # Safety
-/// The pointer is NULL or aligned. If it is not NULL, its target is initialized, and no other code uses the target
-/// while the reference is used.
+/// The pointer is NULL or aligned. If it is not NULL, its target is initialized, and no other code
+/// uses the target while the reference is used.
 pub(crate) unsafe fn handle_mut<'h, T>(pointer: *mut T) -> Result<&'h mut T, Failure> {
     // SAFETY: the caller guarantees that `pointer` is NULL, or that no other code uses its target.
     unsafe { pointer.as_mut() }.ok_or_else(null)
@@ -52,7 +52,8 @@ pub(crate) unsafe fn put_all<T>(
         return Err(null());
     }
     for (n, value) in values.into_iter().take(len).enumerate() {
-        // SAFETY: `pointer` is not NULL, so the caller guarantees `len` elements, and `n` is below `len`.
+        // SAFETY: `pointer` is not NULL, so the caller guarantees `len` elements, and `n` is below
+        // `len`.
         let target = unsafe { pointer.add(n) };
         // SAFETY: `target` is one of the `len` elements, which are valid for writes.
         unsafe { target.write(value) };
@@ -63,13 +64,14 @@ pub(crate) unsafe fn put_all<T>(
 /// Converts a pointer and a length to a slice.
 ///
 /// # Safety
-/// The pointer is NULL or aligned. If it is not NULL, the `len` values from it on belong to one allocation and are
-/// initialized, and no code writes to them while the slice is used.
+/// The pointer is NULL or aligned. If it is not NULL, the `len` values from it on belong to one
+/// allocation and are initialized, and no code writes to them while the slice is used.
 pub(crate) unsafe fn slice<'s, T>(pointer: *const T, len: usize) -> Result<&'s [T], Failure> {
     match (pointer.is_null(), len) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(null()),
-        // SAFETY: `pointer` is not NULL, so the caller guarantees `len` values that are readable and not written.
+        // SAFETY: `pointer` is not NULL, so the caller guarantees `len` values that are readable
+        // and not written.
         (false, len) => Ok(unsafe { std::slice::from_raw_parts(pointer, len) }),
     }
 }
@@ -86,7 +88,8 @@ pub(crate) unsafe fn bytes<'s>(pointer: *const c_void, len: usize) -> Result<&'s
 /// Converts a pointer to text.
 ///
 /// # Safety
-/// The pointer is NULL, or points to bytes that end with a zero and are not written while the reference is used.
+/// The pointer is NULL, or points to bytes that end with a zero and are not written while the
+/// reference is used.
 pub(crate) unsafe fn text<'s>(pointer: *const c_char) -> Result<&'s str, Failure> {
     if pointer.is_null() {
         return Err(null());
@@ -99,10 +102,12 @@ pub(crate) unsafe fn text<'s>(pointer: *const c_char) -> Result<&'s str, Failure
 /// Frees a pointer from [`Box::into_raw`]. Does nothing for NULL.
 ///
 /// # Safety
-/// The pointer is NULL, or [`Box::into_raw`] returned it for the same type and no code uses it again.
+/// The pointer is NULL, or [`Box::into_raw`] returned it for the same type and no code uses it
+/// again.
 pub(crate) unsafe fn free<T>(pointer: *mut T) {
     if !pointer.is_null() {
-        // SAFETY: the caller guarantees that `Box::into_raw` returned `pointer`, and that no code uses it again.
+        // SAFETY: the caller guarantees that `Box::into_raw` returned `pointer`, and that no code
+        // uses it again.
         drop(unsafe { Box::from_raw(pointer) });
     }
 }

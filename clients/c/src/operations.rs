@@ -13,7 +13,8 @@ use std::ptr::null_mut;
 /// Converts the client and the key of a call to references.
 ///
 /// # Safety
-/// While the references are used, `client` is NULL or valid, and `key` is NULL or has `key_len` readable bytes.
+/// While the references are used, `client` is NULL or valid, and `key` is NULL or has `key_len`
+/// readable bytes.
 unsafe fn target<'t>(
     client: *const Client,
     key: *const c_char,
@@ -29,7 +30,8 @@ unsafe fn target<'t>(
 /// Looks up a key with `call`, and writes the value, or NULL, to `value`.
 ///
 /// # Safety
-/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or
+/// writable.
 unsafe fn look_up(
     client: *const Client,
     (key, key_len): (*const c_char, usize),
@@ -48,12 +50,12 @@ unsafe fn look_up(
     })
 }
 
-/// Stores a value. The last parameter contains the mode, the TTL in seconds, the flags, and the required CAS of the
-/// present item, if any.
+/// Stores a value. The last parameter contains the mode, the TTL in seconds, the flags, and the
+/// required CAS of the present item, if any.
 ///
 /// # Safety
-/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
-/// readable bytes.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has
+/// `value_len` readable bytes.
 unsafe fn store(
     client: *const Client,
     (key, key_len): (*const c_char, usize),
@@ -70,10 +72,12 @@ unsafe fn store(
     })
 }
 
-/// Increments or decrements a number with `call`, and writes the new number to `number`, unless that is NULL.
+/// Increments or decrements a number with `call`, and writes the new number to `number`, unless
+/// that is NULL.
 ///
 /// # Safety
-/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or writable.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or
+/// writable.
 unsafe fn count(
     client: *const Client,
     (key, key_len): (*const c_char, usize),
@@ -109,11 +113,12 @@ unsafe fn find(
     })
 }
 
-/// Reads the value of a key. Returns LARDER_STATUS_NOT_FOUND if the item does not exist. larder_value_free() frees the
-/// value.
+/// Reads the value of a key. Returns LARDER_STATUS_NOT_FOUND if the item does not exist.
+/// larder_value_free() frees the value.
 ///
 /// # Safety
-/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_get(
     client: *const Client,
@@ -132,7 +137,8 @@ pub unsafe extern "C" fn larder_get(
 /// Like larder_get(), but also reads the CAS of the value.
 ///
 /// # Safety
-/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_gets(
     client: *const Client,
@@ -144,10 +150,12 @@ pub unsafe extern "C" fn larder_gets(
     unsafe { look_up(client, (key, key_len), value, |client, key| client.gets(key)) }
 }
 
-/// Like larder_gets(), but also sets the expiry of the item to `ttl` seconds from now, or to never if `ttl` is 0.
+/// Like larder_gets(), but also sets the expiry of the item to `ttl` seconds from now, or to never
+/// if `ttl` is 0.
 ///
 /// # Safety
-/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_gat(
     client: *const Client,
@@ -160,13 +168,14 @@ pub unsafe extern "C" fn larder_gat(
     unsafe { look_up(client, (key, key_len), value, |client, key| client.gat(key, ttl)) }
 }
 
-/// Reads the values of `count` keys, with one batch of requests to each server. Writes `count` pointers to `values`, in
-/// the order of the keys. The pointer is NULL if the item does not exist. After an error, all pointers are NULL.
-/// larder_value_free() frees each value.
+/// Reads the values of `count` keys, with one batch of requests to each server. Writes `count`
+/// pointers to `values`, in the order of the keys. The pointer is NULL if the item does not exist.
+/// After an error, all pointers are NULL. larder_value_free() frees each value.
 ///
 /// # Safety
-/// `client` is NULL or valid. `keys` and `key_lens` are NULL or have `count` readable elements. Each key is NULL or has
-/// the number of readable bytes in `key_lens`. `values` is NULL or has `count` writable elements.
+/// `client` is NULL or valid. `keys` and `key_lens` are NULL or have `count` readable elements.
+/// Each key is NULL or has the number of readable bytes in `key_lens`. `values` is NULL or has
+/// `count` writable elements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_get_many(
     client: *const Client,
@@ -185,7 +194,8 @@ pub unsafe extern "C" fn larder_get_many(
         // SAFETY: `key_lens` is NULL or has `count` readable elements.
         let lens = unsafe { slice(key_lens, count) }?;
         let pairs = pointers.iter().zip(lens);
-        // SAFETY: each element of `keys` is NULL or has as many readable bytes as its element of `key_lens`.
+        // SAFETY: each element of `keys` is NULL or has as many readable bytes as its element of
+        // `key_lens`.
         let keys: Result<Vec<_>, _> =
             pairs.map(|(key, len)| unsafe { bytes(key.cast(), *len) }).collect();
         let items = client.0.get_many(&keys?)?.into_iter();
@@ -196,12 +206,12 @@ pub unsafe extern "C" fn larder_get_many(
     })
 }
 
-/// Stores a value with flags, whether or not the item exists. The item expires in `ttl` seconds, or never if `ttl` is
-/// 0.
+/// Stores a value with flags, whether or not the item exists. The item expires in `ttl` seconds, or
+/// never if `ttl` is 0.
 ///
 /// # Safety
-/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
-/// readable bytes.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has
+/// `value_len` readable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_set(
     client: *const Client,
@@ -219,11 +229,12 @@ pub unsafe extern "C" fn larder_set(
     }
 }
 
-/// Like larder_set(), but only if the item does not exist. Otherwise returns LARDER_STATUS_NOT_STORED.
+/// Like larder_set(), but only if the item does not exist. Otherwise returns
+/// LARDER_STATUS_NOT_STORED.
 ///
 /// # Safety
-/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
-/// readable bytes.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has
+/// `value_len` readable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_add(
     client: *const Client,
@@ -244,8 +255,8 @@ pub unsafe extern "C" fn larder_add(
 /// Like larder_set(), but only if the item exists. Otherwise returns LARDER_STATUS_NOT_STORED.
 ///
 /// # Safety
-/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
-/// readable bytes.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has
+/// `value_len` readable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_replace(
     client: *const Client,
@@ -263,12 +274,12 @@ pub unsafe extern "C" fn larder_replace(
     }
 }
 
-/// Like larder_set(), but only if the present item has this CAS. Returns LARDER_STATUS_EXISTS if it has another CAS,
-/// and LARDER_STATUS_NOT_FOUND if the item does not exist.
+/// Like larder_set(), but only if the present item has this CAS. Returns LARDER_STATUS_EXISTS if it
+/// has another CAS, and LARDER_STATUS_NOT_FOUND if the item does not exist.
 ///
 /// # Safety
-/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
-/// readable bytes.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has
+/// `value_len` readable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_cas(
     client: *const Client,
@@ -290,8 +301,8 @@ pub unsafe extern "C" fn larder_cas(
 /// Appends bytes to a value. Returns LARDER_STATUS_NOT_STORED if the item does not exist.
 ///
 /// # Safety
-/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `more` is NULL or has `more_len`
-/// readable bytes.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `more` is NULL or has
+/// `more_len` readable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_append(
     client: *const Client,
@@ -307,8 +318,8 @@ pub unsafe extern "C" fn larder_append(
 /// Prepends bytes to a value. Returns LARDER_STATUS_NOT_STORED if the item does not exist.
 ///
 /// # Safety
-/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `more` is NULL or has `more_len`
-/// readable bytes.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `more` is NULL or has
+/// `more_len` readable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_prepend(
     client: *const Client,
@@ -335,8 +346,8 @@ pub unsafe extern "C" fn larder_delete(
     unsafe { find(client, (key, key_len), |client, key| client.delete(key)) }
 }
 
-/// Sets the expiry of an item to `ttl` seconds from now, or to never if `ttl` is 0. Returns LARDER_STATUS_NOT_FOUND if
-/// the item does not exist.
+/// Sets the expiry of an item to `ttl` seconds from now, or to never if `ttl` is 0. Returns
+/// LARDER_STATUS_NOT_FOUND if the item does not exist.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes.
@@ -351,12 +362,13 @@ pub unsafe extern "C" fn larder_touch(
     unsafe { find(client, (key, key_len), |client, key| client.touch(key, ttl)) }
 }
 
-/// Adds `delta` to a number, modulo 2^64. If the call succeeds, writes the new number to `number`, unless that is NULL.
-/// Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and LARDER_STATUS_NOT_A_NUMBER if its value is not a
-/// number.
+/// Adds `delta` to a number, modulo 2^64. If the call succeeds, writes the new number to `number`,
+/// unless that is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and
+/// LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
 ///
 /// # Safety
-/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or writable.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_incr(
     client: *const Client,
@@ -369,12 +381,13 @@ pub unsafe extern "C" fn larder_incr(
     unsafe { count(client, (key, key_len), number, |client, key| client.incr(key, delta)) }
 }
 
-/// Subtracts `delta` from a number, but not below 0. If the call succeeds, writes the new number to `number`, unless
-/// that is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and LARDER_STATUS_NOT_A_NUMBER if its
-/// value is not a number.
+/// Subtracts `delta` from a number, but not below 0. If the call succeeds, writes the new number to
+/// `number`, unless that is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and
+/// LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
 ///
 /// # Safety
-/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or writable.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_decr(
     client: *const Client,

@@ -15,8 +15,8 @@ impl Value {
     }
 }
 
-/// Returns a pointer to the bytes of a value, or NULL if the value is NULL. The bytes are valid until the value is
-/// freed.
+/// Returns a pointer to the bytes of a value, or NULL if the value is NULL. The bytes are valid
+/// until the value is freed.
 ///
 /// # Safety
 /// `value` is NULL or valid.
@@ -46,7 +46,8 @@ pub unsafe extern "C" fn larder_value_flags(value: *const Value) -> u32 {
     unsafe { handle(value) }.map_or(0, |value| value.0.flags)
 }
 
-/// Returns the CAS of a value that larder_gets() or larder_gat() has read, and 0 for other values and NULL.
+/// Returns the CAS of a value that larder_gets() or larder_gat() has read, and 0 for other values
+/// and NULL.
 ///
 /// # Safety
 /// `value` is NULL or valid.

@@ -1,4 +1,5 @@
-//! `larder`: the command-line tool that load-tests and compares cache servers, and operates clusters of them.
+//! `larder`: the command-line tool that load-tests and compares cache servers, and operates
+//! clusters of them.
 
 mod cluster;
 
@@ -48,7 +49,8 @@ enum Measure {
     EmptyLoop(WithHelp<empty_loop::Arguments>),
 }
 
-/// Adds `-h` to a subcommand of `bench`. `bench` disables clap's `-h`, because memtier's `-h` is the host.
+/// Adds `-h` to a subcommand of `bench`. `bench` disables clap's `-h`, because memtier's `-h` is
+/// the host.
 #[derive(Args, Debug)]
 struct WithHelp<A: Args> {
     #[command(flatten)]

@@ -42,13 +42,15 @@ pub struct Builder<C> {
 
 /// The shortest timeout and discovery interval. The builder raises shorter times to this limit.
 const TIME_MIN: Duration = Duration::from_millis(1);
-/// The longest timeout, lifetime and discovery interval: practically unlimited, and safe to add to an `Instant`.
+/// The longest timeout, lifetime and discovery interval: practically unlimited, and safe to add to
+/// an `Instant`.
 const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The default time between two refreshes of the server list.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The largest default number of shared connections per server. Machines with fewer cores have one per core.
+/// The largest default number of shared connections per server. Machines with fewer cores have one
+/// per core.
 const SHARED_MAX: usize = 4;
 
 /// How calls use connections, with the largest number of connections per server.
@@ -85,8 +87,8 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Returns the time at which a connection opened at `now` expires, or `None` without a
-    /// [`lifetime`](Builder::lifetime). The time is random within the last fifth of the lifetime, so that connections
-    /// opened together do not expire together.
+    /// [`lifetime`](Builder::lifetime). The time is random within the last fifth of the lifetime,
+    /// so that connections opened together do not expire together.
     pub(crate) fn expiry(&self, now: Instant) -> Option<Instant> {
         let share = 0.8 + 0.2 * rand::random::<f64>();
         self.lifetime_max.map(|lifetime| now + lifetime.mul_f64(share))
@@ -110,7 +112,8 @@ impl Settings {
 }
 
 impl<C> Builder<C> {
-    /// Creates a builder for a client of these servers, such as `"cache:11211"` or `["cache-1", "cache-2"]`.
+    /// Creates a builder for a client of these servers, such as `"cache:11211"` or
+    /// `["cache-1", "cache-2"]`.
     pub fn new(servers: impl Into<ServerList>) -> Self {
         let settings = Settings {
             timeout: Duration::from_secs(1),
@@ -136,21 +139,23 @@ impl<C> Builder<C> {
         }
     }
 
-    /// Sets the time limit of a call, including the wait for a connection, at least 1 ms. [Default: 1 s]
+    /// Sets the time limit of a call, including the wait for a connection, at least 1 ms. [Default:
+    /// 1 s]
     pub fn timeout(mut self, time: Duration) -> Self {
         self.settings.timeout = time.clamp(TIME_MIN, TIME_MAX);
         self
     }
 
-    /// Sets the time limit for opening a connection, at least 1 ms. The time limit of the call also applies. [Default:
-    /// 250 ms]
+    /// Sets the time limit for opening a connection, at least 1 ms. The time limit of the call also
+    /// applies. [Default: 250 ms]
     pub fn connect_timeout(mut self, time: Duration) -> Self {
         self.settings.connect_timeout = time.clamp(TIME_MIN, TIME_MAX);
         self
     }
 
-    /// Makes each call take a connection of its own from a pool. `max` is the largest number of connections per server,
-    /// at least 1. If all connections are in use, a call waits. [Default: calls share connections]
+    /// Makes each call take a connection of its own from a pool. `max` is the largest number of
+    /// connections per server, at least 1. If all connections are in use, a call waits. [Default:
+    /// calls share connections]
     pub fn connections(mut self, max: usize) -> Self {
         self.settings.transport = Transport::Pool(max.max(1));
         self
@@ -175,8 +180,9 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Sets the age at which the client closes a connection instead of using it for another call. For each connection
-    /// the limit is lower by a random amount, up to a fifth. [Default: no limit]
+    /// Sets the age at which the client closes a connection instead of using it for another call.
+    /// For each connection the limit is lower by a random amount, up to a fifth. [Default: no
+    /// limit]
     pub fn lifetime(mut self, max: Duration) -> Self {
         self.settings.lifetime_max = Some(max.min(TIME_MAX));
         self
@@ -188,17 +194,17 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Sets the treatment of keys whose server is unavailable after several faults in a row. [Default:
-    /// `Failover::Fail`]
+    /// Sets the treatment of keys whose server is unavailable after several faults in a row.
+    /// [Default: `Failover::Fail`]
     pub fn failover(mut self, failover: Failover) -> Self {
         self.failover = failover;
         self
     }
 
-    /// Refreshes the list of servers with `discovery`, which resolves or queries the configured addresses. Building the
-    /// client waits for the first list. Each later list replaces the previous one: servers in both lists keep their
-    /// connections, and calls under way continue. If a refresh fails, the present list stays. [Default: the configured
-    /// list]
+    /// Refreshes the list of servers with `discovery`, which resolves or queries the configured
+    /// addresses. Building the client waits for the first list. Each later list replaces the
+    /// previous one: servers in both lists keep their connections, and calls under way continue. If
+    /// a refresh fails, the present list stays. [Default: the configured list]
     ///
     /// ```no_run
     /// use larder_client::{Discovery, blocking::Client};
@@ -211,15 +217,16 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Sets the time between two refreshes by [`discovery`](Self::discovery), ± 10 %. After a server fault the client
-    /// refreshes at once, at most once a second. [Default: 60 s]
+    /// Sets the time between two refreshes by [`discovery`](Self::discovery), ± 10 %. After a
+    /// server fault the client refreshes at once, at most once a second. [Default: 60 s]
     pub fn discovery_interval(mut self, every: Duration) -> Self {
         self.discovery_interval = every.clamp(TIME_MIN, TIME_MAX);
         self
     }
 
-    /// Sets whether lookups return no item instead of an error if a server is [at fault](Error::is_fault). Does not
-    /// affect `get_or_compute`, which never reports such errors. [Default: no]
+    /// Sets whether lookups return no item instead of an error if a server is [at
+    /// fault](Error::is_fault). Does not affect `get_or_compute`, which never reports such errors.
+    /// [Default: no]
     pub fn degrade(mut self, degrades: bool) -> Self {
         self.settings.degrades = degrades;
         self
@@ -252,7 +259,8 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Checks the login, reads the TLS files, and returns a function that builds the handshake settings for an address.
+    /// Checks the login, reads the TLS files, and returns a function that builds the handshake
+    /// settings for an address.
     fn handshake_configs(
         &self,
     ) -> Result<impl Fn(&Address) -> Result<HandshakeConfig, ErrorKind>, ErrorKind> {
@@ -270,8 +278,8 @@ impl<C> Builder<C> {
         })
     }
 
-    /// Builds the servers, and starts discovery if configured. `resolve` returns a server's socket addresses. It
-    /// returns no addresses if the first call to the server resolves them.
+    /// Builds the servers, and starts discovery if configured. `resolve` returns a server's socket
+    /// addresses. It returns no addresses if the first call to the server resolves them.
     ///
     /// # Errors
     /// An address or the login is invalid, `resolve` fails, a TLS file is unusable, no server has a
@@ -314,7 +322,8 @@ impl<C> Builder<C> {
         Ok(ListFinder { discovery, seeds, timeout: self.settings.connect_timeout })
     }
 
-    /// Builds the servers of a list. Keeps each server of the old list with the same address, and its connections.
+    /// Builds the servers of a list. Keeps each server of the old list with the same address, and
+    /// its connections.
     fn make<S: ServerHandle>(
         &self,
         listed: &[ListedServer],

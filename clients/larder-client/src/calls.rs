@@ -1,5 +1,5 @@
-//! The calls of both clients. `calls!([] [])` generates the calls of the blocking client, and `calls!([async]
-//! [.await])` the calls of the asynchronous client.
+//! The calls of both clients. `calls!([] [])` generates the calls of the blocking client, and
+//! `calls!([async] [.await])` the calls of the asynchronous client.
 //!
 //! Each client implements three methods itself: `group` (its servers), `many` (lookups of several
 //! keys) and `each` (an operation on every server).
@@ -41,7 +41,8 @@ macro_rules! calls {
             self.call(key, Get { key, cas: true, touch: Some(ttl.into().exptime()) })$($await)*
         }
 
-        /// Returns the items of several keys, in the order of the keys. Each server gets one batch of requests.
+        /// Returns the items of several keys, in the order of the keys. Each server gets one batch
+        /// of requests.
         ///
         /// # Errors
         /// See [`Client`].
@@ -112,7 +113,8 @@ macro_rules! calls {
             self.store(StoreMode::Replace, key.as_ref(), new_item(value.as_ref(), ttl), None)$($await)*
         }
 
-        /// Appends bytes to a value if the item exists. Otherwise returns [`StoreOutcome::NotStored`].
+        /// Appends bytes to a value if the item exists. Otherwise returns
+        /// [`StoreOutcome::NotStored`].
         ///
         /// # Errors
         /// See [`Client`].
@@ -120,7 +122,8 @@ macro_rules! calls {
             self.store(StoreMode::Append, key.as_ref(), NewItem::of(more.as_ref()), None)$($await)*
         }
 
-        /// Prepends bytes to a value if the item exists. Otherwise returns [`StoreOutcome::NotStored`].
+        /// Prepends bytes to a value if the item exists. Otherwise returns
+        /// [`StoreOutcome::NotStored`].
         ///
         /// # Errors
         /// See [`Client`].
@@ -128,8 +131,8 @@ macro_rules! calls {
             self.store(StoreMode::Prepend, key.as_ref(), NewItem::of(more.as_ref()), None)$($await)*
         }
 
-        /// Stores an item only if the present item has this CAS. Otherwise returns [`StoreOutcome::Exists`] or
-        /// [`StoreOutcome::NotFound`].
+        /// Stores an item only if the present item has this CAS. Otherwise returns
+        /// [`StoreOutcome::Exists`] or [`StoreOutcome::NotFound`].
         ///
         /// # Errors
         /// See [`Client`].
@@ -151,10 +154,10 @@ macro_rules! calls {
             self.store(request.mode, request.key, request.item(), request.cas)$($await)*
         }
 
-        /// Changes a value with optimistic locking: calls `change` with the present value, stores the result by CAS,
-        /// and starts over if another client changed the item concurrently. If `change` returns `None`, the item stays
-        /// as it is. Returns the stored value, or `None` if `change` returned `None`. If the server does not support
-        /// CAS, the last writer wins.
+        /// Changes a value with optimistic locking: calls `change` with the present value, stores
+        /// the result by CAS, and starts over if another client changed the item concurrently. If
+        /// `change` returns `None`, the item stays as it is. Returns the stored value, or `None` if
+        /// `change` returned `None`. If the server does not support CAS, the last writer wins.
         ///
         /// # Errors
         /// See [`Client`]. Each lookup and each store has its own deadline.
@@ -197,8 +200,8 @@ macro_rules! calls {
             self.call(key, Delete { key, compare: None, stale: None })$($await)*
         }
 
-        /// Removes an item if it has this CAS. Returns false if it has another CAS or does not exist. Needs a server
-        /// with meta commands.
+        /// Removes an item if it has this CAS. Returns false if it has another CAS or does not
+        /// exist. Needs a server with meta commands.
         ///
         /// # Errors
         /// See [`Client`].
@@ -207,7 +210,8 @@ macro_rules! calls {
             self.call(key, Delete { key, compare: Some(cas), stale: None })$($await)*
         }
 
-        /// Marks an item as stale and sets its expiry. Returns whether it existed. Needs a server with meta commands.
+        /// Marks an item as stale and sets its expiry. Returns whether it existed. Needs a server
+        /// with meta commands.
         ///
         /// # Errors
         /// See [`Client`].
@@ -243,8 +247,8 @@ macro_rules! calls {
             self.call(key, Count { key, down: true, delta, create: None })$($await)*
         }
 
-        /// Adds `delta` to a number, or creates the number as `initial` if the item does not exist. Needs a server with
-        /// meta commands.
+        /// Adds `delta` to a number, or creates the number as `initial` if the item does not exist.
+        /// Needs a server with meta commands.
         ///
         /// # Errors
         /// See [`Client`].
@@ -268,7 +272,8 @@ macro_rules! calls {
             self.each(|| Flush(Exptime::NEVER))$($await)*.map(drop)
         }
 
-        /// Removes all items from every server after a delay, including items stored during the delay.
+        /// Removes all items from every server after a delay, including items stored during the
+        /// delay.
         ///
         /// # Errors
         /// See [`Client`].
@@ -285,8 +290,8 @@ macro_rules! calls {
             self.each(|| Version)$($await)*
         }
 
-        /// Returns a page of statistics of each server as names and values, with the server's address. An empty topic
-        /// selects the general page.
+        /// Returns a page of statistics of each server as names and values, with the server's
+        /// address. An empty topic selects the general page.
         ///
         /// # Errors
         /// See [`Client`]. The call also fails if the topic is invalid.

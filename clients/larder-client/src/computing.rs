@@ -1,8 +1,8 @@
-//! Computation of missing values, for both clients. A macro generates the code, as in `calls.rs`: `computing!([] [] [F:
-//! …])`, where `F` is the type of the computation.
+//! Computation of missing values, for both clients. A macro generates the code, as in `calls.rs`:
+//! `computing!([] [] [F: …])`, where `F` is the type of the computation.
 //!
-//! Each client implements two methods itself: `pause`, which sleeps, and `wait_for_flight`, which waits for a
-//! computation of this process.
+//! Each client implements two methods itself: `pause`, which sleeps, and `wait_for_flight`, which
+//! waits for a computation of this process.
 
 use crate::core::flight::{ComputePermit, Flights};
 use crate::item::Item;
@@ -57,9 +57,10 @@ macro_rules! computing {
         /// key was invalidated, removed or stored during a computation with a lease, the value is
         /// returned, but not stored.
         ///
-        /// The computation has no deadline. Callers in the same process wait for it without limit. Callers in other
-        /// processes wait up to the timeout of a call. Then they compute the value themselves and do not store it.
-        /// `compute` must not call this function for the same key, because that call would deadlock.
+        /// The computation has no deadline. Callers in the same process wait for it without limit.
+        /// Callers in other processes wait up to the timeout of a call. Then they compute the value
+        /// themselves and do not store it. `compute` must not call this function for the same key,
+        /// because that call would deadlock.
         ///
         /// If the cache fails, the value is computed once for all concurrent callers of this
         /// process, and not stored.
@@ -69,8 +70,8 @@ macro_rules! computing {
         /// process computes the value, and the first process stores it.
         ///
         /// # Errors
-        /// `compute` failed, the key is invalid, the client is closed, or the call was interrupted: see
-        /// [`ComputeError`].
+        /// `compute` failed, the key is invalid, the client is closed, or the call was interrupted:
+        /// see [`ComputeError`].
         pub $($async)? fn get_or_compute<V: Into<Bytes>, E, $($compute)*>(
             &self,
             key: impl AsRef<[u8]>,
@@ -87,8 +88,8 @@ macro_rules! computing {
             }
         }
 
-        /// Returns the value, or the permit to compute it. Waits while another caller computes it and there is no old
-        /// value.
+        /// Returns the value, or the permit to compute it. Waits while another caller computes it
+        /// and there is no old value.
         pub(crate) $($async)? fn obtain<T>(
             &self,
             key: Key<'_>,
@@ -156,8 +157,9 @@ macro_rules! computing {
             Ok(ComputeStep::Compute(permit, None))
         }
 
-        /// Looks up a key, and requests a lease. If `read` rejects the value, removes the value, so that a caller
-        /// computes a new one. Does not remove it if this caller got the lease, or if the value has no CAS.
+        /// Looks up a key, and requests a lease. If `read` rejects the value, removes the value, so
+        /// that a caller computes a new one. Does not remove it if this caller got the lease, or if
+        /// the value has no CAS.
         $($async)? fn look_up<T>(
             &self,
             key: Key<'_>,
@@ -168,7 +170,8 @@ macro_rules! computing {
             found.iter().for_each(|found| self.group.recorder.looked(found));
             let step = LeaseStep::of(found, read)?;
             if let LeaseStep::Unreadable(cas) = step {
-                // If the removal fails, the caller looks the key up again, up to the timeout of a call.
+                // If the removal fails, the caller looks the key up again, up to the timeout of a
+                // call.
                 let _ = self.call(key, Delete { key, compare: Some(cas), stale: None })$($await)*;
             }
             Ok(step)
@@ -191,9 +194,10 @@ macro_rules! computing {
             Ok(item.map_or(LeaseAnswer::Missing, LeaseAnswer::Value))
         }
 
-        /// Stores a computed value and gives it to waiting callers. They get the value even if the server fails to
-        /// store it. If there is no value to store, another caller computes one. This is the case if the computation or
-        /// the encoding failed, the call was interrupted, or the client is closed.
+        /// Stores a computed value and gives it to waiting callers. They get the value even if the
+        /// server fails to store it. If there is no value to store, another caller computes one.
+        /// This is the case if the computation or the encoding failed, the call was interrupted, or
+        /// the client is closed.
         pub(crate) $($async)? fn finish<T, E>(
             &self,
             permit: ComputePermit,

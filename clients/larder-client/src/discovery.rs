@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Discovery {
-    /// Every address of a name is a server. Without discovery, a name is one server, and the client connects to one of
-    /// its addresses. The client distributes keys over the sorted addresses, so the order of the DNS reply does not
-    /// matter.
+    /// Every address of a name is a server. Without discovery, a name is one server, and the client
+    /// connects to one of its addresses. The client distributes keys over the sorted addresses, so
+    /// the order of the DNS reply does not matter.
     Dns,
     /// `config get cluster`, as in memcached services with auto discovery. The client sends it to
     /// the configured servers and takes the reply with the highest version. It ignores a reply
@@ -163,8 +163,9 @@ fn parse(reply: &[u8]) -> Option<VersionedList> {
     servers.filter(|servers| !servers.is_empty()).map(|servers| VersionedList { version, servers })
 }
 
-/// Spawns the thread that refreshes the list until the client is closed or dropped. `make` builds the servers of a
-/// list, and keeps the servers that are also in the present list. If it returns `None`, the present list stays.
+/// Spawns the thread that refreshes the list until the client is closed or dropped. `make` builds
+/// the servers of a list, and keeps the servers that are also in the present list. If it returns
+/// `None`, the present list stays.
 ///
 /// # Errors
 /// The thread cannot be spawned.

@@ -14,8 +14,8 @@ pub struct Error {
     /// The server of the call. `None` if the call failed before a server was chosen, or in a codec.
     server: Option<Arc<str>>,
     is_ambiguous: bool,
-    /// Whether the breaker ignores the error, because another call reports the same event or this call had too little
-    /// time. Metrics count the error in any case.
+    /// Whether the breaker ignores the error, because another call reports the same event or this
+    /// call had too little time. Metrics count the error in any case.
     pub(crate) is_echo: bool,
 }
 
@@ -40,7 +40,8 @@ pub enum ErrorKind {
     /// the value. Later calls try to log in again.
     #[error("login refused: {0}")]
     Login(Box<str>),
-    /// The breaker of the server is open after several faults in a row, so the call failed without a request.
+    /// The breaker of the server is open after several faults in a row, so the call failed without
+    /// a request.
     #[error(
         "server unavailable after several failures; next attempt within {retry_in:?}; last error: {cause}"
     )]
@@ -106,8 +107,8 @@ impl<E> From<Error> for ComputeError<E> {
 }
 
 impl ErrorKind {
-    /// The names of all kinds with which a call to a server can fail. The other kinds occur before a server is chosen,
-    /// or while a codec converts a value.
+    /// The names of all kinds with which a call to a server can fail. The other kinds occur before
+    /// a server is chosen, or while a codec converts a value.
     pub(crate) const NAMES: [&str; 12] = [
         "connect",
         "login",
@@ -184,7 +185,8 @@ impl Error {
         &self.kind
     }
 
-    /// Returns whether the requested change may have happened. If false, it has not happened and will not happen.
+    /// Returns whether the requested change may have happened. If false, it has not happened and
+    /// will not happen.
     #[must_use]
     pub fn is_ambiguous(&self) -> bool {
         self.is_ambiguous

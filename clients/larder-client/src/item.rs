@@ -26,7 +26,8 @@ pub type PerServer<T> = Vec<(Arc<str>, T)>;
 pub enum StoreOutcome {
     /// The item is stored.
     Stored,
-    /// The item is not stored, because the condition of the mode does not hold: see each store call.
+    /// The item is not stored, because the condition of the mode does not hold: see each store
+    /// call.
     NotStored,
     /// The item is not stored, because it was changed after its CAS was read.
     Exists,
@@ -77,7 +78,8 @@ impl<'a> StoreRequest<'a> {
     }
 }
 
-/// The largest exptime, in seconds, that servers interpret as relative. Larger numbers are Unix times.
+/// The largest exptime, in seconds, that servers interpret as relative. Larger numbers are Unix
+/// times.
 const RELATIVE_MAX: u32 = 30 * 24 * 3600;
 
 /// The lifetime of an item.
@@ -106,16 +108,16 @@ impl Ttl {
         Self(Time::Secs(secs))
     }
 
-    /// Creates a TTL from a memcached exptime, which the client sends unchanged. A number up to 30 days is a relative
-    /// time in seconds, and a higher number is a Unix time. 0 is [`FOREVER`](Self::FOREVER), and a negative number
-    /// expires the item at once.
+    /// Creates a TTL from a memcached exptime, which the client sends unchanged. A number up to 30
+    /// days is a relative time in seconds, and a higher number is a Unix time. 0 is
+    /// [`FOREVER`](Self::FOREVER), and a negative number expires the item at once.
     #[must_use]
     pub const fn from_exptime(number: i64) -> Self {
         Self(Time::Exptime(number))
     }
 
-    /// Returns a TTL that is longer by `secs`. A TTL from an exptime of 0 or below stays as it is. Callers do not pass
-    /// [`FOREVER`](Self::FOREVER): it would become a TTL of `secs`.
+    /// Returns a TTL that is longer by `secs`. A TTL from an exptime of 0 or below stays as it is.
+    /// Callers do not pass [`FOREVER`](Self::FOREVER): it would become a TTL of `secs`.
     pub(crate) fn plus(self, secs: u32) -> Self {
         Self(match self.0 {
             Time::Secs(time) => Time::Secs(time.saturating_add(secs)),
@@ -140,7 +142,8 @@ impl Ttl {
 }
 
 impl From<Duration> for Ttl {
-    /// Rounds up to whole seconds. A zero duration becomes one second, because 0 would mean forever.
+    /// Rounds up to whole seconds. A zero duration becomes one second, because 0 would mean
+    /// forever.
     fn from(time: Duration) -> Self {
         let secs = time.as_secs().saturating_add((time.subsec_nanos() > 0).into());
         Self::secs(u32::try_from(secs.max(1)).unwrap_or(u32::MAX))

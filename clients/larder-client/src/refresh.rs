@@ -1,4 +1,5 @@
-//! Signals to the thread that refreshes the list of servers: after a fault, and when the client is closed or dropped.
+//! Signals to the thread that refreshes the list of servers: after a fault, and when the client is
+//! closed or dropped.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -33,7 +34,8 @@ impl RefreshSignal {
         self.changed.notify_all();
     }
 
-    /// Waits for `least`, then until a refresh is requested or `most` is over. Returns false if the thread has to stop.
+    /// Waits for `least`, then until a refresh is requested or `most` is over. Returns false if the
+    /// thread has to stop.
     pub(crate) fn wait(&self, least: Duration, most: Duration) -> bool {
         let is_running = |state: &mut State| !state.is_stopped;
         let waited = self.changed.wait_timeout_while(self.lock(), least, is_running);

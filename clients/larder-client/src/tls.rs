@@ -13,9 +13,10 @@ use std::sync::Arc;
 
 /// The TLS settings of a client's connections, for [`Builder::tls`](crate::Builder::tls).
 ///
-/// The client speaks TLS 1.2 and 1.3. A CA of the system or, if set, of the [`ca_file`](Self::ca_file) must have signed
-/// the server's certificate. The certificate must name the host of the server's address or, if set, the
-/// [`server_name`](Self::server_name). The client checks this before it sends any byte of a request.
+/// The client speaks TLS 1.2 and 1.3. A CA of the system or, if set, of the
+/// [`ca_file`](Self::ca_file) must have signed the server's certificate. The certificate must name
+/// the host of the server's address or, if set, the [`server_name`](Self::server_name). The client
+/// checks this before it sends any byte of a request.
 ///
 /// ```no_run
 /// use larder_client::{Tls, blocking::Client};
@@ -44,8 +45,8 @@ impl Tls {
         self
     }
 
-    /// Sets the client certificate for servers that request one: a PEM file with the certificate followed by its
-    /// intermediate CAs, and a PEM file with its key.
+    /// Sets the client certificate for servers that request one: a PEM file with the certificate
+    /// followed by its intermediate CAs, and a PEM file with its key.
     pub fn client_certificate(
         mut self,
         certificate: impl Into<PathBuf>,
@@ -55,8 +56,8 @@ impl Tls {
         self
     }
 
-    /// Sets the name that the certificates of all servers must contain. [Default: the host of each server's address;
-    /// `localhost` for unix sockets]
+    /// Sets the name that the certificates of all servers must contain. [Default: the host of each
+    /// server's address; `localhost` for unix sockets]
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self
@@ -65,8 +66,9 @@ impl Tls {
     /// Reads the files, and returns a function that builds a connector for each address.
     ///
     /// # Errors
-    /// A file cannot be read or does not contain the expected PEM data, or the system trusts no CA. The returned
-    /// function fails if the host, or [`server_name`](Self::server_name), is not a valid certificate name.
+    /// A file cannot be read or does not contain the expected PEM data, or the system trusts no CA.
+    /// The returned function fails if the host, or [`server_name`](Self::server_name), is not a
+    /// valid certificate name.
     pub(crate) fn connectors(
         &self,
     ) -> io::Result<impl Fn(&Address) -> io::Result<Connector> + use<'_>> {

@@ -13,8 +13,9 @@ use crate::item::{Item, StoreOutcome, Ttl};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A view of a client whose values have the type `T`: a [codec](crate::codec) encodes them for stores and decodes them
-/// after reads. A client's method `typed` creates the view with a clone of the client.
+/// A view of a client whose values have the type `T`: a [codec](crate::codec) encodes them for
+/// stores and decodes them after reads. A client's method `typed` creates the view with a clone of
+/// the client.
 #[derive(Clone)]
 pub struct Typed<T, C, K> {
     client: K,
@@ -41,7 +42,8 @@ impl<T, C: Codec<T>, K> Typed<T, C, K> {
     fn decode(&self, item: &Item) -> Result<Option<T>, Error> {
         match self.codec.decode(&item.value, item.flags) {
             Ok(value) => Ok(Some(value)),
-            // A lease creates an empty item with flags of 0, for which another caller computes the value.
+            // A lease creates an empty item with flags of 0, for which another caller computes the
+            // value.
             Err(_) if item.flags == 0 && item.value.is_empty() => Ok(None),
             Err(error) => Err(Error::definite(ErrorKind::Decode(error.into()))),
         }
@@ -84,12 +86,12 @@ macro_rules! typed {
                 self.client.set_with_flags(key, item.value, ttl, item.flags)$($await)*
             }
 
-            /// Returns the value of an item. If there is none, or the codec cannot decode it, calls `compute` and
-            /// stores the result: see `get_or_compute` of the client.
+            /// Returns the value of an item. If there is none, or the codec cannot decode it, calls
+            /// `compute` and stores the result: see `get_or_compute` of the client.
             ///
             /// # Errors
-            /// `compute` failed, its value cannot be encoded, the key is invalid, the client is closed, or the call was
-            /// interrupted: see [`ComputeError`].
+            /// `compute` failed, its value cannot be encoded, the key is invalid, the client is
+            /// closed, or the call was interrupted: see [`ComputeError`].
             pub $($async)? fn get_or_compute<E, $($compute)*>(
                 &self,
                 key: impl AsRef<[u8]>,

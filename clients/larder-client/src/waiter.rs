@@ -1,4 +1,5 @@
-//! Hooks into the waits of blocking calls. An interpreter with a global lock releases the lock during a wait.
+//! Hooks into the waits of blocking calls. An interpreter with a global lock releases the lock
+//! during a wait.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -7,15 +8,16 @@ use std::time::Duration;
 /// A method of waiting that replaces the waits of [`blocking::Client`](crate::blocking::Client), on
 /// the thread of the call.
 pub trait Waiter: fmt::Debug + Send + Sync {
-    /// Waits until [`WaitCondition::poll`] returns true, at most for `time`. The function may return earlier: the client
-    /// calls it again if time is left.
+    /// Waits until [`WaitCondition::poll`] returns true, at most for `time`. The function may
+    /// return earlier: the client calls it again if time is left.
     ///
     /// # Errors
     /// [`Interrupted`]: the client aborts the call.
     fn wait(&self, waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Interrupted>;
 }
 
-/// The error of a [`Waiter`] that ends a wait early. The call fails with [`ErrorKind::Interrupted`](crate::ErrorKind).
+/// The error of a [`Waiter`] that ends a wait early. The call fails with
+/// [`ErrorKind::Interrupted`](crate::ErrorKind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupted;
 
@@ -43,8 +45,8 @@ impl WaitCondition<'_> {
         self.socket
     }
 
-    /// Returns whether the wait is over, after blocking the thread for up to `time`. May return early. Only the thread
-    /// of the call may call this.
+    /// Returns whether the wait is over, after blocking the thread for up to `time`. May return
+    /// early. Only the thread of the call may call this.
     pub fn poll(&mut self, time: Duration) -> bool {
         (self.poll_condition)(time)
     }

@@ -1,4 +1,5 @@
-//! Tests that reports through the crates `metrics` and `tracing` equal the client's own metrics and contain no secrets.
+//! Tests that reports through the crates `metrics` and `tracing` equal the client's own metrics and
+//! contain no secrets.
 //!
 //! This test is a separate program, because it installs the process-wide recorder and subscriber.
 

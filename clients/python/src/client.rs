@@ -1,7 +1,8 @@
 //! The calls of a client for threads, with pymemcache's arguments and results.
 //!
-//! A call reads its arguments while it holds the interpreter's lock. It borrows keys and values from `str` and `bytes`
-//! objects, which are immutable and which its caller keeps alive. It copies everything else.
+//! A call reads its arguments while it holds the interpreter's lock. It borrows keys and values
+//! from `str` and `bytes` objects, which are immutable and which its caller keeps alive. It copies
+//! everything else.
 
 use crate::arguments::{
     cas_number, collect, defaults, duration, integer, none, outcome, refused, seconds, serialized,
@@ -21,7 +22,8 @@ use std::time::Duration;
 
 /// The base class of `Client` and `PooledClient`: a client of one server for any number of threads.
 ///
-/// The Python classes derive from it and call `_configure`, so that their `__init__` can be overridden.
+/// The Python classes derive from it and call `_configure`, so that their `__init__` can be
+/// overridden.
 #[pyclass(subclass, frozen, module = "larder_client._native")]
 #[derive(Debug)]
 pub(crate) struct BaseClient {
@@ -146,19 +148,20 @@ impl BaseClient {
         Ok(self.settings()?.ignore_exc)
     }
 
-    /// Drops the connections without closing them on the wire, because a child process must not use its parent's
-    /// connections.
+    /// Drops the connections without closing them on the wire, because a child process must not use
+    /// its parent's connections.
     fn _drop_connections(&self) {
         *self.connected() = None;
     }
 
-    /// Returns the numbers of open connections, of idle connections, and of threads that wait for a connection.
+    /// Returns the numbers of open connections, of idle connections, and of threads that wait for a
+    /// connection.
     fn connections(&self) -> (usize, usize, usize) {
         self.connected().as_ref().map_or((0, 0, 0), blocking::Client::connections)
     }
 
-    /// Closes idle connections at once, and each busy connection when its calls have ended. The next call opens a new
-    /// one.
+    /// Closes idle connections at once, and each busy connection when its calls have ended. The
+    /// next call opens a new one.
     fn close(&self) {
         let connected = self.connected().take();
         if let Some(client) = connected {
@@ -198,7 +201,8 @@ impl BaseClient {
         Ok(found.or(default).unwrap_or_else(|| none(key.py())))
     }
 
-    /// Sets the expiry of an item and returns its value and CAS, or `(default, cas_default)` if it does not exist.
+    /// Sets the expiry of an item and returns its value and CAS, or `(default, cas_default)` if it
+    /// does not exist.
     #[pyo3(signature = (key, expire = None, default = None, cas_default = None),
         text_signature = "(self, key, expire=0, default=None, cas_default=None)")]
     fn gats<'py>(
@@ -218,7 +222,8 @@ impl BaseClient {
         self.look_up_many(keys, |client, keys| client.get_many(keys), &Self::value)
     }
 
-    /// Returns the values and CAS of the existing keys as a dictionary of pairs, with one batch of requests.
+    /// Returns the values and CAS of the existing keys as a dictionary of pairs, with one batch of
+    /// requests.
     fn gets_many<'py>(&self, keys: &Object<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.look_up_many(keys, |client, keys| client.gets_many(keys), &Self::value_and_cas)
     }
@@ -293,8 +298,8 @@ impl BaseClient {
         self.store(StoreMode::Prepend, key, value, expire, noreply, flags)
     }
 
-    /// Stores an item if the present one has this CAS. Returns True if it was stored, False if the item has another
-    /// CAS, and None if it does not exist. With `noreply`, returns True.
+    /// Stores an item if the present one has this CAS. Returns True if it was stored, False if the
+    /// item has another CAS, and None if it does not exist. With `noreply`, returns True.
     #[pyo3(signature = (key, value, cas, expire = None, noreply = false, flags = None),
         text_signature = "(self, key, value, cas, expire=0, noreply=False, flags=None)")]
     fn cas<'py>(
@@ -317,8 +322,8 @@ impl BaseClient {
         Ok(if noreply { Some(true) } else { outcome(stored) })
     }
 
-    /// Stores the items of a dictionary, with one batch of requests. Returns the keys that were not stored, or an empty
-    /// list with `noreply`.
+    /// Stores the items of a dictionary, with one batch of requests. Returns the keys that were not
+    /// stored, or an empty list with `noreply`.
     #[pyo3(signature = (values, expire = None, noreply = None, flags = None),
         text_signature = "(self, values, expire=0, noreply=None, flags=None)")]
     fn set_many<'py>(
@@ -441,12 +446,13 @@ impl BaseClient {
     }
 
     fn connected(&self) -> MutexGuard<'_, Option<blocking::Client>> {
-        // Each change leaves the state consistent, so a poisoned lock is safe to use. Only a thread with the
-        // interpreter's lock locks it, so no other thread holds it during a fork.
+        // Each change leaves the state consistent, so a poisoned lock is safe to use. Only a thread
+        // with the interpreter's lock locks it, so no other thread holds it during a fork.
         self.connected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the client, after building it if necessary. Building releases the interpreter's lock.
+    /// Returns the client, after building it if necessary. Building releases the interpreter's
+    /// lock.
     fn client(&self, py: Python<'_>) -> PyResult<blocking::Client> {
         if let Some(client) = &*self.connected() {
             return Ok(client.clone());

@@ -53,7 +53,8 @@ create_exception!(
     "The server closed the connection."
 );
 
-/// Converts an error to an exception. Its attribute `is_ambiguous` shows whether the change may have happened.
+/// Converts an error to an exception. Its attribute `is_ambiguous` shows whether the change may
+/// have happened.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let raised = of_kind(py, error);
     // Not every exception class accepts attributes.
@@ -88,7 +89,8 @@ fn system_error(error: &io::Error, text: String) -> PyErr {
     }
 }
 
-/// Returns the text of a server's error without `CLIENT_ERROR` or `SERVER_ERROR`: bytes, as in pymemcache.
+/// Returns the text of a server's error without `CLIENT_ERROR` or `SERVER_ERROR`: bytes, as in
+/// pymemcache.
 fn words(py: Python<'_>, line: &str) -> Py<PyBytes> {
     let words = line.split_once(' ').map_or(line, |(_, words)| words);
     PyBytes::new(py, words.as_bytes()).unbind()

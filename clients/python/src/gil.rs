@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 const SPIN: Duration = Duration::from_micros(40);
 /// The mean response time above which threads release the lock at once.
 const SLOW: Duration = Duration::from_micros(80);
-/// The longest wait without the lock before a thread handles signals. A signal that arrives just before the wait, or
-/// during a wait for another thread, does not end the wait.
+/// The longest wait without the lock before a thread handles signals. A signal that arrives just
+/// before the wait, or during a wait for another thread, does not end the wait.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 thread_local! {
@@ -38,8 +38,8 @@ pub(crate) fn raised() -> Option<PyErr> {
     RAISED.take()
 }
 
-/// The time within which waits of two threads count as concurrent. It exceeds the 5 ms after which a computing thread
-/// passes the lock on.
+/// The time within which waits of two threads count as concurrent. It exceeds the 5 ms after which
+/// a computing thread passes the lock on.
 const TOGETHER: Duration = Duration::from_millis(20);
 
 /// Statistics of the waits of a client.
@@ -54,7 +54,8 @@ pub(crate) struct Gil {
 #[derive(Debug)]
 struct Last {
     thread: ThreadId,
-    /// The time of the last change from another thread to this one. `None` if no other thread has waited.
+    /// The time of the last change from another thread to this one. `None` if no other thread has
+    /// waited.
     other: Option<Instant>,
 }
 

@@ -17,12 +17,12 @@ pub(crate) struct KeyRules {
 }
 
 impl KeyRules {
-    /// Checks a key and returns its bytes, including the prefix. Without a prefix, borrows the bytes of the Python
-    /// object.
+    /// Checks a key and returns its bytes, including the prefix. Without a prefix, borrows the
+    /// bytes of the Python object.
     ///
     /// # Errors
-    /// `MemcacheIllegalInputError` if the key breaks a rule, `TypeError` if it is neither `str` nor `bytes`, and
-    /// `UnicodeEncodeError` if it contains surrogates and Unicode is allowed.
+    /// `MemcacheIllegalInputError` if the key breaks a rule, `TypeError` if it is neither `str` nor
+    /// `bytes`, and `UnicodeEncodeError` if it contains surrogates and Unicode is allowed.
     pub(crate) fn check<'a>(&self, key: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
         let bytes = self.encode(key)?;
         let bytes = if self.prefix.is_empty() {

@@ -16,21 +16,22 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, TryFromFloatSecsError};
 
-/// The connections to a client's servers. Calls open connections when they need them, even after `close`.
+/// The connections to a client's servers. Calls open connections when they need them, even after
+/// `close`.
 #[derive(Debug)]
 #[magnus::wrap(class = "Larder::Connections", free_immediately)]
 struct Connections {
     builder: Builder<Client>,
-    /// The size of the pool per server. `None`: threads share one connection per server, and fibers have a pool of
-    /// [`FIBERS_MAX`].
+    /// The size of the pool per server. `None`: threads share one connection per server, and fibers
+    /// have a pool of [`FIBERS_MAX`].
     max: Option<usize>,
     /// The client with a shared connection per server. The field is `None` before the first call
     /// and after `close`. The GVL guards both cells: no code releases it while one of them is
     /// borrowed.
     shared: RefCell<Option<Client>>,
-    /// The client with a pool. Fibers also use it, because the fiber that reads a shared connection could not wake
-    /// another fiber that waits for a reply. The field is `None` before the first call and after
-    /// `close`.
+    /// The client with a pool. Fibers also use it, because the fiber that reads a shared connection
+    /// could not wake another fiber that waits for a reply. The field is `None` before the first
+    /// call and after `close`.
     pooled: RefCell<Option<Client>>,
 }
 
@@ -60,9 +61,10 @@ pub(crate) fn define(ruby: &Ruby) -> Result<(), Error> {
 }
 
 impl Connections {
-    /// Creates the connections to `servers`, which are pairs of an address and a weight. `timeout` is in seconds. `max`
-    /// is the pool size per server, or `nil` for one shared connection per server. `failover` moves keys of an
-    /// unavailable server to other servers. `login` contains the user and the password for each connection.
+    /// Creates the connections to `servers`, which are pairs of an address and a weight. `timeout`
+    /// is in seconds. `max` is the pool size per server, or `nil` for one shared connection per
+    /// server. `failover` moves keys of an unavailable server to other servers. `login` contains
+    /// the user and the password for each connection.
     fn new(
         ruby: &Ruby,
         servers: Vec<(String, u32)>,
@@ -87,8 +89,8 @@ impl Connections {
         Ok(Self { builder, max, shared: RefCell::default(), pooled: RefCell::default() })
     }
 
-    /// Returns the client, after building it if necessary. Building releases the GVL, because it resolves host names,
-    /// which may take a long time.
+    /// Returns the client, after building it if necessary. Building releases the GVL, because it
+    /// resolves host names, which may take a long time.
     fn client(&self, ruby: &Ruby) -> Result<Client, Error> {
         let is_shared = self.max.is_none() && !gvl::has_fibers();
         let cell = if is_shared { &self.shared } else { &self.pooled };
@@ -117,7 +119,8 @@ impl Connections {
         call: impl FnOnce(&Client) -> Result<T, larder_client::Error>,
     ) -> Result<T, Error> {
         let called = call(&self.client(ruby)?);
-        // A pending interrupt takes precedence over the result of the call. No Ruby code may run before this.
+        // A pending interrupt takes precedence over the result of the call. No Ruby code may run
+        // before this.
         match gvl::take_pending() {
             Some(pending) => Err(pending),
             None => called.map_err(|error| exception(ruby, &error)),
@@ -137,7 +140,8 @@ impl Connections {
         item.map(|item| parts(ruby, &item)).transpose()
     }
 
-    /// Returns the items of several keys, in order, with `nil` for missing items and for keys of servers at fault.
+    /// Returns the items of several keys, in order, with `nil` for missing items and for keys of
+    /// servers at fault.
     fn get_many(ruby: &Ruby, this: &Self, keys: RArray) -> Result<RArray, Error> {
         let keys = strings(keys)?;
         let items = this.call(ruby, |client| client.gets_available(&keys))?;
@@ -148,9 +152,9 @@ impl Connections {
         Ok(found)
     }
 
-    /// Stores an item. The `mode` is "set", "add", "replace", "append" or "prepend". With a CAS, stores only if the
-    /// present item has that CAS. Returns whether the item was stored, or `nil` if the call has a CAS and the item does
-    /// not exist.
+    /// Stores an item. The `mode` is "set", "add", "replace", "append" or "prepend". With a CAS,
+    /// stores only if the present item has that CAS. Returns whether the item was stored, or `nil`
+    /// if the call has a CAS and the item does not exist.
     #[expect(clippy::too_many_arguments, reason = "the parameters of the Ruby method")]
     fn store(
         ruby: &Ruby,
@@ -196,7 +200,8 @@ impl Connections {
         this.call(ruby, |client| client.store_many(&requests)).map(|_| true)
     }
 
-    /// Removes items, with one batch of requests to each server. Returns the number of removed items.
+    /// Removes items, with one batch of requests to each server. Returns the number of removed
+    /// items.
     fn delete_many(ruby: &Ruby, this: &Self, keys: RArray) -> Result<usize, Error> {
         let keys = strings(keys)?;
         let removed = this.call(ruby, |client| client.delete_many(&keys))?;
@@ -261,9 +266,9 @@ impl Connections {
         }
     }
 
-    /// Drops the connections in a forked child without closing them on the wire, because they belong to the parent.
-    /// Sockets that other threads of the parent used at the fork stay open and unreachable in the child. Does not wait
-    /// for locks, which these threads may have held.
+    /// Drops the connections in a forked child without closing them on the wire, because they
+    /// belong to the parent. Sockets that other threads of the parent used at the fork stay open
+    /// and unreachable in the child. Does not wait for locks, which these threads may have held.
     fn forget(&self) {
         drop((self.shared.take(), self.pooled.take()));
     }
@@ -283,7 +288,8 @@ fn parts(ruby: &Ruby, item: &Item) -> Result<RArray, Error> {
     Ok(parts)
 }
 
-/// Returns whether an item was stored, or `None` if the store has a CAS and the item does not exist.
+/// Returns whether an item was stored, or `None` if the store has a CAS and the item does not
+/// exist.
 fn outcome(stored: StoreOutcome) -> Option<bool> {
     match stored {
         StoreOutcome::Stored => Some(true),

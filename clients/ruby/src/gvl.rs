@@ -1,8 +1,9 @@
 //! Waits without Ruby's global VM lock (GVL), so that other threads can run.
 //!
-//! `Thread#kill`, `Thread#raise`, `Timeout.timeout` and signals interrupt a wait: Ruby raises an exception from the
-//! waiting function with a long jump over all frames. `protect` catches the jump here. The thread keeps the exception
-//! until the Rust frames have returned, and then raises it again.
+//! `Thread#kill`, `Thread#raise`, `Timeout.timeout` and signals interrupt a wait: Ruby raises an
+//! exception from the waiting function with a long jump over all frames. `protect` catches the jump
+//! here. The thread keeps the exception until the Rust frames have returned, and then raises it
+//! again.
 
 use magnus::Error;
 use magnus::rb_sys::protect;
@@ -15,8 +16,8 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 thread_local! {
-    /// The exception that interrupted a call. While it is stored here, the thread holds the GVL and runs no Ruby code,
-    /// so no garbage collection can free it.
+    /// The exception that interrupted a call. While it is stored here, the thread holds the GVL and
+    /// runs no Ruby code, so no garbage collection can free it.
     static PENDING: RefCell<Option<Error>> = const { RefCell::new(None) };
 }
 
@@ -43,8 +44,8 @@ fn keep(error: Error) -> Pending {
 pub(crate) const READ: c_int = rb_sys::RB_WAITFD_IN as c_int;
 pub(crate) const WRITE: c_int = rb_sys::RB_WAITFD_OUT as c_int;
 
-/// Waits until a socket is ready, at most for `time`, without the GVL. With a fiber scheduler, other fibers run during
-/// the wait.
+/// Waits until a socket is ready, at most for `time`, without the GVL. With a fiber scheduler,
+/// other fibers run during the wait.
 ///
 /// # Errors
 /// The wait was interrupted.
@@ -53,8 +54,8 @@ pub(crate) fn wait_for(fd: BorrowedFd<'_>, events: c_int, time: Duration) -> Res
     let secs = time.as_secs().try_into().unwrap_or(i64::MAX);
     let mut time = timeval { tv_sec: secs, tv_usec: time.subsec_micros().into() };
     let wait = || {
-        // SAFETY: the thread is Ruby's and has the GVL; `fd` is borrowed, so its socket is open; `time` outlives the
-        // call. The jump of an exception passes no frame with anything to drop.
+        // SAFETY: the thread is Ruby's and has the GVL; `fd` is borrowed, so its socket is open;
+        // `time` outlives the call. The jump of an exception passes no frame with anything to drop.
         unsafe { rb_sys::rb_wait_for_single_fd(fd.as_raw_fd(), events, &raw mut time) };
         Qnil.into()
     };
@@ -67,8 +68,8 @@ pub(crate) fn wait_for(fd: BorrowedFd<'_>, events: c_int, time: Duration) -> Res
 /// The call was interrupted. `work` may not have run.
 pub(crate) fn without(mut work: impl FnMut() + Send) -> Result<(), Pending> {
     unsafe extern "C" fn work_on(data: *mut c_void) -> *mut c_void {
-        // SAFETY: `data` points to `work` of the enclosing function, which outlives the call and is not used otherwise
-        // during it.
+        // SAFETY: `data` points to `work` of the enclosing function, which outlives the call and is
+        // not used otherwise during it.
         let work = unsafe { &mut *data.cast::<&mut (dyn FnMut() + Send)>() };
         work();
         null_mut()
@@ -83,9 +84,9 @@ pub(crate) fn without(mut work: impl FnMut() + Send) -> Result<(), Pending> {
     let data = from_mut(&mut work).cast::<c_void>();
     let thread = from_ref(&thread).cast_mut().cast::<c_void>();
     let call = || {
-        // SAFETY: the thread is Ruby's and has the GVL. `data` and `thread` point to variables that outlive the call. A
-        // panic in `work_on` aborts the process, because it cannot unwind from an `extern "C"` function. The jump of an
-        // exception passes no frame with anything to drop.
+        // SAFETY: the thread is Ruby's and has the GVL. `data` and `thread` point to variables that
+        // outlive the call. A panic in `work_on` aborts the process, because it cannot unwind from
+        // an `extern "C"` function. The jump of an exception passes no frame with anything to drop.
         unsafe { rb_sys::rb_thread_call_without_gvl(Some(work_on), data, Some(unpark), thread) };
         Qnil.into()
     };
@@ -98,11 +99,13 @@ pub(crate) fn has_fibers() -> bool {
 }
 
 fn scheduler() -> VALUE {
-    // SAFETY: the thread is Ruby's and has the GVL. `rb_fiber_scheduler_current` raises no exceptions.
+    // SAFETY: the thread is Ruby's and has the GVL. `rb_fiber_scheduler_current` raises no
+    // exceptions.
     unsafe { rb_sys::rb_fiber_scheduler_current() }
 }
 
-/// Lets other fibers run for `time` and returns true. Returns false at once if the thread has no fiber scheduler.
+/// Lets other fibers run for `time` and returns true. Returns false at once if the thread has no
+/// fiber scheduler.
 ///
 /// # Errors
 /// The wait was interrupted.
@@ -111,10 +114,11 @@ pub(crate) fn let_fibers_run(time: Duration) -> Result<bool, Pending> {
         return Ok(false);
     }
     let sleep = || {
-        // SAFETY: the thread is Ruby's and has the GVL. The jump of an exception passes no frame with anything to drop.
+        // SAFETY: the thread is Ruby's and has the GVL. The jump of an exception passes no frame
+        // with anything to drop.
         let time = unsafe { rb_sys::rb_float_new(time.as_secs_f64()) };
-        // SAFETY: the thread is Ruby's and has the GVL; it has a scheduler, and `time` is a Ruby number. The jump of an
-        // exception passes no frame with anything to drop.
+        // SAFETY: the thread is Ruby's and has the GVL; it has a scheduler, and `time` is a Ruby
+        // number. The jump of an exception passes no frame with anything to drop.
         unsafe { rb_sys::rb_fiber_scheduler_kernel_sleep(scheduler(), time) }
     };
     protect(sleep).map(|_| true).map_err(keep)

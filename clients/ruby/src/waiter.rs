@@ -1,5 +1,5 @@
-//! Waits for replies. A thread first polls for a moment with the GVL, because getting the GVL back may take a long
-//! time. Then it waits without the GVL.
+//! Waits for replies. A thread first polls for a moment with the GVL, because getting the GVL back
+//! may take a long time. Then it waits without the GVL.
 
 use crate::gvl::{self, Pending};
 use larder_client::{Interrupted, Readiness, WaitCondition, Waiter};
@@ -20,7 +20,8 @@ const PROBE: u32 = 16;
 /// The interval at which a waiting fiber checks whether another fiber has returned a connection.
 const FIBER_PAUSE: Duration = Duration::from_millis(1);
 
-/// A waiter that waits like Ruby's own I/O: other threads or fibers run, and interrupts end the wait.
+/// A waiter that waits like Ruby's own I/O: other threads or fibers run, and interrupts end the
+/// wait.
 #[derive(Debug, Default)]
 pub(crate) struct RubyWaiter {
     /// A moving average of response times, in microseconds.
@@ -81,7 +82,8 @@ impl RubyWaiter {
     }
 }
 
-/// Waits until another thread, or another fiber of this thread, returns a connection to the pool or delivers a reply.
+/// Waits until another thread, or another fiber of this thread, returns a connection to the pool or
+/// delivers a reply.
 fn wait_for_thread(waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Pending> {
     if gvl::let_fibers_run(FIBER_PAUSE.min(time))? {
         waiting.poll(Duration::ZERO);

@@ -84,8 +84,8 @@ pub enum InsertError {
     TooManyTags,
     /// A tag is empty, or longer than [`TAG_LEN_MAX`].
     TagLength,
-    /// Key and value together are longer than [`crate::Builder::item_size_max`], or than half of the
-    /// memory.
+    /// Key and value together are longer than [`crate::Builder::item_size_max`], or than half of
+    /// the memory.
     TooLarge,
     /// No item can be evicted now, because readers or writers use all segments, or no memory is
     /// left for the table of tags. A retry may succeed.

@@ -28,10 +28,12 @@
 //! # }
 //! ```
 //!
-//! - **Memory.** Items, index and bookkeeping take no more than [`Builder::memory`], so no weigher is needed.
+//! - **Memory.** Items, index and bookkeeping take no more than [`Builder::memory`], so no weigher
+//!   is needed.
 //! - **Lookups** neither take a lock nor wait for other threads, except to make a handle: once for
 //!   each of the first 64 concurrent calls, and for every concurrent call beyond these.
-//! - **Bytes, not objects.** An insert copies the value into the cache. [`Typed`] encodes and decodes values.
+//! - **Bytes, not objects.** An insert copies the value into the cache. [`Typed`] encodes and
+//!   decodes values.
 //! - **Eviction** is S3-FIFO, which keeps items that were used more than once.
 //!
 //! The guarantees and the costs are in [docs/embedding.md] of the repository.

@@ -40,8 +40,8 @@ impl EtcdGroup {
         self.etcd.put(&self.name.key("settings"), &write_settings(ack), None)
     }
 
-    /// Requests a leadership transfer from the leader of this epoch, to the node `to` or to any member in sync. The request
-    /// expires after [`TRANSFER_REQUEST_SECS`].
+    /// Requests a leadership transfer from the leader of this epoch, to the node `to` or to any
+    /// member in sync. The request expires after [`TRANSFER_REQUEST_SECS`].
     ///
     /// # Errors
     /// [`CoordinatorError`].

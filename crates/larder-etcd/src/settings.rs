@@ -73,8 +73,8 @@ impl EtcdOptions<'_> {
     /// Reads the files.
     ///
     /// # Errors
-    /// [`SettingsError`]: a file is unreadable, or the password file is malformed. [`crate::Etcd::new`] checks URLs and
-    /// certificates.
+    /// [`SettingsError`]: a file is unreadable, or the password file is malformed.
+    /// [`crate::Etcd::new`] checks URLs and certificates.
     pub fn read(self) -> Result<EtcdSettings, SettingsError> {
         let authorities = self.authorities.map(|path| read("--etcd-ca", path)).transpose()?;
         let certificate = match (self.certificate, self.key) {

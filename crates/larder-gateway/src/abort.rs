@@ -1,6 +1,7 @@
-//! Aborted requests. A request is aborted when a change may be lost, or when the server that owns the item is
-//! unreachable. The code that detects this, deep in the call of a handler, marks the request as aborted. The handler is
-//! then dropped, and the client gets an error. In a batch, only the aborted operation fails.
+//! Aborted requests. A request is aborted when a change may be lost, or when the server that owns
+//! the item is unreachable. The code that detects this, deep in the call of a handler, marks the
+//! request as aborted. The handler is then dropped, and the client gets an error. In a batch, only
+//! the aborted operation fails.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -10,10 +11,11 @@ use std::task::Poll;
 /// The reason for aborting a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Abort {
-    /// A change may be lost: no other server has acknowledged it, or the server that owns the item sent no valid reply
-    /// to the forwarded request.
+    /// A change may be lost: no other server has acknowledged it, or the server that owns the item
+    /// sent no valid reply to the forwarded request.
     Unconfirmed,
-    /// The server that owns the item is unreachable. The request, or a part of it, was not executed.
+    /// The server that owns the item is unreachable. The request, or a part of it, was not
+    /// executed.
     OwnerUnreachable,
 }
 

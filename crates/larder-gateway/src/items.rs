@@ -14,7 +14,8 @@ pub(crate) type ItemFuture<'a, R> = Pin<Box<dyn Future<Output = R> + Send + 'a>>
 /// A value that arrives in pieces. The implementation of [`Items`] defines the concrete type.
 pub(crate) type Upload = Box<dyn Any + Send>;
 
-/// Operations on items, called on the gateway's thread. `larder-operations` defines their semantics.
+/// Operations on items, called on the gateway's thread. `larder-operations` defines their
+/// semantics.
 ///
 /// An operation on an item that this server does not serve is forwarded to the leader of the item's
 /// group. If the leader is unreachable, [`Items::get`] reports it, and other forwarded operations
@@ -75,8 +76,8 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// together would exceed their limit, or the engine has no memory.
     fn start_upload(&self, key: &[u8], len: usize) -> Result<Upload, Refusal>;
 
-    /// Returns whether uploads, of all protocols together, use more than their share of memory. If so, the caller
-    /// abandons a slow upload.
+    /// Returns whether uploads, of all protocols together, use more than their share of memory. If
+    /// so, the caller abandons a slow upload.
     fn lacks_memory(&self) -> bool;
 
     /// Appends a piece to an upload.
@@ -119,9 +120,9 @@ pub(crate) enum LookupOutcome {
     Missing,
     /// The item is large, and too many large values are being sent already.
     Busy,
-    /// The engine, or the server that owns the item, had no memory for the lookup. In this server's own cache, only
-    /// lookups that change the item can fail like this, and the gateway has none. If there is no memory to read a large
-    /// value from slower storage, the outcome is `Missing`.
+    /// The engine, or the server that owns the item, had no memory for the lookup. In this server's
+    /// own cache, only lookups that change the item can fail like this, and the gateway has none.
+    /// If there is no memory to read a large value from slower storage, the outcome is `Missing`.
     OutOfMemory,
     /// Another server owns the item and is unreachable.
     OwnerUnreachable,
@@ -138,8 +139,8 @@ impl LookupOutcome {
 /// An item that a lookup found.
 #[derive(Debug)]
 pub(crate) struct StoredItem {
-    /// The value in pieces. The pieces of a large value in this server's cache are not copied: they point into the
-    /// cache.
+    /// The value in pieces. The pieces of a large value in this server's cache are not copied: they
+    /// point into the cache.
     pub(crate) value: Vec<Bytes>,
     /// The CAS, which changes with every write; 0 if the engine keeps none.
     pub(crate) cas: u64,

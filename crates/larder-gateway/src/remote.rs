@@ -1,4 +1,5 @@
-//! Operations on items that another server of the cluster owns: encoding of requests, and decoding of replies.
+//! Operations on items that another server of the cluster owns: encoding of requests, and decoding
+//! of replies.
 //!
 //! Servers forward requests to each other in memcached's or Redis's protocol. The owner executes
 //! them like requests of its own clients. So an HTTP or gRPC operation must be encoded in such a
@@ -25,8 +26,8 @@ pub(crate) trait RemoteOperation: Sync {
     /// Whether the operation changes nothing, so that it can be repeated after a lost connection.
     const IS_LOOKUP: bool;
 
-    /// Appends the request to `out`. If `value_len` is given, appends only the command line. The caller must then send
-    /// a value of that many bytes, and a line end.
+    /// Appends the request to `out`. If `value_len` is given, appends only the command line. The
+    /// caller must then send a value of that many bytes, and a line end.
     fn write(&self, key: MetaKey<'_>, value_len: Option<usize>, now: Now, out: &mut Vec<u8>);
 
     /// Decodes `answer`, which borrows from `reply`. Returns `None` if `answer` does not describe

@@ -47,8 +47,9 @@ const HEAD_MAX: usize = 16 << 10;
 const HEAD_TIME: Duration = Duration::from_secs(30);
 /// A connection without a read or write for this time is closed.
 const IDLE_TIME: Duration = Duration::from_secs(30);
-/// The interval of HTTP/2 pings to peers that may have gRPC streams. A peer that answers pings never reaches
-/// [`IDLE_TIME`], because the sum of this interval and [`PING_ANSWER_TIME`] is shorter.
+/// The interval of HTTP/2 pings to peers that may have gRPC streams. A peer that answers pings
+/// never reaches [`IDLE_TIME`], because the sum of this interval and [`PING_ANSWER_TIME`] is
+/// shorter.
 const PING_TIME: Duration = Duration::from_secs(15);
 /// The time limit for the reply to a ping.
 const PING_ANSWER_TIME: Duration = Duration::from_secs(10);
@@ -202,7 +203,8 @@ impl WebServer {
         Ok(Self { stop, thread })
     }
 
-    /// Finishes active requests for up to two seconds, closes all connections, and joins the thread.
+    /// Finishes active requests for up to two seconds, closes all connections, and joins the
+    /// thread.
     pub fn stop(self) {
         // Sending fails if the thread panicked and dropped the receivers.
         let _ = self.stop.send(true);
@@ -257,7 +259,8 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts connections until the server stops, then waits for their active requests for at most [`END_TIME`].
+    /// Accepts connections until the server stops, then waits for their active requests for at most
+    /// [`END_TIME`].
     async fn run(self, mut stopped: watch::Receiver<bool>) {
         let mut end = pin!(stopped.changed());
         loop {
@@ -284,8 +287,8 @@ impl Acceptor {
         }
     }
 
-    /// Reserves memory for a connection. Closes idle and slow connections if necessary. Returns `None` if there is no
-    /// memory and no connection is idle or slow.
+    /// Reserves memory for a connection. Closes idle and slow connections if necessary. Returns
+    /// `None` if there is no memory and no connection is idle or slow.
     async fn reserve(&self) -> Option<Reservation> {
         let mut reserved = Reservation::empty(&self.app.view);
         let len = CONNECTION_LEN + if self.tls.is_some() { TLS_LEN } else { 0 };
@@ -302,8 +305,8 @@ impl Acceptor {
         }
     }
 
-    /// Serves a connection in a new task. The task keeps `kept` until it ends. If there are too many connections, and
-    /// none is idle or slow, drops the new connection and `kept`.
+    /// Serves a connection in a new task. The task keeps `kept` until it ends. If there are too
+    /// many connections, and none is idle or slow, drops the new connection and `kept`.
     fn serve(&self, stream: TcpStream, kept: impl Send + 'static) {
         let _ = stream.set_nodelay(true);
         let stream = IdleStream::new(stream, IDLE_TIME);

@@ -6,7 +6,8 @@ use larder_store::Now;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// State of the server. The gateway calls these methods on its own threads, concurrently with the workers.
+/// State of the server. The gateway calls these methods on its own threads, concurrently with the
+/// workers.
 pub trait ServerView: Send + Sync + 'static {
     /// Visits the current samples of the server's metrics. Excludes latencies and the metrics of
     /// the gateway and of the process.
@@ -30,8 +31,8 @@ pub trait ServerView: Send + Sync + 'static {
     /// Returns the memory limit of the cache, in bytes.
     fn memory_limit(&self) -> u64;
 
-    /// Visits the names and values of a page of statistics. Returns false if there is no such page, or if this server
-    /// does not allow it.
+    /// Visits the names and values of a page of statistics. Returns false if there is no such page,
+    /// or if this server does not allow it.
     fn statistics(&self, page: &str, visit: &mut dyn FnMut(&str, &str)) -> bool;
 
     /// Returns the observer of operations, or `None` if operations need not be reported.
@@ -40,7 +41,8 @@ pub trait ServerView: Send + Sync + 'static {
     /// Returns whether clients may watch events.
     fn watch_allowed(&self) -> bool;
 
-    /// Registers a watcher's queue, which receives events from now on. Returns false if there are too many watchers.
+    /// Registers a watcher's queue, which receives events from now on. Returns false if there are
+    /// too many watchers.
     fn watch(&self, queue: &Arc<EventQueue>) -> bool;
 
     /// Unregisters a watcher's queue.
@@ -55,7 +57,8 @@ pub trait ServerView: Send + Sync + 'static {
     /// Returns whether clients may flush the cache.
     fn flush_allowed(&self) -> bool;
 
-    /// Returns whether clients may only read, because this server follows another one and forwards no changes.
+    /// Returns whether clients may only read, because this server follows another one and forwards
+    /// no changes.
     fn read_only(&self) -> bool;
 
     /// Returns whether this server currently serves requests about items of its group. A server
@@ -81,8 +84,8 @@ pub trait ServerView: Send + Sync + 'static {
     /// Returns the memory limit of all connections together, in bytes.
     fn connection_memory(&self) -> usize;
 
-    /// Reserves memory for a connection, in bytes. Returns false if the limit is reached. Does not close other
-    /// connections to make room.
+    /// Reserves memory for a connection, in bytes. Returns false if the limit is reached. Does not
+    /// close other connections to make room.
     fn reserve(&self, bytes: usize) -> bool;
 
     /// Releases reserved memory.
@@ -101,12 +104,12 @@ impl Group {
 
 /// One request to another server, in memcached's protocol. Dropping it discards the reply.
 pub trait RemoteRequest: Send {
-    /// Returns whether the next bytes of the request can be sent now. If not, `waker` is called when they can be sent,
-    /// or when the state of the request changes.
+    /// Returns whether the next bytes of the request can be sent now. If not, `waker` is called
+    /// when they can be sent, or when the state of the request changes.
     fn has_room(&mut self, waker: &Waker) -> bool;
 
-    /// Sends the next bytes of the request. `more` is true if further bytes will follow. `waker` is called when the
-    /// state of the request changes.
+    /// Sends the next bytes of the request. `more` is true if further bytes will follow. `waker` is
+    /// called when the state of the request changes.
     fn send(&mut self, bytes: &[u8], more: bool, waker: &Waker);
 
     /// Appends the received bytes of the reply to `into`, and returns the state of the request.
@@ -128,7 +131,8 @@ pub enum RemoteState {
     /// The request was not executed and can be repeated: this server or another one may own the
     /// item now.
     Retry,
-    /// The connection was lost: the request may have been executed, but the rest of its reply will not arrive.
+    /// The connection was lost: the request may have been executed, but the rest of its reply will
+    /// not arrive.
     ConnectionLost,
     /// No leader can reply: the group has none, or too many bytes for its leader are unsent.
     NoLeader,

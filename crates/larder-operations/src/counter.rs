@@ -1,5 +1,5 @@
-//! A counter with one writer and any number of readers. Adding is a load and a store on a cache line
-//! that no other thread writes.
+//! A counter with one writer and any number of readers. Adding is a load and a store on a cache
+//! line that no other thread writes.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

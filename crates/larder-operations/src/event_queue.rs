@@ -1,5 +1,5 @@
-//! A bounded queue of events for one watcher. Adding an event never waits for the watcher: a full queue counts further
-//! events as lost.
+//! A bounded queue of events for one watcher. Adding an event never waits for the watcher: a full
+//! queue counts further events as lost.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -157,7 +157,8 @@ impl EventQueue {
         }
     }
 
-    /// Polls the next entry. An empty queue keeps the task's waker and calls it when an event arrives.
+    /// Polls the next entry. An empty queue keeps the task's waker and calls it when an event
+    /// arrives.
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<WatchEntry> {
         let mut state = self.lock();
         if let Some(event) = state.events.pop_front() {

@@ -1,5 +1,5 @@
-//! Events for observers. After an operation on a key has taken effect, it reports the result
-//! of its lookup once. A second event reports the outcome of a store, the removal of a live item, or the
+//! Events for observers. After an operation on a key has taken effect, it reports the result of its
+//! lookup once. A second event reports the outcome of a store, the removal of a live item, or the
 //! item that a lookup, [`OpContext::count`](crate::OpContext::count) or
 //! [`OpContext::add`](crate::OpContext::add) has created. Other changes, such as those of a number
 //! or an expiry, have no event. A refused operation may report the refusal alone, or nothing.

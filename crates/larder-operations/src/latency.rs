@@ -160,7 +160,8 @@ impl Histogram {
         self.nanos.add(nanos.saturating_mul(count));
     }
 
-    /// Returns the number of requests in each bucket: one for each bound, and the bucket without a bound.
+    /// Returns the number of requests in each bucket: one for each bound, and the bucket without a
+    /// bound.
     pub fn buckets(&self) -> impl Iterator<Item = u64> {
         self.buckets.iter().map(Counter::get)
     }

@@ -17,8 +17,8 @@
 //! It also has a field for each difference between dialects of a protocol.
 //!
 //! The outcome of an operation on a key can be `Pending`: the item is on slower storage. A pending
-//! operation has changed nothing, counted nothing and delivered no event. The caller repeats it when
-//! the read has ended.
+//! operation has changed nothing, counted nothing and delivered no event. The caller repeats it
+//! when the read has ended.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

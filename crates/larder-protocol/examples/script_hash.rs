@@ -1,5 +1,5 @@
-//! Prints the hashes of a Lua script on standard input, for the tables of `src/resp/script/known.rs`:
-//! `cargo run -p larder-protocol --example script_hash < SCRIPT`
+//! Prints the hashes of a Lua script on standard input, for the tables of
+//! `src/resp/script/known.rs`: `cargo run -p larder-protocol --example script_hash < SCRIPT`
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
 use larder_protocol::resp::{hash_of, hex, normal_form};

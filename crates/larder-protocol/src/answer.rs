@@ -1,8 +1,9 @@
 //! The type of all replies, [`Answer`], which all protocols share, and functions that decode the
 //! bytes that a server sends.
 //!
-//! Each function reads the first answer in a buffer. The functions find its end with [`crate::response`], whose limits
-//! apply. Replies borrow from the buffer; nothing is copied or allocated.
+//! Each function reads the first answer in a buffer. The functions find its end with
+//! [`crate::response`], whose limits apply. Replies borrow from the buffer; nothing is copied or
+//! allocated.
 //!
 //! ```
 //! use larder_protocol::answer::{Answer, Flag, read_text};
@@ -92,9 +93,9 @@ pub enum Answer<'b> {
     Line(&'b [u8]),
     /// The request was refused.
     Error {
-        /// Whether the request caused the error, rather than the server. This is true for `ERROR` and `CLIENT_ERROR`,
-        /// for some binary statuses such as invalid arguments, and for the RESP codes `ERR`, `WRONGTYPE`, `NOAUTH` and
-        /// `NOPERM`.
+        /// Whether the request caused the error, rather than the server. This is true for `ERROR`
+        /// and `CLIENT_ERROR`, for some binary statuses such as invalid arguments, and for the RESP
+        /// codes `ERR`, `WRONGTYPE`, `NOAUTH` and `NOPERM`.
         client: bool,
         /// The server's error message, without the line's end. In text and RESP, it includes the
         /// first word.

@@ -1,8 +1,8 @@
 //! The wire formats of memcached and Redis. A server parses requests and encodes replies. A client
 //! encodes requests and parses replies.
 //!
-//! This crate has no sockets and no clocks. It allocates nothing per memcached request, except for some administrative
-//! replies.
+//! This crate has no sockets and no clocks. It allocates nothing per memcached request, except for
+//! some administrative replies.
 //!
 //! For servers, start with [`Parser::parse`], which reads all three dialects of memcached (classic
 //! text, meta text and binary). The dialects share the type [`Request`], and [`reply`] encodes the

@@ -1,4 +1,5 @@
-//! Reading of responses for clients: memcached's text (classic and meta), its binary protocol, and RESP2.
+//! Reading of responses for clients: memcached's text (classic and meta), its binary protocol, and
+//! RESP2.
 //!
 //! Each reader takes the bytes received so far. It returns the first response with its length,
 //! reports that more bytes are required, or reports that the bytes violate the protocol. Nothing is
@@ -9,8 +10,8 @@ use crate::request::VALUE_LEN_MAX;
 use crate::text::number::u64_of;
 use memchr::memchr;
 
-/// The longest line of a text or RESP response in bytes, without its LF. A value is not part of a line. Lines of
-/// statistics and of `me` are much shorter.
+/// The longest line of a text or RESP response in bytes, without its LF. A value is not part of a
+/// line. Lines of statistics and of `me` are much shorter.
 pub const RESPONSE_LINE_LEN_MAX: usize = 8 << 10;
 
 /// The length of a binary response's head, in bytes.
@@ -23,9 +24,10 @@ pub enum Read<T> {
     Whole(T, usize),
     /// The response is incomplete.
     Incomplete {
-        /// A lower bound of the response's length in bytes, more than the buffer has now. For a value it is the length
-        /// of the whole response, so that a caller can reserve a buffer once and fill it before reading again. The
-        /// server determines this number, so a caller has to check it against a limit before it reserves memory.
+        /// A lower bound of the response's length in bytes, more than the buffer has now. For a
+        /// value it is the length of the whole response, so that a caller can reserve a buffer once
+        /// and fill it before reading again. The server determines this number, so a caller has to
+        /// check it against a limit before it reserves memory.
         wanted: usize,
     },
     /// The bytes violate the protocol.
@@ -187,7 +189,8 @@ pub fn read_resp(bytes: &[u8]) -> Read<Resp<'_>> {
     }
 }
 
-/// Reads the first line without its end. A line that is too long is malformed, whether its end has arrived or not.
+/// Reads the first line without its end. A line that is too long is malformed, whether its end has
+/// arrived or not.
 #[inline]
 fn line(bytes: &[u8]) -> Read<&[u8]> {
     let window = bytes.get(..=RESPONSE_LINE_LEN_MAX).unwrap_or(bytes);

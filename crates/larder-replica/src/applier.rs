@@ -164,8 +164,8 @@ impl<E: Engine> Applier<E> {
         &mut self.engine
     }
 
-    /// Returns the position from which the next stream can resume or start a delta sync, or `None` if it must start
-    /// with a full sync.
+    /// Returns the position from which the next stream can resume or start a delta sync, or `None`
+    /// if it must start with a full sync.
     #[must_use]
     pub fn position(&self) -> Option<Position> {
         let before = || self.previous.as_ref().map(|before| before.position().clone());
@@ -188,8 +188,8 @@ impl<E: Engine> Applier<E> {
         position.map(|position| Lineage::followed(position, checkpoints))
     }
 
-    /// Starts the leadership of this process. Returns the state that delta syncs of other members need; `None` if they need
-    /// full syncs.
+    /// Starts the leadership of this process. Returns the state that delta syncs of other members
+    /// need; `None` if they need full syncs.
     pub fn become_leader(&mut self) -> Option<Succession> {
         let lineage = self.end_stream().or(self.previous.take())?;
         self.previous = None;
@@ -231,7 +231,8 @@ impl<E: Engine> Applier<E> {
         self.offsets.is_some() && !self.is_syncing
     }
 
-    /// Returns the sum of the watermark's offsets, in bytes, or `None` before the first watermark, and during a sync.
+    /// Returns the sum of the watermark's offsets, in bytes, or `None` before the first watermark,
+    /// and during a sync.
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         self.offsets.as_ref().map(|offsets| offsets.iter().sum())
@@ -382,8 +383,8 @@ impl<E: Engine> Applier<E> {
         }
         match frame {
             Frame::FullSyncStart { generation } if self.is_import => {
-                // A second full sync means that journals were overrun and removals were lost. The import must restart,
-                // because it would keep the removed items.
+                // A second full sync means that journals were overrun and removals were lost. The
+                // import must restart, because it would keep the removed items.
                 if self.is_syncing || self.offsets.is_some() {
                     return Err(StreamError::ImportRestart);
                 }
@@ -595,7 +596,8 @@ impl<E: Engine> Applier<E> {
     }
 }
 
-/// Returns the CAS value of a replicated item: the leader's, or a fresh one if the leader keeps none.
+/// Returns the CAS value of a replicated item: the leader's, or a fresh one if the leader keeps
+/// none.
 fn new_cas(cas: u64) -> NewCas {
     if cas == 0 { NewCas::Fresh } else { NewCas::Exactly(cas) }
 }

@@ -1,4 +1,5 @@
-//! The state of a group in the coordinator: its leader, the members in sync, and the live processes.
+//! The state of a group in the coordinator: its leader, the members in sync, and the live
+//! processes.
 
 use larder_store::journal::AckMode;
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! The handshake at the start of a connection: identification and mutual authentication by the cluster secret.
+//! The handshake at the start of a connection: identification and mutual authentication by the
+//! cluster secret.
 //!
 //! ```text
 //! peer that connects (FollowerHandshake)        node that accepts (LeaderHandshake)

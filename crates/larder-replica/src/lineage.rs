@@ -10,15 +10,16 @@
 //!                                         ends   offset of B  offset of A
 //! journals of A, the new leader     ───own────────────────────────────▶ A sends B the states of all keys from here on
 //! ```
-//! A checkpoint (`ends`, `own`) states: every change that A has stored before `own` is before `ends` in the previous
-//! leader's journals. B has all changes before its offset. So if `ends` is not after B's offset, all changes that A has
-//! and B lacks are after `own`. The same holds with A and B exchanged: B sends the keys after its own checkpoint, and A
-//! answers with the states of these keys. B stores them even if they are older, because A leads. The previous leader may
+//! A checkpoint (`ends`, `own`) states: every change that A has stored before `own` is before
+//! `ends` in the previous leader's journals. B has all changes before its offset. So if `ends` is
+//! not after B's offset, all changes that A has and B lacks are after `own`. The same holds with A
+//! and B exchanged: B sends the keys after its own checkpoint, and A answers with the states of
+//! these keys. B stores them even if they are older, because A leads. The previous leader may
 //! return as a member: the offsets are positions in its own journals, so it needs no checkpoints.
 //!
-//! A reader sees a change of an item before its key is in a journal. So when the sender starts a checkpoint, keys of
-//! states that it has sent may be missing in the journals. The sender sends `ends` only when all batches that were under
-//! way have ended (`Journals::settle`).
+//! A reader sees a change of an item before its key is in a journal. So when the sender starts a
+//! checkpoint, keys of states that it has sent may be missing in the journals. The sender sends
+//! `ends` only when all batches that were under way have ended (`Journals::settle`).
 
 use crate::frame::Position;
 use std::collections::VecDeque;

@@ -13,8 +13,9 @@
 //! A leader may answer requests for [`LEADER_LEASE`] after either of these:
 //!
 //! - it sent a request to the coordinator, whose reply showed that it leads;
-//! - it sent a heartbeat, which every other member in sync acknowledged with an election promise: not to stand for
-//!   election for [`PROMISE_TIME`]. So a leader can continue while the coordinator is unreachable.
+//! - it sent a heartbeat, which every other member in sync acknowledged with an election promise:
+//!   not to stand for election for [`PROMISE_TIME`]. So a leader can continue while the coordinator
+//!   is unreachable.
 //!
 //! The lease counts from the send time, so two leaders overlap by at most one second, even if one
 //! of them was paused.
@@ -142,15 +143,16 @@ pub struct Member {
     pending_swaps: Vec<(Revision, Record)>,
     /// The epoch of the last leadership that started without the items of the group.
     started_empty: Option<u32>,
-    /// The epoch in which the current leadership of this member started; `None` if it does not lead.
-    /// The epoch may have risen since.
+    /// The epoch in which the current leadership of this member started; `None` if it does not
+    /// lead. The epoch may have risen since.
     leadership_epoch: Option<u32>,
     /// The minimum epoch of this leader, requested by [`Member::raise_epoch`].
     epoch_min: u32,
     /// The followers that have all items of this leader, and the time up to which each has all
     /// changes.
     ready: BTreeMap<Process, Millis>,
-    /// The election promises to this leader: for each member the send time of the last promised heartbeat.
+    /// The election promises to this leader: for each member the send time of the last promised
+    /// heartbeat.
     promises: BTreeMap<Process, Millis>,
     /// The time until which this member has promised not to stand for election.
     promised_until: Millis,
@@ -236,15 +238,16 @@ impl Member {
         self.view.record.as_ref().is_some_and(|record| record.leader == self.settings.me)
     }
 
-    /// Returns the epoch in which the current leadership of this member started, if it leads. It identifies the
-    /// leadership: the epoch itself may have risen since.
+    /// Returns the epoch in which the current leadership of this member started, if it leads. It
+    /// identifies the leadership: the epoch itself may have risen since.
     #[must_use]
     pub fn leadership_epoch(&self) -> Option<u32> {
         self.leadership_epoch
     }
 
-    /// Raises the epoch of this leader to `least` with the next swap, so that its CAS values differ from those of another
-    /// group. Returns false if this member does not lead, or `least` is above [`EPOCH_MAX`].
+    /// Raises the epoch of this leader to `least` with the next swap, so that its CAS values differ
+    /// from those of another group. Returns false if this member does not lead, or `least` is above
+    /// [`EPOCH_MAX`].
     pub fn raise_epoch(&mut self, least: u32) -> bool {
         let can_be = self.leads() && least <= EPOCH_MAX;
         if can_be {
@@ -260,8 +263,8 @@ impl Member {
         self.confirmed_at
     }
 
-    /// Returns the time until which this member may answer requests as the leader: `Millis::MAX` if there is no limit,
-    /// 0 if it may not answer any.
+    /// Returns the time until which this member may answer requests as the leader: `Millis::MAX` if
+    /// there is no limit, 0 if it may not answer any.
     #[must_use]
     pub fn serves_until(&self) -> Millis {
         let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else { return 0 };
@@ -287,7 +290,8 @@ impl Member {
         self.confirmed_at.max(promised).map_or(0, |since| since + LEADER_LEASE)
     }
 
-    /// Returns the next request to the coordinator, if one is due. The caller reports its outcome before the next call.
+    /// Returns the next request to the coordinator, if one is due. The caller reports its outcome
+    /// before the next call.
     pub fn next(&mut self, now: Millis) -> Option<Command> {
         if now >= self.transfer_until {
             self.transfer = None;
@@ -307,7 +311,8 @@ impl Member {
         })
     }
 
-    /// Returns the time until the next read is due, in milliseconds. An event may make a request due earlier.
+    /// Returns the time until the next read is due, in milliseconds. An event may make a request
+    /// due earlier.
     #[must_use]
     pub fn idle_time(&self, now: Millis) -> Millis {
         self.next_read.saturating_sub(now)
@@ -404,8 +409,9 @@ impl Member {
         let view = GroupView { record: Some(record), revision, ..self.view.clone() };
         self.update_view(now, view);
         if is_transferred {
-            // The leases in the view are older than the record. If the next leader's node has just restarted, its old
-            // process would have the lease, and this member would stand for election.
+            // The leases in the view are older than the record. If the next leader's node has just
+            // restarted, its old process would have the lease, and this member would stand for
+            // election.
             (self.has_view, self.next_read) = (false, 0);
         }
     }
@@ -525,8 +531,8 @@ impl Member {
         self.refusals = (0, 0);
     }
 
-    /// Handles a heartbeat of a leader. Returns whether this member promises not to stand for election for
-    /// [`PROMISE_TIME`].
+    /// Handles a heartbeat of a leader. Returns whether this member promises not to stand for
+    /// election for [`PROMISE_TIME`].
     pub fn note_heartbeat(&mut self, leader: &Process, now: Millis) -> bool {
         let is_followed = self.view.record.as_ref().is_some_and(|record| record.leader == *leader);
         // Make no promise while a swap is pending, because it may be an election of this member.
@@ -561,8 +567,8 @@ impl Member {
         self.ready.remove(member);
     }
 
-    /// Returns whether the process with this incarnation may stand for election: it is in sync by the record, by a
-    /// pending swap, or by the next swap.
+    /// Returns whether the process with this incarnation may stand for election: it is in sync by
+    /// the record, by a pending swap, or by the next swap.
     #[must_use]
     pub fn may_be_in_sync(&self, incarnation: u64, now: Millis) -> bool {
         let mut ready = self.ready.iter();

@@ -10,8 +10,8 @@
 //!
 //!  if the import fails: close_release, replaces the map by an equal one, revoke_release
 //! ```
-//! The two swaps exclude each other, because both replace the same revision. So the exporting leader never answers for
-//! slots that the importing group owns.
+//! The two swaps exclude each other, because both replace the same revision. So the exporting
+//! leader never answers for slots that the importing group owns.
 
 use crate::{Migration, Process, Record, Revision, ShardMap, SlotSet};
 
@@ -111,9 +111,10 @@ impl Ownership {
         }
     }
 
-    /// Drops the release if it was made in an earlier leadership than `leadership_epoch`, or if this
-    /// node does not lead (`None`). Returns whether it dropped the release. The other group cannot
-    /// complete such a release: its swap compares the record of this group, which has changed.
+    /// Drops the release if it was made in an earlier leadership than `leadership_epoch`, or if
+    /// this node does not lead (`None`). Returns whether it dropped the release. The other group
+    /// cannot complete such a release: its swap compares the record of this group, which has
+    /// changed.
     pub fn forget_earlier_release(&mut self, leadership_epoch: Option<u32>) -> bool {
         // If `leadership_epoch` is older than the term in which this node released the slots, the
         // release stays.
@@ -123,8 +124,9 @@ impl Ownership {
         self.released.take_if(is_earlier).is_some()
     }
 
-    /// Returns whether the export of a release has ended, and this group still owns some of the released slots in the
-    /// map. The map must be replaced before this leader may answer for the slots again.
+    /// Returns whether the export of a release has ended, and this group still owns some of the
+    /// released slots in the map. The map must be replaced before this leader may answer for the
+    /// slots again.
     #[must_use]
     pub fn has_failed_release(&self) -> bool {
         self.released.as_ref().is_some_and(|release| !release.is_open)
@@ -139,7 +141,8 @@ impl Ownership {
     }
 }
 
-/// A migration whose items the importing leader has, and whose slots the exporting leader has released.
+/// A migration whose items the importing leader has, and whose slots the exporting leader has
+/// released.
 #[derive(Clone, Copy, Debug)]
 pub struct FinishedImport<'a> {
     /// The slots, and the names of both groups.

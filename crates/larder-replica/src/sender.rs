@@ -64,7 +64,8 @@ pub struct SenderCounts {
     pub full_syncs: u64,
     /// Started delta syncs.
     pub delta_syncs: u64,
-    /// Overruns of a journal: its writer has overwritten keys that were not sent. Each causes a full sync.
+    /// Overruns of a journal: its writer has overwritten keys that were not sent. Each causes a
+    /// full sync.
     pub overruns: u64,
     /// Sent flushes.
     pub flushes: u64,
@@ -118,8 +119,8 @@ pub struct Sender<E: Engine> {
     watermark_generation: u64,
     /// The watermarks since the last [`Sender::take_watermarks`].
     sent_watermarks: Vec<SentWatermark>,
-    /// The state of `Journals::settle` for a checkpoint that is not settled yet: the batches that were under way when
-    /// the checkpoint started.
+    /// The state of `Journals::settle` for a checkpoint that is not settled yet: the batches that
+    /// were under way when the checkpoint started.
     open_checkpoint: Option<Vec<u64>>,
     /// The number of the last batch before the last checkpoint, and the time of the checkpoint in
     /// milliseconds. `None` before the first checkpoint since the last full sync.
@@ -303,7 +304,8 @@ impl<E: Engine> Sender<E> {
             || self.engine.flush_generation() != self.generation
     }
 
-    /// Appends the next frames to `out`: a few hundred KiB at most. The engine calls `waker` after [`Step::Waiting`].
+    /// Appends the next frames to `out`: a few hundred KiB at most. The engine calls `waker` after
+    /// [`Step::Waiting`].
     pub fn step(&mut self, now: Now, waker: &Waker, out: &mut Vec<u8>) -> Step {
         if self.large.is_some() {
             self.send_parts(out);
@@ -367,8 +369,8 @@ impl<E: Engine> Sender<E> {
         }
     }
 
-    /// Starts a full sync. The readers start at the ends of the journals before the walk starts, so each change is in the
-    /// journals or in the walk.
+    /// Starts a full sync. The readers start at the ends of the journals before the walk starts, so
+    /// each change is in the journals or in the walk.
     fn start_full_sync(&mut self, out: &mut Vec<u8>) {
         self.counts.full_syncs += 1;
         self.readers = self.journals.from(0).iter().map(Reader::at_end).collect();
@@ -389,7 +391,8 @@ impl<E: Engine> Sender<E> {
         let Self { engine, journals, readers, next, delta_sync, keys, slots, counts, .. } = self;
         keys.clear();
         if let Some(DeltaSync { changed_keys, has_all_keys, .. }) = delta_sync {
-            // Half of the room is for the journals, so that they do not overrun during a long delta sync.
+            // Half of the room is for the journals, so that they do not overrun during a long delta
+            // sync.
             changed_keys.take(KEYS_MAX / 2, |key| {
                 keys.push(key, engine.hash(key));
             });
@@ -533,7 +536,8 @@ impl<E: Engine> Sender<E> {
         self.sent_offsets = Some(offsets);
     }
 
-    /// Starts a checkpoint if one is due, and settles it once all batches that were under way have ended.
+    /// Starts a checkpoint if one is due, and settles it once all batches that were under way have
+    /// ended.
     fn send_checkpoints(&mut self, now: Now, out: &mut Vec<u8>) {
         if self.large.is_some() {
             // Only parts and heartbeats may follow a batch that ends with a large value.

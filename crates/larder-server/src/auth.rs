@@ -70,7 +70,8 @@ pub enum AuthError {
     Unreadable(PathBuf, io::Error),
     /// A line of the file, counted from 1, is not `user:password`, or is too long.
     Malformed(PathBuf, usize),
-    /// A line of the token file, counted from 1, is not `name:token` or `name:token:read`, or is too long.
+    /// A line of the token file, counted from 1, is not `name:token` or `name:token:read`, or is
+    /// too long.
     MalformedToken(PathBuf, usize),
     /// The token file is longer than `FILE_LEN_MAX`.
     TooManyTokens(PathBuf),
@@ -128,7 +129,8 @@ pub fn open(
 }
 
 impl PasswordFile {
-    /// Reads a file. [`Self::reload`] reads the same file even if the process changes its directory.
+    /// Reads a file. [`Self::reload`] reads the same file even if the process changes its
+    /// directory.
     ///
     /// # Errors
     /// [`AuthError`]: the file is unreadable or malformed.
@@ -153,7 +155,8 @@ impl PasswordFile {
         }
     }
 
-    /// Returns whether the credentials are valid. Compares all entries, so that the time does not reveal a match.
+    /// Returns whether the credentials are valid. Compares all entries, so that the time does not
+    /// reveal a match.
     pub fn authenticate(&self, credentials: &Credentials<'_>) -> bool {
         let user = Secret::new(credentials.user);
         let password = Secret::new(credentials.password.0);
@@ -164,7 +167,8 @@ impl PasswordFile {
 }
 
 impl TokenFile {
-    /// Reads a file. [`Self::reload`] reads the same file even if the process changes its directory.
+    /// Reads a file. [`Self::reload`] reads the same file even if the process changes its
+    /// directory.
     ///
     /// # Errors
     /// [`AuthError`]: the file is unreadable, malformed or too long.
@@ -189,8 +193,8 @@ impl TokenFile {
         }
     }
 
-    /// Returns the rights of a token, or `None` if it is unknown. Compares all lines, so that the time does not reveal
-    /// a match.
+    /// Returns the rights of a token, or `None` if it is unknown. Compares all lines, so that the
+    /// time does not reveal a match.
     pub fn rights(&self, token: &[u8]) -> Option<TokenRights> {
         let token = Secret::new(token);
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
@@ -396,8 +400,8 @@ mod tests {
         }
     }
 
-    /// If only the first part of a long file were read, its last line could lose the `:read`, and the token would get
-    /// all rights.
+    /// If only the first part of a long file were read, its last line could lose the `:read`, and
+    /// the token would get all rights.
     #[test]
     fn a_token_file_that_is_too_long_is_refused() {
         let line = b"name:token:read\n";

@@ -1,5 +1,5 @@
-//! Settings that commands change while the server runs. Larder has no LRU lists and no slabs, so most settings
-//! only appear in `stats settings`, as in a memcached without its maintainer thread.
+//! Settings that commands change while the server runs. Larder has no LRU lists and no slabs, so
+//! most settings only appear in `stats settings`, as in a memcached without its maintainer thread.
 
 use crate::loaded_scripts::LoadedScripts;
 use crate::options::Options;
@@ -24,7 +24,8 @@ pub struct Controls {
     pub(crate) scripts: LoadedScripts,
 }
 
-/// The settings of the `extstore` command. As in memcached, clients can change them even if there is no flash tier.
+/// The settings of the `extstore` command. As in memcached, clients can change them even if there
+/// is no flash tier.
 #[derive(Clone, Copy, Debug)]
 pub struct TunedFlash {
     /// The settings of the flash tier.
@@ -120,7 +121,8 @@ impl Controls {
         *lock(&self.flash)
     }
 
-    /// Changes a setting of the `extstore` command, and calls `apply` with all settings of the flash tier.
+    /// Changes a setting of the `extstore` command, and calls `apply` with all settings of the
+    /// flash tier.
     pub(crate) fn tune_flash(&self, tuning: FlashTuning, apply: impl FnOnce(FlashSettings)) {
         let mut flash = lock(&self.flash);
         let TunedFlash { settings, shown } = &mut *flash;

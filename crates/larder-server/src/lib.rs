@@ -1,5 +1,5 @@
-//! The larderd server: options, sockets, drivers, limits and statistics. The session crate implements the
-//! commands.
+//! The larderd server: options, sockets, drivers, limits and statistics. The session crate
+//! implements the commands.
 //!
 //! | folder or file | subject |
 //! |---|---|

@@ -22,8 +22,9 @@ impl Prefixes {
         Self { delimiter, counts: Mutex::default() }
     }
 
-    /// Counts a request. Ignores a key without a delimiter, and a new prefix when the maximum number of prefixes is
-    /// reached. A key that starts with the delimiter has an empty prefix, which is counted like any other.
+    /// Counts a request. Ignores a key without a delimiter, and a new prefix when the maximum
+    /// number of prefixes is reached. A key that starts with the delimiter has an empty prefix,
+    /// which is counted like any other.
     pub fn count(&self, key: &[u8], event: PrefixEvent) {
         let Some(prefix) = memchr::memchr(self.delimiter, key).and_then(|end| key.get(..end))
         else {
@@ -58,7 +59,8 @@ impl Prefixes {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Vec<u8>, PrefixCounts>> {
-        // The counts are numbers, so they are valid even after a panic of a thread that held the lock.
+        // The counts are numbers, so they are valid even after a panic of a thread that held the
+        // lock.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -177,15 +177,15 @@ impl Server {
         self.access.tls.as_ref()
     }
 
-    /// Returns whether clients of memcached's protocols and of RESP must log in. With `--token-file` alone, only
-    /// clients of HTTP and gRPC must.
+    /// Returns whether clients of memcached's protocols and of RESP must log in. With
+    /// `--token-file` alone, only clients of HTTP and gRPC must.
     #[must_use]
     pub fn requires_login(&self) -> bool {
         self.access.passwords.is_some()
     }
 
-    /// Reloads passwords, tokens and certificates (SIGHUP). Each of the three stays unchanged if one of its files is
-    /// invalid.
+    /// Reloads passwords, tokens and certificates (SIGHUP). Each of the three stays unchanged if
+    /// one of its files is invalid.
     pub(crate) fn reload(&self) {
         if let Some(passwords) = &self.access.passwords {
             passwords.reload();

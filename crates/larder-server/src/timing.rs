@@ -23,7 +23,8 @@ pub struct Timing<'a> {
     pub latencies: &'a Latencies,
 }
 
-/// The timer of a connection's requests. It is allocated only while a request waits or replies are held.
+/// The timer of a connection's requests. It is allocated only while a request waits or replies are
+/// held.
 #[derive(Debug, Default)]
 pub(crate) struct RequestTimer(Option<Box<Waiting>>);
 
@@ -36,8 +37,8 @@ struct Waiting {
 }
 
 impl RequestTimer {
-    /// Records the latency of the requests that a poll has answered. If their replies are held back, records it later,
-    /// at the poll that releases the replies.
+    /// Records the latency of the requests that a poll has answered. If their replies are held
+    /// back, records it later, at the poll that releases the replies.
     #[inline]
     pub(crate) fn end_poll(&mut self, progress: &Progress, timing: &Timing<'_>) {
         let waits = progress.hold || progress.next == Next::Wait;

@@ -16,7 +16,8 @@ pub struct Settings {
     pub read_only: bool,
     /// Whether another node may own items, so that sessions forward requests: see [`Host::owner`].
     pub forwards: bool,
-    /// Whether the requests come from another node's gateway, which translates HTTP and gRPC. Three rules then differ:
+    /// Whether the requests come from another node's gateway, which translates HTTP and gRPC. Three
+    /// rules then differ:
     ///
     /// - A refused store keeps the old value of its key.
     /// - A lookup does not win the right to recompute an item.
@@ -62,8 +63,9 @@ pub enum Next {
     Yield,
     /// Too much output is unsent: send it, then poll again, with or without new input.
     Write,
-    /// The next request waits for slower storage or for another node. Send the output, read nothing, and poll again
-    /// after the waker of [`Context`] is called. An earlier poll does no harm.
+    /// The next request waits for slower storage or for another node. Send the output, read
+    /// nothing, and poll again after the waker of [`Context`] is called. An earlier poll does no
+    /// harm.
     Wait,
     /// Send the output, then close the connection. Discard the unconsumed input.
     Close,
@@ -100,8 +102,8 @@ pub(crate) struct PollState {
     pub(crate) keeps_answers: bool,
 }
 
-/// The result of one step of a poll: the input that it consumed and, if it ends the poll, the next action of the
-/// driver.
+/// The result of one step of a poll: the input that it consumed and, if it ends the poll, the next
+/// action of the driver.
 pub(crate) struct Step {
     pub(crate) consumed: usize,
     pub(crate) next: Option<Next>,
@@ -120,7 +122,8 @@ impl Step {
 /// The next action after a request.
 pub(crate) enum Flow {
     Continue,
-    /// The request waits for slower storage. It has written nothing, and the session executes it again later.
+    /// The request waits for slower storage. It has written nothing, and the session executes it
+    /// again later.
     Wait,
     Close,
 }

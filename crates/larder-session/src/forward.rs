@@ -1,5 +1,5 @@
-//! Forwards requests to the leader of this server's group, and stores with a long value to the leader of
-//! any group.
+//! Forwards requests to the leader of this server's group, and stores with a long value to the
+//! leader of any group.
 //!
 //! The session sends the bytes of complete requests unchanged. The leader parses and answers them
 //! with another session, and this session copies the bytes of the replies to the output. This
@@ -147,8 +147,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Forwards the requests of a batch. Answers requests that are not about items, and lookups that a replica may
-    /// answer.
+    /// Forwards the requests of a batch. Answers requests that are not about items, and lookups
+    /// that a replica may answer.
     #[cold]
     fn forward_batch<H: Host>(
         &mut self,

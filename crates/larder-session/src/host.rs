@@ -26,20 +26,20 @@ pub trait Host {
         Latencies::default()
     }
 
-    /// Returns whether the credentials of a login are right. Sessions call it only if the server requires a login
-    /// ([`crate::Session::opening`], [`crate::Session::resp()`]).
+    /// Returns whether the credentials of a login are right. Sessions call it only if the server
+    /// requires a login ([`crate::Session::opening`], [`crate::Session::resp()`]).
     fn authenticate(&self, _credentials: &Credentials<'_>) -> bool {
         false
     }
 
-    /// Returns the owner of the keys of this server's group. Sessions call it for every batch of requests if
-    /// [`crate::Settings::forwards`] is set.
+    /// Returns the owner of the keys of this server's group. Sessions call it for every batch of
+    /// requests if [`crate::Settings::forwards`] is set.
     fn owner(&self) -> Owner {
         Owner::Local
     }
 
-    /// Returns the shard map, or `None` if this server's group owns all keys. Sessions call it for every batch of
-    /// requests if [`crate::Settings::forwards`] is set.
+    /// Returns the shard map, or `None` if this server's group owns all keys. Sessions call it for
+    /// every batch of requests if [`crate::Settings::forwards`] is set.
     fn shard_map(&self) -> Option<&dyn GroupMap> {
         None
     }
@@ -55,8 +55,8 @@ pub trait Host {
         None
     }
 
-    /// Returns the replication role (`ROLE`, `INFO replication`), or `None` if the server neither follows a leader nor
-    /// accepts followers.
+    /// Returns the replication role (`ROLE`, `INFO replication`), or `None` if the server neither
+    /// follows a leader nor accepts followers.
     fn replication(&self) -> Option<Replication> {
         None
     }
@@ -77,7 +77,8 @@ pub trait Host {
         false
     }
 
-    /// Reserves `bytes` of memory for a connection. Returns false if all connections together would exceed the limit.
+    /// Reserves `bytes` of memory for a connection. Returns false if all connections together would
+    /// exceed the limit.
     fn reserve(&self, bytes: usize) -> bool;
 
     /// Releases reserved bytes.
@@ -179,8 +180,8 @@ pub trait GroupMap {
     /// Returns the group that owns a key.
     fn group_of(&self, key: &[u8]) -> GroupIndex;
 
-    /// Returns the groups that own keys or are about to import some, in order. A flush of all items is sent to each of
-    /// them.
+    /// Returns the groups that own keys or are about to import some, in order. A flush of all items
+    /// is sent to each of them.
     fn groups(&self) -> Vec<GroupIndex>;
 
     /// Returns the version of the map. It increases when keys move to other groups.

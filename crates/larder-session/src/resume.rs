@@ -1,4 +1,5 @@
-//! Continues the pending work of a session, and starts it for stores whose value is incomplete in the input.
+//! Continues the pending work of a session, and starts it for stores whose value is incomplete in
+//! the input.
 
 use crate::Host;
 use crate::context::{Context, Next, PollState, Step};

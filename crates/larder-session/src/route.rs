@@ -63,9 +63,10 @@ pub enum ForwardOutcome {
 /// The route from one session to the owner of a group's keys. Dropping the route ends the
 /// conversation at the owner.
 ///
-/// The owner executes requests in the order of the calls of [`Route::pass`], even if the session takes their replies in
-/// another order. If some requests fail ([`ForwardOutcome::Retry`], [`ForwardOutcome::ConnectionLost`],
-/// [`ForwardOutcome::NoLeader`]), all later ones fail in the same way.
+/// The owner executes requests in the order of the calls of [`Route::pass`], even if the session
+/// takes their replies in another order. If some requests fail ([`ForwardOutcome::Retry`],
+/// [`ForwardOutcome::ConnectionLost`], [`ForwardOutcome::NoLeader`]), all later ones fail in the
+/// same way.
 pub trait Route: Send {
     /// Sends requests. `more` states whether the last request is incomplete; [`Route::pass_rest`]
     /// then sends the rest of it. The route calls `waker` when the outcome of the requests changes.

@@ -1,7 +1,9 @@
-//! A server in memory, for tests, fuzzing and measurements of sessions. The feature `test-util` enables it.
+//! A server in memory, for tests, fuzzing and measurements of sessions. The feature `test-util`
+//! enables it.
 //!
-//! Both ends of a connection are in one process, as in quinn's `Pair`. [`TestClient`] is the client and the driver of
-//! the session. [`TestServer`] is the server, with a clock that only the test advances.
+//! Both ends of a connection are in one process, as in quinn's `Pair`. [`TestClient`] is the client
+//! and the driver of the session. [`TestServer`] is the server, with a clock that only the test
+//! advances.
 
 use crate::{
     Context, Conversation, GroupIndex, GroupMap, Host, Next, Owner, Progress, Route, Session,
@@ -229,7 +231,8 @@ impl<E: Engine> TestServer<E> {
         progress
     }
 
-    /// Advances the clock, and runs all maintenance that is due. A real driver runs some of it every second.
+    /// Advances the clock, and runs all maintenance that is due. A real driver runs some of it
+    /// every second.
     pub fn advance(&mut self, secs: u32) {
         self.now.0 += secs;
         self.engine.begin_batch(self.now);
@@ -297,7 +300,8 @@ impl<E: Engine> TestClient<E> {
         }
     }
 
-    /// Polls the session, and reads no output. Completes reads and acknowledgements that the session waits for.
+    /// Polls the session, and reads no output. Completes reads and acknowledgements that the
+    /// session waits for.
     pub fn poll(&mut self, server: &mut TestServer<E>) -> Progress {
         let mut has_waited = false;
         loop {

@@ -2,9 +2,9 @@
 //! storage at random, and changes are acknowledged late. Tests use it to show that requests that
 //! wait get the same replies as requests that do not wait.
 //!
-//! Random numbers decide which operations wait. If no read has delivered an item in the current batch,
-//! half of its lookups are `Pending`. Half of the steps of a walk wait. Two thirds of the batches
-//! with changes wait for acknowledgements.
+//! Random numbers decide which operations wait. If no read has delivered an item in the current
+//! batch, half of its lookups are `Pending`. Half of the steps of a walk wait. Two thirds of the
+//! batches with changes wait for acknowledgements.
 //!
 //! Reads and acknowledgements end in random order. Either a test calls [`Storage::complete`], or
 //! the thread of [`Storage::with_thread`] ends some of them every two milliseconds or sooner.

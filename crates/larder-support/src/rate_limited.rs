@@ -1,4 +1,5 @@
-//! Rate-limited warnings: a hostile peer that causes a warning a thousand times a second must not flood the log.
+//! Rate-limited warnings: a hostile peer that causes a warning a thousand times a second must not
+//! flood the log.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +11,8 @@ const INTERVAL: Duration = Duration::from_secs(60);
 pub struct RateLimitedWarning(Mutex<(Option<Instant>, u64)>);
 
 impl RateLimitedWarning {
-    /// Logs `message`. If this warning was logged in the last minute, only counts the occurrence for the next log line.
+    /// Logs `message`. If this warning was logged in the last minute, only counts the occurrence
+    /// for the next log line.
     pub fn warn(&self, message: impl FnOnce() -> String) {
         if let Some(before) = self.due(Instant::now()) {
             let message = message();
@@ -21,8 +23,8 @@ impl RateLimitedWarning {
         }
     }
 
-    /// If the warning may be logged now, returns the number of suppressed occurrences. If not, counts this occurrence
-    /// as suppressed and returns `None`.
+    /// If the warning may be logged now, returns the number of suppressed occurrences. If not,
+    /// counts this occurrence as suppressed and returns `None`.
     fn due(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (last, suppressed) = &mut *state;

@@ -73,12 +73,12 @@ impl GroupSnapshot {
     }
 }
 
-/// Requests the leader to transfer leadership to the node `to`, or to any in-sync node if `None`, and waits for the new
-/// leader. Does nothing if `to` leads already.
+/// Requests the leader to transfer leadership to the node `to`, or to any in-sync node if `None`,
+/// and waits for the new leader. Does nothing if `to` leads already.
 ///
 /// # Errors
-/// A message if the group has no record, its leader is not alive, no candidate is in sync, etcd fails, or no other
-/// process leads within [`TRANSFER_REQUEST_SECS`].
+/// A message if the group has no record, its leader is not alive, no candidate is in sync, etcd
+/// fails, or no other process leads within [`TRANSFER_REQUEST_SECS`].
 pub(super) fn transfer_leadership(
     mut snapshot: GroupSnapshot,
     to: Option<String>,

@@ -1,4 +1,5 @@
-//! `larder cluster`: shows the groups of a cluster from their records in etcd, and carries out operator commands.
+//! `larder cluster`: shows the groups of a cluster from their records in etcd, and carries out
+//! operator commands.
 
 mod leadership;
 mod moves;
@@ -38,8 +39,8 @@ pub(crate) enum ClusterCommand {
     },
     /// Make a node with incomplete data the leader, after the leader and all in-sync nodes are lost
     ///
-    /// Items that the node lacks are lost. Check first that the process of the old leader has ended: a leader that is
-    /// only partitioned from etcd still answers requests.
+    /// Items that the node lacks are lost. Check first that the process of the old leader has
+    /// ended: a leader that is only partitioned from etcd still answers requests.
     Promote {
         #[command(flatten)]
         group: GroupArguments,

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;
 
-/// How often [`Cluster::change`] tries to replace the shard map, while other commands or leaders replace it at the same
-/// time.
+/// How often [`Cluster::change`] tries to replace the shard map, while other commands or leaders
+/// replace it at the same time.
 const SWAPS_MAX: usize = 10;
 
 /// The moves that a command plans.
@@ -22,7 +22,8 @@ pub(super) enum MovePlan<'a> {
     Drain(&'a str),
 }
 
-/// Plans moves, and waits until they are done if `waits`. Prints the plan, the progress and the outcome.
+/// Plans moves, and waits until they are done if `waits`. Prints the plan, the progress and the
+/// outcome.
 pub(super) fn run_moves(
     at: &ClusterArguments,
     plan: &MovePlan<'_>,
@@ -144,13 +145,13 @@ impl Cluster {
         Ok(Self { map: EtcdShardMap::new(at.etcd()?, name.clone()), name })
     }
 
-    /// Changes the shard map in etcd with `change`. Writes nothing if `change` leaves the map unchanged. Returns the
-    /// new map and the result of `change`. If another command or a leader replaces the map between the read and the
-    /// write, `change` runs again on the new map.
+    /// Changes the shard map in etcd with `change`. Writes nothing if `change` leaves the map
+    /// unchanged. Returns the new map and the result of `change`. If another command or a leader
+    /// replaces the map between the read and the write, `change` runs again on the new map.
     ///
     /// # Errors
-    /// The error of `change`, or a message: etcd failed, there is no map, or others replaced the map [`SWAPS_MAX`]
-    /// times.
+    /// The error of `change`, or a message: etcd failed, there is no map, or others replaced the
+    /// map [`SWAPS_MAX`] times.
     fn change<T>(
         &mut self,
         change: impl Fn(&mut ShardMap) -> Result<T, String>,
@@ -173,10 +174,12 @@ impl Cluster {
         Err(format!("other commands replaced the shard map {SWAPS_MAX} times: retry"))
     }
 
-    /// Waits until the planned moves of a map are done, prints the progress, and returns the final map.
+    /// Waits until the planned moves of a map are done, prints the progress, and returns the final
+    /// map.
     ///
     /// # Errors
-    /// A message if the moves were cancelled, all reads of the map failed for a long time, or the map no longer exists.
+    /// A message if the moves were cancelled, all reads of the map failed for a long time, or the
+    /// map no longer exists.
     fn wait_for_moves(&mut self, map: &ShardMap, out: &mut impl Write) -> Result<ShardMap, String> {
         let mut watch = MoveWatch::new(map, Instant::now());
         loop {

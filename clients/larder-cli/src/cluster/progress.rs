@@ -20,7 +20,8 @@ pub(super) struct MoveWatch {
     /// The time of the last change of `left`. Before the first change, this is the time of the
     /// start.
     changed: Instant,
-    /// Whether [`MoveWatch::handle_map`] has returned the hint about a stall, which it returns once.
+    /// Whether [`MoveWatch::handle_map`] has returned the hint about a stall, which it returns
+    /// once.
     has_warned: bool,
     /// The time of the last successful read of the map. Before the first read, this is the time of
     /// the start.
@@ -111,7 +112,8 @@ fn stall_message(map: &ShardMap) -> String {
 mod tests {
     use super::*;
 
-    /// Returns a map in which group 2 imports slots from groups 0 and 1, which have 2048 slots each.
+    /// Returns a map in which group 2 imports slots from groups 0 and 1, which have 2048 slots
+    /// each.
     fn planned() -> ShardMap {
         let mut map = ShardMap::single_group("0");
         map.plan_migration("1", None).unwrap();

@@ -273,7 +273,8 @@ fn the_error_about_too_few_file_descriptors_names_the_limit() {
     assert!(!message.contains("server runs there"), "{message}");
 }
 
-/// The server replies to one request at a time, each after 20 ms, so its capacity is at most 50 requests per second.
+/// The server replies to one request at a time, each after 20 ms, so its capacity is at most 50
+/// requests per second.
 #[test]
 fn the_highest_rate_is_within_the_capacity_of_the_server() {
     let delay = Duration::from_millis(20);

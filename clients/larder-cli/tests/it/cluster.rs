@@ -1,5 +1,5 @@
-//! Tests `larder cluster` with a real etcd and without cache servers: the tests write the records of the leaders. If
-//! etcd is not installed, the tests pass without a check.
+//! Tests `larder cluster` with a real etcd and without cache servers: the tests write the records
+//! of the leaders. If etcd is not installed, the tests pass without a check.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::etcd_server::{Server, TIMEOUT, start};
@@ -19,7 +19,8 @@ fn larder(server: &Server, line: &str) -> Command {
     command
 }
 
-/// Runs a command until it exits. Returns the standard output if it succeeds, otherwise the standard error.
+/// Runs a command until it exits. Returns the standard output if it succeeds, otherwise the
+/// standard error.
 fn run(server: &Server, line: &str) -> Result<String, String> {
     let output = larder(server, line).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim_end().to_owned();

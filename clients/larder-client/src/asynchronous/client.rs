@@ -29,15 +29,17 @@ use std::time::{Duration, Instant};
 
 /// A client for any number of tasks of a Tokio runtime. Clones share its connections.
 ///
-/// Keys have 1 to 250 bytes. The client sends keys with spaces or control characters in base64. This needs a server
-/// with meta commands (memcached 1.6 or later), and limits these keys to 186 bytes.
+/// Keys have 1 to 250 bytes. The client sends keys with spaces or control characters in base64.
+/// This needs a server with meta commands (memcached 1.6 or later), and limits these keys to 186
+/// bytes.
 ///
 /// A program may drop the future of a call at any time, for example after a timeout. In this case,
 /// the requested change may or may not have happened.
 ///
-/// A call fails if its key or value is invalid, its server is unreachable or unavailable after several faults in a row,
-/// its deadline has passed, or its connection failed. It also fails if the server refused the login or the request,
-/// sent an unexpected reply or reported an error, or if the client is closed. See [`ErrorKind`](crate::ErrorKind).
+/// A call fails if its key or value is invalid, its server is unreachable or unavailable after
+/// several faults in a row, its deadline has passed, or its connection failed. It also fails if the
+/// server refused the login or the request, sent an unexpected reply or reported an error, or if
+/// the client is closed. See [`ErrorKind`](crate::ErrorKind).
 #[derive(Clone, Debug)]
 pub struct Client {
     group: Arc<ServerSet<Server>>,
@@ -45,9 +47,9 @@ pub struct Client {
 }
 
 impl Builder<Client> {
-    /// Builds the client. Calls resolve names and open connections when they need them. If the hashing method is
-    /// spymemcached's, this function blocks while it resolves names. With [`discovery`](Builder::discovery), it blocks
-    /// until it has the first list of servers.
+    /// Builds the client. Calls resolve names and open connections when they need them. If the
+    /// hashing method is spymemcached's, this function blocks while it resolves names. With
+    /// [`discovery`](Builder::discovery), it blocks until it has the first list of servers.
     ///
     /// # Errors
     /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no
@@ -183,8 +185,8 @@ impl Client {
         }
     }
 
-    /// Closes idle connections at once, and each busy connection when its calls have ended. Further calls fail, also
-    /// calls on clones.
+    /// Closes idle connections at once, and each busy connection when its calls have ended. Further
+    /// calls fail, also calls on clones.
     pub fn close(&self) {
         self.group.close();
     }

@@ -15,8 +15,8 @@ use tokio::time::timeout_at;
 pub(crate) type Link = link::Link<Stream>;
 
 impl Link {
-    /// Sends the requests of an operation and reads the replies. If the future is dropped, replies may still be pending
-    /// on the connection, so the pool closes it.
+    /// Sends the requests of an operation and reads the replies. If the future is dropped, replies
+    /// may still be pending on the connection, so the pool closes it.
     ///
     /// # Errors
     /// [`FailedCall`].
@@ -49,14 +49,15 @@ impl Link {
             if self.connection.is_settled() {
                 return Ok(output);
             }
-            // Other bytes follow the reply, or part of the request is unsent, so the reply may belong to another
-            // request.
+            // Other bytes follow the reply, or part of the request is unsent, so the reply may
+            // belong to another request.
             return Err(CallFailure::Reply(ReplyFailure::unexpected(shown(&reply))));
         }
     }
 
-    /// Returns the next reply. Before each read, sends as much of the remaining output as the socket accepts. Never
-    /// waits only to send: a server stops reading requests if its client does not read replies.
+    /// Returns the next reply. Before each read, sends as much of the remaining output as the
+    /// socket accepts. Never waits only to send: a server stops reading requests if its client does
+    /// not read replies.
     async fn receive(&mut self, progress: &mut Progress) -> Result<Bytes, CallFailure> {
         loop {
             match self.connection.next_reply() {
@@ -72,8 +73,8 @@ impl Link {
                 Ok(len) => {
                     self.connection.received(len);
                     progress.received += len;
-                    // Yields regularly. Otherwise a server that sends without pause would occupy the thread, and the
-                    // call would miss its deadline.
+                    // Yields regularly. Otherwise a server that sends without pause would occupy
+                    // the thread, and the call would miss its deadline.
                     tokio::task::consume_budget().await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

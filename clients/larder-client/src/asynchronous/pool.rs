@@ -1,7 +1,7 @@
 //! The connection pool of one server.
 //!
-//! A call holds a permit of a semaphore while it has a connection or the right to open one. The semaphore is fair: it
-//! serves calls in order of arrival.
+//! A call holds a permit of a semaphore while it has a connection or the right to open one. The
+//! semaphore is fair: it serves calls in order of arrival.
 
 use super::link::Link;
 use crate::core::idle::IdleConnections;
@@ -15,8 +15,8 @@ use tokio::time::timeout_at;
 
 /// The connection pool of a server.
 ///
-/// A call opens a connection only if it has a permit and finds no idle connection, so connections never outnumber
-/// permits.
+/// A call opens a connection only if it has a permit and finds no idle connection, so connections
+/// never outnumber permits.
 #[derive(Debug)]
 pub(crate) struct Pool {
     permits: Semaphore,
@@ -26,8 +26,8 @@ pub(crate) struct Pool {
     recorder: Arc<ServerRecorder>,
 }
 
-/// A connection of a pool, or the right to open one. Dropping it returns a usable connection to the pool, and closes an
-/// unusable one.
+/// A connection of a pool, or the right to open one. Dropping it returns a usable connection to the
+/// pool, and closes an unusable one.
 #[derive(Debug)]
 pub(crate) struct PooledConnection<'p> {
     pool: &'p Pool,
@@ -85,7 +85,8 @@ impl Pool {
         drop(idle);
     }
 
-    /// Returns the numbers of connections (open or opening), of idle connections, and of waiting calls.
+    /// Returns the numbers of connections (open or opening), of idle connections, and of waiting
+    /// calls.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let idle = self.idle().len();
         let used = self.max - self.permits.available_permits();

@@ -130,8 +130,8 @@ impl Server {
         })
     }
 
-    /// Carries out an operation. Returns the output and the time at which the reply was read. If the operation uses a
-    /// pool, `pooled` contains its connection afterwards.
+    /// Carries out an operation. Returns the output and the time at which the reply was read. If
+    /// the operation uses a pool, `pooled` contains its connection afterwards.
     async fn transact<'s, O: Operation>(
         &'s self,
         admission: &mut Admission<'_>,
@@ -173,8 +173,8 @@ impl Server {
             if !broken.is_usable {
                 pooled.close(CloseReason::of(broken.error.kind()));
             }
-            // Repeats the call if the server had closed the idle connection. Opening another connection shows whether
-            // the server still works.
+            // Repeats the call if the server had closed the idle connection. Opening another
+            // connection shows whether the server still works.
             if !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }

@@ -1,6 +1,7 @@
 //! Shared connections to one server. One write carries the requests of several callers.
 //!
-//! A task per connection owns the socket. Callers add their requests to its queue and wait for the replies.
+//! A task per connection owns the socket. Callers add their requests to its queue and wait for the
+//! replies.
 
 use super::stream::Stream;
 use crate::core::operation::Operation;
@@ -84,8 +85,8 @@ impl Shared {
         Self { slots, permits, recorder }
     }
 
-    /// Carries out an operation over one of the connections, which `open` opens if necessary. Returns the output and
-    /// the time at which the reply was read.
+    /// Carries out an operation over one of the connections, which `open` opens if necessary.
+    /// Returns the output and the time at which the reply was read.
     ///
     /// # Errors
     /// The operation failed, or its deadline has passed.
@@ -113,8 +114,8 @@ impl Shared {
         loop {
             let connection = slot.connection(deadline, open()).await?;
             if self.permits.is_closed() {
-                // The client was closed while the connection was being opened. The connection ends when the last caller
-                // drops it.
+                // The client was closed while the connection was being opened. The connection ends
+                // when the last caller drops it.
                 slot.close(&connection, CloseReason::ClientClosed);
             }
             let was_used = connection.0.state.has_answered.load(Ordering::Relaxed);
@@ -125,8 +126,8 @@ impl Shared {
             if !broken.is_usable {
                 slot.close(&connection, CloseReason::of(broken.error.kind()));
             }
-            // Repeats the call once if a connection that worked before was lost without a reply. Opening another
-            // connection shows whether the server still works.
+            // Repeats the call once if a connection that worked before was lost without a reply.
+            // Opening another connection shows whether the server still works.
             if is_repeated || !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }
@@ -134,8 +135,9 @@ impl Shared {
         }
     }
 
-    /// Returns the slot with the fewest calls. A slot without calls and without a connection counts as a slot with
-    /// [`CALLS_BUSY`] calls. Thus a call opens another connection only if no open connection has fewer calls.
+    /// Returns the slot with the fewest calls. A slot without calls and without a connection counts
+    /// as a slot with [`CALLS_BUSY`] calls. Thus a call opens another connection only if no open
+    /// connection has fewer calls.
     fn slot(&self) -> &Slot {
         let load = |slot: &&Slot| {
             let calls = slot.calls.load(Ordering::Relaxed);
@@ -152,8 +154,8 @@ impl Shared {
         self.slots.iter().for_each(|slot| drop(slot.lock().take()));
     }
 
-    /// Returns the number of open connections, the number of these without calls, and 0. The 0 is the number of calls
-    /// that wait for a connection, which exist only in pools.
+    /// Returns the number of open connections, the number of these without calls, and 0. The 0 is
+    /// the number of calls that wait for a connection, which exist only in pools.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let is_open = |slot: &&Slot| {
             slot.lock().as_ref().is_some_and(|connection| connection.0.state.lock().is_open)
@@ -180,8 +182,9 @@ impl Slot {
         connection.clone()
     }
 
-    /// Returns the connection, after opening it if necessary. If several calls need it, one of them opens it, and the
-    /// others wait. If this attempt fails before the deadline of its call, the waiting calls get the same error.
+    /// Returns the connection, after opening it if necessary. If several calls need it, one of them
+    /// opens it, and the others wait. If this attempt fails before the deadline of its call, the
+    /// waiting calls get the same error.
     async fn connection(
         &self,
         deadline: Instant,
@@ -205,8 +208,8 @@ impl Slot {
             return Err(error.clone().echo());
         }
         let opened = open.await.inspect_err(|error| {
-            // A call that failed at its deadline may have had little time for the attempt. Other calls may have more
-            // time left, so they try again.
+            // A call that failed at its deadline may have had little time for the attempt. Other
+            // calls may have more time left, so they try again.
             if Instant::now() < deadline {
                 *last_error = Some(error.clone());
                 self.failures.fetch_add(1, Ordering::Release);
@@ -316,8 +319,8 @@ impl Driver {
         for (ticket, mut event) in lost {
             let is_sent = event.is_sent;
             event.is_echo = is_echo;
-            // The first caller that gets the error reports it, and the others are marked as echoes. A caller that has
-            // given up gets no error.
+            // The first caller that gets the error reports it, and the others are marked as echoes.
+            // A caller that has given up gets no error.
             match ticket.send((Err(event), now)) {
                 Ok(()) => is_echo = true,
                 Err(_) if is_sent => self.open.abandoned(),
@@ -330,8 +333,8 @@ impl Driver {
     async fn drive(&mut self) -> Result<(), ErrorKind> {
         let lost = |error: io::Error| ErrorKind::Io(Arc::new(error));
         let state = Arc::clone(&self.state);
-        // `answered`: when the last reply arrived, or when no call was under way. `checked`: when the loop last checked
-        // for silence.
+        // `answered`: when the last reply arrived, or when no call was under way. `checked`: when
+        // the loop last checked for silence.
         let (mut answered, mut checked) = (Instant::now(), Instant::now());
         loop {
             let mut may_take = true;
@@ -345,8 +348,8 @@ impl Driver {
             let is_behind = !self.exchange.output().is_empty();
             let is_open = {
                 let mut open = state.lock();
-                // If the queue was empty above, a request that was queued since then waits for the next iteration.
-                // `changed` starts that iteration.
+                // If the queue was empty above, a request that was queued since then waits for the
+                // next iteration. `changed` starts that iteration.
                 if may_take {
                     self.exchange.take(&mut open.queue, |ticket| !ticket.is_closed());
                 }
@@ -389,8 +392,8 @@ impl Driver {
                 }
             }
             if has_read {
-                // Yields, so that callers that have just got their replies can queue further requests. One write then
-                // sends all of these.
+                // Yields, so that callers that have just got their replies can queue further
+                // requests. One write then sends all of these.
                 tokio::task::yield_now().await;
                 continue;
             }

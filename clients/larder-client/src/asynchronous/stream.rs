@@ -39,8 +39,9 @@ impl Stream {
     /// Connects to an endpoint and completes the handshake.
     ///
     /// # Errors
-    /// `Connect`: no connection was open by the deadline, or the handshake failed. If no address of a name accepts the
-    /// connection, a task resolves the name again. `Login`: the server refused the login.
+    /// `Connect`: no connection was open by the deadline, or the handshake failed. If no address of
+    /// a name accepts the connection, a task resolves the name again. `Login`: the server refused
+    /// the login.
     pub(crate) async fn connect(
         endpoint: &Arc<Endpoint>,
         deadline: Instant,
@@ -84,8 +85,8 @@ impl Stream {
         }
     }
 
-    /// Sends as many bytes as the socket accepts, and returns their number. After `WouldBlock` the next call must start
-    /// with the same bytes.
+    /// Sends as many bytes as the socket accepts, and returns their number. After `WouldBlock` the
+    /// next call must start with the same bytes.
     ///
     /// # Errors
     /// `WouldBlock`. Other errors: the connection failed.
@@ -96,7 +97,8 @@ impl Stream {
         }
     }
 
-    /// Waits until the socket may be ready. Returns at once if TLS has decrypted input and `interest` includes reading.
+    /// Waits until the socket may be ready. Returns at once if TLS has decrypted input and
+    /// `interest` includes reading.
     ///
     /// # Errors
     /// The runtime has shut down.
@@ -108,8 +110,9 @@ impl Stream {
         self.socket.ready(interest).await
     }
 
-    /// Returns whether the socket has no input, the server has not closed the connection, and the socket's runtime
-    /// still works. Queries the system, because the runtime's readiness may be outdated.
+    /// Returns whether the socket has no input, the server has not closed the connection, and the
+    /// socket's runtime still works. Queries the system, because the runtime's readiness may be
+    /// outdated.
     ///
     /// # Errors
     /// The connection failed.
@@ -236,8 +239,8 @@ fn resolve_again(endpoint: &Arc<Endpoint>, host: &str, port: u16) {
     });
 }
 
-/// Connects to a unix socket. While the server's backlog is full, the system refuses at once, so the function retries
-/// until the deadline.
+/// Connects to a unix socket. While the server's backlog is full, the system refuses at once, so
+/// the function retries until the deadline.
 async fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     loop {
         match UnixStream::connect(path).await {

@@ -33,13 +33,14 @@ use std::time::{Duration, Instant};
 
 /// A client for any number of threads. Clones share its connections.
 ///
-/// Keys have 1 to 250 bytes. The client sends keys with spaces or control characters in base64. This needs a server
-/// with meta commands (memcached 1.6 or later), and limits these keys to 186 bytes.
+/// Keys have 1 to 250 bytes. The client sends keys with spaces or control characters in base64.
+/// This needs a server with meta commands (memcached 1.6 or later), and limits these keys to 186
+/// bytes.
 ///
-/// A call fails if its key or value is invalid, its server is unreachable or unavailable after several faults in a row,
-/// its deadline has passed, or its connection failed. It also fails if the server refused the login or the request,
-/// sent an unexpected reply or reported an error, if a waiter interrupted the call, or if the client is closed. See
-/// [`ErrorKind`](crate::ErrorKind).
+/// A call fails if its key or value is invalid, its server is unreachable or unavailable after
+/// several faults in a row, its deadline has passed, or its connection failed. It also fails if the
+/// server refused the login or the request, sent an unexpected reply or reported an error, if a
+/// waiter interrupted the call, or if the client is closed. See [`ErrorKind`](crate::ErrorKind).
 #[derive(Clone, Debug)]
 pub struct Client {
     group: Arc<ServerSet<Server>>,
@@ -54,8 +55,9 @@ impl Builder<Client> {
         self
     }
 
-    /// Builds the client. Calls open connections when they need them. This function blocks while it resolves names.
-    /// With [`discovery`](Builder::discovery), it also blocks until it has the first list of servers.
+    /// Builds the client. Calls open connections when they need them. This function blocks while it
+    /// resolves names. With [`discovery`](Builder::discovery), it also blocks until it has the
+    /// first list of servers.
     ///
     /// # Errors
     /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no
@@ -126,8 +128,8 @@ impl Client {
         self.many_unless(keys, cas, |_| false)
     }
 
-    /// Returns the items of several keys. If `is_ignored` returns true for the error of a server, the items of its keys
-    /// are `None`.
+    /// Returns the items of several keys. If `is_ignored` returns true for the error of a server,
+    /// the items of its keys are `None`.
     fn many_unless<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -152,7 +154,8 @@ impl Client {
         }
     }
 
-    /// Stores items with one batch of requests to each server. Returns the outcomes in the order of the requests.
+    /// Stores items with one batch of requests to each server. Returns the outcomes in the order of
+    /// the requests.
     ///
     /// # Errors
     /// See [`Client`]. Some of the items may have been stored.
@@ -163,7 +166,8 @@ impl Client {
         }))
     }
 
-    /// Removes items with one batch of requests to each server. Returns for each key whether the item existed.
+    /// Removes items with one batch of requests to each server. Returns for each key whether the
+    /// item existed.
     ///
     /// # Errors
     /// See [`Client`]. Some of the items may have been removed.
@@ -202,8 +206,8 @@ impl Client {
         }
     }
 
-    /// Closes idle connections at once, and each busy connection when its calls have ended. Further calls fail, also
-    /// calls on clones.
+    /// Closes idle connections at once, and each busy connection when its calls have ended. Further
+    /// calls fail, also calls on clones.
     pub fn close(&self) {
         self.group.close();
     }

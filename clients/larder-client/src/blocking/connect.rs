@@ -80,8 +80,8 @@ fn connect_tcp(address: SocketAddr, deadline: Instant, wait: &Wait) -> Result<So
     Ok(socket)
 }
 
-/// Connects to a unix socket. While the server's backlog is full, a nonblocking connect fails at once, so the function
-/// retries until the deadline.
+/// Connects to a unix socket. While the server's backlog is full, a nonblocking connect fails at
+/// once, so the function retries until the deadline.
 fn connect_unix(path: &Path, deadline: Instant, wait: &Wait) -> Result<Socket, ErrorKind> {
     let address = SockAddr::unix(path).map_err(failed)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed)?;

@@ -57,14 +57,14 @@ impl Link {
             if self.connection.is_settled() {
                 return Ok(output);
             }
-            // Other bytes follow the reply, or part of the request is unsent, so the reply may belong to another
-            // request.
+            // Other bytes follow the reply, or part of the request is unsent, so the reply may
+            // belong to another request.
             return Err(CallFailure::Reply(ReplyFailure::unexpected(shown(&reply))));
         }
     }
 
-    /// Sends the output, until all of it is sent or a reply arrives. The caller then reads the reply: a server stops
-    /// reading requests if its client does not read replies.
+    /// Sends the output, until all of it is sent or a reply arrives. The caller then reads the
+    /// reply: a server stops reading requests if its client does not read replies.
     fn send(&mut self, deadline: Instant, progress: &mut Progress) -> Result<(), CallFailure> {
         while !self.send_some(progress)? {
             if self.stream.wait(deadline)?.contains(PollFlags::POLLIN) {
@@ -74,8 +74,8 @@ impl Link {
         Ok(())
     }
 
-    /// Returns the next reply. Sends output before each read. Does not wait past the deadline, and does not read past
-    /// `end`.
+    /// Returns the next reply. Sends output before each read. Does not wait past the deadline, and
+    /// does not read past `end`.
     fn receive(
         &mut self,
         deadline: Instant,

@@ -178,7 +178,8 @@ impl Pool {
         waiting.iter().for_each(|waiting_thread| waiting_thread.thread.unpark());
     }
 
-    /// Returns the numbers of connections (open or opening), of idle connections, and of waiting threads.
+    /// Returns the numbers of connections (open or opening), of idle connections, and of waiting
+    /// threads.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let state = self.lock();
         (state.open, state.idle.len(), state.waiting.len())

@@ -137,8 +137,9 @@ impl Server {
         self.finish(started, operation)
     }
 
-    /// Starts an operation of a call that started at `now`. Sends as much as the socket accepts without waiting, or
-    /// leaves the requests in the queue of a shared connection. [`Server::finish`] completes the operation.
+    /// Starts an operation of a call that started at `now`. Sends as much as the socket accepts
+    /// without waiting, or leaves the requests in the queue of a shared connection.
+    /// [`Server::finish`] completes the operation.
     ///
     /// # Errors
     /// The operation failed, or its deadline has passed.
@@ -175,7 +176,8 @@ impl Server {
         })
     }
 
-    /// Starts an attempt. After an error, `failed` contains the pooled connection if the attempt had taken one.
+    /// Starts an attempt. After an error, `failed` contains the pooled connection if the attempt
+    /// had taken one.
     fn start_attempt<'s, O: Operation>(
         &'s self,
         admission: &mut Admission<'_>,
@@ -258,8 +260,8 @@ impl Server {
             if !broken.is_usable {
                 pooled.close(CloseReason::of(broken.error.kind()));
             }
-            // Repeats the call if the server had closed the idle connection. Opening another connection shows whether
-            // the server still works.
+            // Repeats the call if the server had closed the idle connection. Opening another
+            // connection shows whether the server still works.
             if !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }

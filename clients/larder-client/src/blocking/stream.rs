@@ -27,7 +27,8 @@ const TIMEOUT_SLACK: Duration = Duration::from_millis(2);
 /// no timeout.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
-/// Flags for sending without blocking. With `MSG_NOSIGNAL`, a closed connection is an error instead of SIGPIPE.
+/// Flags for sending without blocking. With `MSG_NOSIGNAL`, a closed connection is an error instead
+/// of SIGPIPE.
 #[cfg(not(target_vendor = "apple"))]
 const AT_ONCE: MsgFlags = MsgFlags::MSG_DONTWAIT.union(MsgFlags::MSG_NOSIGNAL);
 #[cfg(target_vendor = "apple")]
@@ -60,8 +61,8 @@ impl Read for NonBlockingStream<'_> {
 
 impl Write for NonBlockingStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // A blocking write with a timeout (`SO_SNDTIMEO`) is no alternative, because on a unix socket the system
-        // applies the timeout to each part of a large write.
+        // A blocking write with a timeout (`SO_SNDTIMEO`) is no alternative, because on a unix
+        // socket the system applies the timeout to each part of a large write.
         self.0.send_with_flags(bytes, AT_ONCE.bits())
     }
 
@@ -119,8 +120,8 @@ impl Stream {
         }
     }
 
-    /// Sends as many bytes as the socket accepts, and returns their number. After `WouldBlock` the next call must start
-    /// with the same bytes.
+    /// Sends as many bytes as the socket accepts, and returns their number. After `WouldBlock` the
+    /// next call must start with the same bytes.
     ///
     /// # Errors
     /// `WouldBlock`. Other errors: the connection failed.
@@ -152,8 +153,9 @@ impl Stream {
         }
     }
 
-    /// Reads available data, or waits for data if `may_wait` and time is left. Returns `Some(0)` at the end of the
-    /// connection, and `None` if it read no data. The caller tries again after `None`.
+    /// Reads available data, or waits for data if `may_wait` and time is left. Returns `Some(0)` at
+    /// the end of the connection, and `None` if it read no data. The caller tries again after
+    /// `None`.
     ///
     /// # Errors
     /// The connection failed, no time is left, or a waiter interrupted the call.

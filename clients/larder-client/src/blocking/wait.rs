@@ -19,7 +19,8 @@ impl Wait {
         self.0.is_none()
     }
 
-    /// Waits until a socket is ready. Returns the readiness, which is empty if the wait ended early.
+    /// Waits until a socket is ready. Returns the readiness, which is empty if the wait ended
+    /// early.
     ///
     /// # Errors
     /// `Timeout`: the deadline has passed. `Interrupted`: a waiter ended the call. Other errors: an
@@ -33,8 +34,8 @@ impl Wait {
         self.for_socket_unless(|| false, socket, readiness, deadline)
     }
 
-    /// Like [`Wait::for_socket`], but also ends when `is_over` returns true. This is checked before each poll of the
-    /// socket, because a nested call of the waiter may have received the reply.
+    /// Like [`Wait::for_socket`], but also ends when `is_over` returns true. This is checked before
+    /// each poll of the socket, because a nested call of the waiter may have received the reply.
     ///
     /// # Errors
     /// Like [`Wait::for_socket`].
@@ -104,8 +105,8 @@ impl Wait {
             None => thread::park_timeout(time),
             Some(waiter) => {
                 let mut poll_condition = |time| {
-                    // Checks the condition first, because a nested call of the waiter may have consumed the unpark
-                    // token.
+                    // Checks the condition first, because a nested call of the waiter may have
+                    // consumed the unpark token.
                     if !is_over() {
                         thread::park_timeout(time);
                     }

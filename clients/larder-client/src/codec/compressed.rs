@@ -7,8 +7,8 @@ use lz4_flex::block::{compress_prepend_size, decompress_into, uncompressed_size}
 /// A codec that compresses the output of another codec with LZ4. It compresses only outputs from 2
 /// KiB up to the [`limit`](Self::limit), and only if compression saves at least a tenth.
 ///
-/// Bit 31 of the flags marks compressed values. Their bytes are the length in four bytes, little-endian, and an LZ4
-/// block.
+/// Bit 31 of the flags marks compressed values. Their bytes are the length in four bytes,
+/// little-endian, and an LZ4 block.
 ///
 /// ```
 /// use larder_client::codec::{Codec, Compressed, Convention};
@@ -31,8 +31,8 @@ const FLAG: u32 = 1 << 31;
 /// The length in bytes of the shortest values to compress. Compression of shorter values saves too
 /// little.
 const LEN_MIN: usize = 2 << 10;
-/// The largest compression ratio of LZ4. `decompress` rejects a value that declares a higher ratio, before it allocates
-/// memory.
+/// The largest compression ratio of LZ4. `decompress` rejects a value that declares a higher ratio,
+/// before it allocates memory.
 const RATIO_MAX: usize = 255;
 
 impl<C> Compressed<C> {

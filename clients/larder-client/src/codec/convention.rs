@@ -11,11 +11,12 @@ use super::marshal;
 use super::{Codec, CodecError, InvalidValue, Scalar, Value};
 use bytes::Bytes;
 
-/// Bytes, text and numbers ([`Scalar`]) in the format of another client with its default settings (pymemcache: with
-/// `serde=pickle_serde`).
+/// Bytes, text and numbers ([`Scalar`]) in the format of another client with its default settings
+/// (pymemcache: with `serde=pickle_serde`).
 ///
-/// With the feature `compression`, this codec reads values that the other client has compressed. It never compresses.
-/// Decoding any other Python or Ruby object fails with [`InvalidValue::OtherType`].
+/// With the feature `compression`, this codec reads values that the other client has compressed. It
+/// never compresses. Decoding any other Python or Ruby object fails with
+/// [`InvalidValue::OtherType`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Convention {
@@ -132,7 +133,8 @@ mod tests {
         decoded.map_err(|error| *error.downcast().unwrap())
     }
 
-    /// Checks that the codec encodes a value to the same bytes as the other client, and decodes them.
+    /// Checks that the codec encodes a value to the same bytes as the other client, and decodes
+    /// them.
     fn check(convention: Convention, value: &Value, expected: &[u8], flags: u32) {
         assert_eq!(encode(convention, value), (expected.to_vec(), flags), "{value:?}");
         assert_eq!(decode(convention, expected, flags), Ok(value.clone()));

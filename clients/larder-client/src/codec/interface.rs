@@ -29,7 +29,8 @@ pub type CodecError = Box<dyn Error + Send + Sync>;
 /// }
 /// ```
 pub trait Codec<T> {
-    /// Appends the bytes of a value and returns its flags. Bit 31 of the flags is reserved for `Compressed`.
+    /// Appends the bytes of a value and returns its flags. Bit 31 of the flags is reserved for
+    /// `Compressed`.
     ///
     /// # Errors
     /// The value cannot be encoded.
@@ -64,6 +65,6 @@ pub enum InvalidValue {
     Compressed,
 }
 
-/// The limit for the length of values after decompression: 32 MiB. It is the default of `Compressed`, and the fixed
-/// limit of `Convention`.
+/// The limit for the length of values after decompression: 32 MiB. It is the default of
+/// `Compressed`, and the fixed limit of `Convention`.
 pub const DECOMPRESSED_LEN_MAX: usize = 32 << 20;

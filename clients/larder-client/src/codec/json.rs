@@ -5,9 +5,9 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// JSON, for types that serde serializes to JSON and deserializes. JSON is self-describing. A later version of the
-/// program can read the values even if a type has new fields with a default, and programs in other languages can read
-/// them.
+/// JSON, for types that serde serializes to JSON and deserializes. JSON is self-describing. A later
+/// version of the program can read the values even if a type has new fields with a default, and
+/// programs in other languages can read them.
 ///
 /// ```no_run
 /// use larder_client::blocking::Client;

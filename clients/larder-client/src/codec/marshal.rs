@@ -6,8 +6,8 @@
 //!   04 08  'i' number                                  -2^30 ≤ number < 2^30
 //!   04 08  'l' '+' or '-' len(words) bytes             larger numbers: 16-bit words, little-endian
 //! ```
-//! A length is a number. A number from -123 to 122 is one byte, and 0 is a zero byte. Any other number is a count of
-//! bytes (negative for negative numbers) and these bytes, little-endian.
+//! A length is a number. A number from -123 to 122 is one byte, and 0 is a zero byte. Any other
+//! number is a count of bytes (negative for negative numbers) and these bytes, little-endian.
 
 use super::{InvalidValue, Value};
 use bytes::Bytes;
@@ -72,8 +72,8 @@ fn write_number(number: i64, out: &mut Vec<u8>) {
 /// Reads a value.
 ///
 /// # Errors
-/// `OtherType`: the value is an object of another class, a number outside 64 bits, or text in another encoding.
-/// `Damaged`: the value is malformed or truncated.
+/// `OtherType`: the value is an object of another class, a number outside 64 bits, or text in
+/// another encoding. `Damaged`: the value is malformed or truncated.
 pub(super) fn read(bytes: &Bytes) -> Result<Value, InvalidValue> {
     let mut rest = &bytes[..];
     let parsed = (|| {

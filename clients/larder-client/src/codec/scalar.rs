@@ -13,7 +13,8 @@ pub enum Value {
     Integer(i64),
 }
 
-/// A type whose values are a [`Value`]: [`Bytes`], `Vec<u8>`, `String`, `i64`, and [`Value`] itself.
+/// A type whose values are a [`Value`]: [`Bytes`], `Vec<u8>`, `String`, `i64`, and [`Value`]
+/// itself.
 pub trait Scalar: Sized {
     /// Converts to a value.
     fn to_value(&self) -> Value;

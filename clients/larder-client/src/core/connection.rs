@@ -6,7 +6,8 @@
 //!
 //!   Usable ── a malformed or unexpected reply ──▶ Failed (for good)
 //! ```
-//! The server replies in the order of the requests, so a reply belongs to the oldest request without a complete reply.
+//! The server replies in the order of the requests, so a reply belongs to the oldest request
+//! without a complete reply.
 
 use bytes::{Buf, Bytes};
 use larder_protocol::answer::{Answer, AnswerFields, Flag, read_text};
@@ -21,8 +22,8 @@ const ROOM_MIN: usize = 4 << 10;
 const ROOM_MAX: usize = 4 << 20;
 /// The length in bytes to which buffers are shrunk after a large request or reply.
 const KEPT_LEN_MAX: usize = 256 << 10;
-/// The length in bytes from which the caller gets a reply without a copy. If other bytes have arrived after the reply,
-/// it is copied.
+/// The length in bytes from which the caller gets a reply without a copy. If other bytes have
+/// arrived after the reply, it is copied.
 const LARGE_LEN_MIN: usize = 32 << 10;
 
 /// How to find the end of the reply to a request.
@@ -34,8 +35,8 @@ pub(crate) enum Frame {
     Last,
 }
 
-/// The valid replies to a request. A shared connection checks each reply, so that after a wrong reply no later caller
-/// gets the reply to another call.
+/// The valid replies to a request. A shared connection checks each reply, so that after a wrong
+/// reply no later caller gets the reply to another call.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplyCheck {
     /// Hashes of the requested keys. Hits of other keys fail the check. If empty, keys are not
@@ -52,8 +53,8 @@ struct PendingRequest {
     check: Option<ReplyCheck>,
 }
 
-/// The reason why a connection is unusable: the start of malformed or unsolicited bytes, as printable text, or a
-/// message about an earlier reply.
+/// The reason why a connection is unusable: the start of malformed or unsolicited bytes, as
+/// printable text, or a message about an earlier reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidReply(pub(crate) Box<str>);
 
@@ -95,8 +96,8 @@ impl ReplyCheck {
 }
 
 impl Connection {
-    /// Adds a request that `write` appends to the output. A shared connection checks the reply with the result of
-    /// `check`.
+    /// Adds a request that `write` appends to the output. A shared connection checks the reply with
+    /// the result of `check`.
     pub(crate) fn push_request(
         &mut self,
         frame: Frame,
@@ -137,8 +138,8 @@ impl Connection {
         self.received += len;
     }
 
-    /// Returns whether the connection is usable, all replies are complete, and there are no other bytes in either
-    /// direction.
+    /// Returns whether the connection is usable, all replies are complete, and there are no other
+    /// bytes in either direction.
     pub(crate) fn is_settled(&self) -> bool {
         !self.has_failed
             && self.pending.is_empty()
@@ -146,8 +147,9 @@ impl Connection {
             && self.output().is_empty()
     }
 
-    /// Returns the reply to the oldest request, if it is complete. On a shared connection, this also returns a reply
-    /// that fails its check, and then marks the connection as failed: see [`Connection::has_failed`].
+    /// Returns the reply to the oldest request, if it is complete. On a shared connection, this
+    /// also returns a reply that fails its check, and then marks the connection as failed: see
+    /// [`Connection::has_failed`].
     ///
     /// # Errors
     /// [`InvalidReply`].
@@ -223,8 +225,9 @@ impl Connection {
         (self.output().len(), self.pending.len())
     }
 
-    /// Moves the first `requests` requests of another connection, with their `bytes` bytes, to this one. None of these
-    /// bytes may have been sent, and the output of this connection must be empty.
+    /// Moves the first `requests` requests of another connection, with their `bytes` bytes, to this
+    /// one. None of these bytes may have been sent, and the output of this connection must be
+    /// empty.
     pub(crate) fn take_over(&mut self, other: &mut Self, bytes: usize, requests: usize) {
         if bytes == other.output.len() {
             std::mem::swap(&mut self.output, &mut other.output);

@@ -1,4 +1,5 @@
-//! Single-flight computations: concurrent callers of this process that miss the same value share one computation.
+//! Single-flight computations: concurrent callers of this process that miss the same value share
+//! one computation.
 //!
 //! ```text
 //!   join() ─▶ Compute: this caller computes ─── complete() ─▶ all waiting callers get the value
@@ -33,8 +34,8 @@ struct Flight {
     waiting: VecDeque<Arc<ResultSlot>>,
 }
 
-/// The slot of a waiting caller: its result, and the waker to wake when the result arrives. Lock order: first the
-/// table, then the slot.
+/// The slot of a waiting caller: its result, and the waker to wake when the result arrives. Lock
+/// order: first the table, then the slot.
 #[derive(Debug, Default)]
 struct ResultSlot(Mutex<(Option<FlightResult>, Option<Waker>)>);
 
@@ -56,8 +57,8 @@ pub(crate) enum FlightResult {
     Permit(ComputePermit),
 }
 
-/// The permit to compute a value. If it is dropped, the next waiting caller gets the permit, with the same store
-/// condition.
+/// The permit to compute a value. If it is dropped, the next waiting caller gets the permit, with
+/// the same store condition.
 #[derive(Debug)]
 pub(crate) struct ComputePermit {
     flights: Arc<Flights>,
@@ -152,7 +153,8 @@ impl Drop for ComputePermit {
             table.end(self.id);
             return;
         };
-        // Delivers under the table's lock, so a waiter that is dropped at the same time finds the permit in its slot.
+        // Delivers under the table's lock, so a waiter that is dropped at the same time finds the
+        // permit in its slot.
         let waker = slot
             .put(FlightResult::Permit(Self { flights: Arc::clone(&self.flights), id: self.id }));
         drop(table);
@@ -263,7 +265,8 @@ mod tests {
         let first = permit(flights.join(b"k", StoreCondition::Add));
         let mut others =
             VecDeque::from([(); 4].map(|()| waiting(flights.join(b"k", StoreCondition::Add))));
-        // The first waiting caller stops before the permit passes on, and the second stops with the permit in its slot.
+        // The first waiting caller stops before the permit passes on, and the second stops with the
+        // permit in its slot.
         others.pop_front();
         first.set_condition(StoreCondition::Retry);
         drop(first);

@@ -39,8 +39,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Creates a lease of values that are fresh for `ttl`. With [`FOREVER`](Ttl::FOREVER), callers recompute a value
-    /// only after it was invalidated, removed or evicted.
+    /// Creates a lease of values that are fresh for `ttl`. With [`FOREVER`](Ttl::FOREVER), callers
+    /// recompute a value only after it was invalidated, removed or evicted.
     pub fn ttl(ttl: impl Into<Ttl>) -> Self {
         Self { ttl: ttl.into(), early: 0, stale: 0, lock: 10 }
     }
@@ -53,8 +53,8 @@ impl Lease {
         self
     }
 
-    /// Sets the number of seconds after the end of the `ttl` in which the other callers still get the old value while
-    /// one caller recomputes it. [Default: 0]
+    /// Sets the number of seconds after the end of the `ttl` in which the other callers still get
+    /// the old value while one caller recomputes it. [Default: 0]
     pub fn stale(mut self, secs: u32) -> Self {
         self.stale = secs;
         self
@@ -116,8 +116,8 @@ pub(crate) struct LeaseGet<'k> {
 impl Operation for LeaseGet<'_> {
     type Output = LeaseAnswer;
 
-    /// Returns true: the client may repeat the lookup, although it may create an item. If the reply that gave this
-    /// caller the lease was lost, the caller may wait until that lease expires.
+    /// Returns true: the client may repeat the lookup, although it may create an item. If the reply
+    /// that gave this caller the lease was lost, the caller may wait until that lease expires.
     fn reads(&self) -> bool {
         true
     }
@@ -177,8 +177,8 @@ fn is_of(key: Key<'_>, returned: &AnswerFields<'_>) -> bool {
     has_opaque && has_key
 }
 
-/// Interprets a hit. An item created for the lease is empty. A stored empty value with flags of 0 looks the same, so
-/// with a lease the caller computes it again.
+/// Interprets a hit. An item created for the lease is empty. A stored empty value with flags of 0
+/// looks the same, so with a lease the caller computes it again.
 fn found(item: Item, returned: &AnswerFields<'_>) -> LeaseAnswer {
     let has = |wanted| returned.flags().any(|flag| flag == wanted);
     let (is_won, is_taken) = (has(Flag::Won), has(Flag::WinTaken));
@@ -230,8 +230,8 @@ impl<T> LeaseStep<T> {
     /// Interprets a reply for a caller that decodes items with `read`.
     ///
     /// # Errors
-    /// The call was interrupted, the client is closed, or the key is invalid. After any other error the caller computes
-    /// the value.
+    /// The call was interrupted, the client is closed, or the key is invalid. After any other error
+    /// the caller computes the value.
     pub(crate) fn of(
         found: Result<LeaseAnswer, Error>,
         read: impl Fn(&Item) -> Option<T>,
@@ -255,8 +255,8 @@ impl<T> LeaseStep<T> {
     }
 }
 
-/// Returns whether an error ends a call that computes. After other errors the caller computes the value, and the client
-/// does not store it.
+/// Returns whether an error ends a call that computes. After other errors the caller computes the
+/// value, and the client does not store it.
 pub(crate) fn ends_call(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Key(_) | ErrorKind::Interrupted | ErrorKind::ClientClosed)
 }

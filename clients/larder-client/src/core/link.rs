@@ -60,8 +60,8 @@ impl<S: Transfer> Link<S> {
     /// Checks a connection after a call.
     ///
     /// # Errors
-    /// The reason to close the connection: it has failed, has unsent requests, incomplete replies or unread bytes, or
-    /// is too old.
+    /// The reason to close the connection: it has failed, has unsent requests, incomplete replies
+    /// or unread bytes, or is too old.
     pub(crate) fn check_used(&self) -> Result<(), CloseReason> {
         if !self.connection.is_settled() {
             return Err(CloseReason::Abandoned);

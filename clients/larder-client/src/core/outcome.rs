@@ -36,9 +36,9 @@ pub(crate) struct FailedCall {
     pub(crate) error: Error,
     /// Whether later calls may use the connection, once all pending replies have arrived.
     pub(crate) is_usable: bool,
-    /// Whether the client may repeat the call on another connection. It may if the connection was lost before any reply
-    /// arrived, and if the call changes nothing or none of it was sent. Calls fail in this way if the server had closed
-    /// the idle connection.
+    /// Whether the client may repeat the call on another connection. It may if the connection was
+    /// lost before any reply arrived, and if the call changes nothing or none of it was sent. Calls
+    /// fail in this way if the server had closed the idle connection.
     pub(crate) was_stale: bool,
 }
 

@@ -19,7 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The largest number of calls under way per connection, including calls whose callers have given up.
+/// The largest number of calls under way per connection, including calls whose callers have given
+/// up.
 pub(crate) const CALLS_MAX: usize = 1024;
 
 /// The assumed number of calls of a slot that has neither calls nor a connection. Thus a call opens
@@ -119,7 +120,8 @@ impl Drop for CallGuard<'_> {
     }
 }
 
-/// The shortest recent response time of a server. It starts at one second, so a new server counts as slow.
+/// The shortest recent response time of a server. It starts at one second, so a new server counts
+/// as slow.
 #[derive(Debug)]
 pub(crate) struct MinLatency(Duration);
 
@@ -170,8 +172,8 @@ pub(crate) fn output<O: Operation>(
     Err(LostCall::new(ErrorKind::Closed, true).broken(reads))
 }
 
-/// Fails all calls of a connection that has ended with `kind`. Returns each ticket with its failure. Queued calls fail
-/// with `Io` or `Closed`, because no byte of them was sent.
+/// Fails all calls of a connection that has ended with `kind`. Returns each ticket with its
+/// failure. Queued calls fail with `Io` or `Closed`, because no byte of them was sent.
 pub(crate) fn fail_all<T>(
     exchange: &mut Exchange<T>,
     queue: &mut Queue<T>,
@@ -298,8 +300,8 @@ impl<T> Exchange<T> {
         self.connection.received(len);
     }
 
-    /// Returns the oldest call with its replies, if all of them have arrived or the latest one does not match its
-    /// request.
+    /// Returns the oldest call with its replies, if all of them have arrived or the latest one does
+    /// not match its request.
     ///
     /// # Errors
     /// Later replies cannot be trusted. [`Exchange::drain`] returns the remaining calls.
@@ -311,13 +313,15 @@ impl<T> Exchange<T> {
             let Some(reply) = self.connection.next_reply()? else { return Ok(None) };
             let Some(call) = self.calls.front_mut() else { return Ok(None) };
             if call.start >= self.sent {
-                // A reply that arrives before any byte of the request was sent belongs to another request.
+                // A reply that arrives before any byte of the request was sent belongs to another
+                // request.
                 return Err(InvalidReply(shown(&reply).into()));
             }
             call.replies.push(reply);
             call.pending_replies = call.pending_replies.saturating_sub(1);
             if self.connection.has_no_requests() {
-                // Unsolicited bytes after the last reply make the order of the earlier replies doubtful.
+                // Unsolicited bytes after the last reply make the order of the earlier replies
+                // doubtful.
                 self.connection.next_reply()?;
             }
             // The caller that gets a wrong reply reports it. Later callers get no replies.
@@ -332,8 +336,8 @@ impl<T> Exchange<T> {
         self.is_reported |= self.connection.has_failed();
     }
 
-    /// Returns whether a caller has received the reply that made the connection unusable. The failures of the other
-    /// calls report the same event.
+    /// Returns whether a caller has received the reply that made the connection unusable. The
+    /// failures of the other calls report the same event.
     pub(crate) fn is_reported(&self) -> bool {
         self.is_reported
     }

@@ -14,7 +14,8 @@ pub enum Command {
     Store,
     /// Stores of several items. Counts once per server.
     StoreMany,
-    /// Deletes of one key: `delete`, `delete_if`, `invalidate`, and the deletes of `get_or_compute`.
+    /// Deletes of one key: `delete`, `delete_if`, `invalidate`, and the deletes of
+    /// `get_or_compute`.
     Delete,
     /// Deletes of several keys. Counts once per server.
     DeleteMany,

@@ -11,15 +11,18 @@ const PER_OCTAVE_BITS: u32 = 3;
 const PER_OCTAVE: usize = 1 << PER_OCTAVE_BITS;
 /// The first bound in nanoseconds, as a power of two: about 1 µs.
 const OCTAVE_MIN: u32 = 10;
-/// The last bound in nanoseconds, as a power of two: about 17 s. Longer times are in a bucket without a bound.
+/// The last bound in nanoseconds, as a power of two: about 17 s. Longer times are in a bucket
+/// without a bound.
 const OCTAVE_MAX: u32 = 34;
 const BOUNDS: usize = (OCTAVE_MAX - OCTAVE_MIN) as usize * PER_OCTAVE + 1;
 const BUCKETS: usize = BOUNDS + 1;
 
-/// The number of shards. Threads record in different shards, so that they rarely contend for cache lines.
+/// The number of shards. Threads record in different shards, so that they rarely contend for cache
+/// lines.
 const SHARDS: usize = 4;
 
-/// Returns the index of the bucket of a time. The bucket's upper bound, if it has one, is greater than the time.
+/// Returns the index of the bucket of a time. The bucket's upper bound, if it has one, is greater
+/// than the time.
 fn bucket_of(nanos: u64) -> usize {
     if nanos < 1 << OCTAVE_MIN {
         return 0;
@@ -125,8 +128,9 @@ impl Histogram {
         self.nanos.checked_div(self.count()).map(Duration::from_nanos)
     }
 
-    /// Returns a quantile, for `part` from 0 to 1: `quantile(0.99)` is the 99th percentile. The result is at most an
-    /// eighth too high, at least a microsecond, and at most 17 s. `None` if nothing was recorded.
+    /// Returns a quantile, for `part` from 0 to 1: `quantile(0.99)` is the 99th percentile. The
+    /// result is at most an eighth too high, at least a microsecond, and at most 17 s. `None` if
+    /// nothing was recorded.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let count = self.count();
@@ -140,7 +144,8 @@ impl Histogram {
         Some(bound.unwrap_or(Duration::from_nanos(1 << OCTAVE_MAX)))
     }
 
-    /// Iterates over the buckets: the upper bound, which is exclusive, and the count. The last bucket has no bound.
+    /// Iterates over the buckets: the upper bound, which is exclusive, and the count. The last
+    /// bucket has no bound.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + '_ {
         let bound = |bucket| bound(bucket).map(Duration::from_nanos);
         self.counts.iter().enumerate().map(move |(bucket, count)| (bound(bucket), *count))

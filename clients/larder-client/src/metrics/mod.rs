@@ -13,13 +13,13 @@
 //! # Ok::<(), larder_client::Error>(())
 //! ```
 //!
-//! All numbers are totals since the client was built, except the present values `open`, `idle`, `waiting` and
-//! `breaker_is_open`. Clones of a client share the numbers.
+//! All numbers are totals since the client was built, except the present values `open`, `idle`,
+//! `waiting` and `breaker_is_open`. Clones of a client share the numbers.
 //!
-//! With the feature `metrics`, the client reports these numbers, except `idle` and `waiting`, to the program's exporter
-//! through the crate `metrics`. The program installs the exporter before it builds the client. With the feature
-//! `tracing`, the client emits events about connections, breakers and server lists. Neither contains keys, values or
-//! passwords.
+//! With the feature `metrics`, the client reports these numbers, except `idle` and `waiting`, to
+//! the program's exporter through the crate `metrics`. The program installs the exporter before it
+//! builds the client. With the feature `tracing`, the client emits events about connections,
+//! breakers and server lists. Neither contains keys, values or passwords.
 //!
 //! | file | contains |
 //! |---|---|

@@ -18,9 +18,11 @@ pub enum CloseReason {
     Timeout,
     /// The server sent an unexpected reply, or an error after which the connection is unusable.
     Unexpected,
-    /// The call on the connection was dropped or interrupted, or failed before all of its replies arrived.
+    /// The call on the connection was dropped or interrupted, or failed before all of its replies
+    /// arrived.
     Abandoned,
-    /// The client was closed or dropped, discovery removed the server from the list, or the runtime shut down.
+    /// The client was closed or dropped, discovery removed the server from the list, or the runtime
+    /// shut down.
     ClientClosed,
 }
 

@@ -1,5 +1,5 @@
-//! Recorders of servers and of the client. They count events, report them (feature `metrics`) and trace them (feature
-//! `tracing`).
+//! Recorders of servers and of the client. They count events, report them (feature `metrics`) and
+//! trace them (feature `tracing`).
 
 use super::command::Command;
 use super::facade;
@@ -87,7 +87,8 @@ impl ServerRecorder {
         }
     }
 
-    /// Records the end of a call. A call that the breaker refused counts as an error without a duration.
+    /// Records the end of a call. A call that the breaker refused counts as an error without a
+    /// duration.
     #[inline]
     pub(crate) fn called(&self, command: Command, time: Duration, error: Option<&Error>) {
         if let Some(error) = error {
@@ -132,7 +133,8 @@ impl ServerRecorder {
         OpenConnection { recorder: Arc::clone(self), reason: CloseReason::ClientClosed }
     }
 
-    /// Records the state of the breaker, after a call with this error. Does nothing if the state is the same as before.
+    /// Records the state of the breaker, after a call with this error. Does nothing if the state is
+    /// the same as before.
     pub(crate) fn breaker(&self, is_open: bool, error: Option<&Error>) {
         if self.breaker_is_open.swap(is_open, Ordering::Relaxed) == is_open {
             return;
@@ -221,7 +223,8 @@ impl OpenConnection {
         self.reason = reason;
     }
 
-    /// Counts a sent request whose caller has given up. The connection drops the reply, if it arrives.
+    /// Counts a sent request whose caller has given up. The connection drops the reply, if it
+    /// arrives.
     pub(crate) fn abandoned(&self) {
         self.recorder.abandoned.increment();
     }

@@ -33,15 +33,15 @@ pub struct ServerMetrics {
     /// Opened connections. Failures to open a connection count as errors, mostly `connect` or
     /// `login`.
     pub opened: u64,
-    /// How long calls waited while all connections were in use. Waits that ended without a connection count, too. Waits
-    /// for a connection to open do not count.
+    /// How long calls waited while all connections were in use. Waits that ended without a
+    /// connection count, too. Waits for a connection to open do not count.
     pub waits: Histogram,
     /// Sent requests on shared connections whose callers gave up: their deadline passed, a waiter
     /// interrupted them, or their future was dropped. The reply was dropped, or never arrived. (In
     /// a pool, such a call closes its connection.)
     pub abandoned: u64,
-    /// Lookups that returned no item because of a server fault ([`degrade`](crate::Builder::degrade)). They also count
-    /// as errors.
+    /// Lookups that returned no item because of a server fault
+    /// ([`degrade`](crate::Builder::degrade)). They also count as errors.
     pub degraded: u64,
     /// Whether the breaker is open, or a probe is under way.
     pub breaker_is_open: bool,
@@ -98,8 +98,8 @@ impl ServerMetrics {
         self.closed.get(reason as usize).copied().unwrap_or_default()
     }
 
-    /// Iterates over the numbers of failed calls by [name](crate::ErrorKind::name) of the error's kind, including kinds
-    /// that did not occur.
+    /// Iterates over the numbers of failed calls by [name](crate::ErrorKind::name) of the error's
+    /// kind, including kinds that did not occur.
     pub fn errors(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         self.errors.iter().copied()
     }

@@ -1,5 +1,5 @@
-//! Calls to one server that share a connection, for programs that move the bytes themselves. This module uses no
-//! socket, no thread and no clock.
+//! Calls to one server that share a connection, for programs that move the bytes themselves. This
+//! module uses no socket, no thread and no clock.
 //!
 //! ```text
 //!   push() ─▶ queue ── poll_output() ─▶ bytes ─▶ server
@@ -19,8 +19,8 @@
 //! ```
 //! If a connection is lost, the pipeline sends unsent calls over the next connection.
 //!
-//! The program identifies a call by a ticket of its own. The pipeline returns each ticket once: by [`Pipeline::push`]
-//! with an error, by [`Pipeline::poll_answer`], or by [`Pipeline::cancel`].
+//! The program identifies a call by a ticket of its own. The pipeline returns each ticket once: by
+//! [`Pipeline::push`] with an error, by [`Pipeline::poll_answer`], or by [`Pipeline::cancel`].
 //!
 //! ```
 //! use larder_client::pipeline::{Output, Pipeline, Request};
@@ -66,7 +66,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 pub struct CallId(u64);
 
 impl CallId {
-    /// The common identifier of all calls that are complete without a request. Cancelling it has no effect.
+    /// The common identifier of all calls that are complete without a request. Cancelling it has no
+    /// effect.
     const COMPLETED: Self = Self(u64::MAX);
 }
 
@@ -123,12 +124,12 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Adds a call to the queue, from which [`poll_output`](Self::poll_output) takes it. A request without keys or
-    /// items is not sent: its result is available at once.
+    /// Adds a call to the queue, from which [`poll_output`](Self::poll_output) takes it. A request
+    /// without keys or items is not sent: its result is available at once.
     ///
     /// # Errors
-    /// The ticket, and the reason why the pipeline does not send the request: a key or value is invalid, or the breaker
-    /// is open.
+    /// The ticket, and the reason why the pipeline does not send the request: a key or value is
+    /// invalid, or the breaker is open.
     pub fn push(
         &mut self,
         ticket: T,
@@ -167,8 +168,8 @@ impl<T> Pipeline<T> {
         Ok(id)
     }
 
-    /// Cancels a call: does not send the request, or drops its reply when it arrives. Returns the ticket, or `None` if
-    /// the call already has a result or was already cancelled.
+    /// Cancels a call: does not send the request, or drops its reply when it arrives. Returns the
+    /// ticket, or `None` if the call already has a result or was already cancelled.
     pub fn cancel(&mut self, id: CallId, now: Instant) -> Option<T> {
         if let Some(call) = self.queue.remove(id.0) {
             self.breaker.pass(call.admitted, now);
@@ -205,9 +206,9 @@ impl<T> Pipeline<T> {
         self.link == LinkState::Open
     }
 
-    /// Starts opening a connection if there are calls to send and no connection is open or opening. If this returns
-    /// true, the program opens the connection, and then calls [`handle_opened`](Self::handle_opened) or
-    /// [`handle_failed`](Self::handle_failed).
+    /// Starts opening a connection if there are calls to send and no connection is open or opening.
+    /// If this returns true, the program opens the connection, and then calls
+    /// [`handle_opened`](Self::handle_opened) or [`handle_failed`](Self::handle_failed).
     pub fn start_opening(&mut self) -> bool {
         let begins = self.link == LinkState::Closed && !self.queue.is_empty();
         if begins {
@@ -230,8 +231,8 @@ impl<T> Pipeline<T> {
         self.fail_queue(&error, now);
     }
 
-    /// Handles the loss of the connection. `error` is `None` if the server closed it. All sent calls without a reply
-    /// fail.
+    /// Handles the loss of the connection. `error` is `None` if the server closed it. All sent
+    /// calls without a reply fail.
     pub fn handle_lost(&mut self, error: Option<io::Error>, now: Instant) {
         let io = |error| ErrorKind::Io(Arc::new(error));
         self.end(&error.map_or(ErrorKind::Closed, io), now);
@@ -243,8 +244,8 @@ impl<T> Pipeline<T> {
         self.fail_queue(&Error::definite(ErrorKind::ClientClosed), now);
     }
 
-    /// Handles input from the server. If the input is unexpected, all sent calls without a reply fail, and the program
-    /// has to close the connection: see [`is_open`](Self::is_open).
+    /// Handles input from the server. If the input is unexpected, all sent calls without a reply
+    /// fail, and the program has to close the connection: see [`is_open`](Self::is_open).
     pub fn handle_input(&mut self, mut input: &[u8], now: Instant) {
         while self.link == LinkState::Open && !input.is_empty() {
             let room = self.exchange.room();
@@ -258,8 +259,8 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Fails calls past their deadline. Closes the connection if a sent call was cancelled or has timed out, and no
-    /// reply has arrived for a second.
+    /// Fails calls past their deadline. Closes the connection if a sent call was cancelled or has
+    /// timed out, and no reply has arrived for a second.
     pub fn handle_time(&mut self, now: Instant) {
         let mut late = Vec::new();
         for call in self.exchange.tickets_mut().take_while(|call| call.deadline <= now) {

@@ -143,8 +143,8 @@ impl Client {
         }
     }
 
-    /// Returns the next hash of a key: the hash of the attempt's number and the key. spymemcached adds it to the
-    /// previous hash.
+    /// Returns the next hash of a key: the hash of the attempt's number and the key. spymemcached
+    /// adds it to the previous hash.
     fn rehash(self, hash: u32, attempt: u8, key: &[u8]) -> u32 {
         let mut number = Buffer::new();
         let number = number.format(attempt).as_bytes();
@@ -165,9 +165,9 @@ impl Client {
     }
 }
 
-/// Computes the number of digests of each server from its share of the total weight. It calculates in single precision
-/// and in the order of the other clients, because rounding changes the result. The other clients also add 10⁻¹⁰, which
-/// is too small to change the result.
+/// Computes the number of digests of each server from its share of the total weight. It calculates
+/// in single precision and in the order of the other clients, because rounding changes the result.
+/// The other clients also add 10⁻¹⁰, which is too small to change the result.
 #[expect(clippy::cast_possible_truncation, reason = "the other clients truncate, too")]
 fn float_shares(nodes: &[Member<'_>]) -> Vec<u32> {
     let total: u64 = nodes.iter().map(|(_, node)| u64::from(node.share())).sum();

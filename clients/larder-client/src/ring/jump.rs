@@ -47,9 +47,10 @@ fn jump(mut hash: u64, count: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Compares buckets with `jump.Hash` of github.com/dgryski/go-jump, v0.0.0-20170409065014-e1f439676b57, for
-    /// multiples of a number. `first` has the first twenty buckets. `digest` is the 64-bit FNV-1a of 100,000 buckets in
-    /// decimal, each followed by a comma.
+    /// Compares buckets with `jump.Hash` of github.com/dgryski/go-jump,
+    /// v0.0.0-20170409065014-e1f439676b57, for multiples of a number. `first` has the first twenty
+    /// buckets. `digest` is the 64-bit FNV-1a of 100,000 buckets in decimal, each followed by a
+    /// comma.
     #[test]
     #[rustfmt::skip]
     fn buckets_equal_those_of_go_jump() {

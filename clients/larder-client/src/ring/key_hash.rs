@@ -5,17 +5,20 @@ use md5::{Digest, Md5};
 
 /// A 32-bit hash function of keys.
 ///
-/// It includes libmemcached's functions for `MEMCACHED_BEHAVIOR_HASH`, which pylibmc calls `hash`, except `jenkins` and
-/// `hsieh`. It also includes the functions of spymemcached's `DefaultHashAlgorithm`, for ASCII keys.
+/// It includes libmemcached's functions for `MEMCACHED_BEHAVIOR_HASH`, which pylibmc calls `hash`,
+/// except `jenkins` and `hsieh`. It also includes the functions of spymemcached's
+/// `DefaultHashAlgorithm`, for ASCII keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyHash {
     /// Bob Jenkins' one-at-a-time: libmemcached's default.
     #[default]
     OneAtATime,
-    /// The first four bytes of MD5, little-endian: libmemcached's `md5`, spymemcached's `KETAMA_HASH`.
+    /// The first four bytes of MD5, little-endian: libmemcached's `md5`, spymemcached's
+    /// `KETAMA_HASH`.
     Md5,
-    /// Bits 16 to 30 of CRC-32: libmemcached's `crc`, spymemcached's `CRC_HASH`. Distributes well with modula only.
+    /// Bits 16 to 30 of CRC-32: libmemcached's `crc`, spymemcached's `CRC_HASH`. Distributes well
+    /// with modula only.
     Crc,
     /// CRC-32 (IEEE), as in gomemcache.
     Crc32,
@@ -23,9 +26,11 @@ pub enum KeyHash {
     Fnv32,
     /// FNV-1a, 32 bits: libmemcached's `fnv1a_32`, spymemcached's `FNV1A_32_HASH`.
     Fnv32a,
-    /// The lower half of 64-bit FNV-1, which mixes badly: libmemcached's `fnv1_64`, spymemcached's `FNV1_64_HASH`.
+    /// The lower half of 64-bit FNV-1, which mixes badly: libmemcached's `fnv1_64`, spymemcached's
+    /// `FNV1_64_HASH`.
     Fnv64,
-    /// The lower half of 64-bit FNV-1a, which mixes badly: libmemcached's `fnv1a_64`, spymemcached's `FNV1A_64_HASH`.
+    /// The lower half of 64-bit FNV-1a, which mixes badly: libmemcached's `fnv1a_64`,
+    /// spymemcached's `FNV1A_64_HASH`.
     Fnv64a,
     /// MurmurHash2 with a seed that depends on the length: libmemcached's `murmur`.
     Murmur,
@@ -62,7 +67,8 @@ impl KeyHash {
     }
 }
 
-/// Extends a byte with its sign. libmemcached treats bytes as signed, as `char` is in C on most machines.
+/// Extends a byte with its sign. libmemcached treats bytes as signed, as `char` is in C on most
+/// machines.
 fn signed(byte: u8) -> u32 {
     i32::from(byte.cast_signed()).cast_unsigned()
 }

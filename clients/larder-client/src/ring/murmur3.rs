@@ -10,7 +10,8 @@ pub fn murmur3(bytes: &[u8], seed: u32) -> u32 {
     Murmur3::new(seed).update(bytes).finish()
 }
 
-/// An unfinished hash. A caller hashes the common prefix of many inputs once, and continues from a copy.
+/// An unfinished hash. A caller hashes the common prefix of many inputs once, and continues from a
+/// copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Murmur3 {
     state: u32,

@@ -47,16 +47,16 @@ impl Node {
         self
     }
 
-    /// Sets the IPv4 address of a server with a host name. [`Hashing::Spymemcached`](super::Hashing::Spymemcached)
-    /// hashes it together with the name.
+    /// Sets the IPv4 address of a server with a host name.
+    /// [`Hashing::Spymemcached`](super::Hashing::Spymemcached) hashes it together with the name.
     #[must_use]
     pub fn ip(mut self, ip: IpAddr) -> Self {
         self.ip = Some(ip);
         self
     }
 
-    /// Sets whether the server is alive. A ring leaves out servers that are not alive, but keeps the indexes of the
-    /// list.
+    /// Sets whether the server is alive. A ring leaves out servers that are not alive, but keeps
+    /// the indexes of the list.
     #[must_use]
     pub fn alive(mut self, is_alive: bool) -> Self {
         self.is_alive = is_alive;

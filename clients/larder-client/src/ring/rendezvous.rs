@@ -1,12 +1,13 @@
-//! Rendezvous hashing: each server has a score for each key, and the key belongs to the server with the highest score
-//! (Thaler and Ravishankar, 1996).
+//! Rendezvous hashing: each server has a score for each key, and the key belongs to the server with
+//! the highest score (Thaler and Ravishankar, 1996).
 
 use super::murmur3::Murmur3;
 use super::node::Member;
 use rapidhash::v3::rapidhash_v3;
 use std::f64::consts::{LN_2, SQRT_2};
 
-/// Larder's own method. The 64-bit hash of a server and a key is `mix(rapidhash(name) ^ rapidhash(key))`.
+/// Larder's own method. The 64-bit hash of a server and a key is
+/// `mix(rapidhash(name) ^ rapidhash(key))`.
 #[derive(Clone, Debug)]
 pub(super) struct Rendezvous {
     servers: Box<[Server]>,
@@ -86,23 +87,24 @@ impl Rendezvous {
     }
 }
 
-/// Mixes a hash with the finaliser of SplitMix64: a bijection in which each bit of the input changes each bit of the
-/// output with a probability of about one half.
+/// Mixes a hash with the finaliser of SplitMix64: a bijection in which each bit of the input
+/// changes each bit of the output with a probability of about one half.
 pub(super) fn mix(mut hash: u64) -> u64 {
     hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^ hash >> 31
 }
 
-/// Converts the upper 52 bits to a number between 0 and 1, both excluded. With 53 bits the largest number would round
-/// up to 1.
+/// Converts the upper 52 bits to a number between 0 and 1, both excluded. With 53 bits the largest
+/// number would round up to 1.
 fn unit_interval(hash: u64) -> f64 {
     ((hash >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
 }
 
-/// Computes the natural logarithm of a positive, normal number. The last bits of the standard library's result differ
-/// between machines, so machines could choose different servers for a key. This function uses only operations whose
-/// rounding IEEE 754 defines: ln m = 2 artanh((m − 1) ÷ (m + 1)) for m near 1, as a series.
+/// Computes the natural logarithm of a positive, normal number. The last bits of the standard
+/// library's result differ between machines, so machines could choose different servers for a key.
+/// This function uses only operations whose rounding IEEE 754 defines: ln m = 2 artanh((m − 1) ÷
+/// (m + 1)) for m near 1, as a series.
 fn ln(x: f64) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;
     let mut exponent = (x.to_bits() >> 52) as f64 - 1023.0;

@@ -1,5 +1,5 @@
-//! Tests that after drops of call futures at any point, no caller gets another caller's value, and no connection leaks.
-//! `DROPS` sets the number of dropped futures.
+//! Tests that after drops of call futures at any point, no caller gets another caller's value, and
+//! no connection leaks. `DROPS` sets the number of dropped futures.
 
 use crate::common::{Action, FakeServer};
 use larder_client::{Builder, Client};
@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-/// Polls a future up to `times` times, but at least once, and drops it. Returns `None` if it did not finish.
+/// Polls a future up to `times` times, but at least once, and drops it. Returns `None` if it did
+/// not finish.
 async fn poll_times<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
     let (mut future, mut left) = (pin!(future), times);
     std::future::poll_fn(move |context| {
@@ -22,7 +23,8 @@ async fn poll_times<T>(future: impl Future<Output = T>, times: u64) -> Option<T>
     .await
 }
 
-/// Makes a call and drops it early. Returns whether the call finished. The value of each key is the key itself.
+/// Makes a call and drops it early. Returns whether the call finished. The value of each key is the
+/// key itself.
 async fn call(client: &Client, key: &str, random: u64) -> bool {
     let other = format!("{key}-2");
     let polls = random / 8 % 6;
@@ -77,7 +79,8 @@ async fn drop_futures(transport: impl Fn(Builder<Client>) -> Builder<Client>) {
                 let is_done = call(&client, &format!("key-{task}-{n}"), random).await;
                 let count = if is_done { &done } else { &dropped };
                 count.fetch_add(1, Ordering::Relaxed);
-                // Yields, because a future that is dropped after few polls does not yield to other tasks.
+                // Yields, because a future that is dropped after few polls does not yield to other
+                // tasks.
                 tokio::task::yield_now().await;
             }
         })

@@ -20,14 +20,16 @@ fn at(port: u16) -> String {
     format!("127.0.0.1:{port}")
 }
 
-/// Starts a server that sends hits without end. The receiver gets a message after each closed connection.
+/// Starts a server that sends hits without end. The receiver gets a message after each closed
+/// connection.
 fn endless() -> (String, mpsc::Receiver<()>) {
-    // The client parses such short hits more slowly than the server sends them, so it always has input.
+    // The client parses such short hits more slowly than the server sends them, so it always has
+    // input.
     sending("", "VALUE a 0 0\r\n\r\n")
 }
 
-/// Starts a server that replies with `first`, and then repeats `then` without end. The receiver gets a message after
-/// each closed connection.
+/// Starts a server that replies with `first`, and then repeats `then` without end. The receiver
+/// gets a message after each closed connection.
 fn sending(first: &'static str, then: &'static str) -> (String, mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -315,8 +317,8 @@ fn arrived(listener: &TcpListener) -> TcpStream {
     stream
 }
 
-/// Checks that a request is withdrawn unsent if its call ends while an earlier request is blocked, because the server
-/// reads nothing.
+/// Checks that a request is withdrawn unsent if its call ends while an earlier request is blocked,
+/// because the server reads nothing.
 #[test]
 fn a_request_behind_a_blocked_one_is_not_ambiguous() {
     any_client::shared(|client| {
@@ -333,19 +335,21 @@ fn a_request_behind_a_blocked_one_is_not_ambiguous() {
     });
 }
 
-/// Checks that the client continues to send as soon as the socket's buffer has room, and not only at its next check, a
-/// second later.
+/// Checks that the client continues to send as soon as the socket's buffer has room, and not only
+/// at its next check, a second later.
 #[test]
 fn a_request_behind_a_large_one_is_sent_once_there_is_room() {
     any_client::shared(|client| {
-        // The transfer of so many bytes may take long on a busy machine, but not five times in a row.
+        // The transfer of so many bytes may take long on a busy machine, but not five times in a
+        // row.
         let fastest =
             (0..5).map(|_| time_behind_a_large_request(client)).find(|time| *time < MILLIS(800));
         assert!(fastest.is_some());
     });
 }
 
-/// Measures the time from the first read of a large request until that request and the one behind it have replies.
+/// Measures the time from the first read of a large request until that request and the one behind
+/// it have replies.
 fn time_behind_a_large_request(client: &dyn Fn(String) -> AnyClientBuilder) -> Duration {
     const LEN: usize = 16 << 20;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -412,7 +416,8 @@ fn a_lost_connection_counts_as_a_fault_even_if_its_first_call_was_dropped() {
     });
 }
 
-/// Starts a server with a full backlog. It does not react to attempts to connect while the returned streams exist.
+/// Starts a server with a full backlog. It does not react to attempts to connect while the returned
+/// streams exist.
 fn black_hole() -> (String, TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     socket2::SockRef::from(&listener).listen(1).unwrap();
@@ -493,9 +498,9 @@ fn calls_that_wait_for_a_pooled_connection_see_the_open_breaker() {
         let took = begun.elapsed();
         let is_left_alone = |error: &&Error| matches!(error.kind(), ErrorKind::Unavailable { .. });
         let attempts = CALLS - errors.iter().filter(is_left_alone).count();
-        // The fifth failure opens the breaker. Each of the first four failed calls passes its slot to a waiting call,
-        // which makes a further attempt. After the fifth, one call at a time may probe, each time after a pause of at
-        // least 75 ms.
+        // The fifth failure opens the breaker. Each of the first four failed calls passes its slot
+        // to a waiting call, which makes a further attempt. After the fifth, one call at a time may
+        // probe, each time after a pause of at least 75 ms.
         let probes = took.as_millis() / (CONNECT_TIMEOUT + MILLIS(75)).as_millis();
         let attempts_max = CONNECTIONS + 4 + usize::try_from(probes).unwrap();
         assert!(attempts >= 5 && attempts <= attempts_max, "{attempts} in {took:?}: {errors:?}");

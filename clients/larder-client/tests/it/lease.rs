@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 
-/// Starts a server without meta commands, which has an item after the first `add`. Also returns the verbs of its
-/// requests.
+/// Starts a server without meta commands, which has an item after the first `add`. Also returns the
+/// verbs of its requests.
 fn old_server() -> (FakeServer, Arc<Mutex<Vec<String>>>) {
     let verbs = Arc::<Mutex<Vec<String>>>::default();
     let seen = Arc::clone(&verbs);

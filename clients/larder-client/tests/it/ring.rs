@@ -1,8 +1,10 @@
-//! Tests that each hashing method of another client chooses the same server as that client for each key. Also tests
-//! that shares are proportional to weights, and that few keys move when the list changes.
+//! Tests that each hashing method of another client chooses the same server as that client for each
+//! key. Also tests that shares are proportional to weights, and that few keys move when the list
+//! changes.
 //!
-//! Small programs recorded the choices of the other clients: for each of 100,000 keys, the index of the server in
-//! decimal. The tests contain the first 64 of these digits, and the 64-bit FNV-1a of all digits.
+//! Small programs recorded the choices of the other clients: for each of 100,000 keys, the index of
+//! the server in decimal. The tests contain the first 64 of these digits, and the 64-bit FNV-1a of
+//! all digits.
 
 use larder_client::ring::{Hashing, KeyHash, Node, Ring, RingError, slot};
 use proptest::prelude::*;
@@ -46,7 +48,8 @@ fn ring(hashing: Hashing, nodes: &[Node]) -> Ring {
     Ring::new(hashing, nodes).unwrap()
 }
 
-/// Checks the choices of a method for 100,000 keys: the first 64 choices, and `digest`, the hash of all choices.
+/// Checks the choices of a method for 100,000 keys: the first 64 choices, and `digest`, the hash of
+/// all choices.
 fn check(hashing: Hashing, nodes: [Node; 5], first: &str, digest: u64) {
     let ring = ring(hashing, &nodes);
     check_picks(|number| ring.pick(&key(number)).to_string(), first, digest);
@@ -101,8 +104,8 @@ fn ketama_equals_libmemcached() {
     check(KeyHash::Murmur3, "0110020023101230234131041410442024133240410334041002303113301230", 0x51af_f3d0_bf3b_5af2);
 }
 
-/// Recorded with the same C program over libmemcached 1.1.4, with the default hash and servers by host, without and
-/// with weights.
+/// Recorded with the same C program over libmemcached 1.1.4, with the default hash and servers by
+/// host, without and with weights.
 #[test]
 #[rustfmt::skip]
 fn ketama_of_host_names_equals_libmemcached() {
@@ -112,8 +115,8 @@ fn ketama_of_host_names_equals_libmemcached() {
     check(nodes, "1444244414444442440441020024403443334424244404240444044434442444", 0xd2e3_6c68_00eb_125a);
 }
 
-/// Recorded with the same C program over libmemcached 1.1.4, with `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`. The last case
-/// then also sets `MEMCACHED_BEHAVIOR_HASH`.
+/// Recorded with the same C program over libmemcached 1.1.4, with
+/// `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`. The last case then also sets `MEMCACHED_BEHAVIOR_HASH`.
 #[test]
 #[rustfmt::skip]
 fn weighted_ketama_equals_libmemcached() {
@@ -125,8 +128,8 @@ fn weighted_ketama_equals_libmemcached() {
     check(KeyHash::Fnv32a, nodes, "2420424444410444223342244221321414434444344421424441444341424342", 0x3f6a_9cb5_432c_a972);
 }
 
-/// Recorded with pylibmc 1.6.3 from PyPI and its libmemcached 1.0.16, from the requests of `get_multi` to five servers
-/// on loopback.
+/// Recorded with pylibmc 1.6.3 from PyPI and its libmemcached 1.0.16, from the requests of
+/// `get_multi` to five servers on loopback.
 #[test]
 #[rustfmt::skip]
 fn modula_and_ketama_equal_pylibmc() {
@@ -134,7 +137,8 @@ fn modula_and_ketama_equal_pylibmc() {
     let modula = |hash, first, digest| check(Hashing::Modula(hash), by_ip(), first, digest);
     modula(KeyHash::OneAtATime, "3423001101211100004400231044102142434300113413124123014003411220", 0xeb0b_7f1a_adcb_7de8);
     modula(KeyHash::Md5, "3031243130233331022402331401322414002032211310113422112132422144", 0x23c4_01c0_2657_432c);
-    // The three cases have `ketama`, `ketama` with `hash: md5`, and `distribution: consistent` with weights.
+    // The three cases have `ketama`, `ketama` with `hash: md5`, and `distribution: consistent` with
+    // weights.
     let ketama = |hash, nodes, first, digest| check(Hashing::Ketama(hash), nodes, first, digest);
     ketama(KeyHash::OneAtATime, by_ip(), "2412134114413001030213121323330343203144222203210400044410141401", 0xc488_4d12_7420_3808);
     ketama(KeyHash::Md5, by_ip(), "4321412401420120314003233343113330243211243433243024102121032330", 0x7d6f_95e1_1c09_682c);
@@ -147,7 +151,8 @@ fn modula_and_ketama_equal_pylibmc() {
     ketama(nodes, "4242424442341414412434433310441333443334133433443424232241134344", 0x057d_ebca_4e74_9b37);
 }
 
-/// Recorded with `KetamaNodeLocator` of spymemcached 2.12.3 from Maven, with nodes made from socket addresses.
+/// Recorded with `KetamaNodeLocator` of spymemcached 2.12.3 from Maven, with nodes made from socket
+/// addresses.
 #[test]
 #[rustfmt::skip]
 fn ketama_equals_spymemcached() {
@@ -178,8 +183,8 @@ fn modula_equals_spymemcached() {
     check(KeyHash::Fnv64a, "3113133123120140310320330340320320340340300300340330300300330340", 0xacc3_af85_1116_2d42);
 }
 
-/// Recorded with spymemcached 2.12.3: the first active node of `getPrimary` and `getSequence` while the second server
-/// is not active.
+/// Recorded with spymemcached 2.12.3: the first active node of `getPrimary` and `getSequence` while
+/// the second server is not active.
 #[test]
 #[rustfmt::skip]
 fn failover_equals_spymemcached() {
@@ -194,8 +199,8 @@ fn failover_equals_spymemcached() {
     check_picks(pick, "4222424440042220302234433002442330042324033233343422432020334334", 0x05db_47e8_f1e2_fe98);
 }
 
-/// Recorded with `Dalli::Ring#server_for_key` of dalli 3.0.6 (Debian 12). In the last case, the second and the fourth
-/// server are not `alive?`.
+/// Recorded with `Dalli::Ring#server_for_key` of dalli 3.0.6 (Debian 12). In the last case, the
+/// second and the fourth server are not `alive?`.
 #[test]
 #[rustfmt::skip]
 fn ring_equals_dalli() {
@@ -219,8 +224,8 @@ fn rendezvous_equals_pymemcache() {
     check_without(Hashing::Pymemcache, &[1, 3], "0244202040200022004202200240442224222000402040244400222202404442", 0xc664_69d4_8387_c511);
 }
 
-/// Recorded with `ServerList.PickServer` of gomemcache v0.0.0-20260422231931-4d751bb6e37c. Equal servers have the digit
-/// of the first one.
+/// Recorded with `ServerList.PickServer` of gomemcache v0.0.0-20260422231931-4d751bb6e37c. Equal
+/// servers have the digit of the first one.
 #[test]
 #[rustfmt::skip]
 fn modula_equals_gomemcache() {
@@ -232,8 +237,8 @@ fn modula_equals_gomemcache() {
     check_picks(pick, "1010100001001010010010000111100101000001000000000100001101010000", 0x64da_b928_01e8_30c5);
 }
 
-/// Recorded with a C program over `rapidhash.h` (version 3), with the paper's function for `Jump` and `logl` for the
-/// weights.
+/// Recorded with a C program over `rapidhash.h` (version 3), with the paper's function for `Jump`
+/// and `logl` for the weights.
 #[test]
 #[rustfmt::skip]
 fn larder_s_methods_equal_their_description() {
@@ -322,8 +327,8 @@ fn a_server_listed_twice_has_two_shares_or_one() {
     }
 }
 
-/// Checks that shares are proportional to weights within a tolerance: a fraction of the share, or three standard
-/// deviations of a random distribution.
+/// Checks that shares are proportional to weights within a tolerance: a fraction of the share, or
+/// three standard deviations of a random distribution.
 fn check_shares(hashing: Hashing, weights: [u32; 5], tolerance: Option<f64>) {
     let total: u32 = weights.iter().sum();
     for (share, weight) in shares(hashing, &weighted(by_ip(), weights)).into_iter().zip(weights) {
@@ -381,8 +386,8 @@ fn nodes(weights: &[u32]) -> Vec<Node> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Tests consistent methods: if a server is removed, only its keys move. With most methods, they move to the
-    /// servers that they use while the server is only not usable.
+    /// Tests consistent methods: if a server is removed, only its keys move. With most methods,
+    /// they move to the servers that they use while the server is only not usable.
     #[test]
     fn removing_a_server_moves_only_its_keys((weights, removed) in servers()) {
         let equal = vec![1; weights.len()];
@@ -414,7 +419,8 @@ proptest! {
         }
     }
 
-    /// Tests all methods: keys keep a usable server, and the ring chooses a server while any server is usable.
+    /// Tests all methods: keys keep a usable server, and the ring chooses a server while any server
+    /// is usable.
     #[test]
     fn a_usable_server_is_found((weights, _) in servers(), usable in any::<u16>()) {
         let nodes = nodes(&vec![1; weights.len()]);

@@ -1,5 +1,5 @@
-//! Tests threads that share connections: reading, waking, and the effects on other calls when a call gives up, makes a
-//! nested call, or loses the connection.
+//! Tests threads that share connections: reading, waking, and the effects on other calls when a
+//! call gives up, makes a nested call, or loses the connection.
 
 use crate::common::{Action, FakeServer, any_client};
 use larder_client::{Error, ErrorKind, Interrupted, WaitCondition, Waiter, blocking};
@@ -21,7 +21,8 @@ thread_local! {
     static HANDLER: RefCell<Option<Handler>> = const { RefCell::new(None) };
 }
 
-/// A waiter that runs the thread's handler once, as an interpreter runs a signal handler, and then waits as usual.
+/// A waiter that runs the thread's handler once, as an interpreter runs a signal handler, and then
+/// waits as usual.
 #[derive(Debug)]
 struct Handling;
 
@@ -38,8 +39,8 @@ impl Waiter for Handling {
     }
 }
 
-/// Starts a server for one connection. For each list of keys from the channel, it reads until it has requests for all
-/// of these keys, and then sends their values in one write.
+/// Starts a server for one connection. For each list of keys from the channel, it reads until it
+/// has requests for all of these keys, and then sends their values in one write.
 fn obedient() -> (String, mpsc::Sender<&'static [&'static str]>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -73,8 +74,9 @@ fn get(client: &blocking::Client, key: &str) {
     assert_eq!(client.get(key).unwrap().unwrap(), key);
 }
 
-/// Makes the nested call "n" in the thread of call "x", while that thread waits for the reader. `before` and `after`
-/// run before and after the nested call. The server replies in the order of `answers`.
+/// Makes the nested call "n" in the thread of call "x", while that thread waits for the reader.
+/// `before` and `after` run before and after the nested call. The server replies in the order of
+/// `answers`.
 fn call_while_waiting(before: fn(&Said), after: fn(), answers: &'static [&'static [&'static str]]) {
     let (address, say) = obedient();
     let builder = blocking::Client::builder(address).timeout(MILLIS(4000)).shared(1);
@@ -193,8 +195,9 @@ fn a_wrong_reply_is_one_fault_for_all_calls_behind_it() {
     });
 }
 
-/// Checks that later calls connect themselves if the call that was connecting ran out of time. Here the first call
-/// waits so long for the first server that no time is left for the login to the second server.
+/// Checks that later calls connect themselves if the call that was connecting ran out of time. Here
+/// the first call waits so long for the first server that no time is left for the login to the
+/// second server.
 #[test]
 fn a_connect_that_ran_out_of_time_is_retried_by_the_next_call() {
     const LOGIN: &[u8; 31] = b"set login 0 -1 10\r\nann secret\r\n";
@@ -210,7 +213,8 @@ fn a_connect_that_ran_out_of_time_is_retried_by_the_next_call() {
                 reader.read_exact(&mut login).unwrap();
                 assert_eq!(&login, LOGIN);
                 thread::sleep(MILLIS(300));
-                // A client whose call has no time left closes the connection, so the write may fail.
+                // A client whose call has no time left closes the connection, so the write may
+                // fail.
                 let mut written = reader.get_mut().write_all(b"STORED\r\n");
                 while written.is_ok()
                     && reader.read_line(&mut String::new()).is_ok_and(|len| len > 0)
@@ -303,7 +307,8 @@ fn call(client: &blocking::Client, random: u64) {
 
 #[test]
 fn interrupted_and_nested_calls_do_not_block_other_threads() {
-    // Nested calls use only one server, because with two servers, threads with nested calls could wait for each other.
+    // Nested calls use only one server, because with two servers, threads with nested calls could
+    // wait for each other.
     (0..5).for_each(|_| call_at_random(1, true));
     (0..20).for_each(|_| call_at_random(2, false));
 }

@@ -1,7 +1,7 @@
 //! The calls of an asyncio client to one server, which share a connection.
 //!
-//! Python's event loop moves the bytes, and no function here waits. A call returns a future of the loop, which gets its
-//! result when the reply arrives:
+//! Python's event loop moves the bytes, and no function here waits. A call returns a future of the
+//! loop, which gets its result when the reply arrives:
 //!
 //! ```text
 //!   get() … ─▶ pipeline ── _flush(), in the next event-loop iteration or at once ─▶ transport.write()
@@ -10,8 +10,8 @@
 //!   future ◀── pipeline ◀── _receive() ◀─ the protocol's data_received()
 //! ```
 //!
-//! No Python code, including destructors of objects, runs while the state is locked, because Python code may call the
-//! channel.
+//! No Python code, including destructors of objects, runs while the state is locked, because Python
+//! code may call the channel.
 //!
 //! | file | contains |
 //! |---|---|
@@ -76,8 +76,8 @@ impl Channel {
         Self { settings: OnceLock::new(), state: Mutex::new(None) }
     }
 
-    /// Configures the channel. Without a serde, values are bytes. With a serde, results contain the stored bytes and
-    /// flags.
+    /// Configures the channel. Without a serde, values are bytes. With a serde, results contain the
+    /// stored bytes and flags.
     #[pyo3(signature = (*, name, timeout, key_prefix, allow_unicode_keys, serde, encoding))]
     fn _configure(
         &self,
@@ -143,8 +143,8 @@ impl Channel {
         Self::begin(slf, reading, &Request::GetMany { keys: &names, cas })
     }
 
-    /// Stores an item. The result is whether it was stored. The `mode` is `set`, `add`, `replace`, `append` or
-    /// `prepend`.
+    /// Stores an item. The result is whether it was stored. The `mode` is `set`, `add`, `replace`,
+    /// `append` or `prepend`.
     fn store<'py>(
         slf: &Bound<'py, Self>,
         mode: &str,
@@ -156,8 +156,8 @@ impl Channel {
         Self::store_if(slf, store_mode(mode)?, None, key, value, expire, flags)
     }
 
-    /// Stores an item if the present one has this CAS. The result is True if it was stored, False if the item has
-    /// another CAS, and None if it does not exist.
+    /// Stores an item if the present one has this CAS. The result is True if it was stored, False
+    /// if the item has another CAS, and None if it does not exist.
     fn cas<'py>(
         slf: &Bound<'py, Self>,
         key: &Object<'py>,
@@ -210,7 +210,8 @@ impl Channel {
         Self::begin(slf, Reading::Found, &Request::Touch { key: &name, ttl })
     }
 
-    /// Increments or decrements a number. The result is the new number, or None if the item does not exist.
+    /// Increments or decrements a number. The result is the new number, or None if the item does
+    /// not exist.
     fn count<'py>(
         slf: &Bound<'py, Self>,
         key: &Object<'py>,
@@ -250,7 +251,8 @@ impl Channel {
         Self::_flush(slf)
     }
 
-    /// Handles a failure to open the connection. `number` is the system's error number, if there is one.
+    /// Handles a failure to open the connection. `number` is the system's error number, if there is
+    /// one.
     #[pyo3(signature = (number, is_timeout, text))]
     fn _failed(
         slf: &Bound<'_, Self>,
@@ -287,8 +289,8 @@ impl Channel {
         Self::settle(slf)
     }
 
-    /// Forgets the loop, its calls and its connection, without ending them. The calls get no results, and the
-    /// connection stays open.
+    /// Forgets the loop, its calls and its connection, without ending them. The calls get no
+    /// results, and the connection stays open.
     fn _forget(&self) {
         let state = self.lock().take();
         drop(state);
@@ -314,9 +316,9 @@ impl Channel {
         Self::_flush(slf)
     }
 
-    /// Sends the queued calls, unless writing is paused. Without a connection, starts opening one instead. If the
-    /// connection was idle, first lets the loop detect whether the server has closed it, and sends in the next
-    /// iteration.
+    /// Sends the queued calls, unless writing is paused. Without a connection, starts opening one
+    /// instead. If the connection was idle, first lets the loop detect whether the server has
+    /// closed it, and sends in the next iteration.
     fn _flush(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this, now) = (slf.py(), slf.get(), Instant::now());
         this.with(|state| state.is_scheduled = false);
@@ -338,8 +340,8 @@ impl Channel {
         done
     }
 
-    /// Fails calls past their deadline, and cancels calls whose futures are done. Drops the connection if a caller has
-    /// given up and no reply has arrived for a second.
+    /// Fails calls past their deadline, and cancels calls whose futures are done. Drops the
+    /// connection if a caller has given up and no reply has arrived for a second.
     fn _tick(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let timer = this.with(|state| state.timer.take());
@@ -359,8 +361,9 @@ impl Channel {
         {
             visit.call(serde)?;
         }
-        // The lock is free here. Code under the lock neither frees Python objects nor creates objects that refer to
-        // others, so garbage collection cannot start while the state is locked.
+        // The lock is free here. Code under the lock neither frees Python objects nor creates
+        // objects that refer to others, so garbage collection cannot start while the state is
+        // locked.
         let Ok(state) = self.state.try_lock() else { return Ok(()) };
         let Some(state) = &*state else { return Ok(()) };
         visit.call(&state.event_loop)?;
@@ -392,8 +395,8 @@ impl Channel {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<State>> {
-        // Each change leaves the state consistent, so a poisoned lock is safe to use. Only a thread with the
-        // interpreter's lock locks it, so no other thread holds it during a fork.
+        // Each change leaves the state consistent, so a poisoned lock is safe to use. Only a thread
+        // with the interpreter's lock locks it, so no other thread holds it during a fork.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -402,8 +405,8 @@ impl Channel {
         self.lock().as_mut().map(run)
     }
 
-    /// Creates a future of the running loop. Attaches the channel to this loop if the channel has no loop, or a stopped
-    /// one.
+    /// Creates a future of the running loop. Attaches the channel to this loop if the channel has
+    /// no loop, or a stopped one.
     fn future<'py>(slf: &Bound<'py, Self>) -> PyResult<Object<'py>> {
         let py = slf.py();
         let running = running_loop(py)?;
@@ -430,7 +433,8 @@ impl Channel {
                 let text = "the client belongs to another event loop that is still running";
                 return Err(PyRuntimeError::new_err(text));
             }
-            // A stopped loop may run again later, so its waiting calls fail now. A closed loop accepts no results.
+            // A stopped loop may run again later, so its waiting calls fail now. A closed loop
+            // accepts no results.
             if !old.call_method0(py, "is_closed")?.is_truthy(py)? {
                 Self::_end(slf)?;
             }
@@ -531,10 +535,12 @@ impl Channel {
         Ok(())
     }
 
-    /// Delivers results, closes an unusable connection, and schedules `_flush` if it can send queued calls.
+    /// Delivers results, closes an unusable connection, and schedules `_flush` if it can send
+    /// queued calls.
     ///
     /// # Errors
-    /// An exception during the delivery of a result that ends the program, such as `KeyboardInterrupt`.
+    /// An exception during the delivery of a result that ends the program, such as
+    /// `KeyboardInterrupt`.
     fn settle(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let settled = this.with(|state| {
@@ -561,7 +567,8 @@ impl Channel {
         interrupted
     }
 
-    /// Makes the loop call `_tick` at the next deadline of the pipeline, unless an earlier timer is set.
+    /// Makes the loop call `_tick` at the next deadline of the pipeline, unless an earlier timer is
+    /// set.
     fn set_timer(slf: &Bound<'_, Self>, now: Instant) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let due = this.with(|state| {

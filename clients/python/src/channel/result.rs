@@ -21,7 +21,8 @@ pub(super) struct Ticket {
 /// The kind of result of a call's future.
 #[derive(Debug)]
 pub(super) enum Reading {
-    /// `None`, or the value. With `with_flags`, a pair of the stored bytes and the flags instead of the value.
+    /// `None`, or the value. With `with_flags`, a pair of the stored bytes and the flags instead of
+    /// the value.
     Value { with_flags: bool },
     /// `None`, or the value, its flags and its CAS.
     ValueAndCas,

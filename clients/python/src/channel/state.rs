@@ -7,8 +7,8 @@ use pyo3::types::PyBytes;
 use std::mem;
 use std::time::{Duration, Instant};
 
-/// The idle time after which `_flush` lets the loop poll the connection before it sends, because the server may have
-/// closed it.
+/// The idle time after which `_flush` lets the loop poll the connection before it sends, because
+/// the server may have closed it.
 const IDLE_TIME_MIN: Duration = Duration::from_millis(2);
 /// The state that belongs to one event loop.
 #[derive(Debug)]
@@ -73,7 +73,8 @@ impl State {
         }
         (self.used, self.is_checked) = (now, false);
         self.was_alone = self.pipeline.queue_len() == 1;
-        // Creating bytes objects does not trigger garbage collection, because they refer to no other objects.
+        // Creating bytes objects does not trigger garbage collection, because they refer to no
+        // other objects.
         let output = self.pipeline.poll_output(now, |output| PyBytes::new(py, output).unbind());
         output.map_or(Step::Nothing, |output| Step::Write(write.clone_ref(py), output))
     }

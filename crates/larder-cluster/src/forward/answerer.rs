@@ -1,4 +1,5 @@
-//! Answers the requests that other nodes forward, with one session for each connection of their clients.
+//! Answers the requests that other nodes forward, with one session for each connection of their
+//! clients.
 
 use super::conversation::conversation_of;
 use super::session_host::SessionHost;
@@ -84,7 +85,8 @@ enum State {
     Waiting,
     /// The reply is paused until a `Continue` frame.
     Full,
-    /// The conversation has ended: the peer closes its client's connection, or sends the requests to another node.
+    /// The conversation has ended: the peer closes its client's connection, or sends the requests
+    /// to another node.
     Ended,
 }
 
@@ -247,7 +249,8 @@ impl Answerer {
             };
             *sent += output.len();
             send(route, output, end, out);
-            // The limit on memory of connections does not count this buffer, so an idle conversation must not keep it.
+            // The limit on memory of connections does not count this buffer, so an idle
+            // conversation must not keep it.
             output.shrink_to(KEPT_LEN_MAX);
             *state = match end {
                 ReplyEnd::Paused => State::Full,

@@ -56,7 +56,8 @@ pub(super) struct Output {
     pub(super) waiting: Vec<Waker>,
 }
 
-/// Connects to a leader. Returns the connection, and the bytes that have arrived after the handshake.
+/// Connects to a leader. Returns the connection, and the bytes that have arrived after the
+/// handshake.
 pub(super) fn connect(
     leader: &Process,
     address: Option<&str>,
@@ -95,8 +96,8 @@ impl Link {
         let _ = self.retired_at.set(Instant::now());
     }
 
-    /// Returns the reason to end a retired connection now, or `None` if the connection is not retired, or still waits
-    /// for results.
+    /// Returns the reason to end a retired connection now, or `None` if the connection is not
+    /// retired, or still waits for results.
     fn retirement_end(&self) -> Option<PeerError> {
         let since = self.retired_at.get()?;
         if !self.has_unanswered() {

@@ -1,4 +1,5 @@
-//! Forwarding: sends requests to the leader of the group that owns their keys, and answers the requests of other nodes.
+//! Forwarding: sends requests to the leader of the group that owns their keys, and answers the
+//! requests of other nodes.
 //!
 //! ```text
 //!  session ──▶ RemoteRoute (route.rs) ──▶ Link (link.rs) ──▶ connection to the leader ──▶ Answerer (answerer.rs)

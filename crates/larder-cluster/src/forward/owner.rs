@@ -11,7 +11,8 @@ pub(crate) trait OwnerGroup: Send {
     /// if the leader is this node, or unknown.
     fn leader(&self) -> Option<(Process, Option<String>)>;
 
-    /// Returns whether waiting requests need no connection: this node answers them, or the group owns no keys any more.
+    /// Returns whether waiting requests need no connection: this node answers them, or the group
+    /// owns no keys any more.
     fn needs_no_leader(&self) -> bool;
 
     /// Requests a read of the shard map, because a connection has failed or the peer has refused

@@ -1,5 +1,5 @@
-//! The forwarded requests of one session. The session adds them, and the thread that reads from the leader adds their
-//! replies.
+//! The forwarded requests of one session. The session adds them, and the thread that reads from the
+//! leader adds their replies.
 
 use larder_session::{ForwardId, ForwardOutcome};
 use std::collections::VecDeque;
@@ -93,8 +93,8 @@ impl RouteState {
         if outcome.is_some() {
             let is_awaited = self.awaited == Some(batch.id);
             self.ended_at = Some(Instant::now());
-            // Wake the session only for the reply that it takes next. It takes replies in order, except those to
-            // batches that it has sent again after a change of the owner.
+            // Wake the session only for the reply that it takes next. It takes replies in order,
+            // except those to batches that it has sent again after a change of the owner.
             if at == 0 || is_awaited {
                 self.wake();
             }

@@ -72,8 +72,9 @@ impl RemoteRoute {
         lock(&self.forwarder.0.state).link.clone()
     }
 
-    /// Returns the connection for the next bytes. While requests are unanswered, this is the connection on which they
-    /// were sent, which may be retired. Otherwise it is the current connection; `None` if there is none.
+    /// Returns the connection for the next bytes. While requests are unanswered, this is the
+    /// connection on which they were sent, which may be retired. Otherwise it is the current
+    /// connection; `None` if there is none.
     fn sending_link(&self) -> Option<Arc<Link>> {
         let of_unanswered = self.open_conversation().filter(|_| lock(&self.state).has_unanswered());
         of_unanswered.map(|(link, _)| link).or_else(|| self.present_link())

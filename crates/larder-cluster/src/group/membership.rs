@@ -84,8 +84,8 @@ pub struct Group {
     /// The epoch in which the leadership started that this node is ready for; 0 if it is ready for
     /// none.
     ready_epoch: AtomicU32,
-    /// The start of this node's last leadership, for delta syncs of other members. `None` before the
-    /// first leadership, and if other members need full syncs.
+    /// The start of this node's last leadership, for delta syncs of other members. `None` before
+    /// the first leadership, and if other members need full syncs.
     succession: Mutex<Option<Arc<Succession>>>,
     /// The number of times that this node has become the leader.
     pub elections: AtomicU64,
@@ -315,8 +315,8 @@ impl Group {
         self.leadership() == Some(leadership) && self.is_serving()
     }
 
-    /// Returns the names of the nodes in sync. Excludes other nodes whose process has no lease, and this node if the
-    /// record lists an earlier process of it.
+    /// Returns the names of the nodes in sync. Excludes other nodes whose process has no lease, and
+    /// this node if the record lists an earlier process of it.
     pub fn in_sync(&self) -> Vec<String> {
         self.read(|member| {
             let (view, me) = (member.view(), member.me());
@@ -357,7 +357,8 @@ impl Group {
         self.succession.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes that this node is ready for the leadership that started in this epoch: it follows no other node any more.
+    /// Notes that this node is ready for the leadership that started in this epoch: it follows no
+    /// other node any more.
     pub(crate) fn note_ready(&self, epoch: u32, succession: Option<Succession>) {
         *self.succession.lock().unwrap_or_else(PoisonError::into_inner) = succession.map(Arc::new);
         self.ready_epoch.store(epoch, Ordering::Release);
@@ -365,14 +366,14 @@ impl Group {
         self.update(|member, _| member.end_sync());
     }
 
-    /// Returns the epoch in which the current leadership of this node started, ready or not, or `None` if this node
-    /// does not lead.
+    /// Returns the epoch in which the current leadership of this node started, ready or not, or
+    /// `None` if this node does not lead.
     pub(crate) fn leadership_epoch(&self) -> Option<u32> {
         self.read(Member::leadership_epoch)
     }
 
-    /// Returns the epoch in which the current leadership of this node started, if the node is ready. Identifies the
-    /// leadership.
+    /// Returns the epoch in which the current leadership of this node started, if the node is
+    /// ready. Identifies the leadership.
     pub(crate) fn leadership(&self) -> Option<u32> {
         let ready = self.ready_epoch.load(Ordering::Acquire);
         self.leadership_epoch().filter(|since| *since == ready)

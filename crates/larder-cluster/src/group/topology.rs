@@ -96,7 +96,8 @@ impl Topology {
         owner.map_or(GroupIndex::OWN, |owner| GroupIndex(owner.load(Ordering::Acquire)))
     }
 
-    /// Returns whether this node's group owns one of these slots, and this node has not released it.
+    /// Returns whether this node's group owns one of these slots, and this node has not released
+    /// it.
     pub(crate) fn has_one_of(&self, slots: &SlotSet) -> bool {
         slots.iter().any(|slot| self.owner(slot) == GroupIndex::OWN)
     }
@@ -145,8 +146,8 @@ impl Topology {
         self.known().names_group(group)
     }
 
-    /// Returns the leader of another group, or `None` if it is unknown, or if the group neither owns nor will import
-    /// slots.
+    /// Returns the leader of another group, or `None` if it is unknown, or if the group neither
+    /// owns nor will import slots.
     pub(crate) fn leader(&self, group: &str) -> Option<LeaderView> {
         // A group without slots may have shut down.
         let known = self.known();
@@ -207,8 +208,8 @@ impl Topology {
     /// Returns whether the export of released slots has ended although this group still owns some
     /// of them in the map. The map must be replaced before this node answers for the slots again.
     ///
-    /// First drops a release of an earlier leadership than `leadership_epoch`, or any release if this
-    /// node does not lead (`None`).
+    /// First drops a release of an earlier leadership than `leadership_epoch`, or any release if
+    /// this node does not lead (`None`).
     pub(crate) fn has_unused_release(&self, leadership_epoch: Option<u32>) -> bool {
         let mut known = self.known();
         if known.ownership.forget_earlier_release(leadership_epoch) {
@@ -281,8 +282,8 @@ impl Topology {
         waited.unwrap_or_else(PoisonError::into_inner).0.is_due = false;
     }
 
-    /// Waits for a map that was requested after this time. Returns false if the node shuts down, or `continues` returns
-    /// false.
+    /// Waits for a map that was requested after this time. Returns false if the node shuts down, or
+    /// `continues` returns false.
     pub(crate) fn wait_for_map(
         &self,
         after: Instant,

@@ -1,8 +1,8 @@
 //! The import of slots from another group: receives the items of the slots from that group's
 //! leader, requests the release of the slots, and writes the new owner to the shard map.
 //!
-//! The same thread of a leader removes the items of slots that other groups own, so that it does not remove items of an
-//! import under way.
+//! The same thread of a leader removes the items of slots that other groups own, so that it does
+//! not remove items of an import under way.
 
 use crate::error::{LocalError, PeerError};
 use crate::group::{ExportingLeader, FinishError, Group, ShardMapKeeper};
@@ -213,7 +213,8 @@ impl Importer {
         leadership: u32,
         known_since: Instant,
     ) -> Result<(), ImportError> {
-        // A recent flush may not have reached the exporting group yet: the import would bring flushed items back.
+        // A recent flush may not have reached the exporting group yet: the import would bring
+        // flushed items back.
         let generation = self.state.flushes.filter(|(.., at)| at.elapsed() > FLUSH_TIMEOUT);
         let (generation, ..) = generation.ok_or(ImportError::RecentFlush)?;
         if self.state.has_pending_swap {
@@ -243,8 +244,8 @@ impl Importer {
         tracing::info!("importing {} slots from group {}", planned.slots.len(), planned.from);
         self.applier.start_stream(process.incarnation);
         let revision = self.follow(&dialed, planned, leadership, known_since)?;
-        // The stream has no more items after the barrier. So a flush that happens later removes all imported items, and
-        // only a flush until now requires a restart.
+        // The stream has no more items after the barrier. So a flush that happens later removes all
+        // imported items, and only a flush until now requires a restart.
         if self.applier.engine().flush_generation() != generation {
             return Err(ImportError::Flushed);
         }
@@ -299,8 +300,8 @@ impl Importer {
         }
     }
 
-    /// Imports items until the other leader has released the slots and has sent all changes. Returns the revision of the map
-    /// that was read before the request for the release.
+    /// Imports items until the other leader has released the slots and has sent all changes.
+    /// Returns the revision of the map that was read before the request for the release.
     fn follow(
         &mut self,
         dialed: &PeerConnection,
@@ -323,8 +324,8 @@ impl Importer {
                     ahead += len;
                     if ahead > BYTES_AHEAD {
                         ahead = 0;
-                        // The import continues after a timeout, because a follower that is too slow is no longer in
-                        // sync.
+                        // The import continues after a timeout, because a follower that is too slow
+                        // is no longer in sync.
                         self.wait_for_followers(leadership, CATCH_UP_TIMEOUT);
                     }
                 }
@@ -376,7 +377,8 @@ impl Importer {
         Ok(applier.receive_import(bytes, now, may)?)
     }
 
-    /// Waits until the followers in sync have all changes so far. Returns whether they have them in time.
+    /// Waits until the followers in sync have all changes so far. Returns whether they have them in
+    /// time.
     fn wait_for_followers(&self, leadership: u32, time: Duration) -> bool {
         let Some(journals) = self.group.journals() else { return true };
         let (ends, started) = (journals.ends(), Instant::now());

@@ -10,6 +10,7 @@ use std::sync::Arc;
 pub struct Credentials {
     /// The secret of `--cluster-secret`.
     pub secret: Option<Secret>,
-    /// The certificates of `--cluster-tls`. With them, all connections to other nodes are encrypted.
+    /// The certificates of `--cluster-tls`. With them, all connections to other nodes are
+    /// encrypted.
     pub tls: Option<Arc<NodeTls>>,
 }

@@ -5,7 +5,8 @@
 //! sending   held while records are encrypted and sent, so that they are sent in the order of their encryption
 //! session   held while bytes are encrypted or decrypted, never while a thread waits for the socket
 //! ```
-//! So a writer does not wait for a silent peer, and a reader does not wait for a peer that does not read.
+//! So a writer does not wait for a silent peer, and a reader does not wait for a peer that does not
+//! read.
 
 use super::handshake::HandshakeLimit;
 use crate::error::{PeerError, Violation};
@@ -113,8 +114,8 @@ impl Encryption {
         Ok(len)
     }
 
-    /// Sends the TLS alert with the reason why the connection ends, unless another thread is sending
-    /// or an earlier send has failed.
+    /// Sends the TLS alert with the reason why the connection ends, unless another thread is
+    /// sending or an earlier send has failed.
     fn send_alert(&self, socket: &TcpStream) {
         let mut sending = match self.sending.try_lock() {
             Ok(sending) => sending,

@@ -91,20 +91,23 @@ impl NodeTls {
         ServerConnection::new(configuration).map(Connection::Server)
     }
 
-    /// Creates the TLS session of an outgoing connection. The peer's certificate must be for `name`.
+    /// Creates the TLS session of an outgoing connection. The peer's certificate must be for
+    /// `name`.
     pub(crate) fn connect(&self, name: ServerName<'static>) -> Result<Connection, Error> {
         let configuration = Arc::clone(&self.present().client);
         ClientConnection::new(configuration, name).map(Connection::Client)
     }
 
     fn present(&self) -> MutexGuard<'_, Configurations> {
-        // The value is replaced as a whole, so it is valid even after a panic of a thread that held the lock.
+        // The value is replaced as a whole, so it is valid even after a panic of a thread that held
+        // the lock.
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Configurations {
-    /// Reads the files. Session resumption is off: connections last long, and each must present the current certificate.
+    /// Reads the files. Session resumption is off: connections last long, and each must present the
+    /// current certificate.
     fn read(
         options: &Tls,
         node: Option<&str>,

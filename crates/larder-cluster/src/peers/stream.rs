@@ -22,7 +22,8 @@ pub(crate) struct PeerStream {
 }
 
 impl PeerStream {
-    /// Wraps an accepted connection. With TLS, carries out the TLS handshake, which requires a valid certificate.
+    /// Wraps an accepted connection. With TLS, carries out the TLS handshake, which requires a
+    /// valid certificate.
     ///
     /// # Errors
     /// The TLS handshake fails or takes too long, or the node shuts down.
@@ -35,8 +36,8 @@ impl PeerStream {
         Self::start(socket, connection, limit)
     }
 
-    /// Wraps an outgoing connection. With TLS, carries out the TLS handshake, which requires a valid certificate for the
-    /// name.
+    /// Wraps an outgoing connection. With TLS, carries out the TLS handshake, which requires a
+    /// valid certificate for the name.
     ///
     /// # Errors
     /// The TLS handshake fails or takes too long, or the node shuts down.
@@ -109,7 +110,8 @@ impl PeerStream {
         self.tls.as_ref().is_some_and(|tls| tls.has_buffered())
     }
 
-    /// Returns whether the peer's certificate is for the node of this name. Always true without TLS.
+    /// Returns whether the peer's certificate is for the node of this name. Always true without
+    /// TLS.
     pub(crate) fn is_certified_as(&self, node: &str) -> bool {
         self.tls.as_ref().is_none_or(|tls| tls.is_certified_as(node))
     }

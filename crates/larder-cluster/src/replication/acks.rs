@@ -100,8 +100,8 @@ pub(super) fn read_acks(
 /// The transition of a member to in sync:
 ///
 /// 1. When its sync is complete and its lag is short, replies start to wait for it.
-/// 2. When it has all changes before that point, it has joined. The leader then proposes it for the list of members in
-///    sync in the record.
+/// 2. When it has all changes before that point, it has joined. The leader then proposes it for the
+///    list of members in sync in the record.
 ///
 /// Replies do not wait for a member that is too slow to be in sync.
 #[derive(Default)]

@@ -1,4 +1,5 @@
-//! The follower's side of replication: connects to the leader, and stores the received items and changes.
+//! The follower's side of replication: connects to the leader, and stores the received items and
+//! changes.
 
 use crate::error::{LocalError, PeerError, Timeout};
 use crate::group::Group;
@@ -18,7 +19,8 @@ use std::time::{Duration, Instant};
 /// heartbeats a second. It is also the write timeout of the connection. The simulation has a copy
 /// (`tests/it/election.rs` of `larder-replica`).
 const LEADER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
-/// The interval at which a waiting read checks for the shutdown of the node, and for another leader.
+/// The interval at which a waiting read checks for the shutdown of the node, and for another
+/// leader.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The minimum pause before another attempt to connect. The simulation has a copy,
 /// `CONNECT_INTERVAL`.
@@ -51,7 +53,8 @@ impl Heartbeats {
         std::mem::replace(&mut self.last, number) < number
     }
 
-    /// Returns the delay of a heartbeat compared with the fastest one. `sent` is its send time on the leader's clock.
+    /// Returns the delay of a heartbeat compared with the fastest one. `sent` is its send time on
+    /// the leader's clock.
     fn delay(&mut self, sent: u64, now: Millis) -> Millis {
         let difference = i128::from(now) - i128::from(sent);
         // The rates of the clocks may differ by a thousandth.
@@ -93,7 +96,8 @@ impl Follower {
         }
     }
 
-    /// Follows the leader of the group, and prepares this node for its own leadership when it is elected.
+    /// Follows the leader of the group, and prepares this node for its own leadership when it is
+    /// elected.
     pub(crate) fn follow_group(&self, group: &Group, engine: erased::Handle) {
         let mut applier = match group.journals() {
             Some(journals) => Applier::for_member(engine, Arc::clone(journals)),

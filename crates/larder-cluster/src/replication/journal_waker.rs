@@ -1,4 +1,5 @@
-//! The waker of a sender that waits for reads from slower storage. The sender waits at the notifier of its journals.
+//! The waker of a sender that waits for reads from slower storage. The sender waits at the notifier
+//! of its journals.
 
 use larder_store::journal::Notifier;
 use std::sync::Arc;

@@ -152,7 +152,8 @@ impl FollowerStatus {
         Self { name, address, state: Mutex::default() }
     }
 
-    /// Updates the values of the sender. `stats.lag_keys` must be the number of unsent changes, `batch` the last batch.
+    /// Updates the values of the sender. `stats.lag_keys` must be the number of unsent changes,
+    /// `batch` the last batch.
     pub(crate) fn note(&self, stats: FollowerStats, batch: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let before = state.stats.counts.states;
@@ -252,8 +253,8 @@ pub struct LinkStats {
     /// the sum of the offsets of the last watermark. `None` before the first watermark, and during
     /// a sync.
     pub offset: Option<u64>,
-    /// The time since bytes last arrived from the leader. Bytes that arrive while this follower's lag is unknown do not
-    /// count. `None` before the first heartbeat with a known lag.
+    /// The time since bytes last arrived from the leader. Bytes that arrive while this follower's
+    /// lag is unknown do not count. `None` before the first heartbeat with a known lag.
     pub silence: Option<Duration>,
     /// The time since the last connection ended, even if there is a new one; `None` if none has
     /// ended.
@@ -264,8 +265,8 @@ pub struct LinkStats {
     pub connections: u64,
     /// The number of bytes received from leaders so far.
     pub received_bytes: u64,
-    /// The reason why there is no connection; empty while there is one, before the first failure, and
-    /// when this node has started to lead.
+    /// The reason why there is no connection; empty while there is one, before the first failure,
+    /// and when this node has started to lead.
     pub error: String,
 }
 

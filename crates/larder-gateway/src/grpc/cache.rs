@@ -22,7 +22,8 @@ use tokio::task::yield_now;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, Streaming};
 
-/// The maximum number of concurrent lookups of a `GetMany`. Concurrent lookups wait for slower storage together.
+/// The maximum number of concurrent lookups of a `GetMany`. Concurrent lookups wait for slower
+/// storage together.
 const AT_ONCE: usize = 32;
 /// The maximum length in bytes of an encoded reply without its value.
 const FIELDS_LEN: usize = 64;
@@ -243,8 +244,8 @@ fn copied_len<'f>(app: &App, found: impl IntoIterator<Item = &'f StoredItem>) ->
     found.into_iter().map(StoredItem::len).filter(|len| *len < large).sum()
 }
 
-/// Returns the memory of a list of keys in bytes. Excludes the bytes of the keys, which are part of the received
-/// message.
+/// Returns the memory of a list of keys in bytes. Excludes the bytes of the keys, which are part of
+/// the received message.
 fn keys_len(keys: &[Bytes]) -> usize {
     size_of_val(keys)
 }

@@ -19,8 +19,8 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 pub(super) const MESSAGE_LEN_MAX: usize = 4 << 20;
 /// The maximum number of parts of a message, and of keys of a `GetMany`.
 pub(super) const PARTS_MAX: usize = 10_000;
-/// The maximum total length in bytes of the nested messages in a message. A nested message describes an item: its key,
-/// tags and numbers.
+/// The maximum total length in bytes of the nested messages in a message. A nested message
+/// describes an item: its key, tags and numbers.
 const HEAD_LEN_MAX: u64 = 16 << 10;
 /// The maximum length in bytes of the packed numbers in one part.
 const PACKED_LEN_MAX: u64 = 64;
@@ -96,7 +96,8 @@ impl<U: Message + Default + Bounded> Decoder for BoundedDecoder<U> {
     }
 }
 
-/// Checks the number of a message's parts, and the lengths of its nested messages and packed numbers.
+/// Checks the number of a message's parts, and the lengths of its nested messages and packed
+/// numbers.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`: a limit is exceeded, or the message is malformed.

@@ -21,7 +21,8 @@ use tonic::{Status, body};
 
 /// The path prefix of the service that needs no login.
 const OPEN: &str = "/grpc.health.v1.Health/";
-/// The methods that change nothing. An entry that ends in a dot is the prefix of a package or service.
+/// The methods that change nothing. An entry that ends in a dot is the prefix of a package or
+/// service.
 const READS: [&str; 7] = [
     "/grpc.reflection.",
     "/larder.v1.Cache/Get",

@@ -30,7 +30,8 @@ impl RequestMemory {
         Self(Arc::new(Mutex::new(Account { reserved, arrived: 0, answer: 0 })))
     }
 
-    /// Returns the account of the request with these extensions, or a new one if `guard` has not added any.
+    /// Returns the account of the request with these extensions, or a new one if `guard` has not
+    /// added any.
     pub(super) fn of(extensions: &Extensions, app: &App) -> Self {
         extensions.get().cloned().unwrap_or_else(|| Self::new(&app.view))
     }
@@ -42,8 +43,9 @@ impl RequestMemory {
         account.reserved.grow_to(len)
     }
 
-    /// Counts `len` received bytes. Returns false if there is no memory for all counted bytes. The count never exceeds
-    /// the maximum length of a message, because a handler takes each message before the next one arrives.
+    /// Counts `len` received bytes. Returns false if there is no memory for all counted bytes. The
+    /// count never exceeds the maximum length of a message, because a handler takes each message
+    /// before the next one arrives.
     fn arrive(&self, len: usize) -> bool {
         self.change(|account| account.arrived = (account.arrived + len).min(MESSAGE_LEN_MAX))
     }
@@ -51,7 +53,8 @@ impl RequestMemory {
     /// Reserves at least `len` bytes for the reply. Closes idle and slow connections if necessary.
     ///
     /// # Errors
-    /// `UNAVAILABLE`: there is no memory, and no connection is idle or slow. The client has to retry.
+    /// `UNAVAILABLE`: there is no memory, and no connection is idle or slow. The client has to
+    /// retry.
     pub(super) async fn require(&self, app: &App, len: usize) -> Result<(), Status> {
         while !self.change(|account| account.answer = account.answer.max(len)) {
             if !app.connections.close_long_idle() {

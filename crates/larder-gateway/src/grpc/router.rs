@@ -23,7 +23,8 @@ use tonic_reflection::server::Builder;
 /// one or two names. The limit also bounds the reply, which repeats the names.
 const NAME_LEN_MAX: usize = 4 << 10;
 
-/// Returns the routes of all services for an address without HTTP. Requests to other paths get `UNIMPLEMENTED`.
+/// Returns the routes of all services for an address without HTTP. Requests to other paths get
+/// `UNIMPLEMENTED`.
 pub(crate) fn router(app: &App) -> Router {
     services(app).fallback(async || {
         let status = Status::unimplemented("There is no such service: see gRPC reflection.");
@@ -47,7 +48,8 @@ pub(crate) fn services(app: &App) -> Router {
             .register_encoded_file_descriptor_set(v1alpha::FILE_DESCRIPTOR_SET)
     };
     let mut router = with(with(Router::new(), cache), health);
-    // Building the services cannot fail, because the descriptions are generated. Older clients use v1alpha.
+    // Building the services cannot fail, because the descriptions are generated. Older clients use
+    // v1alpha.
     if let (Ok(current), Ok(old)) = (described().build_v1(), described().build_v1alpha()) {
         let current = current.max_decoding_message_size(NAME_LEN_MAX);
         router = with(with(router, current), old.max_decoding_message_size(NAME_LEN_MAX));

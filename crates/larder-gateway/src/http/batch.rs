@@ -123,7 +123,8 @@ pub(super) struct BatchAnswer {
 struct OperationResult {
     /// The status that the operation would have as a single request: 200, 201, 204, 404 and so on.
     status: u16,
-    /// The value of a found item, if it is UTF-8 text without control characters other than tabs and line ends.
+    /// The value of a found item, if it is UTF-8 text without control characters other than tabs
+    /// and line ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<String>,
     /// The value of a found item in base64, if it is not in `value`.
@@ -330,8 +331,8 @@ impl OperationResult {
     fn found(found: &StoredItem) -> Self {
         let mut whole = Vec::with_capacity(found.len());
         found.value.iter().for_each(|piece| whole.extend_from_slice(piece));
-        // Text with control characters other than tabs and line ends is sent as base64: JSON escapes most of them with
-        // six bytes, more than the reserved memory.
+        // Text with control characters other than tabs and line ends is sent as base64: JSON
+        // escapes most of them with six bytes, more than the reserved memory.
         let is_text = |text: &str| !text.chars().any(|c| c.is_control() && !"\n\r\t".contains(c));
         let (value, value_base64) = match String::from_utf8(whole) {
             Ok(text) if is_text(&text) => (Some(text), None),

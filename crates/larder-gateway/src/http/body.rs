@@ -50,7 +50,8 @@ impl http_body::Body for Pieces {
 
 /// A received value.
 pub(super) enum ReceivedValue {
-    /// The whole value, and the reservation of its memory. `None` if the memory is reserved elsewhere.
+    /// The whole value, and the reservation of its memory. `None` if the memory is reserved
+    /// elsewhere.
     Whole { bytes: Bytes, _reserved: Option<Reservation> },
     /// An upload in the engine, and its length in bytes.
     Uploaded(Upload, usize),
@@ -136,7 +137,8 @@ async fn collect_slowly(
     announced: Option<usize>,
     max: usize,
 ) -> Result<(Bytes, Reservation), Problem> {
-    // The capacity may exceed the reserved memory, because the buffer takes memory only when it is written to.
+    // The capacity may exceed the reserved memory, because the buffer takes memory only when it is
+    // written to.
     let mut whole = BytesMut::with_capacity(announced.unwrap_or(0).min(max));
     let mut reserved = Reservation::empty(&app.view);
     while let Some(data) = next(&mut body).await.map_err(|_| not_received())? {
@@ -154,8 +156,8 @@ async fn collect_slowly(
     Ok((whole.freeze(), reserved))
 }
 
-/// Returns the length of the body in bytes according to `Content-Length`, or `None` if the header is missing or
-/// invalid.
+/// Returns the length of the body in bytes according to `Content-Length`, or `None` if the header
+/// is missing or invalid.
 pub(super) fn announced_len(headers: &HeaderMap) -> Option<usize> {
     let len: u64 = headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
     Some(usize::try_from(len).unwrap_or(usize::MAX))

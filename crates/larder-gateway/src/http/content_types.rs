@@ -1,5 +1,5 @@
-//! Content types as client flags. Items have no content type, but 32 bits of client flags. The flags of a value
-//! stored over HTTP refer to a row of this table.
+//! Content types as client flags. Items have no content type, but 32 bits of client flags. The
+//! flags of a value stored over HTTP refer to a row of this table.
 
 /// The upper bits of flags that refer to a row; the lower eight are the row number.
 const MARK: u32 = 0x4C00_0000;
@@ -33,7 +33,8 @@ const TABLE: [&str; 22] = [
     "text/markdown; charset=utf-8",
 ];
 
-/// Returns the flags for a content type, or 0 if it is not in the table. Text without a charset counts as UTF-8.
+/// Returns the flags for a content type, or 0 if it is not in the table. Text without a charset
+/// counts as UTF-8.
 pub(super) fn flags_of(content_type: &str) -> u32 {
     let normal = |text: &str| -> String {
         let plain = text.chars().filter(|c| !c.is_ascii_whitespace() && *c != '"');

@@ -1,9 +1,9 @@
 //! Access checks: logins, and protection against web pages of other sites.
 //!
-//! A web page of any site can make a browser send requests to every server that the browser reaches. Two checks protect
-//! this server. `Host` must have an IP address, `localhost` or a name of the server, which prevents DNS rebinding. A
-//! request that changes something must not come from a page of another site (`Origin`), unless the configuration allows
-//! that site.
+//! A web page of any site can make a browser send requests to every server that the browser
+//! reaches. Two checks protect this server. `Host` must have an IP address, `localhost` or a name
+//! of the server, which prevents DNS rebinding. A request that changes something must not come from
+//! a page of another site (`Origin`), unless the configuration allows that site.
 
 use super::problem::Problem;
 use crate::abort;
@@ -88,7 +88,8 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
     }
 }
 
-/// Returns the host and port that the client uses for the server; `None` without a host, which HTTP/1.0 allows.
+/// Returns the host and port that the client uses for the server; `None` without a host, which
+/// HTTP/1.0 allows.
 ///
 /// # Errors
 /// The host is invalid or given twice, or an HTTP/1.1 request has none (RFC 9112, 3.2).

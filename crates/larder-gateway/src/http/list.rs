@@ -62,8 +62,9 @@ struct Item {
     ttl: Option<u32>,
 }
 
-/// Lists a page of keys. All pages together contain every item that exists during the whole listing. There is one
-/// exception: a store between two pages may move an item in the index, and the item may then be missing.
+/// Lists a page of keys. All pages together contain every item that exists during the whole
+/// listing. There is one exception: a store between two pages may move an item in the index, and
+/// the item may then be missing.
 pub(super) async fn list(
     State(app): State<App>,
     QueryFields(ListQuery { cursor, limit }): QueryFields<ListQuery>,
@@ -88,8 +89,8 @@ pub(super) async fn list(
 
 impl From<ListedItem> for Item {
     fn from(ListedItem { key, value_len: length, ttl }: ListedItem) -> Self {
-        // Keys with control characters are sent as base64: JSON escapes most of them with six bytes, more than the
-        // reserved memory.
+        // Keys with control characters are sent as base64: JSON escapes most of them with six
+        // bytes, more than the reserved memory.
         let is_text = |text: &str| !text.chars().any(char::is_control);
         let (key, key_base64) = match String::from_utf8(key) {
             Ok(text) if is_text(&text) => (Some(text), None),

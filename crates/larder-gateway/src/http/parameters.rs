@@ -49,7 +49,8 @@ impl FromRequestParts<App> for Key {
     }
 }
 
-/// The fields of a query. Unknown fields are refused, so that a misspelled name does not select a default.
+/// The fields of a query. Unknown fields are refused, so that a misspelled name does not select a
+/// default.
 pub(super) struct QueryFields<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequestParts<App> for QueryFields<T> {

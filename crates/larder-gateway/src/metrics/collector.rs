@@ -1,4 +1,5 @@
-//! Collects the metrics at each scrape: those of the server, the gateway and the process, and the latency histograms.
+//! Collects the metrics at each scrape: those of the server, the gateway and the process, and the
+//! latency histograms.
 
 use super::model::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 use super::{latency, process, web};

@@ -82,8 +82,8 @@ impl Native {
             count - std::mem::replace(&mut before, count)
         });
         let deltas = deltas.collect();
-        // The index of the first bucket in `positive`, in Prometheus' numbering. There, the bucket with index 0 ends at
-        // one second. `positive` starts after the zero bucket.
+        // The index of the first bucket in `positive`, in Prometheus' numbering. There, the bucket
+        // with index 0 ends at one second. `positive` starts after the zero bucket.
         let first = Latency::OCTAVE_MIN * Latency::PER_OCTAVE + 1;
         let offset = first + i32::try_from(from).unwrap_or_default();
         let length = u32::try_from(counts.len()).unwrap_or_default();
@@ -125,7 +125,8 @@ mod tests {
         assert_eq!(filled, [&expected[..], &[(f64::INFINITY, 6)]].concat());
     }
 
-    /// Computes the count of the bucket with index `i` and upper bound 2^(i/4) from spans and deltas.
+    /// Computes the count of the bucket with index `i` and upper bound 2^(i/4) from spans and
+    /// deltas.
     fn at(native: &Native, i: i32) -> i64 {
         let Some(BucketSpan { offset, length }) = native.span else { return 0 };
         let index = usize::try_from(i - offset).ok().filter(|index| *index < length as usize);

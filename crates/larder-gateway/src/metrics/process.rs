@@ -1,5 +1,5 @@
-//! The process metrics that Prometheus client libraries provide by convention. Metrics that the system does not
-//! provide are omitted.
+//! The process metrics that Prometheus client libraries provide by convention. Metrics that the
+//! system does not provide are omitted.
 
 use crate::server_view::MetricSample;
 
@@ -77,7 +77,8 @@ mod linux {
         }
 
         pub(super) fn parse(line: &str, ticks_per_second: f64, page_size: f64) -> Option<Self> {
-            // Field 2 is the name of the program in parentheses, which may contain blanks and parentheses.
+            // Field 2 is the name of the program in parentheses, which may contain blanks and
+            // parentheses.
             let (_, rest) = line.rsplit_once(") ")?;
             let fields: Vec<&str> = rest.split(' ').collect();
             let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();

@@ -1,5 +1,6 @@
-//! The text formats: Prometheus' 0.0.4 (<https://prometheus.io/docs/instrumenting/exposition_formats>), and
-//! OpenMetrics 1.0 (<https://prometheus.io/docs/specs/om/open_metrics_spec>).
+//! The text formats: Prometheus' 0.0.4
+//! (<https://prometheus.io/docs/instrumenting/exposition_formats>), and OpenMetrics 1.0
+//! (<https://prometheus.io/docs/specs/om/open_metrics_spec>).
 
 use super::model::{Histogram, LabelPair, MetricFamily, MetricType};
 use std::fmt::{Result, Write};

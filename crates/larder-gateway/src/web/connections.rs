@@ -80,8 +80,9 @@ struct State {
     /// The number of requests whose replies are not finished. Excludes requests with a
     /// [`LongLivedResponse`].
     requests: usize,
-    /// If there are no requests, the time since which the connection is idle. If there are requests, the time of the
-    /// last progress, or the start of the first request if there was no progress since.
+    /// If there are no requests, the time since which the connection is idle. If there are
+    /// requests, the time of the last progress, or the start of the first request if there was no
+    /// progress since.
     since: Instant,
     /// The number of bytes moved after `since`: received bytes of request bodies, and bytes of
     /// reply bodies that were passed to the connection.
@@ -135,8 +136,8 @@ impl Connections {
         true
     }
 
-    /// Closes an idle or slow connection at once. Its memory is released when its task has ended. Returns false if none
-    /// may be closed.
+    /// Closes an idle or slow connection at once. Its memory is released when its task has ended.
+    /// Returns false if none may be closed.
     pub(crate) fn close_one(&self) -> bool {
         close_one(&mut self.open(), Duration::ZERO, Duration::ZERO).is_some()
     }
@@ -191,7 +192,8 @@ impl Activity {
         state.requests = requests;
     }
 
-    /// Records bytes of a request's body that were received, or of a reply's body that were passed to the connection.
+    /// Records bytes of a request's body that were received, or of a reply's body that were passed
+    /// to the connection.
     pub(crate) fn note_moved(&self, len: usize) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.moved += len;

@@ -12,8 +12,8 @@ use tokio::time::timeout;
 
 /// The step in which reservations grow, in bytes.
 const STEP: usize = 8 << 10;
-/// The heads of requests that wait for memory are not part of the reserved memory. Together they may take this number
-/// of bytes.
+/// The heads of requests that wait for memory are not part of the reserved memory. Together they
+/// may take this number of bytes.
 const WAITING_MAX: usize = 2 << 20;
 /// The maximum time that a request waits for memory. Most requests end within milliseconds.
 const WAIT_TIME: Duration = Duration::from_secs(3);
@@ -35,14 +35,15 @@ impl Reservation {
         Self { view: Arc::clone(view), len: 0 }
     }
 
-    /// Grows the reservation to at least `len` bytes. Returns false if the gateway, or all connections of the server
-    /// together, would exceed their memory limit.
+    /// Grows the reservation to at least `len` bytes. Returns false if the gateway, or all
+    /// connections of the server together, would exceed their memory limit.
     pub(crate) fn grow_to(&mut self, len: usize) -> bool {
         self.grow_for(Purpose::Body, len)
     }
 
-    /// Grows the reservation to at least `len` bytes. Returns false if there is no memory: the gateway would exceed the
-    /// share of `purpose`, or all connections of the server together would exceed their memory limit.
+    /// Grows the reservation to at least `len` bytes. Returns false if there is no memory: the
+    /// gateway would exceed the share of `purpose`, or all connections of the server together would
+    /// exceed their memory limit.
     pub(crate) fn grow_for(&mut self, purpose: Purpose, len: usize) -> bool {
         let max = share(&*self.view) / 8 * purpose.eighths();
         let more = len.next_multiple_of(STEP).saturating_sub(self.len);
@@ -53,7 +54,8 @@ impl Reservation {
         fits
     }
 
-    /// Grows the reservation to at least `len` bytes. Closes idle and slow connections if necessary.
+    /// Grows the reservation to at least `len` bytes. Closes idle and slow connections if
+    /// necessary.
     ///
     /// # Errors
     /// [`Busy`]: there is no memory, and no connection is idle or slow. The client has to retry.
@@ -72,8 +74,8 @@ impl Reservation {
     /// until other requests have released enough memory, and closes slow connections.
     ///
     /// # Errors
-    /// [`Busy`]: there was no memory within [`WAIT_TIME`], or the heads of waiting requests take [`WAITING_MAX`] bytes.
-    /// The client has to retry.
+    /// [`Busy`]: there was no memory within [`WAIT_TIME`], or the heads of waiting requests take
+    /// [`WAITING_MAX`] bytes. The client has to retry.
     pub(crate) async fn admit(
         &mut self,
         app: &App,
@@ -167,13 +169,14 @@ fn reserve(view: &dyn ServerView, max: usize, more: usize) -> bool {
     fits
 }
 
-/// Returns the memory limit of all gateway connections together, in bytes: half of the memory of all connections. The
-/// clients of other protocols have the rest.
+/// Returns the memory limit of all gateway connections together, in bytes: half of the memory of
+/// all connections. The clients of other protocols have the rest.
 pub(crate) fn share(view: &dyn ServerView) -> usize {
     view.connection_memory() / 2
 }
 
-/// Reserves memory for `bytes`. The reservation is released when the last reference to the bytes is dropped.
+/// Reserves memory for `bytes`. The reservation is released when the last reference to the bytes is
+/// dropped.
 ///
 /// # Errors
 /// [`Busy`]: see [`Reservation::require`].

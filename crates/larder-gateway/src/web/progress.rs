@@ -23,8 +23,8 @@ pub(crate) struct RequestResources {
     pub(crate) _reserved: Reservation,
 }
 
-/// The body of a request. Received bytes count as progress. If a handler drops the body before its end, the rest moves
-/// to `unread`.
+/// The body of a request. Received bytes count as progress. If a handler drops the body before its
+/// end, the rest moves to `unread`.
 pub(crate) struct RequestBody {
     body: Option<Incoming>,
     activity: Arc<Activity>,
@@ -55,8 +55,8 @@ impl UnreadBody {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Reads the rest of the body, so that its connection can serve another request. Returns false if more than
-    /// [`UNREAD_MAX`] bytes are left, or if receiving fails.
+    /// Reads the rest of the body, so that its connection can serve another request. Returns false
+    /// if more than [`UNREAD_MAX`] bytes are left, or if receiving fails.
     pub(crate) async fn drain(&self) -> bool {
         let body = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut body) = body else { return true };

@@ -1,4 +1,5 @@
-//! Local operations. An operation that waits for slower storage is repeated when the read has ended.
+//! Local operations. An operation that waits for slower storage is repeated when the read has
+//! ended.
 
 use super::CacheItems;
 use super::forwarding::abort_request;
@@ -61,9 +62,9 @@ impl CacheItems {
     /// storage. If its change must be acknowledged, then waits for the acknowledgement. Returns
     /// `None` if `is_local` returns false before an attempt: this server no longer serves the item.
     ///
-    /// If the change can no longer be acknowledged, aborts the request, unless the operation is a lookup. A lookup can
-    /// cause a change, too: it may remove an expired item. But its result is valid even if this removal is never
-    /// acknowledged.
+    /// If the change can no longer be acknowledged, aborts the request, unless the operation is a
+    /// lookup. A lookup can cause a change, too: it may remove an expired item. But its result is
+    /// valid even if this removal is never acknowledged.
     pub(super) async fn run_locally<R: Send>(
         &self,
         key: Option<&[u8]>,

@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// The time limit for retries of a request that was not executed, or that may safely be executed twice.
+/// The time limit for retries of a request that was not executed, or that may safely be executed
+/// twice.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// If [`FORWARDED_MAX`] requests are in flight to a group, a further one waits for at most this
@@ -83,12 +84,13 @@ impl Wake for Relay {
 }
 
 impl CacheItems {
-    /// Executes an operation at the owner of its item, which is this server or another one. If it is this server, `run`
-    /// executes the operation. `run` returns `None` while it must wait for slower storage.
+    /// Executes an operation at the owner of its item, which is this server or another one. If it
+    /// is this server, `run` executes the operation. `run` returns `None` while it must wait for
+    /// slower storage.
     ///
-    /// If `allows_replica` is true, this server may also answer a lookup as a replica of the owner. `received` is the
-    /// value to store, if `op` does not contain it. If there is a `class` and the operation has an outcome, records its
-    /// latency in this class.
+    /// If `allows_replica` is true, this server may also answer a lookup as a replica of the owner.
+    /// `received` is the value to store, if `op` does not contain it. If there is a `class` and the
+    /// operation has an outcome, records its latency in this class.
     ///
     /// If a change may have been executed but is not confirmed, aborts the request.
     pub(super) async fn try_at_owner<O: RemoteOperation>(
@@ -146,8 +148,8 @@ impl CacheItems {
         Ok(outcome)
     }
 
-    /// Executes an operation as [`Self::try_at_owner`] does, with replicas allowed. Aborts the request instead of
-    /// returning an error.
+    /// Executes an operation as [`Self::try_at_owner`] does, with replicas allowed. Aborts the
+    /// request instead of returning an error.
     pub(super) async fn run_at_owner<O: RemoteOperation>(
         &self,
         class: Option<CommandClass>,
@@ -161,7 +163,8 @@ impl CacheItems {
         }
     }
 
-    /// Sends `head`, and then `value` if there is one, to the leader of a group. Waits for the reply.
+    /// Sends `head`, and then `value` if there is one, to the leader of a group. Waits for the
+    /// reply.
     async fn forward(&self, group: Group, head: &[u8], value: Option<&[u8]>) -> RemoteOutcome {
         let forwarding = {
             let mut forwarding = self.forwarding.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,8 +181,9 @@ impl CacheItems {
         let waker = Waker::from(Arc::clone(&relay));
         let (mut way, mut reply, mut held) = (self.view.open_route(group), Vec::new(), None);
         let mut unsent = value_pieces(value);
-        // Send the first bytes at once, even if there is no room. If this server becomes the leader, only the tasks of
-        // requests that were sent are woken, and others would wait in vain.
+        // Send the first bytes at once, even if there is no room. If this server becomes the
+        // leader, only the tasks of requests that were sent are woken, and others would wait in
+        // vain.
         way.send(head, value.is_some(), &waker);
         loop {
             let next = poll_fn(|task| {
@@ -223,7 +227,8 @@ impl CacheItems {
                     }));
                 }
                 RemoteState::Retry => return RemoteOutcome::Retry,
-                // The receiver does not execute a request whose value is incomplete, so a retry is safe.
+                // The receiver does not execute a request whose value is incomplete, so a retry is
+                // safe.
                 RemoteState::ConnectionLost if !unsent.is_empty() => return RemoteOutcome::Retry,
                 RemoteState::ConnectionLost => return RemoteOutcome::ConnectionLost,
                 RemoteState::NoLeader => return RemoteOutcome::NoLeader,
@@ -234,7 +239,8 @@ impl CacheItems {
     /// Flushes all items of a group at `at`.
     ///
     /// # Errors
-    /// [`Abort::Unconfirmed`] if the flush may have been executed, else [`Abort::OwnerUnreachable`].
+    /// [`Abort::Unconfirmed`] if the flush may have been executed, else
+    /// [`Abort::OwnerUnreachable`].
     pub(super) async fn flush_group(&self, group: Group, at: Expiry) -> Result<(), Abort> {
         let (started, mut is_unknown) = (Instant::now(), false);
         loop {

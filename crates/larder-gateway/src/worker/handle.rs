@@ -25,8 +25,8 @@ pub(super) struct Worker {
     pub(super) used: Instant,
 }
 
-/// Runs maintenance on this thread's handle once a second. Drops the handle, and returns, when no request is active and
-/// none has used the handle for [`IDLE`].
+/// Runs maintenance on this thread's handle once a second. Drops the handle, and returns, when no
+/// request is active and none has used the handle for [`IDLE`].
 pub(super) async fn maintain_handle(view: Arc<dyn ServerView>, active: Arc<AtomicUsize>) {
     loop {
         sleep(IDLE).await;

@@ -1,7 +1,7 @@
 //! The gateway's handle to the cache, and the operations on it.
 //!
-//! The handle belongs to the gateway's thread (`handle.rs`). An operation runs at the owner of its item: on this
-//! server (`attempt.rs`), or on another one (`forwarding.rs`).
+//! The handle belongs to the gateway's thread (`handle.rs`). An operation runs at the owner of its
+//! item: on this server (`attempt.rs`), or on another one (`forwarding.rs`).
 
 mod attempt;
 mod forwarding;
@@ -33,7 +33,8 @@ pub(crate) struct CacheItems {
     counters: Arc<Counters>,
     /// The number of operations in progress. While it is above 0, the thread keeps its handle.
     active: Arc<AtomicUsize>,
-    /// The number of bytes of large values that are being sent to clients, and of long replies of other servers.
+    /// The number of bytes of large values that are being sent to clients, and of long replies of
+    /// other servers.
     leased: Arc<AtomicUsize>,
     /// The number of bytes of large values that are being received.
     uploading: Arc<AtomicUsize>,
@@ -51,7 +52,8 @@ impl CacheItems {
         Self { cache, view, counters, active, leased, uploading, forwarding }
     }
 
-    /// Runs `work` with the handle of this thread. If there is none, creates it and starts its maintenance.
+    /// Runs `work` with the handle of this thread. If there is none, creates it and starts its
+    /// maintenance.
     fn with_engine<R>(&self, work: impl FnOnce(&mut erased::Handle) -> R) -> R {
         WORKER.with_borrow_mut(|slot| {
             if slot.is_none() {
@@ -80,17 +82,19 @@ impl CacheItems {
         })
     }
 
-    /// Returns whether this server serves a request about `key`, or about all items of its group if `key` is `None`.
-    /// Within a batch of the engine, the result stays valid until the end of the batch, because a replaced leader
-    /// becomes a follower only after all batches have ended. Outside of a batch, it can be outdated at once. So check
-    /// again within the batch that executes the request.
+    /// Returns whether this server serves a request about `key`, or about all items of its group if
+    /// `key` is `None`. Within a batch of the engine, the result stays valid until the end of the
+    /// batch, because a replaced leader becomes a follower only after all batches have ended.
+    /// Outside of a batch, it can be outdated at once. So check again within the batch that
+    /// executes the request.
     fn is_local(&self, key: Option<&[u8]>, is_lookup: bool) -> bool {
         // Call `serves` before `group_of`. A leader reads the shard map before it starts to serve,
         // so `group_of` then uses this map.
         self.view.serves(is_lookup) && key.is_none_or(|key| self.view.group_of(key) == Group::OWN)
     }
 
-    /// Records the time since `started` as the latency of a request of this class. Does nothing if `class` is `None`.
+    /// Records the time since `started` as the latency of a request of this class. Does nothing if
+    /// `class` is `None`.
     fn record(&self, class: Option<CommandClass>, started: Instant) {
         if let Some(class) = class {
             let mut answered = AnsweredCounts::default();
@@ -99,9 +103,9 @@ impl CacheItems {
         }
     }
 
-    /// Adds `len` bytes of a large value to `count` until the guard is dropped. Returns `None` if all such values would
-    /// then take more than their share of the memory limit ([`HELD_SHARE`]). A single value is always allowed, even if
-    /// it is larger than this share.
+    /// Adds `len` bytes of a large value to `count` until the guard is dropped. Returns `None` if
+    /// all such values would then take more than their share of the memory limit ([`HELD_SHARE`]).
+    /// A single value is always allowed, even if it is larger than this share.
     fn hold(&self, count: &Arc<AtomicUsize>, len: usize) -> Option<CountGuard> {
         let max = self.view.memory_limit() / HELD_SHARE;
         let before = count.load(Ordering::Relaxed);
@@ -109,8 +113,8 @@ impl CacheItems {
         fits.then(|| CountGuard::new(count, len))
     }
 
-    /// Converts an item for the handlers. Returns `None` if the item is large, and too many large values are being sent
-    /// or are leased already.
+    /// Converts an item for the handlers. Returns `None` if the item is large, and too many large
+    /// values are being sent or are leased already.
     fn found(&self, item: &ItemView<'_, erased::Lease>) -> Option<StoredItem> {
         let value = match item.value {
             Value::Whole(bytes) => vec![Bytes::copy_from_slice(bytes)],

@@ -12,8 +12,9 @@ use tokio::task::yield_now;
 const ITEMS_PER_STEP: usize = 256;
 
 impl CacheItems {
-    /// Lists about `items` items from `cursor` on. Returns `None` if there are more items, but the engine cannot
-    /// continue a walk later. Each step is a batch of its own, so that the engine can reuse memory between steps.
+    /// Lists about `items` items from `cursor` on. Returns `None` if there are more items, but the
+    /// engine cannot continue a walk later. Each step is a batch of its own, so that the engine can
+    /// reuse memory between steps.
     pub(super) async fn walk(&self, cursor: u64, items: usize) -> Option<Page> {
         let _active = CountGuard::new(&self.active, 1);
         let mut walk = self.with_engine(|engine| engine.walk_from(cursor));

@@ -1,5 +1,5 @@
-//! Signed addition with Redis's semantics: a missing item counts as 0, an overflow is refused, and the
-//! value has no padding.
+//! Signed addition with Redis's semantics: a missing item counts as 0, an overflow is refused, and
+//! the value has no padding.
 
 use crate::{Event, LookupResult, OpContext};
 use larder_store::{

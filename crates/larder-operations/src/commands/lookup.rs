@@ -331,12 +331,14 @@ impl LookupOptions<'_> {
         self.touch.is_some() || self.create.is_some() || self.recache.is_some()
     }
 
-    /// Returns the access to record: a request is recorded once, even if it looks the item up several times.
+    /// Returns the access to record: a request is recorded once, even if it looks the item up
+    /// several times.
     fn access(&self, is_recorded: bool) -> Access {
         if self.untracked || is_recorded { Access::Untracked } else { Access::Tracked }
     }
 
-    /// Returns the attributes after the lookup, and whether the client has won the right to fill the item.
+    /// Returns the attributes after the lookup, and whether the client has won the right to fill
+    /// the item.
     fn changed<L>(&self, item: &Item<'_, L>, now: Now) -> (Attributes, bool) {
         let before = item.attributes;
         let expiry = self.touch.unwrap_or(before.expiry);

@@ -60,8 +60,8 @@ impl<E: Engine> OpContext<'_, E> {
         let (removed, found) = match updated {
             Ok(updated) => updated.result,
             Err(Refusal::Pending) => return RemoveOutcome::Pending,
-            // There is no memory to read the item or to keep it invalidated. Remove it, because later
-            // lookups must not find the old item.
+            // There is no memory to read the item or to keep it invalidated. Remove it, because
+            // later lookups must not find the old item.
             Err(_) if op.compare.is_none() && self.guard.is_none() => {
                 let _ = self.engine.update_unread(key, &mut None, |_| (Change::Remove, ()));
                 (RemoveOutcome::Removed, LookupResult::Nothing)

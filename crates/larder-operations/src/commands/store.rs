@@ -218,7 +218,8 @@ impl<'v> Store<'v> {
         }
         let stale = match self.compare {
             Some(cas) if cas == item.cas && cas != 0 => false,
-            // A client that read the item before its invalidation may still store a value, marked as stale.
+            // A client that read the item before its invalidation may still store a value, marked
+            // as stale.
             Some(cas @ 1..) if self.invalidate && cas < item.cas && !self.mode.concatenates() => {
                 true
             }

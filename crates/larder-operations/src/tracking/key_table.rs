@@ -52,7 +52,8 @@ impl KeyTable {
         Self { hasher: RandomState::new(), parts, part_len_max: len_max / PARTS, len }
     }
 
-    /// Adds a reader of a key. Returns the keys that were forgotten to make room, with their readers.
+    /// Adds a reader of a key. Returns the keys that were forgotten to make room, with their
+    /// readers.
     pub(super) fn add(&self, key: &[u8], reader: &Arc<Subscription>) -> Keys {
         let Some(mut part) = self.part(key) else { return Keys::new() };
         let place = |readers: &Readers| readers.binary_search_by_key(&address(reader), address);

@@ -1,7 +1,7 @@
 //! Requests of the binary protocol: a head of 24 bytes, then extras, key and value.
 //!
-//! The protocol allows any bytes in keys. This module requires a [`WireKey`], so that classic text can
-//! address the same item. Values have at most [`VALUE_LEN_MAX`](crate::VALUE_LEN_MAX) bytes.
+//! The protocol allows any bytes in keys. This module requires a [`WireKey`], so that classic text
+//! can address the same item. Values have at most [`VALUE_LEN_MAX`](crate::VALUE_LEN_MAX) bytes.
 
 use super::{NewItem, WireKey};
 use crate::parse::binary::{HEAD_LEN, MAGIC, NO_CREATE, opcode};

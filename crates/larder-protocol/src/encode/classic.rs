@@ -30,8 +30,8 @@ pub fn gats<'k>(expiry: Exptime, keys: impl IntoIterator<Item = WireKey<'k>>, ou
     KeyLine::gats(expiry, out).all(keys);
 }
 
-/// A builder of a multi-key line, for callers that produce one key at a time. Push at least one key, then
-/// end the line.
+/// A builder of a multi-key line, for callers that produce one key at a time. Push at least one
+/// key, then end the line.
 ///
 /// ```
 /// use larder_protocol::encode::{WireKey, classic::KeyLine};

@@ -31,7 +31,8 @@ impl FlagText {
         self
     }
 
-    /// Writes the flags. Copies the whole array and truncates, because a copy of constant length is faster.
+    /// Writes the flags. Copies the whole array and truncates, because a copy of constant length is
+    /// faster.
     #[inline]
     pub(super) fn push(self, out: &mut Vec<u8>) {
         if self.len == 0 {

@@ -42,8 +42,8 @@ impl<'k> WireKey<'k> {
     }
 }
 
-/// A generator of keys that consist of a prefix and a decimal number. It checks the prefix once. Making a key then
-/// needs no check and no allocation. Each key replaces the one before.
+/// A generator of keys that consist of a prefix and a decimal number. It checks the prefix once.
+/// Making a key then needs no check and no allocation. Each key replaces the one before.
 ///
 /// ```
 /// use larder_protocol::encode::NumberedKeys;
@@ -66,8 +66,8 @@ impl NumberedKeys {
     /// Checks a prefix, which may be empty.
     ///
     /// # Errors
-    /// The prefix is longer than [`PREFIX_LEN_MAX`](Self::PREFIX_LEN_MAX), or has a blank or control
-    /// character.
+    /// The prefix is longer than [`PREFIX_LEN_MAX`](Self::PREFIX_LEN_MAX), or has a blank or
+    /// control character.
     pub fn new(prefix: &[u8]) -> Result<Self, InvalidKey> {
         let (len, len_max) = (prefix.len(), Self::PREFIX_LEN_MAX);
         if len > len_max {
@@ -103,7 +103,8 @@ impl NumberedKeys {
     }
 }
 
-/// A key for the meta protocol. A key that is no valid [`WireKey`] is sent in base64, with the flag `b`.
+/// A key for the meta protocol. A key that is no valid [`WireKey`] is sent in base64, with the flag
+/// `b`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaKey<'k> {
     bytes: &'k [u8],
@@ -174,7 +175,8 @@ pub enum InvalidKey {
         /// The largest allowed length in bytes.
         len_max: usize,
     },
-    /// The key has a space, a line end or another control character, and the protocol cannot encode it.
+    /// The key has a space, a line end or another control character, and the protocol cannot encode
+    /// it.
     BlankOrControl,
 }
 

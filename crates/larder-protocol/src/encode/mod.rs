@@ -1,5 +1,5 @@
-//! Encoding of requests for clients: requests in, bytes out. Each protocol has a module, and each command has a
-//! function.
+//! Encoding of requests for clients: requests in, bytes out. Each protocol has a module, and each
+//! command has a function.
 //!
 //! Each function appends a request, or a part of one, to a buffer and makes no other allocation.
 //! Keys are checked beforehand ([`WireKey`], [`MetaKey`]), and values are sent with their lengths.
@@ -41,8 +41,8 @@ pub const VALUE_END: &[u8] = b"\r\n";
 /// The content of an item to store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NewItem<'v> {
-    /// The value: at most [`VALUE_LEN_MAX`](crate::VALUE_LEN_MAX) bytes. Servers have lower limits, usually
-    /// 1 MiB, and refuse a longer value as too large.
+    /// The value: at most [`VALUE_LEN_MAX`](crate::VALUE_LEN_MAX) bytes. Servers have lower limits,
+    /// usually 1 MiB, and refuse a longer value as too large.
     pub value: &'v [u8],
     /// Client flags, which the server does not interpret. Append and prepend ignore them.
     pub client_flags: u32,

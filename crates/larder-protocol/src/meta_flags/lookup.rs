@@ -42,7 +42,8 @@ pub(super) fn shows(command: Command, letter: u8) -> ReplyEffect {
 /// The number of flags with a numeric argument.
 pub(crate) const SLOTS: usize = slots(FLAGS.len());
 
-/// The flags of `mg` that the fast path can answer: they have no argument, change nothing, and show no access history.
+/// The flags of `mg` that the fast path can answer: they have no argument, change nothing, and show
+/// no access history.
 pub(crate) const FAST: Letters = fast_letters();
 
 #[expect(clippy::cast_possible_truncation, reason = "there are fewer slots than letters")]

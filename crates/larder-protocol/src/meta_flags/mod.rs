@@ -1,5 +1,5 @@
-//! The table of all meta flags (`table.rs`): the argument of each flag, the commands that support it, and its
-//! effect on a reply.
+//! The table of all meta flags (`table.rs`): the argument of each flag, the commands that support
+//! it, and its effect on a reply.
 //!
 //! The parser (`meta.rs`), the writers of replies (`reply/`) and the fast path (`fast_get.rs`) use
 //! this table, and `docs/meta-flags.md` is generated from it. The session (`larder-session`)
@@ -35,8 +35,9 @@ pub struct ShownItem {
     pub hit_before: bool,
 }
 
-/// How long an item still lives, in seconds; `None` if it never expires. Some flags of a request change the time to
-/// live. The flag `t` shows the time after the changes by the flags that precede it.
+/// How long an item still lives, in seconds; `None` if it never expires. Some flags of a request
+/// change the time to live. The flag `t` shows the time after the changes by the flags that precede
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ttl {
     /// The time to live before the request.
@@ -48,7 +49,8 @@ pub struct Ttl {
     pub vivified: Option<Option<u32>>,
 }
 
-/// Writes the flags of a reply to `command`, in the order of the request, with the properties of an item.
+/// Writes the flags of a reply to `command`, in the order of the request, with the properties of an
+/// item.
 #[inline]
 pub(crate) fn show<'b>(
     command: Command,
@@ -140,8 +142,8 @@ impl MetaFlags<'_> {
         self.letters.has(Letters::of(letter))
     }
 
-    /// Returns the numeric argument of a flag, or `None` if the request does not have the flag or the flag has no
-    /// numeric argument. Use this for flags without a field in the request.
+    /// Returns the numeric argument of a flag, or `None` if the request does not have the flag or
+    /// the flag has no numeric argument. Use this for flags without a field in the request.
     #[must_use]
     pub fn number(&self, letter: u8) -> Option<u64> {
         let argument = Entry::of(letter)?.argument;
@@ -164,7 +166,8 @@ impl MetaFlags<'_> {
         self.number(letter).map(|secs| Exptime(secs.cast_signed()))
     }
 
-    /// Returns whether the request has flag `first` before flag `second`, or true if it does not have `second`.
+    /// Returns whether the request has flag `first` before flag `second`, or true if it does not
+    /// have `second`.
     #[must_use]
     pub fn precedes(&self, first: u8, second: u8) -> bool {
         let index = |letter| Tokens(self.raw).position(|flag| flag.first() == Some(&letter));

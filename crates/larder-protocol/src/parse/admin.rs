@@ -1,5 +1,5 @@
-//! Parsing of administrative text commands: `lru_crawler`, `lru`, `slabs`, `cache_memlimit`, `watch`,
-//! `extstore`, `shutdown`, `refresh_certs`, and Amazon ElastiCache's `config get cluster`.
+//! Parsing of administrative text commands: `lru_crawler`, `lru`, `slabs`, `cache_memlimit`,
+//! `watch`, `extstore`, `shutdown`, `refresh_certs`, and Amazon ElastiCache's `config get cluster`.
 //!
 //! The parser checks the words of a line, and refuses malformed lines with memcached's errors. The
 //! session decides whether to execute the command.

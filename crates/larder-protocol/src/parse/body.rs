@@ -22,7 +22,8 @@ pub(crate) fn bad_value_len<'b>(token: &[u8], consumed: usize) -> Parsed<'b> {
     }
 }
 
-/// Completes a text store with its value. Returns [`Parsed::Body`] if a part of the value is missing.
+/// Completes a text store with its value. Returns [`Parsed::Body`] if a part of the value is
+/// missing.
 #[inline]
 pub(crate) fn with_body<'b>(store: Store<'b>, body: &'b [u8], head_len: usize) -> Parsed<'b> {
     let value_len = store.value_len;

@@ -49,8 +49,8 @@ pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
     }
 }
 
-/// Returns the announced length of the message, or `None` if the line does not look like a `set`. Key, flags and expiry
-/// have to be present, but are not checked.
+/// Returns the announced length of the message, or `None` if the line does not look like a `set`.
+/// Key, flags and expiry have to be present, but are not checked.
 fn announced(line: &[u8]) -> Option<usize> {
     let tokens = || Tokens(without_cr(line));
     let len = tokens().nth(4).and_then(u32_of)?;

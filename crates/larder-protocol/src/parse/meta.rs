@@ -1,4 +1,5 @@
-//! Parsing of meta text: `mg ms md ma me mn mt`, with every flag. `mt` and the flag `G` are Larder's extensions.
+//! Parsing of meta text: `mg ms md ma me mn mt`, with every flag. `mt` and the flag `G` are
+//! Larder's extensions.
 
 use crate::meta_flags::{Argument, Entry, SLOTS, split_tags};
 use crate::parse::base64;
@@ -27,7 +28,8 @@ const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";
 const INVALID: &str = "CLIENT_ERROR invalid flag";
 const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
 
-/// Parses the meta command `m<verb>`. `rest` is the line after the command, `body` the input after the line.
+/// Parses the meta command `m<verb>`. `rest` is the line after the command, `body` the input after
+/// the line.
 #[inline]
 pub(crate) fn parse<'b>(verb: u8, rest: &'b [u8], body: &'b [u8], consumed: usize) -> Parsed<'b> {
     match verb {

@@ -9,8 +9,8 @@ use crate::text::line::{BAD_FORMAT, LINE_LEN_MAX, without_cr};
 use crate::text::tokens::{Tokens, skip_spaces};
 use classic::Retrieval;
 
-/// The parser state of a connection. It is small and `Copy`: to roll back to an earlier request, keep a copy of the
-/// parser from before that request.
+/// The parser state of a connection. It is small and `Copy`: to roll back to an earlier request,
+/// keep a copy of the parser from before that request.
 ///
 /// ```
 /// use larder_protocol::{Parsed, Parser, Request};
@@ -68,8 +68,8 @@ impl Parser {
     /// Only binary, with a login first (`-S`).
     pub const BINARY_LOGIN: Self = Self { state: State::Sasl(sasl::Stage::New) };
 
-    /// Accepts the login of the peer ([`crate::Claim::Credentials`]). Call this before parsing anything after the
-    /// login.
+    /// Accepts the login of the peer ([`crate::Claim::Credentials`]). Call this before parsing
+    /// anything after the login.
     pub fn admit(&mut self) {
         self.state = match self.state {
             State::TextLogin => State::Text,

@@ -83,8 +83,8 @@ pub enum FlashTuning {
     /// The seconds for which an item has to be idle before it is demoted. With `u32::MAX`, items
     /// are demoted only when they are evicted.
     ItemAge(u32),
-    /// Items with a shorter remaining lifetime than this, in seconds, are written to separate pages,
-    /// which they share with each other. 0 applies to no items.
+    /// Items with a shorter remaining lifetime than this, in seconds, are written to separate
+    /// pages, which they share with each other. 0 applies to no items.
     LowTtl(u32),
     /// Of this many items that are read from flash a second time, one is promoted to memory. 0
     /// promotes none.

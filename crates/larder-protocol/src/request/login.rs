@@ -18,8 +18,8 @@ pub struct Login<'b> {
 pub enum Claim<'b> {
     /// Credentials to check.
     Credentials(Credentials<'b>),
-    /// A login that fails with any credentials: an unknown mechanism, a malformed message, a second login, or a step
-    /// without a started mechanism (SASL).
+    /// A login that fails with any credentials: an unknown mechanism, a malformed message, a second
+    /// login, or a step without a started mechanism (SASL).
     Invalid,
     /// The choice of a mechanism (SASL). The client has to send the mechanism's message next.
     Started,

@@ -1,7 +1,7 @@
 //! Requests of clients, independent of the dialect.
 //!
-//! These types follow meta text, the most expressive dialect. The parsers of classic text and binary convert
-//! requests to them. [`ReplyFormat`] has the properties that affect only the reply.
+//! These types follow meta text, the most expressive dialect. The parsers of classic text and
+//! binary convert requests to them. [`ReplyFormat`] has the properties that affect only the reply.
 
 mod admin;
 mod format;
@@ -17,7 +17,8 @@ pub const KEY_LEN_MAX: usize = 250;
 /// One request, which borrows from the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'b> {
-    /// Look an item up, and optionally touch, create or recache it (`get`, `gat`, `touch`, `mg`, …).
+    /// Look an item up, and optionally touch, create or recache it (`get`, `gat`, `touch`, `mg`,
+    /// …).
     Get(Get<'b>),
     /// The end of a classic retrieval line, if it arrived after the line's last key was returned.
     GetEnd,
@@ -125,8 +126,8 @@ pub struct Get<'b> {
 
 impl Get<'_> {
     /// Returns whether the lookup may change or create an item: it has a new expiry, or the expiry
-    /// of an item to create. The right to recompute a stale item does not count as a change, because
-    /// each replica grants that right for its own items.
+    /// of an item to create. The right to recompute a stale item does not count as a change,
+    /// because each replica grants that right for its own items.
     #[must_use]
     pub fn changes_item(&self) -> bool {
         self.touch.is_some() || self.vivify.is_some()
@@ -182,7 +183,8 @@ pub struct Store<'b> {
 }
 
 impl Store<'_> {
-    /// Returns whether these bytes after an uploaded value are its valid end: CRLF in text, none in binary.
+    /// Returns whether these bytes after an uploaded value are its valid end: CRLF in text, none in
+    /// binary.
     #[must_use]
     pub fn is_value_end(trailer: &[u8]) -> bool {
         matches!(trailer, b"" | b"\r\n")
@@ -323,7 +325,8 @@ pub enum Parsed<'b> {
     Body {
         /// The store, with an empty `value`.
         store: Store<'b>,
-        /// The number of bytes before the value. [`crate::Parser::parse_head`] parses them again later.
+        /// The number of bytes before the value. [`crate::Parser::parse_head`] parses them again
+        /// later.
         head_len: usize,
         /// The length of the value in bytes, in text with the CRLF after it.
         body_len: u64,

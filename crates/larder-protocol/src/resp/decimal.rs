@@ -28,7 +28,8 @@ impl Decimal {
     /// Zero.
     pub const ZERO: Self = Self(0);
 
-    /// Parses a number, such as `-12`, `.5` or `1.25e3`, and rounds it to 17 digits after the point.
+    /// Parses a number, such as `-12`, `.5` or `1.25e3`, and rounds it to 17 digits after the
+    /// point.
     ///
     /// # Errors
     /// See [`DecimalError`].

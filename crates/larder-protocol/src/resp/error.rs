@@ -55,7 +55,8 @@ pub enum CommandError<'b> {
         /// prefixes.
         is_tracked: bool,
     },
-    /// A RESP2 connection that subscribes to a channel has sent another command. The argument is the command's name.
+    /// A RESP2 connection that subscribes to a channel has sent another command. The argument is
+    /// the command's name.
     Subscribed(&'static str),
     /// The timeout of `WAIT` is not a number.
     TimeoutNotInteger,

@@ -1,8 +1,8 @@
 //! Glob patterns of keys, with redis-server's rules.
 
-/// Returns whether all of `text` matches `pattern`. `*` matches any bytes, `?` one byte, `[a-z]` one byte in the class,
-/// `[^a]` one byte outside of the class; `\` escapes the next byte. The time is at most proportional to the product of
-/// both lengths.
+/// Returns whether all of `text` matches `pattern`. `*` matches any bytes, `?` one byte, `[a-z]`
+/// one byte in the class, `[^a]` one byte outside of the class; `\` escapes the next byte. The time
+/// is at most proportional to the product of both lengths.
 #[must_use]
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut pattern_at, mut text_at) = (0, 0);
@@ -49,8 +49,8 @@ fn element(pattern: &[u8], byte: u8) -> Option<usize> {
     is_matched.then_some(len)
 }
 
-/// Returns the length of a class after its `[`, and whether it contains `byte`. An unclosed class ends with the
-/// pattern.
+/// Returns the length of a class after its `[`, and whether it contains `byte`. An unclosed class
+/// ends with the pattern.
 fn class_of(class: &[u8], byte: u8) -> (usize, bool) {
     let is_negated = class.first() == Some(&b'^');
     let mut at = usize::from(is_negated);

@@ -1,9 +1,11 @@
-//! Inline requests: lines of words, optionally quoted, with the rules of redis-server's `sdssplitargs`.
+//! Inline requests: lines of words, optionally quoted, with the rules of redis-server's
+//! `sdssplitargs`.
 
 use super::fault::ProtocolError;
 use crate::text::number::push;
 
-/// Appends a line's words to `out` as an array of bulk strings. Appends nothing for a line without words.
+/// Appends a line's words to `out` as an array of bulk strings. Appends nothing for a line without
+/// words.
 ///
 /// # Errors
 /// A quote is not closed, or a word follows a closing quote immediately. Nothing is appended.

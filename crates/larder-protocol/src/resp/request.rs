@@ -309,7 +309,8 @@ const UNAUTHENTICATED_WORDS_MAX: i64 = 10;
 /// The longest word in bytes before the login, as in redis-server.
 const UNAUTHENTICATED_BULK_LEN_MAX: usize = 16384;
 
-/// Splits off a line with a number; `None` if the number is malformed. As in redis-server, any byte may follow CR.
+/// Splits off a line with a number; `None` if the number is malformed. As in redis-server, any byte
+/// may follow CR.
 fn number_line(input: &[u8], too_long: ProtocolError) -> Step<(Option<i64>, &[u8])> {
     let window = input.get(..LINE_LEN_MAX).unwrap_or(input);
     let Some(end) = memchr::memchr(b'\r', window) else {

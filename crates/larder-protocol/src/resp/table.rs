@@ -173,7 +173,8 @@ pub struct Row {
     pub verb: Option<Verb>,
     /// The name in lower case. The name of a subcommand starts with its command's name and `|`.
     pub name: &'static str,
-    /// The number of words, the name included. If negative, the command has at least `-arity` words.
+    /// The number of words, the name included. If negative, the command has at least `-arity`
+    /// words.
     pub arity: i8,
     /// The index of the first key, the index of the last key (from the end if negative), and the
     /// distance between keys. All three are 0 for a command without keys.

@@ -1,6 +1,7 @@
 //! Tokens of a text line.
 
-/// An iterator over the tokens of a line. Only spaces separate tokens; tabs and other control bytes belong to tokens.
+/// An iterator over the tokens of a line. Only spaces separate tokens; tabs and other control bytes
+/// belong to tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tokens<'b>(pub(crate) &'b [u8]);
 
@@ -16,8 +17,8 @@ impl<'b> Iterator for Tokens<'b> {
     }
 }
 
-/// Returns the number of bytes before the first space. Tests eight bytes at a time: tokens are short, and calling
-/// `memchr` for each would cost more than the rest of the parsing.
+/// Returns the number of bytes before the first space. Tests eight bytes at a time: tokens are
+/// short, and calling `memchr` for each would cost more than the rest of the parsing.
 #[inline]
 fn token_len(bytes: &[u8]) -> usize {
     let (chunks, tail) = bytes.as_chunks::<8>();

@@ -21,7 +21,8 @@ pub struct ChangedKeys<'b> {
 }
 
 impl<'b> ChangedKeys<'b> {
-    /// Returns the encoded keys after validating them, for [`Sender::push_changed_keys`](crate::Sender).
+    /// Returns the encoded keys after validating them, for
+    /// [`Sender::push_changed_keys`](crate::Sender).
     ///
     /// # Errors
     /// [`FrameError::Malformed`].

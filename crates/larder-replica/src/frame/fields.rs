@@ -82,8 +82,8 @@ pub(super) fn start(out: &mut Vec<u8>, kind: u8) {
     out.push(kind);
 }
 
-/// Validates the first frame of `bytes`. Returns its type, its fields and its encoded length; `None` if it is
-/// incomplete.
+/// Validates the first frame of `bytes`. Returns its type, its fields and its encoded length;
+/// `None` if it is incomplete.
 pub(super) fn open(
     bytes: &[u8],
     len_max: usize,
@@ -117,7 +117,8 @@ impl<'b> Fields<'b> {
         self.0.len()
     }
 
-    /// Returns an iterator over all remaining values, each decoded by `read`. It ends after the first error.
+    /// Returns an iterator over all remaining values, each decoded by `read`. It ends after the
+    /// first error.
     pub(super) fn all<T>(
         mut self,
         kind: u8,

@@ -82,8 +82,8 @@ pub enum Frame<'b> {
     },
     /// The full sync or delta sync is complete. A `Watermark` follows.
     SyncEnd,
-    /// A delta sync starts: the follower keeps its items, and sends the keys of all changes that the new leader may
-    /// lack.
+    /// A delta sync starts: the follower keeps its items, and sends the keys of all changes that
+    /// the new leader may lack.
     DeltaSyncStart {
         /// The position of the new leader in the journals of the previous one.
         before: Position,
@@ -183,7 +183,8 @@ pub struct HelloMember<'b> {
 /// the frames that follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Follow the leader: receive all items and changes after this position; `None` requests a full sync.
+    /// Follow the leader: receive all items and changes after this position; `None` requests a full
+    /// sync.
     Follow(Option<Position>),
     /// Forward requests of clients.
     Forward,
@@ -208,7 +209,8 @@ pub enum ReplyEnd {
 }
 
 impl Frame<'_> {
-    /// Appends the frame to `out`. [`BatchWriter`](crate::BatchWriter) writes a batch state by state instead.
+    /// Appends the frame to `out`. [`BatchWriter`](crate::BatchWriter) writes a batch state by
+    /// state instead.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Hello { version, nonce, name, member, purpose } => write(out, 1, |out| {
@@ -301,10 +303,12 @@ impl Frame<'_> {
         }
     }
 
-    /// Reads the first frame of `bytes`. Returns it with its encoded length; `None` if it is incomplete.
+    /// Reads the first frame of `bytes`. Returns it with its encoded length; `None` if it is
+    /// incomplete.
     ///
     /// # Errors
-    /// [`FrameError`] for a corrupt, malformed or empty frame, or one longer than `len_max`. The rest of the stream is unreadable.
+    /// [`FrameError`] for a corrupt, malformed or empty frame, or one longer than `len_max`. The
+    /// rest of the stream is unreadable.
     pub fn read(bytes: &[u8], len_max: usize) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
         let Some((kind, fields, len)) = open(bytes, len_max)? else { return Ok(None) };
         let frame = frame(kind, fields).ok_or(FrameError::Malformed(kind))?;

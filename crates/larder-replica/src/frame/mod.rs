@@ -6,9 +6,10 @@
 //! │ 4 bytes │ 4 bytes │ 1    │         │   numbers are little-endian
 //! └─────────┴─────────┴──────┴─────────┘
 //! ```
-//! The handshake: the peer that has connected sends `Hello`. If there is a secret, the node that has accepted the
-//! connection (called the leader below) sends a `Challenge`, and the peer a `Proof`. Then the leader sends `Accepted`. At
-//! any point the leader may send `Refused` instead. The next frames depend on the purpose in the `Hello`:
+//! The handshake: the peer that has connected sends `Hello`. If there is a secret, the node that
+//! has accepted the connection (called the leader below) sends a `Challenge`, and the peer a
+//! `Proof`. Then the leader sends `Accepted`. At any point the leader may send `Refused` instead.
+//! The next frames depend on the purpose in the `Hello`:
 //!
 //! | purpose | leader sends | peer sends |
 //! |---|---|---|
@@ -16,8 +17,8 @@
 //! | import | the stream of changes of some slots, `Heartbeat`, `Barrier` | `Ack`, `ReleaseSlots` |
 //! | forward | `Reply`, `Heartbeat` | `Open`, `Request`, `Continue`, `Close` |
 //!
-//! `fields.rs` has headers and fields, `message.rs` the frames, `state.rs` the states of items in a batch, and
-//! `changed_keys.rs` the keys that a follower sends.
+//! `fields.rs` has headers and fields, `message.rs` the frames, `state.rs` the states of items in a
+//! batch, and `changed_keys.rs` the keys that a follower sends.
 
 mod changed_keys;
 mod fields;

@@ -77,7 +77,8 @@ pub enum ValueState<'b> {
 pub enum TimeLeft {
     /// The item does not expire.
     Forever,
-    /// The item expires at a whole second of the local clock, this many seconds after the current one.
+    /// The item expires at a whole second of the local clock, this many seconds after the current
+    /// one.
     Seconds(u32),
     /// The item expires in this many milliseconds.
     Millis(u64),

@@ -1,5 +1,6 @@
-//! Shared code of the load programs: a pipelined text connection, a random number generator, and recognizable values.
-//! It uses only the standard library and no code of the server, so that the checks are independent.
+//! Shared code of the load programs: a pipelined text connection, a random number generator, and
+//! recognizable values. It uses only the standard library and no code of the server, so that the
+//! checks are independent.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -16,8 +16,8 @@ impl Server {
         self.options.suboptions.maxconns_fast || self.gate.passes(has_room)
     }
 
-    /// Admits a connection, counts it and logs it. Returns `None` and counts a rejection if the limit of `-c` is
-    /// reached.
+    /// Admits a connection, counts it and logs it. Returns `None` and counts a rejection if the
+    /// limit of `-c` is reached.
     pub fn admit(&self, peer: String, listener: &str) -> Option<Arc<ConnectionInfo>> {
         if self.connections.current.fetch_add(1, Relaxed) >= self.options.conn_limit {
             self.connections.current.fetch_sub(1, Relaxed);

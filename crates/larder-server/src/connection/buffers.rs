@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-/// The buffers of one thread. Its connections use them one after the other, so that an idle connection has no buffers.
+/// The buffers of one thread. Its connections use them one after the other, so that an idle
+/// connection has no buffers.
 #[derive(Debug)]
 pub struct Buffers {
     /// Bytes read from a socket.
@@ -44,7 +45,8 @@ impl Default for Buffers {
     }
 }
 
-/// The numbers of bytes that one poll has received and sent. With TLS, these are bytes of plaintext.
+/// The numbers of bytes that one poll has received and sent. With TLS, these are bytes of
+/// plaintext.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IoBytes {
     /// Bytes read from the peer; with TLS, bytes decrypted.

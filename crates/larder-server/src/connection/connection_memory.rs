@@ -63,8 +63,8 @@ pub(crate) struct ConnectionMemory {
     /// The memory that the connection held when load shedding marked it for closing. Until the
     /// connection closes, load shedding counts on this memory to become free.
     pub(crate) leaving: AtomicHeldBytes,
-    /// The time of the last progress, in milliseconds of the server's clock. Starting to hold memory counts as
-    /// progress.
+    /// The time of the last progress, in milliseconds of the server's clock. Starting to hold
+    /// memory counts as progress.
     pub(crate) moved_at: AtomicU64,
     /// Whether load shedding has marked the connection for closing.
     pub(crate) shed: AtomicBool,
@@ -73,8 +73,8 @@ pub(crate) struct ConnectionMemory {
 }
 
 impl ConnectionMemory {
-    /// Publishes the memory that the connection holds after a poll. `moved_at` is the time of the poll in milliseconds
-    /// of the server's clock; `None` if the poll made no progress.
+    /// Publishes the memory that the connection holds after a poll. `moved_at` is the time of the
+    /// poll in milliseconds of the server's clock; `None` if the poll made no progress.
     pub(crate) fn publish(&self, held: HeldBytes, moved_at: Option<u64>) {
         self.held.set(held);
         if let Some(at) = moved_at {

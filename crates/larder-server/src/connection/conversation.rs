@@ -4,15 +4,16 @@ use crate::server::Server;
 use larder_session::{Context, Progress, Session, State};
 use larder_store::Engine;
 
-/// One client's protocol state, without a socket: a call takes input and returns output and the next step.
+/// One client's protocol state, without a socket: a call takes input and returns output and the
+/// next step.
 ///
 /// Connections are generic over this trait, so that a poll makes no indirect call.
 pub trait Conversation {
     /// The state of the worker that the driver lends to each call.
     type Context<'a>;
 
-    /// Answers the complete requests in `input`, and appends the replies to `output`. Stops at the limit of one poll.
-    /// `input` starts with the bytes that the previous call did not consume.
+    /// Answers the complete requests in `input`, and appends the replies to `output`. Stops at the
+    /// limit of one poll. `input` starts with the bytes that the previous call did not consume.
     fn receive(
         &mut self,
         cx: &mut Self::Context<'_>,
@@ -45,8 +46,8 @@ pub trait Conversation {
     /// Returns whether the conversation ended because the peer violated the protocol.
     fn has_failed(&self) -> bool;
 
-    /// Releases the server's memory that the conversation holds. The driver calls it once, when the connection
-    /// closes.
+    /// Releases the server's memory that the conversation holds. The driver calls it once, when the
+    /// connection closes.
     fn close(&mut self, server: &Server);
 }
 

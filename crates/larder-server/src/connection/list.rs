@@ -25,7 +25,8 @@ pub struct Connections {
     open: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
     /// The highest ID that was assigned. Listeners have the lowest IDs.
     last_id: AtomicU64,
-    /// The number of buffer bytes that all connections hold, including reservations of sessions and of the gateway.
+    /// The number of buffer bytes that all connections hold, including reservations of sessions and
+    /// of the gateway.
     held: AtomicUsize,
     /// The wakers of connections that wait for memory to read ahead, by connection ID.
     room_waiters: Mutex<BTreeMap<u64, Waker>>,
@@ -74,8 +75,8 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of buffer bytes that all connections hold, including reservations of sessions and of the
-    /// gateway.
+    /// Returns the number of buffer bytes that all connections hold, including reservations of
+    /// sessions and of the gateway.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.load(Relaxed)
@@ -133,7 +134,8 @@ impl Connections {
 const AT_WORK: u8 = 5;
 /// The state before any input.
 const NEW: u8 = 6;
-/// The state while a request waits for slower storage or for another node, or replies wait for an acknowledgement.
+/// The state while a request waits for slower storage or for another node, or replies wait for an
+/// acknowledgement.
 const IO_QUEUE: u8 = 7;
 
 /// The state of a connection that other threads can read, for `stats conns` and load shedding.
@@ -179,8 +181,8 @@ impl ConnectionInfo {
         }
     }
 
-    /// Records that the conversation answers requests. A client that requests `stats conns` sees its own connection in
-    /// this state.
+    /// Records that the conversation answers requests. A client that requests `stats conns` sees
+    /// its own connection in this state.
     pub(crate) fn note_poll(&self) {
         self.state.store(AT_WORK, Relaxed);
     }
@@ -211,7 +213,8 @@ impl ConnectionInfo {
         self.peer.starts_with("unix:")
     }
 
-    /// Publishes the state and the time of a poll in Unix seconds to other threads. Unchanged values are not written.
+    /// Publishes the state and the time of a poll in Unix seconds to other threads. Unchanged
+    /// values are not written.
     pub(crate) fn publish(&self, state: State, now: u32) {
         let state = match state {
             State::Waiting => 0,

@@ -1,6 +1,6 @@
-//! A client's connection, independent of the driver: a conversation, its buffers and its TLS, over a
-//! non-blocking stream. The driver reports events with [`Connection::note_event`] and polls the connection
-//! with [`Connection::serve`], which returns the event to wait for.
+//! A client's connection, independent of the driver: a conversation, its buffers and its TLS, over
+//! a non-blocking stream. The driver reports events with [`Connection::note_event`] and polls the
+//! connection with [`Connection::serve`], which returns the event to wait for.
 
 mod admission;
 mod buffers;
@@ -114,8 +114,8 @@ enum Stage {
     /// The conversation has unprocessed input.
     Resuming,
     /// The next request waits for slower storage or for another node. The connection reads nothing,
-    /// and is neither idle nor quiet. If the input has ended, the connection still answers the request
-    /// before it closes.
+    /// and is neither idle nor quiet. If the input has ended, the connection still answers the
+    /// request before it closes.
     Waiting,
     /// The unsent replies depend on an unacknowledged change. The connection sends and reads
     /// nothing. Each poll checks the acknowledgement again.
@@ -173,13 +173,14 @@ impl<C: Conversation> Connection<C> {
         matches!(self.stage, Stage::Resuming | Stage::Unacknowledged) || self.awaits_room
     }
 
-    /// Returns whether a request waits for slower storage or for another node, or replies wait for an acknowledgement.
+    /// Returns whether a request waits for slower storage or for another node, or replies wait for
+    /// an acknowledgement.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.stage, Stage::Waiting | Stage::Unacknowledged)
     }
 
-    /// Returns whether all received input is processed and all replies are sent: no part of a request is unread or
-    /// unanswered.
+    /// Returns whether all received input is processed and all replies are sent: no part of a
+    /// request is unread or unanswered.
     pub(crate) fn is_quiet(&self) -> bool {
         let between = matches!(self.conversation.state(), State::Waiting | State::Watching);
         let whole = self.tls.as_ref().is_none_or(|tls| tls.is_empty());
@@ -187,9 +188,9 @@ impl<C: Conversation> Connection<C> {
         between && is_at_rest && whole && self.unread.is_empty() && self.unsent.is_empty()
     }
 
-    /// Returns the time since which the connection is idle, in Unix seconds. Returns `None` if the idle timeout does
-    /// not apply. This is the case for a unix socket, and while the connection is busy, watches the log, subscribes to
-    /// messages, or receives a value.
+    /// Returns the time since which the connection is idle, in Unix seconds. Returns `None` if the
+    /// idle timeout does not apply. This is the case for a unix socket, and while the connection is
+    /// busy, watches the log, subscribes to messages, or receives a value.
     pub(crate) fn idle_since(&self) -> Option<u32> {
         let waits = self.conversation.state() == State::Waiting
             && self.unsent.is_empty()
@@ -210,7 +211,8 @@ impl<C: Conversation> Connection<C> {
         !self.unsent.is_empty() && self.stage != Stage::Unacknowledged
     }
 
-    /// Returns whether the client watches the log: the driver then polls the connection at intervals.
+    /// Returns whether the client watches the log: the driver then polls the connection at
+    /// intervals.
     pub(crate) fn is_watching(&self) -> bool {
         self.conversation.state() == State::Watching
     }
@@ -220,7 +222,8 @@ impl<C: Conversation> Connection<C> {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Returns the memory of the connection's own buffers, in bytes. Excludes the [`Buffers`] of the thread.
+    /// Returns the memory of the connection's own buffers, in bytes. Excludes the [`Buffers`] of
+    /// the thread.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
         let tls = self.tls.as_ref().map_or(0, |tls| tls.buffer_bytes());
@@ -230,8 +233,8 @@ impl<C: Conversation> Connection<C> {
     /// Publishes the memory that the connection holds. Returns the change in buffer bytes since the
     /// last call.
     ///
-    /// `clock` returns milliseconds of the server's clock. It is called only if the connection has made progress, or
-    /// has started to hold memory.
+    /// `clock` returns milliseconds of the server's clock. It is called only if the connection has
+    /// made progress, or has started to hold memory.
     pub(crate) fn held_change(&mut self, clock: impl FnOnce() -> u64) -> isize {
         let held = HeldBytes {
             buffers: self.buffer_bytes(),
@@ -285,8 +288,8 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// Polls the connection once: sends unsent output, reads if the conversation needs input, lets the conversation
-    /// answer, and sends the replies. Adds the numbers of moved bytes to `moved`.
+    /// Polls the connection once: sends unsent output, reads if the conversation needs input, lets
+    /// the conversation answer, and sends the replies. Adds the numbers of moved bytes to `moved`.
     ///
     /// # Errors
     /// [`Fault`]: the driver must close the connection, because it can send nothing more to the
@@ -330,7 +333,8 @@ impl<C: Conversation> Connection<C> {
         self.info.note_poll();
         let progress = self.answer(read, buffers, cx);
         if progress.next == Next::Abandon {
-            // Drop replies and TLS messages, because the next connection of the thread uses the shared buffers.
+            // Drop replies and TLS messages, because the next connection of the thread uses the
+            // shared buffers.
             buffers.output.clear();
             if !self.unsent.is_empty() || !buffers.ciphertext.is_empty() {
                 self.unsent.clear();
@@ -352,8 +356,9 @@ impl<C: Conversation> Connection<C> {
         Ok(after)
     }
 
-    /// Reads input while the socket accepts no replies, so that a client can send all its requests before it reads the
-    /// first reply. `room` is the number of bytes that the connection may keep in addition. Returns the next action.
+    /// Reads input while the socket accepts no replies, so that a client can send all its requests
+    /// before it reads the first reply. `room` is the number of bytes that the connection may keep
+    /// in addition. Returns the next action.
     ///
     /// # Errors
     /// [`Fault`]: as [`Self::serve`].
@@ -385,8 +390,8 @@ impl<C: Conversation> Connection<C> {
         Ok(if self.may_read() { NextAction::PollAgain } else { NextAction::Wait })
     }
 
-    /// Returns whether the connection waits for memory to read ahead: at the last poll, other connections held the
-    /// memory.
+    /// Returns whether the connection waits for memory to read ahead: at the last poll, other
+    /// connections held the memory.
     pub(crate) fn awaits_room(&self) -> bool {
         self.awaits_room
     }
@@ -397,8 +402,8 @@ impl<C: Conversation> Connection<C> {
         answers && self.awaits_writing() && !self.is_handshaking()
     }
 
-    /// Returns whether the connection waits for an input event, although its replies also wait until the socket accepts
-    /// them.
+    /// Returns whether the connection waits for an input event, although its replies also wait
+    /// until the socket accepts them.
     pub(crate) fn awaits_input(&self) -> bool {
         self.may_read_ahead() && self.input == Input::Empty
     }
@@ -438,7 +443,8 @@ impl<C: Conversation> Connection<C> {
         buffers.plaintext.clear();
         let fresh = buffers.input.get_mut(..read).unwrap_or_default();
         if let Err(error) = tls.decrypt(fresh, &mut buffers.plaintext, &mut buffers.ciphertext) {
-            // The alert nearly always fits the socket's buffer. If not, the peer does not learn the reason.
+            // The alert nearly always fits the socket's buffer. If not, the peer does not learn the
+            // reason.
             let _ = stream.write(&buffers.ciphertext);
             buffers.ciphertext.clear();
             return Err(error);
@@ -449,7 +455,8 @@ impl<C: Conversation> Connection<C> {
         Ok(buffers.plaintext.len())
     }
 
-    /// Passes the input to the conversation. New input is passed in the shared buffer, unless unread input precedes it.
+    /// Passes the input to the conversation. New input is passed in the shared buffer, unless
+    /// unread input precedes it.
     fn answer(&mut self, read: usize, buffers: &mut Buffers, cx: &mut C::Context<'_>) -> Progress {
         let fresh = match self.tls {
             Some(_) => buffers.plaintext.as_slice(),
@@ -547,8 +554,8 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// Writes `output` after the unsent output. Keeps the part that the socket does not accept, or all of it while
-    /// replies are held. Returns the number of bytes written to the socket.
+    /// Writes `output` after the unsent output. Keeps the part that the socket does not accept, or
+    /// all of it while replies are held. Returns the number of bytes written to the socket.
     fn put(&mut self, stream: &mut impl Write, output: &mut Vec<u8>) -> io::Result<usize> {
         let is_held = self.stage == Stage::Unacknowledged;
         if is_held || !self.unsent.is_empty() {
@@ -662,7 +669,8 @@ mod tests {
         fn close(&mut self, _server: &Server) {}
     }
 
-    /// A stream with scripted input, one element for each read, and room for a number of output bytes.
+    /// A stream with scripted input, one element for each read, and room for a number of output
+    /// bytes.
     struct Peer {
         input: VecDeque<&'static str>,
         has_ended: bool,

@@ -1,5 +1,5 @@
-//! Load shedding: when memory is short, the server closes the connections that have stalled longest, so
-//! that it can serve the active ones.
+//! Load shedding: when memory is short, the server closes the connections that have stalled
+//! longest, so that it can serve the active ones.
 //!
 //! Load shedding watches two kinds of memory. *Buffers* belong to the server: incomplete requests,
 //! and replies that sockets have not accepted. All connections together may use
@@ -8,8 +8,8 @@
 //! values that are being sent (leases) or received (uploads). The engine reports how many bytes of
 //! leases or uploads are too many.
 //!
-//! Any thread may choose a connection to close, but only the thread that serves it can close it. The
-//! choosing thread marks the connection and wakes that thread.
+//! Any thread may choose a connection to close, but only the thread that serves it can close it.
+//! The choosing thread marks the connection and wakes that thread.
 //!
 //! [`Memory::connections`]: crate::memory::Memory::connections
 
@@ -21,7 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-/// A connection that holds at most this number of buffer bytes may use the last quarter of the buffer limit.
+/// A connection that holds at most this number of buffer bytes may use the last quarter of the
+/// buffer limit.
 const SMALL_MAX: usize = 4 << 10;
 /// Connections that wait for memory are woken when this number of bytes is free.
 const ROOM_OFFERED: usize = 512 << 10;
@@ -54,8 +55,8 @@ impl Server {
         self.shed_to_fit(info.id, held, total)
     }
 
-    /// Returns the number of bytes that a connection may read while its client does not read replies. All connections
-    /// together hold at most half of the limit for such input.
+    /// Returns the number of bytes that a connection may read while its client does not read
+    /// replies. All connections together hold at most half of the limit for such input.
     pub(crate) fn read_ahead_room(&self) -> usize {
         (self.memory().connections / 2).saturating_sub(self.connections.held())
     }
@@ -123,8 +124,8 @@ impl Server {
         self.shed(Kind::Uploaded, || over().uploaded_by_any, Duration::ZERO, 0);
     }
 
-    /// Returns whether any connection that is marked for closing is still open. If so, memory will soon become free,
-    /// and an allocation that fails now may succeed.
+    /// Returns whether any connection that is marked for closing is still open. If so, memory will
+    /// soon become free, and an allocation that fails now may succeed.
     pub(crate) fn is_shedding(&self) -> bool {
         [Kind::Buffers, Kind::Leased, Kind::Uploaded]
             .iter()
@@ -145,8 +146,8 @@ impl Server {
         if missing() == 0 {
             return;
         }
-        // While this thread holds the lock, no connection can close completely: dismiss() first removes it from this
-        // list. So only open connections are marked.
+        // While this thread holds the lock, no connection can close completely: dismiss() first
+        // removes it from this list. So only open connections are marked.
         let conns = self.connections.open();
         // Another thread may have marked connections before this thread acquired the lock.
         let mut missing = missing();
@@ -177,8 +178,8 @@ impl Server {
         }
     }
 
-    /// Subtracts the memory of a closed connection from the memory that is being freed. Call this after removing the
-    /// connection from the list, so that it cannot be marked afterwards.
+    /// Subtracts the memory of a closed connection from the memory that is being freed. Call this
+    /// after removing the connection from the list, so that it cannot be marked afterwards.
     pub(crate) fn note_shed_end(&self, info: &ConnectionInfo) {
         self.shedding.leaving.subtract(&info.memory.leaving);
     }

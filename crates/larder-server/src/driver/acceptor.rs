@@ -94,7 +94,8 @@ fn watch(poll: &Poll, source: &impl AsFd, token: Token) -> io::Result<()> {
     poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)
 }
 
-/// Waits until the workers have closed their connections, for at most [`DRAIN_MAX`] or until a quick stop is requested.
+/// Waits until the workers have closed their connections, for at most [`DRAIN_MAX`] or until a
+/// quick stop is requested.
 fn drain(
     server: &Server,
     workers: &impl Workers,
@@ -134,8 +135,8 @@ fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) 
                         let (tls, service) = (server.tls_at(listener), listener.service());
                         workers.dispatch(Accepted { stream, info, tls, service });
                     }
-                    // One write is enough, because the message fits the socket's empty buffer. If the write fails, the
-                    // peer only sees the connection close.
+                    // One write is enough, because the message fits the socket's empty buffer. If
+                    // the write fails, the peer only sees the connection close.
                     None => drop(stream.write(match listener.service() {
                         Service::Memcached { .. } => reply::TOO_MANY_CONNECTIONS,
                         Service::Resp { .. } => reply::resp::TOO_MANY_CONNECTIONS,

@@ -1,5 +1,5 @@
-//! The interface between the accepting thread and the worker threads of a driver, and the intervals of
-//! periodic work.
+//! The interface between the accepting thread and the worker threads of a driver, and the intervals
+//! of periodic work.
 
 use crate::connection::list::ConnectionInfo;
 use crate::net::entry::Service;
@@ -9,10 +9,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The interval at which each thread starts maintenance (expired items, a lowered memory limit) and checks timeouts.
+/// The interval at which each thread starts maintenance (expired items, a lowered memory limit) and
+/// checks timeouts.
 pub(super) const MAINTENANCE: Duration = Duration::from_secs(1);
-/// The interval at which watchers receive new log lines, and at which a graceful shutdown checks whether connections
-/// are open.
+/// The interval at which watchers receive new log lines, and at which a graceful shutdown checks
+/// whether connections are open.
 pub(super) const LOG_INTERVAL: Duration = Duration::from_millis(20);
 
 /// An accepted connection for a worker.

@@ -1,8 +1,8 @@
 //! Drivers move bytes between sockets and sessions, without interpreting them.
 //!
-//! Under every driver the main thread accepts connections (`acceptor.rs`), and each worker thread has a
-//! worker context (`worker.rs`) with its engine handle, buffers and counters. A driver decides when to poll
-//! a connection and when to do maintenance.
+//! Under every driver the main thread accepts connections (`acceptor.rs`), and each worker thread
+//! has a worker context (`worker.rs`) with its engine handle, buffers and counters. A driver
+//! decides when to poll a connection and when to do maintenance.
 
 mod acceptor;
 mod dispatch;
@@ -33,7 +33,8 @@ pub struct Sockets {
 
 /// Serves until the server stops.
 ///
-/// The default runtime is generic over the engine of `cache`. The Tokio runtimes use the server's type-erased cache.
+/// The default runtime is generic over the engine of `cache`. The Tokio runtimes use the server's
+/// type-erased cache.
 ///
 /// # Errors
 /// The system refuses a thread or an event queue.
@@ -59,7 +60,8 @@ fn run_tokio(server: &Arc<Server>, Sockets { listeners, udp, wakeups }: Sockets)
     acceptor::serve(server, workers, listeners, wakeups)
 }
 
-/// Calls [`run`] with the server's type-erased cache. This function is compiled once, in this crate.
+/// Calls [`run`] with the server's type-erased cache. This function is compiled once, in this
+/// crate.
 ///
 /// # Errors
 /// See [`run`].
@@ -77,7 +79,8 @@ fn shares(udp: Vec<UdpSocket>, threads: usize) -> Vec<Vec<UdpSocket>> {
 }
 
 impl Server {
-    /// Records the listeners for `stats conns`, where their IDs start at 1. Call this before accepting connections.
+    /// Records the listeners for `stats conns`, where their IDs start at 1. Call this before
+    /// accepting connections.
     pub fn note_listeners(&self, listeners: &[Listener], udp: &[UdpSocket]) {
         let mut names = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         *names = listeners.iter().map(Listener::name).chain(udp.iter().map(udp::name)).collect();

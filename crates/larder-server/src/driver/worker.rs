@@ -1,5 +1,5 @@
-//! The context of a worker thread, the same under every driver: it polls connections and UDP sockets, and
-//! does maintenance.
+//! The context of a worker thread, the same under every driver: it polls connections and UDP
+//! sockets, and does maintenance.
 
 use super::dispatch::Accepted;
 use crate::connection::conversation::Conversation;
@@ -40,8 +40,8 @@ pub(super) struct WorkerContext<E: Engine> {
     maintained: Seconds,
     /// The time that polls of handshakes have taken in this iteration.
     handshakes_took: Duration,
-    /// The number of the event-loop iteration. Tokio has no such loop: there, an iteration means that each ready task
-    /// is polled once, and the number rises only while handshakes wait.
+    /// The number of the event-loop iteration. Tokio has no such loop: there, an iteration means
+    /// that each ready task is polled once, and the number rises only while handshakes wait.
     iteration: u64,
 }
 
@@ -61,7 +61,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
         }
     }
 
-    /// Reads the clock. The per-core driver calls this once per iteration, the Tokio drivers once per poll.
+    /// Reads the clock. The per-core driver calls this once per iteration, the Tokio drivers once
+    /// per poll.
     pub(super) fn now(&self) -> Moment {
         self.server.clock.moment()
     }
@@ -241,8 +242,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.server.heartbeat(self.index);
     }
 
-    /// Does one slice of maintenance. Returns true if work is left. If the crawler is disabled, does not search for
-    /// expired items.
+    /// Does one slice of maintenance. Returns true if work is left. If the crawler is disabled,
+    /// does not search for expired items.
     pub(super) fn maintain(&mut self, now: Seconds) -> bool {
         if self.maintained != now {
             self.free_cache();
@@ -288,7 +289,8 @@ impl Server {
         Ok((Connection::new(info, session, Some(channel)), stream, Some(by)))
     }
 
-    /// Closes a connection: releases its memory, sends the TLS close alert, and removes it from the list.
+    /// Closes a connection: releases its memory, sends the TLS close alert, and removes it from the
+    /// list.
     pub(super) fn finish(
         &self,
         connection: &mut Connection<impl Conversation>,
@@ -335,8 +337,8 @@ impl Server {
         self.log.note_fault(info.id, true, "handshake timed out");
     }
 
-    /// Returns whether a connection has passed `-o idle_timeout` and must be closed. If so, records the reason and
-    /// counts the connection.
+    /// Returns whether a connection has passed `-o idle_timeout` and must be closed. If so, records
+    /// the reason and counts the connection.
     pub(super) fn is_idle_timed_out(
         &self,
         connection: &Connection<impl Conversation>,

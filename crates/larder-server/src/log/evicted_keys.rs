@@ -23,8 +23,8 @@ impl EvictedKeys {
         Self(env::var_os(VARIABLE).map(|path| open(path).expect("cannot open EVICTED_KEYS_FILE")))
     }
 
-    /// Writes the key of an item that will be evicted. The write comes before the removal: even if the process is
-    /// killed, the file contains the keys of all removed items.
+    /// Writes the key of an item that will be evicted. The write comes before the removal: even if
+    /// the process is killed, the file contains the keys of all removed items.
     ///
     /// # Panics
     /// If the write fails.

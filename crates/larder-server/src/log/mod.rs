@@ -26,8 +26,8 @@ pub struct Log {
     classes: SizeClasses,
     /// The maximum length of a watcher's buffer in bytes.
     buffer_max: usize,
-    /// All streams that any watcher has requested. Also contains [`Streams::PREFIXES`] while requests are counted by
-    /// prefix.
+    /// All streams that any watcher has requested. Also contains [`Streams::PREFIXES`] while
+    /// requests are counted by prefix.
     observed: AtomicU32,
     watchers: Mutex<Watchers>,
     counts: Counts,
@@ -62,15 +62,16 @@ pub struct Counts {
 }
 
 impl Log {
-    /// Creates a log without watchers. `buffer_max` is the maximum length of a watcher's buffer in bytes.
+    /// Creates a log without watchers. `buffer_max` is the maximum length of a watcher's buffer in
+    /// bytes.
     #[must_use]
     pub fn new(clock: Clock, classes: SizeClasses, buffer_max: usize) -> Self {
         let (observed, watchers) = (AtomicU32::default(), Mutex::default());
         Self { clock, classes, buffer_max, observed, watchers, counts: Counts::default() }
     }
 
-    /// Returns all streams that any watcher has requested. The result also contains [`Streams::PREFIXES`] while
-    /// requests are counted by prefix.
+    /// Returns all streams that any watcher has requested. The result also contains
+    /// [`Streams::PREFIXES`] while requests are counted by prefix.
     #[inline]
     pub fn observed(&self) -> Streams {
         Streams(self.observed.load(Relaxed))
@@ -238,7 +239,8 @@ impl Log {
 }
 
 impl Watcher {
-    /// Appends a line to the buffer. Returns false and counts the line as skipped if the buffer has no room for it.
+    /// Appends a line to the buffer. Returns false and counts the line as skipped if the buffer has
+    /// no room for it.
     fn push(&mut self, line: &[u8], buffer_max: usize) -> bool {
         let room = buffer_max.saturating_sub(self.lines.len());
         if line.len() + watch::SKIPPED_LINES_LEN_MAX > room {

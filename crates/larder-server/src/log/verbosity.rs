@@ -1,5 +1,5 @@
-//! The verbosity of the log on standard error: memcached's levels. `-v` sets it at the start, the `verbosity`
-//! command later.
+//! The verbosity of the log on standard error: memcached's levels. `-v` sets it at the start, the
+//! `verbosity` command later.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -15,8 +15,9 @@ pub struct Verbosity {
 }
 
 impl Verbosity {
-    /// Starts the log of the process. Level 0 logs warnings and errors, 1 also server events, 2 also connections, 3
-    /// also the details that libraries log. A process has one log: a second call does not change it.
+    /// Starts the log of the process. Level 0 logs warnings and errors, 1 also server events, 2
+    /// also connections, 3 also the details that libraries log. A process has one log: a second
+    /// call does not change it.
     #[must_use]
     pub fn start_log(level: u32) -> Self {
         let (layer, filter) = reload::Layer::<_, Registry>::new(filter(level));

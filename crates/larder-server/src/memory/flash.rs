@@ -56,8 +56,8 @@ pub fn open(options: &Options) -> Result<Option<FlashConfig>, FlashError> {
     }))
 }
 
-/// Returns the ID of the user to which the process will switch (`-u`). Returns `None` if it will not switch: `-u` is
-/// not given, the process is not root, or the user does not exist.
+/// Returns the ID of the user to which the process will switch (`-u`). Returns `None` if it will
+/// not switch: `-u` is not given, the process is not root, or the user does not exist.
 fn later_user(options: &Options) -> Option<u32> {
     let name = options.user.as_deref().filter(|_| nix::unistd::geteuid().is_root())?;
     let user = User::from_name(name).ok()??;

@@ -181,7 +181,8 @@ pub fn open(
     Ok((cache, StartState { clock, restart: Some((restart, took)) }))
 }
 
-/// Opens the memory file and locks it. Waits up to [`LOCK_PATIENCE`] for another process to release it.
+/// Opens the memory file and locks it. Waits up to [`LOCK_PATIENCE`] for another process to release
+/// it.
 fn lock_own(path: &Path, user: Option<&str>) -> Result<File, FileError> {
     let file = open_own(path, user)?;
     lock(path, &file)?;
@@ -231,8 +232,8 @@ fn check_image(path: &Path, user: Option<&str>) -> Result<(), FileError> {
     }
 }
 
-/// Reads an image into the memory file `region`, or into anonymous memory if `region` is `None`. Returns `None` if the
-/// image is unusable.
+/// Reads an image into the memory file `region`, or into anonymous memory if `region` is `None`.
+/// Returns `None` if the image is unusable.
 fn read_image(
     path: &Path,
     user: Option<&str>,
@@ -256,8 +257,8 @@ fn read_image(
     }
 }
 
-/// Removes the image. Call this before the first change of the cache. Otherwise a later restart could restore items
-/// that were deleted after this one.
+/// Removes the image. Call this before the first change of the cache. Otherwise a later restart
+/// could restore items that were deleted after this one.
 ///
 /// # Errors
 /// [`FileError::Io`]: the file still exists, or its removal may not be durable.
@@ -329,8 +330,9 @@ fn watch_panics() {
     }));
 }
 
-/// Starts a thread with two tasks. It maps the pages of the memory in use, so that requests need not wait for this.
-/// After `PANIC_SOON` it resets the count of panics, because the process has started well.
+/// Starts a thread with two tasks. It maps the pages of the memory in use, so that requests need
+/// not wait for this. After `PANIC_SOON` it resets the count of panics, because the process has
+/// started well.
 pub fn settle(cache: &Cache) {
     let cache = cache.clone();
     let settling = move || {

@@ -17,8 +17,8 @@ pub struct Memory {
     pub limit: usize,
     /// Memory for items, their index and bookkeeping.
     pub items: usize,
-    /// Memory for all connections: 16 MiB, plus 1/64 of the part of the limit above 1 GiB. This 1/64 is not available
-    /// to `items`.
+    /// Memory for all connections: 16 MiB, plus 1/64 of the part of the limit above 1 GiB. This
+    /// 1/64 is not available to `items`.
     pub connections: usize,
 }
 
@@ -47,8 +47,8 @@ impl Memory {
     #[must_use]
     pub fn range(refused: LimitRefused) -> RangeInclusive<usize> {
         let (mut min, mut max) = (refused.min.div_ceil(MIB), refused.max / MIB);
-        // Search for the exact limit: it is a little higher than the memory for items, because it includes a share for
-        // connections.
+        // Search for the exact limit: it is a little higher than the memory for items, because it
+        // includes a share for connections.
         while Self::new(min).items < refused.min {
             min += 1;
         }

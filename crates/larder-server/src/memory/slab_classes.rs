@@ -1,5 +1,5 @@
-//! memcached's slab classes, only for statistics. Larder has no slabs, but exporters and operators read
-//! `stats items` and `stats slabs` by class.
+//! memcached's slab classes, only for statistics. Larder has no slabs, but exporters and operators
+//! read `stats items` and `stats slabs` by class.
 
 use larder_store::SizeClasses;
 

@@ -1,6 +1,7 @@
 //! Log lines about the storage of items: refused values, and a flash device that fails.
 //!
-//! The engine counts these events and does not log. A worker compares the counts about once a second.
+//! The engine counts these events and does not log. A worker compares the counts about once a
+//! second.
 
 use larder_store::FlashGauges;
 use std::sync::{Mutex, PoisonError};

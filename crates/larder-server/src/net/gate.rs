@@ -13,7 +13,8 @@ pub struct Gate {
     closed: AtomicU8,
     /// The number of closings since the last reset.
     closings: AtomicU64,
-    /// The time since which the gate is closed (`None` if it is open), and the total time of earlier closings.
+    /// The time since which the gate is closed (`None` if it is open), and the total time of
+    /// earlier closings.
     closed_for: Mutex<(Option<Instant>, Duration)>,
 }
 
@@ -43,8 +44,8 @@ impl Gate {
         self.closings.load(SeqCst)
     }
 
-    /// Returns the total time that the gate was closed since the last reset. If the gate was closed at the reset, that
-    /// closing counts from its start.
+    /// Returns the total time that the gate was closed since the last reset. If the gate was closed
+    /// at the reset, that closing counts from its start.
     pub(crate) fn closed_for(&self) -> Duration {
         let (since, before) = *self.lock();
         before + since.map_or(Duration::ZERO, |since| since.elapsed())

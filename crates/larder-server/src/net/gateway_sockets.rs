@@ -93,7 +93,8 @@ pub fn bind_replication(options: &Options) -> Result<Vec<TcpListener>, ListenErr
     addresses_of(text, REPLICATION_PORT)?.into_iter().map(bind_unblocking).collect()
 }
 
-/// Checks the addresses of the gateway and of replication, without resolving names or binding anything.
+/// Checks the addresses of the gateway and of replication, without resolving names or binding
+/// anything.
 ///
 /// # Errors
 /// [`ListenError`] for the first invalid address.
@@ -116,7 +117,8 @@ fn check_address(text: &str) -> Result<(), ListenError> {
     Ok(())
 }
 
-/// Resolves an option of HTTP or gRPC to its security and addresses. A bare port is a port of the loopback.
+/// Resolves an option of HTTP or gRPC to its security and addresses. A bare port is a port of the
+/// loopback.
 fn of_items(
     options: &Options,
     text: Option<&str>,
@@ -136,8 +138,8 @@ fn bind_unblocking(address: SocketAddr) -> Result<TcpListener, ListenError> {
     bind().map_err(|error| ListenError::Tcp(address, error))
 }
 
-/// Writes the ports of all sockets, in memcached's form, to the file in `MEMCACHED_PORT_FILENAME`, for test harnesses.
-/// Does nothing without this variable, or if no socket has a port.
+/// Writes the ports of all sockets, in memcached's form, to the file in `MEMCACHED_PORT_FILENAME`,
+/// for test harnesses. Does nothing without this variable, or if no socket has a port.
 ///
 /// # Errors
 /// Writing the file failed. The message names the variable and the file.

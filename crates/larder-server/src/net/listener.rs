@@ -143,8 +143,8 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     Ok(listeners)
 }
 
-/// Checks the addresses that [`bind_all`] binds, without resolving names or binding anything. Returns the TLS
-/// requirements of each address.
+/// Checks the addresses that [`bind_all`] binds, without resolving names or binding anything.
+/// Returns the TLS requirements of each address.
 ///
 /// # Errors
 /// [`ListenError`] for the first invalid address, or if `-l` contains no address.
@@ -208,7 +208,8 @@ fn port(options: &Options) -> Option<u16> {
     }
 }
 
-/// Binds the unspecified IPv4 and IPv6 addresses, on one port. Omits IPv6 if its bind fails, unless the port is in use.
+/// Binds the unspecified IPv4 and IPv6 addresses, on one port. Omits IPv6 if its bind fails, unless
+/// the port is in use.
 fn bind_everywhere(
     port: u16,
     backlog: i32,
@@ -254,7 +255,8 @@ fn bind_unix(
     service: Service,
 ) -> Result<Listener, ListenError> {
     let bind = || -> io::Result<Listener> {
-        // A killed server leaves its socket file behind. Files of other kinds are kept, and bind fails.
+        // A killed server leaves its socket file behind. Files of other kinds are kept, and bind
+        // fails.
         if path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket()) {
             std::fs::remove_file(path)?;
         }

@@ -1,12 +1,13 @@
-//! UDP with memcached's framing: each datagram starts with a header of four 16-bit big-endian numbers.
+//! UDP with memcached's framing: each datagram starts with a header of four 16-bit big-endian
+//! numbers.
 //!
 //! ```text
 //! 0         2          4           6          8
 //! │ request │ sequence │ datagrams │ reserved │ text or binary, as over TCP
 //! ```
 //!
-//! A request is one datagram and gets a new session. Each command in it gets at most one reply message, which the
-//! server sends in one or more datagrams.
+//! A request is one datagram and gets a new session. Each command in it gets at most one reply
+//! message, which the server sends in one or more datagrams.
 
 use crate::connection::{Buffers, IoBytes, NextAction};
 use crate::net::dialect;
@@ -82,7 +83,8 @@ pub fn check(options: &Options) -> Result<bool, ListenError> {
     Ok(is_bound)
 }
 
-/// Binds both address families on one port. Omits IPv6 if its bind fails, unless the port is in use.
+/// Binds both address families on one port. Omits IPv6 if its bind fails, unless the port is in
+/// use.
 fn bind_pair(v4: Ipv4Addr, v6: Ipv6Addr, port: u16) -> Result<Vec<UdpSocket>, ListenError> {
     let first = bind(SocketAddr::new(v4.into(), port))?;
     let port = first.local_addr().map_or(port, |address| address.port());
@@ -150,8 +152,8 @@ impl Datagrams for tokio::net::UdpSocket {
     }
 }
 
-/// The state of a UDP socket: the request that is being answered. The driver owns the socket and lends it to
-/// each poll.
+/// The state of a UDP socket: the request that is being answered. The driver owns the socket and
+/// lends it to each poll.
 pub(crate) struct Endpoint<E: Engine> {
     /// The first parser of each session.
     opening: Parser,
@@ -195,7 +197,8 @@ impl<E: Engine> Endpoint<E> {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         return NextAction::Wait;
                     }
-                    // The call was interrupted, or the system reports that an earlier reply was not received.
+                    // The call was interrupted, or the system reports that an earlier reply was not
+                    // received.
                     Err(_) => continue,
                 }
             }
@@ -307,8 +310,8 @@ impl<E: Engine> Exchange<E> {
         }
     }
 
-    /// Answers the next command, or checks whether a held reply may be sent. The recorded latency excludes sending the
-    /// reply.
+    /// Answers the next command, or checks whether a held reply may be sent. The recorded latency
+    /// excludes sending the reply.
     fn answer<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -321,8 +324,9 @@ impl<E: Engine> Exchange<E> {
         self.done += progress.consumed;
         self.is_held = progress.hold;
         self.ended |= !progress.hold && !matches!(progress.next, Next::Yield | Next::Wait);
-        // Never send the log or a dump by UDP: the sender's address may be forged, and the server would send any amount
-        // of data to a victim. Do not send an incomplete message either, because it is useless.
+        // Never send the log or a dump by UDP: the sender's address may be forged, and the server
+        // would send any amount of data to a victim. Do not send an incomplete message either,
+        // because it is useless.
         let endless = matches!(self.session.state(), State::Dumping | State::Watching);
         self.answered += output.len();
         if endless || progress.next == Next::Write || self.answered > MESSAGE_MAX {

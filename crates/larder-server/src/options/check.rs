@@ -15,7 +15,8 @@ const MEMORY_LIMIT_MAX: usize = 16 << 20;
 /// The minimum memory limit with a flash tier, in MiB. With a lower limit, buffers and open
 /// segments leave too little memory for items.
 const FLASH_MEMORY_MIN: usize = 16;
-/// The maximum number of threads. Each uses file descriptors and memory, and hardly any machine has more cores.
+/// The maximum number of threads. Each uses file descriptors and memory, and hardly any machine has
+/// more cores.
 const THREADS_MAX: usize = 1024;
 /// The maximum length of the name of a cluster, a group or a node, in bytes.
 const NAME_LEN_MAX: usize = 63;
@@ -153,7 +154,8 @@ impl Options {
         }
     }
 
-    /// Refuses options that conflict with replication, and replication beyond the loopback without authentication.
+    /// Refuses options that conflict with replication, and replication beyond the loopback without
+    /// authentication.
     fn check_replication(&self) -> Result<(), OptionsRefusal> {
         let refuse = |message: String| Err(OptionsRefusal { message, status: USAGE });
         let replicates = self.replicate_on.is_some() || self.follow.is_some();

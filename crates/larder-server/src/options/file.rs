@@ -30,8 +30,8 @@ pub(super) struct Fault {
     pub(super) message: String,
 }
 
-/// Parses the file into its keys, in their order. A TOML table is a list of suboptions. Each line of the table becomes
-/// an entry of its own, so that an error is reported with its line.
+/// Parses the file into its keys, in their order. A TOML table is a list of suboptions. Each line
+/// of the table becomes an entry of its own, so that an error is reported with its line.
 ///
 /// # Errors
 /// [`Fault`]: the file is not TOML, or a value has a type that no option accepts.
@@ -76,8 +76,8 @@ fn given(value: &DeValue<'_>) -> Result<RawValue, String> {
     }
 }
 
-/// Converts a line of a table to a suboption: `idle_timeout = 5` to `idle_timeout=5`, `lru_crawler = false` to
-/// `no_lru_crawler`.
+/// Converts a line of a table to a suboption: `idle_timeout = 5` to `idle_timeout=5`,
+/// `lru_crawler = false` to `no_lru_crawler`.
 fn element(name: &str, value: &DeValue<'_>) -> Result<String, String> {
     let name = name.replace('-', "_");
     match value {

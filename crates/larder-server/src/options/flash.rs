@@ -7,17 +7,18 @@ use std::path::PathBuf;
 /// The values of the `ext_*` options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlashOptions {
-    /// The files or block devices, in their order on the command line. Without files there is no flash tier, and
-    /// the other options have no effect.
+    /// The files or block devices, in their order on the command line. Without files there is no
+    /// flash tier, and the other options have no effect.
     pub files: Vec<FlashFile>,
     /// The page length in bytes; `None` for the default.
     pub page_size: Option<u64>,
-    /// The maximum number of threads that read without `io_uring`: on systems without it, and with the Tokio runtimes.
+    /// The maximum number of threads that read without `io_uring`: on systems without it, and with
+    /// the Tokio runtimes.
     pub threads: usize,
     /// The maximum number of concurrent reads per worker thread.
     pub depth: usize,
-    /// The settings that the `extstore` command can change. If `compact_under` or `drop_under` is 0,
-    /// [`FlashOptions::settings_for`] replaces it by the default.
+    /// The settings that the `extstore` command can change. If `compact_under` or `drop_under` is
+    /// 0, [`FlashOptions::settings_for`] replaces it by the default.
     pub settings: FlashSettings,
     /// Settings that only appear in `stats settings`.
     pub shown: FlashShown,
@@ -88,8 +89,8 @@ impl Default for FlashOptions {
 }
 
 impl FlashOptions {
-    /// Returns the length of a page in bytes, configured or the default. The default is a power of two that fits the
-    /// smallest file.
+    /// Returns the length of a page in bytes, configured or the default. The default is a power of
+    /// two that fits the smallest file.
     #[must_use]
     pub fn page_len(&self) -> u64 {
         self.page_size.unwrap_or_else(|| {
@@ -100,8 +101,8 @@ impl FlashOptions {
         })
     }
 
-    /// Returns the initial settings of a flash tier with this number of pages. `compact_under` and `drop_under` get
-    /// their defaults if they are not configured.
+    /// Returns the initial settings of a flash tier with this number of pages. `compact_under` and
+    /// `drop_under` get their defaults if they are not configured.
     #[must_use]
     pub fn settings_for(&self, pages: u64) -> FlashSettings {
         let share = u32::try_from(pages / PAGES_PER_FREE).unwrap_or(u32::MAX).max(1);
@@ -200,7 +201,8 @@ impl Bucket {
         found.map(|(_, bucket)| bucket)
     }
 
-    /// Returns the `ext_path` option with this bucket, for messages, or `None` for the default bucket.
+    /// Returns the `ext_path` option with this bucket, for messages, or `None` for the default
+    /// bucket.
     fn suffix(self) -> Option<&'static str> {
         match self {
             Self::Default => None,

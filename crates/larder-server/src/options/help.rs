@@ -8,7 +8,8 @@ const WIDTH: usize = 100;
 
 /// Appends to `-h` the names of the options that it does not explain.
 ///
-/// Scripts written for memcached search `-h` for the options that they may give, so `-h` contains every name.
+/// Scripts written for memcached search `-h` for the options that they may give, so `-h` contains
+/// every name.
 pub(super) fn with_other_names(command: Command) -> Command {
     let hidden = command.get_arguments().filter(|arg| arg.is_hide_short_help_set());
     let names = wrap(hidden.map(names_of));

@@ -1,5 +1,6 @@
-//! The sources of options: the command line overrides the environment, which overrides the file. Settings of the
-//! environment and the file become words of a command line, so that one parser handles all sources.
+//! The sources of options: the command line overrides the environment, which overrides the file.
+//! Settings of the environment and the file become words of a command line, so that one parser
+//! handles all sources.
 
 use super::file::{self, Fault, RawValue};
 use super::{Options, OptionsError, OptionsRefusal, Suboptions, words};
@@ -167,7 +168,8 @@ fn from_environment(
 }
 
 /// Returns whether Kubernetes has set the variable: for a service named larder it sets
-/// `LARDER_PORT=tcp://10.0.0.7:11211`, and for one named larder-udp `LARDER_UDP_PORT=udp://10.0.0.7:11211`.
+/// `LARDER_PORT=tcp://10.0.0.7:11211`, and for one named larder-udp
+/// `LARDER_UDP_PORT=udp://10.0.0.7:11211`.
 fn is_service_link(value: &OsStr) -> bool {
     let schemes = ["tcp://", "udp://", "sctp://"];
     value.to_str().is_some_and(|value| schemes.iter().any(|scheme| value.starts_with(scheme)))
@@ -196,8 +198,8 @@ fn find<'c>(command: &'c Command, key: &str) -> Option<&'c Arg> {
     command.get_arguments().find(|arg| is_option(arg) && dashed(long(arg)) == dashed(key))
 }
 
-/// Returns whether the environment and the file can set an option. They cannot set options that print a text and exit,
-/// nor the path of the file.
+/// Returns whether the environment and the file can set an option. They cannot set options that
+/// print a text and exit, nor the path of the file.
 fn is_option(arg: &Arg) -> bool {
     let excluded = ["help", "version", "license", "config", "check-config", ""];
     !excluded.contains(&long(arg)) && !arg.is_positional()

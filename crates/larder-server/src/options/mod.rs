@@ -53,10 +53,12 @@ pub struct Options {
     )]
     pub port: i32,
 
-    /// Addresses to listen on: HOST, HOST:PORT, [V6]:PORT, * or *:PORT, with optional prefixes [default: *]
+    /// Addresses to listen on: HOST, HOST:PORT, [V6]:PORT, * or *:PORT, with optional prefixes
+    /// [default: *]
     ///
-    /// Prefixes, in this order: notls:, mtls: or btls: (with -Z: no TLS, TLS with a client certificate, TLS without
-    /// one); proto[ascii]:, proto[binary]:, proto[negotiating]: (override -B) or proto[resp]: (Redis).
+    /// Prefixes, in this order: notls:, mtls: or btls: (with -Z: no TLS, TLS with a client
+    /// certificate, TLS without one); proto[ascii]:, proto[binary]:, proto[negotiating]:
+    /// (override -B) or proto[resp]: (Redis).
     #[arg(
         short = 'l',
         long,
@@ -101,7 +103,8 @@ pub struct Options {
     )]
     pub listen_backlog: i32,
 
-    /// Protocol for clients: auto, ascii or binary [default: auto, or the one that -S or -Y requires]
+    /// Protocol for clients: auto, ascii or binary [default: auto, or the one that -S or -Y
+    /// requires]
     #[arg(
         short = 'B',
         long,
@@ -198,7 +201,8 @@ pub struct Options {
     #[arg(long, value_name = "FILE", help_heading = "Logins", hide_short_help = true)]
     pub sasl_pwdb: Option<PathBuf>,
 
-    /// Token file for HTTP and gRPC, with lines of NAME:TOKEN or, for read-only access, NAME:TOKEN:read
+    /// Token file for HTTP and gRPC, with lines of NAME:TOKEN or, for read-only access,
+    /// NAME:TOKEN:read
     #[arg(long, value_name = "FILE", help_heading = "Logins", hide_short_help = true)]
     pub token_file: Option<PathBuf>,
 
@@ -208,7 +212,8 @@ pub struct Options {
 
     /// Serve items, statistics and metrics over HTTP at this address (default port: 8080)
     ///
-    /// PORT (on the loopback), HOST, HOST:PORT or [V6]:PORT; with -Z, the prefix notls:, mtls: or btls: as for -l.
+    /// PORT (on the loopback), HOST, HOST:PORT or [V6]:PORT; with -Z, the prefix notls:, mtls: or
+    /// btls: as for -l.
     #[arg(long, value_name = "ADDR", help_heading = "HTTP and gRPC")]
     pub http_listen: Option<String>,
 
@@ -218,7 +223,8 @@ pub struct Options {
     #[arg(long, value_name = "ADDR", help_heading = "HTTP and gRPC", hide_short_help = true)]
     pub grpc_listen: Option<String>,
 
-    /// Host names that HTTP clients may use for this server, in addition to IP addresses and localhost
+    /// Host names that HTTP clients may use for this server, in addition to IP addresses and
+    /// localhost
     #[arg(
         long,
         value_name = "NAME,...",
@@ -240,7 +246,8 @@ pub struct Options {
     )]
     pub http_cors: Vec<String>,
 
-    /// Maximum number of HTTP and gRPC connections, not counted in -c; a new one replaces an idle one
+    /// Maximum number of HTTP and gRPC connections, not counted in -c; a new one replaces an idle
+    /// one
     #[arg(
         long,
         value_name = "NUM",
@@ -260,8 +267,8 @@ pub struct Options {
     #[arg(long, value_name = "HOST:PORT", help_heading = "Replication")]
     pub follow: Option<String>,
 
-    /// Memory for changes not yet sent to followers, in MiB, part of -m [default: 1/64 of -m, at least 4, at most
-    /// 1/4 of -m]
+    /// Memory for changes not yet sent to followers, in MiB, part of -m [default: 1/64 of -m, at
+    /// least 4, at most 1/4 of -m]
     #[arg(
         long,
         value_name = "MB",
@@ -271,7 +278,8 @@ pub struct Options {
     )]
     pub journal_size: Option<usize>,
 
-    /// Encrypt connections between nodes and verify both sides; PEM files of certificate, key and CA
+    /// Encrypt connections between nodes and verify both sides; PEM files of certificate, key and
+    /// CA
     ///
     /// Addresses off the loopback require --cluster-tls or --cluster-secret.
     #[arg(long, value_name = "CERT,KEY,CA", help_heading = "Replication", hide_short_help = true)]
@@ -314,7 +322,8 @@ pub struct Options {
     )]
     pub node: Option<String>,
 
-    /// Address of this node for clients [default: the host of --replicate-on with the first TCP port]
+    /// Address of this node for clients [default: the host of --replicate-on with the first TCP
+    /// port]
     #[arg(
         long,
         value_name = "HOST:PORT",
@@ -386,7 +395,8 @@ pub struct Options {
     )]
     pub doubt: Doubt,
 
-    /// Let a member with incomplete data lead after this many seconds without a leader [default: never]
+    /// Let a member with incomplete data lead after this many seconds without a leader [default:
+    /// never]
     #[arg(
         long,
         value_name = "SECS",
@@ -396,7 +406,8 @@ pub struct Options {
     )]
     pub unclean_after: Option<u64>,
 
-    /// Answer reads on followers that lag by at most this many seconds; 0: read only from the leader
+    /// Answer reads on followers that lag by at most this many seconds; 0: read only from the
+    /// leader
     #[arg(
         long,
         value_name = "SECS",
@@ -415,7 +426,8 @@ pub struct Options {
     #[arg(short = 'F', long, help_heading = "Commands", hide_short_help = true)]
     pub disable_flush_all: bool,
 
-    /// Disable dumps of keys: lru_crawler metadump and mgdump, stats cachedump, stats detail, SCAN, KEYS, lists over HTTP
+    /// Disable dumps of keys: lru_crawler metadump and mgdump, stats cachedump, stats detail, SCAN,
+    /// KEYS, lists over HTTP
     #[arg(short = 'X', long, help_heading = "Commands", hide_short_help = true)]
     pub disable_dumping: bool,
 
@@ -423,7 +435,8 @@ pub struct Options {
     #[arg(short = 'W', long, help_heading = "Commands", hide_short_help = true)]
     pub disable_watch: bool,
 
-    /// Collect stats detail from the start, with this delimiter after the prefix of a key [default: :]
+    /// Collect stats detail from the start, with this delimiter after the prefix of a key [default:
+    /// :]
     #[arg(short = 'D', long, value_name = "CHAR", value_parser = delimiter, help_heading = "Commands", hide_short_help = true)]
     pub prefix_delimiter: Option<u8>,
 
@@ -449,7 +462,8 @@ pub struct Options {
     #[arg(short = 'r', long, help_heading = "Process", hide_short_help = true)]
     pub enable_coredumps: bool,
 
-    /// Log more; -v: server events, -vv: also connections, -vvv: everything (the watch command shows requests)
+    /// Log more; -v: server events, -vv: also connections, -vvv: everything (the watch command
+    /// shows requests)
     #[arg(short = 'v', long, action = ArgAction::Count, help_heading = "Logging")]
     pub verbose: u8,
 
@@ -516,21 +530,23 @@ pub struct Options {
 const MIB: usize = 1 << 20;
 
 impl Options {
-    /// Returns the number of cache handles of threads that serve clients: one for each worker, and one more if the
-    /// server has HTTP or gRPC.
+    /// Returns the number of cache handles of threads that serve clients: one for each worker, and
+    /// one more if the server has HTTP or gRPC.
     #[must_use]
     pub fn handles(&self) -> usize {
         self.threads + usize::from(self.has_web())
     }
 
-    /// Returns the number of cache handles that answer requests forwarded by other nodes; 0 without `--cluster`.
+    /// Returns the number of cache handles that answer requests forwarded by other nodes; 0 without
+    /// `--cluster`.
     #[must_use]
     pub fn answerers(&self) -> usize {
         if self.cluster.is_some() { self.threads } else { 0 }
     }
 
-    /// Returns the number of cache handles that can change items. These are [`Self::handles`] and [`Self::answerers`].
-    /// With `--follow` or `--cluster`, one more follows a leader. With `--cluster`, one more imports slots.
+    /// Returns the number of cache handles that can change items. These are [`Self::handles`] and
+    /// [`Self::answerers`]. With `--follow` or `--cluster`, one more follows a leader. With
+    /// `--cluster`, one more imports slots.
     #[must_use]
     pub fn writers(&self) -> usize {
         let follows = self.follow.is_some() || self.cluster.is_some();

@@ -1,5 +1,5 @@
-//! The parser of the `-o` list: memcached's extended options. The rows of `suboption_table.rs` define the values
-//! and effects.
+//! The parser of the `-o` list: memcached's extended options. The rows of `suboption_table.rs`
+//! define the values and effects.
 
 use super::flash::FlashFile;
 use super::refusal::{OptionsRefusal, USAGE};

@@ -1,5 +1,5 @@
-//! White space around the values of a command line. memcached skips it before numbers, and Helm charts pass an option
-//! and its value as one word: `"-m 1024"`.
+//! White space around the values of a command line. memcached skips it before numbers, and Helm
+//! charts pass an option and its value as one word: `"-m 1024"`.
 
 use clap::{Arg, Command};
 use std::ffi::OsString;

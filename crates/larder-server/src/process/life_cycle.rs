@@ -5,8 +5,8 @@
 //!    └─────────────────────── quick ─────────────────────────────▲
 //! ```
 //!
-//! Signals and commands store a request and wake the accepting thread with a byte in a socket pair. The accepting
-//! thread changes the phase and wakes the workers, which read it.
+//! Signals and commands store a request and wake the accepting thread with a byte in a socket pair.
+//! The accepting thread changes the phase and wakes the workers, which read it.
 
 use crate::process::systemd;
 use std::io::{self, Read, Write};
@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 pub enum Phase {
     /// The server accepts connections and answers requests.
     Serving,
-    /// The server accepts no connections, and closes each open connection after answering its requests.
+    /// The server accepts no connections, and closes each open connection after answering its
+    /// requests.
     Draining,
     /// The threads stop, even if connections are open.
     Ended,
@@ -35,8 +36,8 @@ pub struct LifeCycle {
 }
 
 impl LifeCycle {
-    /// Creates the life cycle of a new server. Also returns the receiving end of its socket pair, which becomes
-    /// readable when [`Self::wake`] is called.
+    /// Creates the life cycle of a new server. Also returns the receiving end of its socket pair,
+    /// which becomes readable when [`Self::wake`] is called.
     ///
     /// # Errors
     /// The system has no file descriptors.
@@ -115,7 +116,8 @@ impl LifeCycle {
         self.phase.store(phase as u8, SeqCst);
     }
 
-    /// Handles requests: calls `reload` once for all SIGHUPs since the last call, and returns the requested phase.
+    /// Handles requests: calls `reload` once for all SIGHUPs since the last call, and returns the
+    /// requested phase.
     pub(crate) fn handle_requests(&self, reload: impl FnOnce()) -> Phase {
         if self.reload.swap(false, SeqCst) {
             tracing::info!("SIGHUP: reloading passwords, tokens and certificates");

@@ -1,4 +1,5 @@
-//! Functions of the operating system. Some have no effect outside Linux, and their documentation says so.
+//! Functions of the operating system. Some have no effect outside Linux, and their documentation
+//! says so.
 
 use std::io;
 use std::os::unix::fs::chown;
@@ -43,7 +44,8 @@ pub fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * page_len.map_or(0, i64::cast_unsigned)
 }
 
-/// Switches the process to user `name` and its groups, permanently. Outside Linux, supplementary groups stay unchanged.
+/// Switches the process to user `name` and its groups, permanently. Outside Linux, supplementary
+/// groups stay unchanged.
 ///
 /// # Errors
 /// [`UserError`]: the user is unknown, or the system refuses.
@@ -145,8 +147,8 @@ pub fn lock_memory(user_changes: bool) -> Result<(), LockError> {
     Ok(mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE | on_use)?)
 }
 
-/// Returns whether the process may lock more memory than the limit allows. It may if it has `CAP_IPC_LOCK`. In a
-/// container, even root may lack this capability.
+/// Returns whether the process may lock more memory than the limit allows. It may if it has
+/// `CAP_IPC_LOCK`. In a container, even root may lack this capability.
 #[cfg(target_os = "linux")]
 fn may_lock_any_memory() -> bool {
     const CAP_IPC_LOCK: u32 = 14;

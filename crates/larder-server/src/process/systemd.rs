@@ -1,5 +1,5 @@
-//! Notifications to systemd: ready, reloading, stopping, and the watchdog. Without `NOTIFY_SOCKET` these
-//! functions do nothing.
+//! Notifications to systemd: ready, reloading, stopping, and the watchdog. Without `NOTIFY_SOCKET`
+//! these functions do nothing.
 
 use sd_notify::NotifyState;
 use std::time::{Duration, Instant};
@@ -29,8 +29,9 @@ impl Watchdog {
         self.timeout.map(|timeout| timeout / 4)
     }
 
-    /// Notifies systemd that the server is alive, if the notification is due and all workers have sent a heartbeat in
-    /// time. `stall_time` is the longest time since the last heartbeat of a worker.
+    /// Notifies systemd that the server is alive, if the notification is due and all workers have
+    /// sent a heartbeat in time. `stall_time` is the longest time since the last heartbeat of a
+    /// worker.
     pub fn notify(&mut self, stall_time: Duration) {
         let Some(timeout) = self.timeout else { return };
         if self.notified.elapsed() < timeout / 4 {

@@ -78,7 +78,8 @@ mod tests {
     use crate::stats::{PAGES, Page};
     use std::collections::BTreeMap;
 
-    /// Each metric has one help text for all of its rows, without links or the words "Larder's own".
+    /// Each metric has one help text for all of its rows, without links or the words "Larder's
+    /// own".
     #[test]
     fn every_metric_has_one_help_text() {
         let mut metrics: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();

@@ -233,7 +233,8 @@ impl Condition {
 }
 
 impl Unit {
-    /// Returns the unit in the metric's name, and the factor that converts the statistic to this unit.
+    /// Returns the unit in the metric's name, and the factor that converts the statistic to this
+    /// unit.
     #[must_use]
     pub fn base(self) -> (&'static str, f64) {
         match self {

@@ -1,5 +1,5 @@
-//! The state of a server for one page of statistics or one scrape. Expensive values are read once, at their first use,
-//! so that the rows that show them are consistent.
+//! The state of a server for one page of statistics or one scrape. Expensive values are read once,
+//! at their first use, so that the rows that show them are consistent.
 
 use crate::controls::TunedFlash;
 use crate::options::suboptions::{Suboptions, UnusedSettings};

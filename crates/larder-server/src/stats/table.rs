@@ -227,7 +227,8 @@ fn visit_ranked(hottest: &[HotKey], show: &mut dyn FnMut(&str, &Entry<'_>)) {
     }
 }
 
-/// Calls `visit` with each row that has a metric and is shown now, and the row's value in the unit of the metric.
+/// Calls `visit` with each row that has a metric and is shown now, and the row's value in the unit
+/// of the metric.
 pub fn visit_metrics(server: &Server, visit: &mut dyn FnMut(&'static Row, Metric, f64)) {
     let snapshot = Snapshot::new(server);
     for row in PAGES.iter().flat_map(|page| page.rows()) {

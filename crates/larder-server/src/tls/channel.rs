@@ -13,8 +13,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The maximum length of incomplete input, in bytes. It has room for a TLS record (16 KiB and some overhead) and a
-/// handshake message (64 KiB).
+/// The maximum length of incomplete input, in bytes. It has room for a TLS record (16 KiB and some
+/// overhead) and a handshake message (64 KiB).
 const PARTIAL_MAX: usize = 96 << 10;
 /// The maximum overhead of a record, for both versions of TLS, in bytes.
 const RECORD_EXTRA: usize = 64;
@@ -83,7 +83,8 @@ impl Channel {
         self.partial.capacity()
     }
 
-    /// Processes input: appends the peer's data to `plaintext`, and TLS messages for the peer to `ciphertext`.
+    /// Processes input: appends the peer's data to `plaintext`, and TLS messages for the peer to
+    /// `ciphertext`.
     ///
     /// # Errors
     /// The input is not TLS or violates the protocol, or the client's certificate is refused.
@@ -206,8 +207,8 @@ impl Channel {
         append(ciphertext, room, |room| encrypted(traffic.encrypt(plain, room)))
     }
 
-    /// Appends the close alert to `ciphertext` if the connection can still send. Counts a handshake error if the
-    /// handshake is incomplete.
+    /// Appends the close alert to `ciphertext` if the connection can still send. Counts a handshake
+    /// error if the handshake is incomplete.
     pub(crate) fn close(&mut self, ciphertext: &mut Vec<u8>) {
         if self.phase == Phase::Handshake {
             self.counts.handshake_errors.fetch_add(1, Relaxed);

@@ -76,8 +76,9 @@ impl Tls {
         Ok(())
     }
 
-    /// Returns the configuration of a new connection at a listener, or `None` for plaintext. It would also be `None`
-    /// for `mtls:` without `ssl_ca_cert`, but [`Tls::new`] refuses this combination.
+    /// Returns the configuration of a new connection at a listener, or `None` for plaintext. It
+    /// would also be `None` for `mtls:` without `ssl_ca_cert`, but [`Tls::new`] refuses this
+    /// combination.
     #[must_use]
     pub fn configuration(&self, security: Security) -> Option<Arc<ServerConfig>> {
         let present = self.present();
@@ -121,8 +122,8 @@ impl Tls {
         self.clock.now().0.saturating_sub(self.refreshed.load(Relaxed))
     }
 
-    /// Returns the fixed memory of TLS connections, in bytes. [`crate::connection::list::Connections::held`] does not
-    /// include it.
+    /// Returns the fixed memory of TLS connections, in bytes.
+    /// [`crate::connection::list::Connections::held`] does not include it.
     pub(crate) fn fixed(&self) -> usize {
         self.counts.open.load(Relaxed) * channel::FIXED_LEN
     }

@@ -7,8 +7,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Starts a server with little memory and a flash file of `mib` MiB in the returned scratch directory. `more` is
-/// appended to the list of `-o`.
+/// Starts a server with little memory and a flash file of `mib` MiB in the returned scratch
+/// directory. `more` is appended to the list of `-o`.
 fn server(mib: usize, more: &str) -> (Scratch, Server) {
     let scratch = Scratch::new("flash");
     let list = format!("ext_path={}:{mib}m{more}", scratch.path("items").display());

@@ -1,5 +1,5 @@
-//! A session on a segment engine with 100,000 items (keys of 20 bytes, values of 100), for `instructions`
-//! and the benchmarks of this crate.
+//! A session on a segment engine with 100,000 items (keys of 20 bytes, values of 100), for
+//! `instructions` and the benchmarks of this crate.
 
 use larder_session::Session;
 use larder_session::test_util::TestServer;
@@ -87,7 +87,8 @@ impl Conversation {
             write_request("set", number, &mut input);
             conversation.poll(&input);
         }
-        // The first request of a session chooses the dialect, so the measured requests need a new session.
+        // The first request of a session chooses the dialect, so the measured requests need a new
+        // session.
         let is_resp = kind.starts_with("resp-");
         conversation.session = if is_resp { Session::resp(1, false) } else { Session::new() };
         conversation

@@ -50,7 +50,8 @@ impl Batch<'_> {
     /// The limit of requests in a batch.
     pub(crate) const LEN_MAX: usize = BATCH_MAX;
 
-    /// Counts the first `done` requests. Avoids a loop if all requests of the batch are lookups of the fast path.
+    /// Counts the first `done` requests. Avoids a loop if all requests of the batch are lookups of
+    /// the fast path.
     #[inline]
     fn count(&self, done: usize, answered: &mut AnsweredCounts) {
         let mut gets = done;
@@ -83,7 +84,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Counts the requests among the first `done` that are not lookups of the fast path, and returns their number.
+    /// Counts the requests among the first `done` that are not lookups of the fast path, and
+    /// returns their number.
     fn count_others(&self, done: usize, answered: &mut AnsweredCounts) -> usize {
         let mut others = 0;
         for ready in self.requests.iter().take(done) {
@@ -112,7 +114,8 @@ impl Batch<'_> {
 
 /// The reason for the end of a batch.
 pub(crate) enum BatchEnd<'b> {
-    /// The batch has reached its limit, or the session must answer the last request before it parses the next one.
+    /// The batch has reached its limit, or the session must answer the last request before it
+    /// parses the next one.
     Full,
     /// The next request is incomplete.
     Incomplete,

@@ -58,7 +58,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Answers a set. Not inlined, because inlining costs each lookup one percent more instructions.
+    /// Answers a set. Not inlined, because inlining costs each lookup one percent more
+    /// instructions.
     #[inline(never)]
     pub(crate) fn answer_set<H: Host>(
         &mut self,
@@ -116,7 +117,8 @@ impl<E: Engine> Session<E> {
     fn continue_get(&mut self, answered: LookupReply) -> Flow {
         match answered {
             LookupReply::Written => (),
-            // Clients take the error for the end of the reply, so the session answers no later key of the line.
+            // Clients take the error for the end of the reply, so the session answers no later key
+            // of the line.
             LookupReply::Refused if self.parser.abandon_line() => {
                 self.pending = Pending::DiscardLine
             }

@@ -1,5 +1,5 @@
-//! Conversion of requests to operations. Everything that depends on the order of meta flags or on the dialect becomes a
-//! field of the operation, and expiry times become points in time.
+//! Conversion of requests to operations. Everything that depends on the order of meta flags or on
+//! the dialect becomes a field of the operation, and expiry times become points in time.
 
 use crate::context::Settings;
 use crate::time::resolve;

@@ -13,8 +13,8 @@ use larder_store::Engine;
 /// Returns the index of the first request in a batch that looks up the server list and that this
 /// server may answer. `parser` is the state before the batch.
 ///
-/// All keys of a line have to be answered by the same server. If another node answers lookups of items
-/// ([`Owner::Remote`]), this server answers only if the key is alone on its line.
+/// All keys of a line have to be answered by the same server. If another node answers lookups of
+/// items ([`Owner::Remote`]), this server answers only if the key is alone on its line.
 pub(crate) fn next_list_lookup(batch: &Batch<'_>, parser: Parser, owner: Owner) -> Option<usize> {
     let mut before = parser;
     batch.requests.iter().position(|ready| {
@@ -48,7 +48,8 @@ fn names_servers(get: &Get<'_>) -> bool {
 }
 
 impl<E: Engine> Session<E> {
-    /// Answers the first lookup of a batch with the list of servers; `None` if the host has no cluster.
+    /// Answers the first lookup of a batch with the list of servers; `None` if the host has no
+    /// cluster.
     #[cold]
     pub(crate) fn answer_servers<H: Host>(
         &mut self,

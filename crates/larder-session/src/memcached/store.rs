@@ -10,8 +10,9 @@ use larder_protocol::reply::{self, ArithmeticReply, DeleteReply, StoreReply, Ttl
 use larder_protocol::{Arithmetic, Delete, FastSet, Store};
 use larder_store::{Engine, HashedKey, Refusal, Tag};
 
-/// Answers a store whose value has arrived, in the request or by an upload. Writes nothing and returns false if the
-/// store has to wait for the old item on slower storage. An unconditional set without an observer does not wait.
+/// Answers a store whose value has arrived, in the request or by an upload. Writes nothing and
+/// returns false if the store has to wait for the old item on slower storage. An unconditional set
+/// without an observer does not wait.
 #[inline]
 pub(crate) fn store<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
@@ -88,7 +89,8 @@ pub(crate) fn refuse<E: Engine, H: Host>(
     }
 }
 
-/// Returns the outcome of a store as its reply shows it, or `None` if the store has to wait for slower storage.
+/// Returns the outcome of a store as its reply shows it, or `None` if the store has to wait for
+/// slower storage.
 fn stored(outcome: operations::StoreOutcome) -> Option<StoreReply> {
     Some(match outcome {
         operations::StoreOutcome::Stored { cas, len } => StoreReply::Stored { cas, len },
@@ -136,7 +138,8 @@ pub(crate) fn remove_refused<E: Engine, H: Host>(
     }
 }
 
-/// Answers an increment or decrement. Writes nothing and returns false if the item is on slower storage.
+/// Answers an increment or decrement. Writes nothing and returns false if the item is on slower
+/// storage.
 pub(crate) fn count<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     arithmetic: &Arithmetic<'_>,

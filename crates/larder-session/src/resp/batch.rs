@@ -26,8 +26,8 @@ const REQUEST_LEN_EXTRA: usize = 64 << 20;
 pub(super) enum Outcome {
     /// The reply is complete.
     Done,
-    /// The request is not complete, because the output is full or the request has processed enough keys for one step.
-    /// It continues when the output is sent, or in the next step.
+    /// The request is not complete, because the output is full or the request has processed enough
+    /// keys for one step. It continues when the output is sent, or in the next step.
     Paused,
     /// The request waits for items on slower storage. [`State::waiting`] has the hashes of their
     /// keys.

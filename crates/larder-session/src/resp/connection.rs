@@ -357,7 +357,8 @@ fn log_in<E: Engine, H: Host>(
     authenticate(cx, state, &auth.credentials)
 }
 
-/// Checks a name and a password. If the server requires no login, the user `default` is accepted with any password.
+/// Checks a name and a password. If the server requires no login, the user `default` is accepted
+/// with any password.
 fn authenticate<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,

@@ -49,8 +49,8 @@ impl<E: Engine> Session<E> {
         step
     }
 
-    /// Writes the messages that have arrived, before the session waits for input. Returns false if the output has no room
-    /// for all of them.
+    /// Writes the messages that have arrived, before the session waits for input. Returns false if
+    /// the output has no room for all of them.
     pub(crate) fn write_last_messages<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,
@@ -138,7 +138,8 @@ impl<E: Engine> Session<E> {
             if self.is_forwarded {
                 return Step::finish(0, Next::Abandon);
             }
-            // The requests of a transaction must see its changes, so a replica does not answer them itself.
+            // The requests of a transaction must see its changes, so a replica does not answer them
+            // itself.
             let reads_locally = origin != Origin::Transaction && Self::reads_locally(cx);
             let reads = if reads_locally { count_reads(state, &batch) } else { 0 };
             if reads == 0 && state.key_progress.keys > 0 {
@@ -390,7 +391,8 @@ impl<E: Engine> Session<E> {
         }
         match Command::parse(request, verb, row.name) {
             Ok(Command::Item(key, command)) => {
-                // The batch has hashed the first argument. The key of `MEMORY USAGE` is the second one.
+                // The batch has hashed the first argument. The key of `MEMORY USAGE` is the second
+                // one.
                 let hash = if row.keys.0 == 1 { hash } else { cx.operations.engine.hash(key) };
                 let key = HashedKey { bytes: key, hash };
                 let outcome = self.with_resp_observer(cx, |session, cx| {

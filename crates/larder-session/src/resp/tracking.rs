@@ -17,11 +17,12 @@ use larder_protocol::resp::{
 use larder_store::Engine;
 use std::sync::Arc;
 
-/// The maximum number of prefixes of a connection. Each change of any item compares its key with all prefixes.
+/// The maximum number of prefixes of a connection. Each change of any item compares its key with
+/// all prefixes.
 const PREFIXES_MAX: usize = 128;
 
-/// Writes the messages that have arrived. Call this only between two replies. Returns false if the output has no room
-/// for all messages. If it returns true, the next message wakes the connection.
+/// Writes the messages that have arrived. Call this only between two replies. Returns false if the
+/// output has no room for all messages. If it returns true, the next message wakes the connection.
 pub(super) fn write_messages<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     state: &mut State,
@@ -173,7 +174,8 @@ fn check<'p, E: Engine, H: Host>(
     Err(CommandError::Tracking(refused))
 }
 
-/// Starts tracking, or changes its options, which [`check`] has accepted. `old` is the subscription so far.
+/// Starts tracking, or changes its options, which [`check`] has accepted. `old` is the subscription
+/// so far.
 fn start<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     connection: u64,
@@ -263,7 +265,8 @@ pub(super) fn set_caching(
     Err(CommandError::Tracking(refused))
 }
 
-/// Returns the number of the connection that receives the messages: 0 for this one, -1 without tracking.
+/// Returns the number of the connection that receives the messages: 0 for this one, -1 without
+/// tracking.
 pub(super) fn receiver(state: &State) -> i64 {
     let subscription = state.tracking.as_ref().and_then(|tracking| tracking.subscription.as_ref());
     match subscription.map(|of| of.options()) {

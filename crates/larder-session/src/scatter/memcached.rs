@@ -108,7 +108,8 @@ impl<E: Engine> Session<E> {
         Step::advance(0)
     }
 
-    /// Returns the part for a request that starts at `at` in the input. The caller sets its destination.
+    /// Returns the part for a request that starts at `at` in the input. The caller sets its
+    /// destination.
     fn part(&self, batch: &Batch<'_>, ready: &BatchRequest<'_>, at: usize) -> Part<E> {
         let mut part = Part::new(PartBytes::Input(at..ready.end), PartState::Local(None));
         part.is_repeatable = !changes(batch, ready);

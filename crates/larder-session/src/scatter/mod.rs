@@ -1,5 +1,5 @@
-//! Scatter-gather: sends each request of a batch to the group that owns its key, and writes the replies in request
-//! order.
+//! Scatter-gather: sends each request of a batch to the group that owns its key, and writes the
+//! replies in request order.
 //!
 //! `memcached.rs` splits batches of memcached's protocol into parts, and `resp/scatter.rs` splits
 //! batches of RESP. This file gathers the replies. A part is one request, or one key of a multi-key
@@ -56,9 +56,9 @@ impl<'h> Destinations<'h> {
         Self { reads_locally: false, ..Self::new(host) }
     }
 
-    /// Calls `find`, and returns its result. Calls it again if the shard map has changed in between, so that the result
-    /// depends on only one version of the map. All requests of a batch for one key then have the same destination,
-    /// which keeps them in order.
+    /// Calls `find`, and returns its result. Calls it again if the shard map has changed in
+    /// between, so that the result depends on only one version of the map. All requests of a batch
+    /// for one key then have the same destination, which keeps them in order.
     pub(crate) fn with_stable_map<R>(
         host: &'h impl Host,
         mut find: impl FnMut(&mut Self) -> R,

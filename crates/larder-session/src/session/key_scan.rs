@@ -1,5 +1,5 @@
-//! `SCAN` and `KEYS`: list keys. A scan examines some items in each poll, and the session writes the reply when all
-//! keys are collected, because the reply starts with their number.
+//! `SCAN` and `KEYS`: list keys. A scan examines some items in each poll, and the session writes
+//! the reply when all keys are collected, because the reply starts with their number.
 
 use crate::Host;
 use crate::context::Context;
@@ -111,7 +111,8 @@ impl<E: Engine> KeyScan<E> {
             }
         });
         if let Some(left) = left {
-            // A step without items counts as one item, so that a sparse index does not prolong a SCAN.
+            // A step without items counts as one item, so that a sparse index does not prolong a
+            // SCAN.
             *left = left.saturating_sub(seen.max(1));
         }
         state

@@ -19,8 +19,8 @@ use larder_store::{AckState, Delivery, Engine};
 /// between requests. Exceptions are sessions that receive or send a large value, wait for another
 /// component, or have forwarded requests.
 ///
-/// Input may arrive in any pieces. The session does not consume an incomplete request, and the driver passes it again
-/// with the bytes that follow:
+/// Input may arrive in any pieces. The session does not consume an incomplete request, and the
+/// driver passes it again with the bytes that follow:
 ///
 /// ```
 /// use larder_session::{Next, Session, test_util::TestServer};
@@ -65,7 +65,8 @@ pub struct Session<E: Engine> {
 pub(crate) struct RareState<E: Engine> {
     /// The state of requests that wait for slower storage.
     pub(crate) storage_wait: StorageWait<E::PendingRead>,
-    /// The position that replicas must acknowledge before the driver may send the replies of the last poll.
+    /// The position that replicas must acknowledge before the driver may send the replies of the
+    /// last poll.
     held: Option<E::Position>,
     /// The routes to the groups that the session has forwarded requests to, possibly its own group.
     pub(crate) routes: Routes,
@@ -181,7 +182,8 @@ impl<E: Engine> Session<E> {
         session
     }
 
-    /// Returns whether the session returned [`Next::Close`] because the client violated the protocol.
+    /// Returns whether the session returned [`Next::Close`] because the client violated the
+    /// protocol.
     pub fn has_failed(&self) -> bool {
         self.failed
     }
@@ -217,7 +219,8 @@ impl<E: Engine> Session<E> {
         self.resp.as_ref().is_some_and(|state| state.is_subscribed())
     }
 
-    /// Returns the memory of the cache, in bytes, that the session has leased for values that it sends.
+    /// Returns the memory of the cache, in bytes, that the session has leased for values that it
+    /// sends.
     pub fn leased_bytes(&self) -> usize {
         match &self.pending {
             Pending::Send(sending) => sending.memory(),
@@ -322,7 +325,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Returns whether the replicas have acknowledged `position`. If not yet, stores the position for the next poll.
+    /// Returns whether the replicas have acknowledged `position`. If not yet, stores the position
+    /// for the next poll.
     #[cold]
     fn hold<H: Host>(&mut self, cx: &mut Context<'_, E, H>, position: E::Position) -> AckState {
         let state = cx.operations.engine.ack_state(&position, &(cx.waker)());

@@ -1,5 +1,5 @@
-//! Work that a session finishes before it parses the next request: a large value to receive or send, a dump, forwarded
-//! requests, or input to discard.
+//! Work that a session finishes before it parses the next request: a large value to receive or
+//! send, a dump, forwarded requests, or input to discard.
 
 use crate::route::{ForwardId, GroupIndex};
 use crate::session::dump::Dump;
@@ -91,14 +91,15 @@ pub(crate) struct Body<'b> {
     pub(crate) body_len: u64,
 }
 
-/// A store whose value the session receives in pieces, because the value is long or the item has tags.
+/// A store whose value the session receives in pieces, because the value is long or the item has
+/// tags.
 pub(crate) struct IncomingValue<E: Engine> {
     /// The request up to its value. The session parses it again when the value is complete.
     pub(crate) head: Vec<u8>,
     pub(crate) parser: Parser,
     pub(crate) upload: Option<E::Upload>,
-    /// The item's tags, as they were when the upload started. If a client drops one of them before the value is
-    /// complete, the stored item is invalid.
+    /// The item's tags, as they were when the upload started. If a client drops one of them before
+    /// the value is complete, the stored item is invalid.
     pub(crate) tags: Tags,
     /// The memory of the cache, in bytes, that the value takes.
     pub(crate) memory: usize,
@@ -245,7 +246,8 @@ pub(crate) struct ScatterGather<E: Engine> {
     pub(crate) split: Option<SplitCommand>,
 }
 
-/// A multi-key RESP command that is split into one command for each key. The session sends the keys in batches.
+/// A multi-key RESP command that is split into one command for each key. The session sends the keys
+/// in batches.
 pub(crate) struct SplitCommand {
     pub(crate) reply_form: SplitReply,
     /// The numbers of answered keys of earlier batches, and of items found in all batches so far.
@@ -273,8 +275,8 @@ pub(crate) enum SplitReply {
 pub(crate) struct Part<E: Engine> {
     pub(crate) request: PartBytes,
     pub(crate) state: PartState<E>,
-    /// The end of the part's reply that the session does not write, because parts of the same reply follow. A complete
-    /// reply without this end is an error.
+    /// The end of the part's reply that the session does not write, because parts of the same reply
+    /// follow. A complete reply without this end is an error.
     pub(crate) trailer: Vec<u8>,
     /// Whether the part continues the reply of the previous part. After an error in the previous
     /// part, the session then writes nothing of this part's reply.

@@ -26,7 +26,8 @@ pub(crate) struct State {
     pub(crate) transaction: Option<Transaction>,
     /// The watched items of `WATCH`.
     pub(crate) watched: Vec<Watched>,
-    /// Requests that the session answers before further input: those of `EXEC`, or an inline request.
+    /// Requests that the session answers before further input: those of `EXEC`, or an inline
+    /// request.
     pub(crate) queue: RequestQueue,
     /// The answered keys of the next request.
     pub(crate) key_progress: KeyProgress,
@@ -78,7 +79,8 @@ impl State {
         Self { login_required, ..Self::default() }
     }
 
-    /// Resets the state that the client has set (`RESET`), but keeps the server's login requirement.
+    /// Resets the state that the client has set (`RESET`), but keeps the server's login
+    /// requirement.
     pub(crate) fn reset(&mut self, host: &impl Host) {
         if let Some(tracking) = &mut self.tracking {
             tracking.is_subscribed = false;
@@ -110,8 +112,8 @@ impl State {
         };
     }
 
-    /// Marks the requests in the next `len` bytes of the queue as answered. Frees the queue after its
-    /// last request.
+    /// Marks the requests in the next `len` bytes of the queue as answered. Frees the queue after
+    /// its last request.
     pub(crate) fn advance_queue(&mut self, len: usize, host: &impl Host) {
         self.queue.at += len;
         if self.queue.at >= self.queue.requests.len() {
@@ -149,13 +151,14 @@ impl State {
         self.tracking.as_ref().is_some_and(|tracking| tracking.is_subscribed)
     }
 
-    /// Returns whether requests that read or change items are refused, because RESP2 does not distinguish their replies
-    /// from messages.
+    /// Returns whether requests that read or change items are refused, because RESP2 does not
+    /// distinguish their replies from messages.
     pub(crate) fn is_muted(&self) -> bool {
         self.version == Version::Resp2 && self.is_subscribed()
     }
 
-    /// Ends the effect of `CLIENT CACHING` after a request, unless the request belongs to a transaction.
+    /// Ends the effect of `CLIENT CACHING` after a request, unless the request belongs to a
+    /// transaction.
     pub(crate) fn end_tracked_request(&mut self) {
         let is_in_transaction = self.transaction.is_some() || self.has_queued();
         if let Some(tracking) = self.tracking.as_mut().filter(|_| !is_in_transaction) {

@@ -38,7 +38,8 @@ fn requests_count_in_their_class(engine: TestEngine) {
     );
 }
 
-/// Stores count if they succeed, if they are refused, and if the session receives their value in pieces.
+/// Stores count if they succeed, if they are refused, and if the session receives their value in
+/// pieces.
 fn stores_count_with_any_outcome(engine: TestEngine) {
     let mixed = [
         set("k", b"1"),

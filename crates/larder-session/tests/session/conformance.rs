@@ -4,7 +4,8 @@ use crate::common::target::{self, Sessions};
 use larder_model::{Case, Target, read_folder, run, run_bytewise};
 use std::path::Path;
 
-/// The longest case, in bytes, that is also played byte by byte. Longer cases would take too much time.
+/// The longest case, in bytes, that is also played byte by byte. Longer cases would take too much
+/// time.
 const BYTEWISE_LEN_MAX: usize = 10_000;
 
 fn cases() -> Vec<Case> {

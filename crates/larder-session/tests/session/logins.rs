@@ -1,5 +1,5 @@
-//! Connections that start with a login. The expected replies are those of memcached: 1.6.45 for text, and 1.6.18 with
-//! the PLAIN mechanism of Cyrus SASL for binary.
+//! Connections that start with a login. The expected replies are those of memcached: 1.6.45 for
+//! text, and 1.6.18 with the PLAIN mechanism of Cyrus SASL for binary.
 
 use crate::common::{TestEngine, TestServer, new_server, store, text};
 use larder_protocol::Parser;

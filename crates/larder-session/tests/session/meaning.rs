@@ -93,8 +93,8 @@ fn check_replies(engine: TestEngine, requests: &str, answers: &str) {
     );
 }
 
-/// The flags `h` and `l` show the item as it was before the request, even if the engine repeats the lookup to change
-/// the item.
+/// The flags `h` and `l` show the item as it was before the request, even if the engine repeats the
+/// lookup to change the item.
 fn a_stale_item_is_won_once(engine: TestEngine) {
     check_replies(
         engine,
@@ -104,7 +104,8 @@ fn a_stale_item_is_won_once(engine: TestEngine) {
     check_replies(engine, "mg k N30 h\r\nmg k h\r\n", "HD h0 W\r\nHD h1 Z\r\n");
 }
 
-/// A number with more digits makes a new item, which no client has fetched. A number that fits keeps the old item.
+/// A number with more digits makes a new item, which no client has fetched. A number that fits
+/// keeps the old item.
 fn a_number_that_grows_becomes_a_new_item(engine: TestEngine) {
     let grows = "set k 0 0 1\r\n9\r\nmg k\r\nincr k 1\r\nmg k h\r\n";
     check_replies(engine, grows, "STORED\r\nHD\r\n10\r\nHD h0\r\n");

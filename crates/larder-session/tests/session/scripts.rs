@@ -5,8 +5,9 @@ use larder_protocol::encode::resp::command;
 
 for_each_engine! { locks counters rates values_are_compared_and_shown_whole wrong_calls scripts_are_known_by_text_and_hash }
 
-/// The hashes of the scripts of redis-py, redsync, node-redlock, Laravel, django-redis, limits, cashews, rate-limit-redis,
-/// rate-limiter-flexible and redis_rate (see `larder-protocol`'s `script/known.rs`).
+/// The hashes of the scripts of redis-py, redsync, node-redlock, Laravel, django-redis, limits,
+/// cashews, rate-limit-redis, rate-limiter-flexible and redis_rate (see `larder-protocol`'s
+/// `script/known.rs`).
 mod hashes {
     pub(super) const RELEASE: &str = "c3f8721cbb97f72bc19e972846bd7aaf91901658";
     pub(super) const EXTEND: &str = "a4e8783852e6b949f9ef3a97212805108459a890";
@@ -181,7 +182,8 @@ fn rates(engine: TestEngine) {
     );
 }
 
-/// Large values are compared and shown, a number has no line end, and a script's `SET` is a new item without tags.
+/// Large values are compared and shown, a number has no line end, and a script's `SET` is a new
+/// item without tags.
 fn values_are_compared_and_shown_whole(engine: TestEngine) {
     let (mut server, session) = (new_server(engine), Session::resp(0, false));
     let mut client = TestClient { session, ..TestClient::new() };

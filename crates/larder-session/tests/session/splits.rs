@@ -1,5 +1,5 @@
-//! No cut of the input, no limit and no slow client changes a reply. `LARDER_CASES` sets the number of random cases,
-//! `LARDER_SEED` their seed.
+//! No cut of the input, no limit and no slow client changes a reply. `LARDER_CASES` sets the number
+//! of random cases, `LARDER_SEED` their seed.
 
 use crate::common::streams;
 use crate::common::{TestClient, TestEngine, TestServer, new_server, text};

@@ -1,4 +1,5 @@
-//! A store that starts before a client drops one of its tags leaves no valid item, even if it waits in between.
+//! A store that starts before a client drops one of its tags leaves no valid item, even if it waits
+//! in between.
 
 use crate::common::conversation::Conversation;
 use larder_session::{Next, Session};

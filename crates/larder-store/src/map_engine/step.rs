@@ -196,7 +196,8 @@ impl Core {
         }
     }
 
-    /// Returns the statistics class of an item, and the length in bytes at which statistics count it.
+    /// Returns the statistics class of an item, and the length in bytes at which statistics count
+    /// it.
     fn class_and_footprint(&self, key_len: usize, record: &Record) -> (usize, usize) {
         let (value_len, flags) = (record.value.len(), record.attributes.client_flags);
         let footprint = self.classes.footprint(key_len, value_len, flags);

@@ -110,8 +110,8 @@ pub fn load(
     Ok(config)
 }
 
-/// Reads the files of `options` into a configuration of connections to servers. The authorities certify the servers,
-/// and the certificate identifies this side.
+/// Reads the files of `options` into a configuration of connections to servers. The authorities
+/// certify the servers, and the certificate identifies this side.
 ///
 /// # Errors
 /// [`LoadError`] for the first option that is missing or whose file is invalid.

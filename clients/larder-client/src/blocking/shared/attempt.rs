@@ -29,7 +29,8 @@ impl ConnectAttempt {
         waiting.drain(..).for_each(|thread| thread.unpark());
     }
 
-    /// Waits for the outcome. Returns when a connection is open, or when the caller has to check the slot again.
+    /// Waits for the outcome. Returns when a connection is open, or when the caller has to check
+    /// the slot again.
     ///
     /// # Errors
     /// The attempt failed, the deadline of this call has passed, or this call was interrupted.

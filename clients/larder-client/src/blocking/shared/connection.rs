@@ -23,7 +23,8 @@ use std::time::Instant;
 /// It waits until the next reply arrives, and one write then sends it together with other requests.
 const HELD_CALLS_MIN: usize = 2;
 
-/// The length in bytes of a reader's buffer. The reader fills it without the lock, so other threads can send.
+/// The length in bytes of a reader's buffer. The reader fills it without the lock, so other threads
+/// can send.
 const READ_LEN: usize = 16 << 10;
 
 /// A connection that threads share.
@@ -90,7 +91,8 @@ impl SharedConnection {
         self.is_open.load(Ordering::Relaxed)
     }
 
-    /// Records the reason for closing the connection. Does nothing if the connection has already ended.
+    /// Records the reason for closing the connection. Does nothing if the connection has already
+    /// ended.
     pub(super) fn closes(&self, reason: CloseReason) {
         let mut state = self.lock();
         if self.is_open() {
@@ -113,7 +115,8 @@ impl SharedConnection {
             }
             if state.exchange.is_idle() && state.queue.is_empty() {
                 if !state.stream.is_quiet().unwrap_or(false) {
-                    // The server has closed the connection, or sent unsolicited bytes, which could look like the reply.
+                    // The server has closed the connection, or sent unsolicited bytes, which could
+                    // look like the reply.
                     self.end(&mut state, &ErrorKind::Closed, &mut wake_list);
                     return Err(LostCall::new(ErrorKind::Closed, false));
                 }
@@ -121,8 +124,8 @@ impl SharedConnection {
             }
             let call = Arc::clone(&ticket);
             let number = state.queue.push(call, |requests| operation.encode(requests));
-            // The reader gets its reply soon and then sends the queue, so one write carries this request and later
-            // ones.
+            // The reader gets its reply soon and then sends the queue, so one write carries this
+            // request and later ones.
             let waits_for_reply = state.reader.is_none()
                 && state.exchange.len() >= HELD_CALLS_MIN
                 && state.min_latency.is_quick();
@@ -180,14 +183,15 @@ impl SharedConnection {
         Err(FailedCall { is_usable: self.is_open(), ..failed })
     }
 
-    /// Returns whether the caller need not wait for another thread. There are two cases: a reply or the read permit is
-    /// in the caller's ticket, or this call is nested in a call of the same thread that has the read permit.
+    /// Returns whether the caller need not wait for another thread. There are two cases: a reply or
+    /// the read permit is in the caller's ticket, or this call is nested in a call of the same
+    /// thread that has the read permit.
     fn need_not_wait(&self, ticket: &Ticket) -> bool {
         ticket.has_delivery() || self.lock().reading == Some(ticket.thread.id())
     }
 
-    /// Returns the read permit if it is free, or if this call is nested in a call of the same thread that has the
-    /// permit. Otherwise marks the ticket as waiting and returns `None`.
+    /// Returns the read permit if it is free, or if this call is nested in a call of the same
+    /// thread that has the permit. Otherwise marks the ticket as waiting and returns `None`.
     fn read_or_wait(&self, ticket: &Ticket) -> Option<ReadPermit> {
         let mut state = self.lock();
         let reader = match state.reader.take() {
@@ -212,8 +216,8 @@ impl SharedConnection {
     /// Reads once: sends the output, waits for input, and delivers the replies.
     ///
     /// # Errors
-    /// The wait was interrupted, or the system reported an error during the wait. A failure of the connection is no
-    /// error here: each call gets it in its ticket.
+    /// The wait was interrupted, or the system reported an error during the wait. A failure of the
+    /// connection is no error here: each call gets it in its ticket.
     fn read(
         &self,
         reader: &mut ReadPermit,
@@ -225,7 +229,8 @@ impl SharedConnection {
         let readiness = {
             let mut state = self.lock();
             self.send(&mut state, &mut wake_list);
-            // Reads before it waits, because input that TLS has already decrypted does not make the socket ready.
+            // Reads before it waits, because input that TLS has already decrypted does not make the
+            // socket ready.
             has_read = !self.may_block && self.read_available(&mut state, &mut wake_list);
             if state.exchange.output().is_empty() { Readiness::Read } else { Readiness::Both }
         };
@@ -295,7 +300,8 @@ impl SharedConnection {
         wake_list.unpark();
     }
 
-    /// Gives up a call for the reason `kind`, unless its replies have arrived. Passes the read permit on.
+    /// Gives up a call for the reason `kind`, unless its replies have arrived. Passes the read
+    /// permit on.
     ///
     /// # Errors
     /// There is no reply yet, or the connection has failed.

@@ -1,7 +1,8 @@
 //! Connections to one server that threads share. One write carries the requests of several callers.
 //!
-//! Connections have no threads of their own. One waiting caller at a time has the read permit: it reads, and delivers
-//! the replies of all callers. Once it has its own reply, it passes the permit on:
+//! Connections have no threads of their own. One waiting caller at a time has the read permit: it
+//! reads, and delivers the replies of all callers. Once it has its own reply, it passes the permit
+//! on:
 //!
 //! ```text
 //!   start() ──▶ queue ─▶ sent by any caller, or by the reader before its next read
@@ -97,8 +98,8 @@ impl Shared {
             if !broken.is_usable {
                 slot.close(&connection, CloseReason::of(broken.error.kind()));
             }
-            // Repeats the call once if a connection that worked before was lost without a reply. Opening another
-            // connection shows whether the server still works.
+            // Repeats the call once if a connection that worked before was lost without a reply.
+            // Opening another connection shows whether the server still works.
             if is_repeated || !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }
@@ -119,8 +120,8 @@ impl Shared {
             let connection = self.connection(slot, deadline, &open)?;
             let was_used = connection.has_answered.load(Ordering::Relaxed);
             match connection.start(operation) {
-                // Another call has closed the connection since this call selected it, for example because no caller
-                // needed it any more. This call selects again.
+                // Another call has closed the connection since this call selected it, for example
+                // because no caller needed it any more. This call selects again.
                 Err(lost) if lost.is_echo && Instant::now() < deadline => (),
                 pending => return Ok(Attempt { connection, pending, was_used }),
             }
@@ -138,15 +139,16 @@ impl Shared {
         }
         let connection = slot.connection(deadline, open, &self.wait)?;
         if self.is_closed.load(Ordering::Relaxed) {
-            // The client was closed while the connection was being opened. The connection ends when the last caller
-            // drops it.
+            // The client was closed while the connection was being opened. The connection ends when
+            // the last caller drops it.
             slot.close(&connection, CloseReason::ClientClosed);
         }
         Ok(connection)
     }
 
-    /// Returns the slot with the fewest calls. A slot without calls and without a connection counts as a slot with
-    /// [`CALLS_BUSY`] calls. Thus a call opens another connection only if no open connection has fewer calls.
+    /// Returns the slot with the fewest calls. A slot without calls and without a connection counts
+    /// as a slot with [`CALLS_BUSY`] calls. Thus a call opens another connection only if no open
+    /// connection has fewer calls.
     fn slot(&self) -> &Slot {
         let load = |slot: &&Slot| {
             let calls = slot.calls.load(Ordering::Relaxed);
@@ -166,8 +168,8 @@ impl Shared {
         self.slots.iter().for_each(|slot| drop(slot.lock().connection.take()));
     }
 
-    /// Returns the number of open connections, the number of these without calls, and 0. The 0 is the number of calls
-    /// that wait for a connection, which exist only in pools.
+    /// Returns the number of open connections, the number of these without calls, and 0. The 0 is
+    /// the number of calls that wait for a connection, which exist only in pools.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let is_open = |slot: &&Slot| {
             slot.lock().connection.as_ref().is_some_and(|connection| connection.is_open())

@@ -1,4 +1,5 @@
-//! The state of a shared connection: calls under way, the read permit, and the time of the last reply.
+//! The state of a shared connection: calls under way, the read permit, and the time of the last
+//! reply.
 
 use super::ticket::{ReadPermit, Ticket};
 use crate::blocking::stream::Stream;

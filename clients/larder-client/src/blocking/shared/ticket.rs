@@ -11,8 +11,8 @@ use std::thread::{self, Thread};
 pub(super) struct ReadPermit {
     pub(super) bytes: Box<[u8]>,
     pub(super) timeout: ReadTimeout,
-    /// Whether the same thread already has the permit: its [`Waiter`](crate::Waiter) makes a nested call, for example
-    /// in a signal handler.
+    /// Whether the same thread already has the permit: its [`Waiter`](crate::Waiter) makes a nested
+    /// call, for example in a signal handler.
     pub(super) is_nested: bool,
 }
 

@@ -7,8 +7,8 @@ use crate::error::ErrorKind;
 use crate::waiter::Readiness;
 use std::io::{self, Read, Write};
 
-/// The longest accepted reply to a login, in bytes. Without this limit, a server that sends a reply without end could
-/// prolong the handshake past its deadline.
+/// The longest accepted reply to a login, in bytes. Without this limit, a server that sends a reply
+/// without end could prolong the handshake past its deadline.
 const REPLY_LEN_MAX: usize = 1024;
 
 /// Settings of the handshake with a server.

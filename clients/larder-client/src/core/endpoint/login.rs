@@ -1,5 +1,5 @@
-//! The login of memcached's text protocol (`-Y`): the first command of a connection stores the user and the password
-//! under any key.
+//! The login of memcached's text protocol (`-Y`): the first command of a connection stores the user
+//! and the password under any key.
 
 use crate::core::connection::{Answers, Connection, Frame, ReplyCheck, shown};
 use crate::error::ErrorKind;
@@ -42,7 +42,8 @@ impl Login {
         let len = user.len() + 1 + password.len();
         let check = || ReplyCheck::new(std::iter::empty(), |_| true);
         connection.push_request(Frame::One, check, |out| {
-            // A server without logins stores the item. The negative expiry makes it unreadable there.
+            // A server without logins stores the item. The negative expiry makes it unreadable
+            // there.
             let written = write!(out, "set login 0 -1 {len}\r\n{user} {password}\r\n");
             written.expect("a vector takes everything");
         });
@@ -52,8 +53,8 @@ impl Login {
     /// Returns whether the server has accepted the login.
     ///
     /// # Errors
-    /// `Login`: the server refused. `Connect`: the reply does not match a login. The `Connect` error omits the reply,
-    /// which may repeat the password.
+    /// `Login`: the server refused. `Connect`: the reply does not match a login. The `Connect`
+    /// error omits the reply, which may repeat the password.
     pub(crate) fn is_done(connection: &mut Connection) -> Result<bool, ErrorKind> {
         let reply = connection.next_reply();
         if matches!(reply, Ok(None)) {

@@ -52,8 +52,8 @@ impl Endpoint {
         self.resolved().addresses.sort_by_key(|other| *other != address);
     }
 
-    /// Returns whether the caller must resolve the name again, and records the time if so. Returns true at most once
-    /// per [`RESOLVE_PAUSE`].
+    /// Returns whether the caller must resolve the name again, and records the time if so. Returns
+    /// true at most once per [`RESOLVE_PAUSE`].
     pub(crate) fn starts_lookup(&self, now: Instant) -> bool {
         let mut resolved = self.resolved();
         let starts =

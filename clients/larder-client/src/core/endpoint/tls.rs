@@ -6,9 +6,9 @@
 //!       ▼
 //!   write(), read(), is_quiet() ── an error except `WouldBlock`: the connection is unusable
 //! ```
-//! A session behaves like a socket. [`Session::write`] counts bytes as sent only when the complete TLS record that
-//! contains them is in the system's buffer. The server cannot decrypt part of a record, so it has received no bytes
-//! that are not counted.
+//! A session behaves like a socket. [`Session::write`] counts bytes as sent only when the complete
+//! TLS record that contains them is in the system's buffer. The server cannot decrypt part of a
+//! record, so it has received no bytes that are not counted.
 
 use crate::waiter::Readiness;
 use rustls::pki_types::ServerName;
@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// The largest plaintext of a record (RFC 8446, 5.1).
 const RECORD_LEN_MAX: usize = 16 << 10;
 
-/// The number of receives without plaintext after which a read returns. Without this limit, a server that sends only
-/// TLS messages could keep a read past its deadline.
+/// The number of receives without plaintext after which a read returns. Without this limit, a
+/// server that sends only TLS messages could keep a read past its deadline.
 const RECEIVED_MAX: usize = 64;
 
 /// A factory of sessions with one server.
@@ -83,8 +83,8 @@ impl Connector {
 }
 
 impl Session {
-    /// Continues the handshake until the socket would block. Returns the readiness to wait for, or `None` when the
-    /// handshake is complete.
+    /// Continues the handshake until the socket would block. Returns the readiness to wait for, or
+    /// `None` when the handshake is complete.
     ///
     /// # Errors
     /// The handshake failed.
@@ -113,12 +113,12 @@ impl Session {
         }
     }
 
-    /// Like [`Read::read`] on the socket. The server may close the connection without `close_notify`, because each
-    /// reply shows its own end.
+    /// Like [`Read::read`] on the socket. The server may close the connection without
+    /// `close_notify`, because each reply shows its own end.
     ///
     /// # Errors
-    /// `WouldBlock`: the socket has no more data, or [`RECEIVED_MAX`] receives in a row had no plaintext. Other errors:
-    /// the connection failed.
+    /// `WouldBlock`: the socket has no more data, or [`RECEIVED_MAX`] receives in a row had no
+    /// plaintext. Other errors: the connection failed.
     pub(crate) fn read(
         &mut self,
         socket: &mut (impl Read + Write),
@@ -137,8 +137,8 @@ impl Session {
         Err(ErrorKind::WouldBlock.into())
     }
 
-    /// Like [`Write::write`] on the socket. After `WouldBlock` the next call must start with the same bytes, because
-    /// their record may be partly sent.
+    /// Like [`Write::write`] on the socket. After `WouldBlock` the next call must start with the
+    /// same bytes, because their record may be partly sent.
     ///
     /// # Errors
     /// `WouldBlock`: the record is not completely sent. Other errors: the connection failed.
@@ -180,8 +180,9 @@ impl Session {
         self.tls.process_new_packets().is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
     }
 
-    /// Sends `close_notify`, unless a record is partly sent. `close_notify` would have to follow the rest of that
-    /// record, and the server would then carry out a request that the client reports as unsent.
+    /// Sends `close_notify`, unless a record is partly sent. `close_notify` would have to follow
+    /// the rest of that record, and the server would then carry out a request that the client
+    /// reports as unsent.
     pub(crate) fn close(&mut self, socket: &mut (impl Read + Write)) {
         if self.buffered_len == 0 {
             self.tls.send_close_notify();
@@ -199,8 +200,9 @@ impl Session {
             received => received?,
         };
         let processed = self.tls.process_new_packets().map_err(describe);
-        // Sends messages of TLS itself, such as alerts, unless a record is partly sent. They would have to follow the
-        // rest of that record, and the server would then carry out a request that the client reports as unsent.
+        // Sends messages of TLS itself, such as alerts, unless a record is partly sent. They would
+        // have to follow the rest of that record, and the server would then carry out a request
+        // that the client reports as unsent.
         let flushed = if self.buffered_len == 0 { self.flush(socket) } else { Ok(false) };
         processed?;
         flushed?;

@@ -40,7 +40,8 @@ impl<O: Operation> Operation for Batch<O> {
     }
 
     fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, ReplyFailure> {
-        // The server carried out the operations before the failed one, and may carry out later ones.
+        // The server carried out the operations before the failed one, and may carry out later
+        // ones.
         let is_alone = self.operations.len() == 1;
         let unsure = |failure: ReplyFailure| ReplyFailure {
             is_definite: failure.is_definite && is_alone,

@@ -13,7 +13,8 @@ use larder_protocol::encode::{classic, meta};
 /// The largest number of keys per request line.
 const KEYS_PER_LINE: usize = 100;
 
-/// Returns the item of a hit, or `None` if the hit does not belong to `key`. The value shares the memory of the reply.
+/// Returns the item of a hit, or `None` if the hit does not belong to `key`. The value shares the
+/// memory of the reply.
 fn item(reply: &Bytes, key: Key<'_>, value: &[u8], returned: &AnswerFields<'_>) -> Option<Item> {
     let is_right = match (returned, key) {
         (AnswerFields::Classic { key: name, .. }, Key::Plain(key)) => *name == key.bytes(),
@@ -28,8 +29,9 @@ fn item(reply: &Bytes, key: Key<'_>, value: &[u8], returned: &AnswerFields<'_>) 
     is_right.then(|| Item { value: reply.slice_ref(value), flags, cas: returned.cas() })
 }
 
-/// Returns the opaque of meta lookups of a key: a hash of the key, which the server repeats. The client compares the
-/// opaque instead of a base64 key, which some versions of memcached repeat as raw bytes.
+/// Returns the opaque of meta lookups of a key: a hash of the key, which the server repeats. The
+/// client compares the opaque instead of a base64 key, which some versions of memcached repeat as
+/// raw bytes.
 pub(crate) fn opaque(key: Key<'_>) -> u64 {
     hash(key.bytes())
 }
@@ -114,13 +116,15 @@ impl<'k, 'a> GetMany<'k, 'a> {
         Self { keys, cas, found: Vec::new(), left: 0 }
     }
 
-    /// Returns the state of a lookup whose requests have been sent. It expects this number of replies.
+    /// Returns the state of a lookup whose requests have been sent. It expects this number of
+    /// replies.
     #[cfg(feature = "pipeline")]
     pub(crate) fn sent(keys: &'a [Key<'k>], replies: usize) -> Self {
         Self { left: replies, ..Self::new(keys, false) }
     }
 
-    /// Returns the keys of the first request: up to [`KEYS_PER_LINE`] plain keys, or one base64 key.
+    /// Returns the keys of the first request: up to [`KEYS_PER_LINE`] plain keys, or one base64
+    /// key.
     fn group(keys: &'a [Key<'k>]) -> &'a [Key<'k>] {
         let is_plain = |key: &&Key<'k>| matches!(key, Key::Plain(_));
         let plain = keys.iter().take(KEYS_PER_LINE).take_while(is_plain).count();

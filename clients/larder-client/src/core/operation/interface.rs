@@ -31,8 +31,8 @@ pub(crate) trait Operation {
     /// Adds the requests to a connection.
     fn encode(&mut self, connection: &mut Connection);
 
-    /// Returns whether this [`Answer`] can be a reply to the operation's commands. It need not accept errors: an error
-    /// that leaves the connection usable is always valid.
+    /// Returns whether this [`Answer`] can be a reply to the operation's commands. It need not
+    /// accept errors: an error that leaves the connection usable is always valid.
     fn fits(answer: &Answer<'_>) -> bool;
 
     /// Takes the next reply. Returns the output after the last reply, and `None` after earlier
@@ -54,7 +54,8 @@ pub(crate) struct ReplyFailure {
 }
 
 impl ReplyFailure {
-    /// Creates the failure of an unexpected reply. Later replies on the connection cannot be trusted.
+    /// Creates the failure of an unexpected reply. Later replies on the connection cannot be
+    /// trusted.
     pub(crate) fn unexpected(shown: impl Into<Box<str>>) -> Self {
         Self { kind: ErrorKind::Unexpected(shown.into()), is_fatal: true, is_definite: false }
     }
@@ -76,8 +77,9 @@ impl ReplyFailure {
                 Self { kind, is_fatal, is_definite: true }
             }
             Some(Answer::Error { client: false, line }) => {
-                // Other errors do not exclude a change. Examples are a proxy's error after a timeout of its backend,
-                // and Larder's error that one of the groups of a flush has no leader.
+                // Other errors do not exclude a change. Examples are a proxy's error after a
+                // timeout of its backend, and Larder's error that one of the groups of a flush has
+                // no leader.
                 let is_definite = matches!(
                     RefusalReason::of(line),
                     RefusalReason::TooLarge | RefusalReason::OutOfMemory | RefusalReason::NoRoom

@@ -1,7 +1,7 @@
 //! Requests and the interpretation of their replies.
 //!
-//! Operations use classic commands where these suffice, because every server supports them. Base64 keys and some
-//! features need meta commands.
+//! Operations use classic commands where these suffice, because every server supports them. Base64
+//! keys and some features need meta commands.
 //!
 //! | file | contains |
 //! |---|---|

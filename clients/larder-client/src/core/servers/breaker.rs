@@ -17,7 +17,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The longest pause. With this limit, the client detects a recovered server within two seconds,
 /// even if an attempt to connect started before the recovery and fails 250 ms later.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The random change of each pause: up to a quarter longer or shorter, so that clients do not retry together.
+/// The random change of each pause: up to a quarter longer or shorter, so that clients do not retry
+/// together.
 const JITTER: f64 = 0.25;
 /// The time after which a probe without a result no longer blocks the next one.
 const PROBE_TIME: Duration = Duration::from_secs(5);
@@ -70,8 +71,8 @@ impl Breaker {
         *self = Self::default();
     }
 
-    /// Records a server fault. Opens the breaker after [`FAULTS_MAX`] faults in a row, and again after a failed probe.
-    /// `random` is from 0 to 1.
+    /// Records a server fault. Opens the breaker after [`FAULTS_MAX`] faults in a row, and again
+    /// after a failed probe. `random` is from 0 to 1.
     pub(crate) fn fail(&mut self, call: AdmissionKind, now: Instant, random: f64) {
         self.faults = self.faults.saturating_add(1);
         let is_known = call == AdmissionKind::Call && self.open_until.is_some();
@@ -83,8 +84,8 @@ impl Breaker {
         self.open_until = Some(now + pause.mul_f64(1.0 - JITTER + 2.0 * JITTER * random));
     }
 
-    /// Records a call that showed neither that the server works nor that it is at fault. If it was the probe, the next
-    /// call may probe at once.
+    /// Records a call that showed neither that the server works nor that it is at fault. If it was
+    /// the probe, the next call may probe at once.
     pub(crate) fn pass(&mut self, call: AdmissionKind, now: Instant) {
         // Another call may have closed the breaker during the probe.
         if call == AdmissionKind::Probe && self.open_until.is_some() {

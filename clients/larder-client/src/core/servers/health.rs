@@ -73,8 +73,9 @@ impl State {
 }
 
 impl Admission<'_> {
-    /// Checks the breaker again before the client opens a connection, because the call may have waited since its
-    /// admission. If the breaker has opened in the meantime and its pause is already over, this call becomes the probe.
+    /// Checks the breaker again before the client opens a connection, because the call may have
+    /// waited since its admission. If the breaker has opened in the meantime and its pause is
+    /// already over, this call becomes the probe.
     ///
     /// # Errors
     /// Other calls have opened the breaker since the admission, and its pause is not over.

@@ -16,8 +16,8 @@ use std::time::Instant;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failover {
-    /// Calls for these keys fail at once, except for probes, until the server works again. Each key is on one server
-    /// only.
+    /// Calls for these keys fail at once, except for probes, until the server works again. Each key
+    /// is on one server only.
     #[default]
     Fail,
     /// Calls for these keys use the next server in the order of the hashing method. A call that
@@ -80,8 +80,8 @@ impl<S> Servers<S> {
 }
 
 impl<S: ServerHandle> Servers<S> {
-    /// Returns the index of a key's server. With failover, this skips the servers that have `failed` in this call, if
-    /// another one is usable.
+    /// Returns the index of a key's server. With failover, this skips the servers that have
+    /// `failed` in this call, if another one is usable.
     fn index(&self, key: &[u8], now: Instant, failed: &[&S]) -> usize {
         let is_usable = |index: usize| {
             self.list.get(index).is_some_and(|server| is_usable(&**server, now, failed))
@@ -99,8 +99,9 @@ impl<S: ServerHandle> Servers<S> {
         self.list.get(self.index(key, now, failed)).expect("the ring was built from the list")
     }
 
-    /// Returns the server of a key, and the admission of a call to it. With failover, this skips the servers that have
-    /// `failed` in this call and the unavailable servers, if another one is usable.
+    /// Returns the server of a key, and the admission of a call to it. With failover, this skips
+    /// the servers that have `failed` in this call and the unavailable servers, if another one is
+    /// usable.
     ///
     /// Another call may start to probe the server between the choice and the admission. With
     /// `Failover::Next`, this call then uses the next server.
@@ -122,15 +123,17 @@ impl<S: ServerHandle> Servers<S> {
         (server, admitted)
     }
 
-    /// Returns whether a call with this error can use a further server: failover is on, the error permits it, and a
-    /// usable server is left. `failed` contains all servers that have failed in the call.
+    /// Returns whether a call with this error can use a further server: failover is on, the error
+    /// permits it, and a usable server is left. `failed` contains all servers that have failed in
+    /// the call.
     pub(crate) fn can_move(&self, error: &Error, failed: &[&S]) -> bool {
         let moves = self.failover == Failover::Next && error.may_try_another_server();
         let is_other = |server: &Arc<S>| is_usable(&**server, Instant::now(), failed);
         moves && failed.len() < self.list.len() && self.list.iter().any(is_other)
     }
 
-    /// Returns the server of a key, and whether it supports meta commands. The cell is empty before the first probe.
+    /// Returns the server of a key, and whether it supports meta commands. The cell is empty before
+    /// the first probe.
     pub(crate) fn with_meta(&self, key: &[u8], now: Instant) -> (&S, &OnceLock<bool>) {
         let index = self.index(key, now, &[]);
         let server = self.list.get(index).map(Arc::as_ref);
@@ -138,8 +141,8 @@ impl<S: ServerHandle> Servers<S> {
     }
 }
 
-/// The keys of a call that have no result yet. In each round, the client sends them to servers that have not failed in
-/// this call.
+/// The keys of a call that have no result yet. In each round, the client sends them to servers that
+/// have not failed in this call.
 pub(crate) struct Rounds<'s, 'k, S> {
     servers: &'s Servers<S>,
     /// The keys, with their indexes among all keys.
@@ -160,7 +163,8 @@ impl<'s, 'k, S: ServerHandle> Rounds<'s, 'k, S> {
         Self { servers, left, failed: Vec::new(), now }
     }
 
-    /// Groups the keys by server, in the order of the list. Returns no group if all keys have results.
+    /// Groups the keys by server, in the order of the list. Returns no group if all keys have
+    /// results.
     pub(crate) fn parts(&mut self) -> Vec<ServerKeys<'s, 'k, S>> {
         let part = |server| ServerKeys { server, keys: Vec::new(), positions: Vec::new() };
         let mut parts: Vec<_> = self.servers.list.iter().map(Arc::as_ref).map(part).collect();
@@ -176,8 +180,8 @@ impl<'s, 'k, S: ServerHandle> Rounds<'s, 'k, S> {
         parts
     }
 
-    /// Passes the results of servers to `take`. Keeps the keys of failed servers for the next round if other servers
-    /// are usable. Otherwise returns the errors.
+    /// Passes the results of servers to `take`. Keeps the keys of failed servers for the next round
+    /// if other servers are usable. Otherwise returns the errors.
     pub(crate) fn settle<T>(
         &mut self,
         parts: &[ServerKeys<'s, 'k, S>],
@@ -211,8 +215,8 @@ fn is_usable<S: ServerHandle>(server: &S, now: Instant, failed: &[&S]) -> bool {
     !failed.iter().any(|other| std::ptr::eq(*other, server)) && server.is_available(now)
 }
 
-/// Combines the outputs of all servers, or returns the first error. The error of a change is ambiguous if any server
-/// has made the change or may have made it.
+/// Combines the outputs of all servers, or returns the first error. The error of a change is
+/// ambiguous if any server has made the change or may have made it.
 pub(crate) fn all<T>(called: Vec<Result<T, Error>>, reads: bool) -> Result<Vec<T>, Error> {
     let has_changed =
         !reads && called.iter().any(|called| called.as_ref().err().is_none_or(Error::is_ambiguous));
@@ -268,7 +272,8 @@ mod tests {
 
         fn is_available(&self, now: Instant) -> bool {
             let is_available = self.health.is_available(now);
-            // Admits another call. If it is the probe, it never ends, because `forget` skips the drop of its admission.
+            // Admits another call. If it is the probe, it never ends, because `forget` skips the
+            // drop of its admission.
             std::mem::forget(self.health.admit(now));
             is_available
         }

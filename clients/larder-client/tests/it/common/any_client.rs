@@ -25,8 +25,8 @@ pub enum AnyClientBuilder {
     Tokio(Builder<Client>),
 }
 
-/// Runs a test with each kind of client, over pooled and over shared connections. The argument of the test is a
-/// function that creates a builder for an address.
+/// Runs a test with each kind of client, over pooled and over shared connections. The argument of
+/// the test is a function that creates a builder for an address.
 pub fn each_client(test: impl Fn(&dyn Fn(String) -> AnyClientBuilder)) {
     each_pool(&test);
     shared(&test);

@@ -47,8 +47,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns the correct reply to a classic lookup, in which each value is its key. Returns `STORED` for all other
-    /// requests.
+    /// Returns the correct reply to a classic lookup, in which each value is its key. Returns
+    /// `STORED` for all other requests.
     pub fn right(&self) -> Vec<u8> {
         if self.keys.is_empty() {
             return b"STORED\r\n".to_vec();

@@ -1,5 +1,5 @@
-//! Tests misbehaving servers: errors have the right kind, calls end by their deadlines, and no caller gets another
-//! caller's value.
+//! Tests misbehaving servers: errors have the right kind, calls end by their deadlines, and no
+//! caller gets another caller's value.
 
 mod breaker;
 
@@ -52,8 +52,8 @@ fn a_call_to_a_silent_server_ends_at_its_deadline() {
             assert_eq!(error.is_ambiguous(), is_ambiguous);
             begun.elapsed().checked_sub(MILLIS(200)).expect("not before the deadline")
         };
-        // A busy machine may wake a thread late, but not each time. Each attempt has a new client, because timeouts open
-        // the breaker.
+        // A busy machine may wake a thread late, but not each time. Each attempt has a new client,
+        // because timeouts open the breaker.
         let (mut get, mut set) = (Duration::MAX, Duration::MAX);
         for _ in 0..25 {
             let client = client(at(server.port)).build().unwrap();
@@ -238,8 +238,8 @@ fn replies_are_read_while_requests_are_sent() {
     });
 }
 
-/// Checks that a call ends by its deadline although the server slowly reads a large request. The socket's own timeout
-/// is not enough: on a unix socket it applies to each part of a large write.
+/// Checks that a call ends by its deadline although the server slowly reads a large request. The
+/// socket's own timeout is not enough: on a unix socket it applies to each part of a large write.
 #[test]
 fn a_slowly_reading_server_delays_no_call_past_its_deadline() {
     each_client(|client| {
@@ -332,8 +332,8 @@ fn a_call_waits_for_a_connection_until_its_deadline() {
     });
 }
 
-/// A waiter that first polls without blocking, like a binding that keeps its interpreter's lock. A test can interrupt
-/// it.
+/// A waiter that first polls without blocking, like a binding that keeps its interpreter's lock. A
+/// test can interrupt it.
 #[derive(Debug, Default)]
 struct Spinner {
     is_interrupted: AtomicBool,

@@ -3,7 +3,8 @@
 use super::element::{Version, text_page};
 use crate::resp::Clients;
 
-/// A builder of the page of `CLIENT LIST` and `CLIENT INFO` from the lines of memcached's `stats conns`.
+/// A builder of the page of `CLIENT LIST` and `CLIENT INFO` from the lines of memcached's
+/// `stats conns`.
 #[derive(Debug)]
 pub struct ClientPage<'b> {
     wanted: Clients<'b>,

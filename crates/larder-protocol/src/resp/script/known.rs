@@ -1,7 +1,8 @@
 //! The hashes of known scripts, with the libraries that send them. This file does not repeat the
 //! texts. The example `script_hash` prints the hashes of a script.
 //!
-//! To add a script, add its hashes here, and test it with its library (`tests/clients/test_redis_scripts.py`).
+//! To add a script, add its hashes here, and test it with its library
+//! (`tests/clients/test_redis_scripts.py`).
 
 use super::hash::{ScriptHash, hash_of, hex};
 use super::kind::Script;

@@ -1,5 +1,5 @@
-//! The normal form of a Lua script: the same for all texts that differ in blanks, comments, quotes, names of local
-//! variables, and the letter case of Redis's commands.
+//! The normal form of a Lua script: the same for all texts that differ in blanks, comments, quotes,
+//! names of local variables, and the letter case of Redis's commands.
 //!
 //! The form is the script's tokens, separated by spaces. Local names become `v0`, `v1`, … in the
 //! order in which they appear. Strings are in double quotes. The string after `call(` is in lower

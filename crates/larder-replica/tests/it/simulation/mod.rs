@@ -14,8 +14,8 @@
 //! LARDER_SEEDS=100000 cargo test -p larder-replica --test it simulation::     this many seeds
 //! LARDER_SEED=17 cargo test -p larder-replica --test it simulation::          this seed only
 //! ```
-//! Each seed runs twice, and must give the same trace both times. With `LARDER_SEED`, the test prints a hash of the
-//! trace, which is the same in every process.
+//! Each seed runs twice, and must give the same trace both times. With `LARDER_SEED`, the test
+//! prints a hash of the trace, which is the same in every process.
 //!
 //! Each of these mutations was made once, and made the test fail:
 //!

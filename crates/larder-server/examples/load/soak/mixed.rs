@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use super::{EPOCH_SHIFT, Tally, Watch, new_epoch, record};
 use crate::wire::{Peer, Random, broken};
 
-/// The number of keys that each connection writes. With values of the sizes in this file, the keys of 24 connections
-/// hold about 200 MB.
+/// The number of keys that each connection writes. With values of the sizes in this file, the keys
+/// of 24 connections hold about 200 MB.
 const OWN_KEYS: u64 = 4000;
 /// The number of keys that all connections increment (counters). As many keys are changed by `cas`
 /// (registers).
@@ -21,7 +21,8 @@ const DEPTH_MAX: u64 = 16;
 /// A value that is longer than this, in bytes, is the last one of its pipeline. Otherwise both
 /// sides could block: the client while it writes more, and the server while its replies are unread.
 const PIPELINED_LEN_MAX: usize = 8 << 10;
-/// An item may stay visible for this time after its expiry, because the server's clock counts whole seconds.
+/// An item may stay visible for this time after its expiry, because the server's clock counts whole
+/// seconds.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// Runs until the time is over or a connection has a fault.
@@ -156,8 +157,8 @@ impl Mixed<'_> {
         if len > PIPELINED_LEN_MAX { self.settle() } else { Ok(()) }
     }
 
-    /// Returns a random length of a value in bytes: mostly small, about 2 KB on average, sometimes longer than a
-    /// segment.
+    /// Returns a random length of a value in bytes: mostly small, about 2 KB on average, sometimes
+    /// longer than a segment.
     fn len(&mut self) -> usize {
         let end = match self.random.below(1000) {
             0..700 => 200,
@@ -168,8 +169,8 @@ impl Mixed<'_> {
         record::RECORD_LEN_MIN + usize::try_from(self.random.below(end)).unwrap_or(0)
     }
 
-    /// Sends the queued requests and checks each reply. If a reply leads to another request, that request is queued for
-    /// the next pipeline.
+    /// Sends the queued requests and checks each reply. If a reply leads to another request, that
+    /// request is queued for the next pipeline.
     fn settle(&mut self) -> io::Result<()> {
         let sent = Instant::now();
         self.peer.send()?;

@@ -1,5 +1,5 @@
-//! All racers read the CAS unique of one key and send `cas` with it. Exactly one must succeed, unless the key was
-//! evicted.
+//! All racers read the CAS unique of one key and send `cas` with it. Exactly one must succeed,
+//! unless the key was evicted.
 
 use std::io;
 use std::sync::Barrier;
@@ -42,8 +42,8 @@ impl<'a> Race<'a> {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// Runs rounds until the time is over or a connection has a fault. A racer whose connection has failed still takes
-    /// part in every barrier: otherwise the others would wait for it forever.
+    /// Runs rounds until the time is over or a connection has a fault. A racer whose connection has
+    /// failed still takes part in every barrier: otherwise the others would wait for it forever.
     pub(super) fn run(&self, racer: usize, watch: &Watch) {
         let leader = racer == 0;
         let mut peer = watch.check(|| Peer::connect(self.address));

@@ -14,8 +14,8 @@ pub(crate) fn read_credentials(options: &Options) -> Result<Credentials, Failure
     Ok(Credentials { secret: read_secret(options)?, tls: tls.map(Arc::new) })
 }
 
-/// Reads the file of `--cluster-secret`. Call this before dropping privileges: root may be the only user that can
-/// read the file.
+/// Reads the file of `--cluster-secret`. Call this before dropping privileges: root may be the only
+/// user that can read the file.
 fn read_secret(options: &Options) -> Result<Option<Secret>, Failure> {
     let Some(path) = &options.cluster_secret else { return Ok(None) };
     let name = path.display();

@@ -4,8 +4,9 @@ use super::failure::{EX_NOUSER, EX_OSERR, Failure, failure};
 use larder_server::options::Options;
 use larder_server::process::platform;
 
-/// Enables core files (`-r`), forks into the background (`-d`), and locks memory (`-k`). Call this after the checks of
-/// options, files and sockets, because a daemon can print errors only with `-v`.
+/// Enables core files (`-r`), forks into the background (`-d`), and locks memory (`-k`). Call this
+/// after the checks of options, files and sockets, because a daemon can print errors only with
+/// `-v`.
 pub(crate) fn detach(options: &Options) -> Result<(), Failure> {
     if options.enable_coredumps {
         platform::allow_core_files()

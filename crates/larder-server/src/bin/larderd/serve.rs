@@ -30,7 +30,8 @@ use std::io::{self, IsTerminal};
 use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 
-/// If a connection has more unsent bytes of replies than this, it answers no more requests until its peer reads.
+/// If a connection has more unsent bytes of replies than this, it answers no more requests until
+/// its peer reads.
 const OUTPUT_MAX: usize = 256 << 10;
 
 /// The server warns if it has more threads than this, as memcached does.
@@ -58,7 +59,8 @@ pub(crate) fn serve(
     let credentials = read_credentials(&options)?;
     let etcd = node::read_etcd_settings(&options).map_err(|error| failure(EX_USAGE)(&error))?;
     let BoundSockets { listeners, udp, gateway, followers } = bind(&options)?;
-    // Read the certificates before dropping privileges: root may be the only user that can read them.
+    // Read the certificates before dropping privileges: root may be the only user that can read
+    // them.
     let tls = start_tls(&options, &listeners, &gateway)?;
     detach(&options)?;
     drop_privileges(&options)?;
@@ -189,7 +191,8 @@ fn log_access(
     }
 }
 
-/// Prints the addresses, the memory limit and the number of threads, if standard error is a terminal.
+/// Prints the addresses, the memory limit and the number of threads, if standard error is a
+/// terminal.
 #[expect(clippy::print_stderr, reason = "independent of the verbosity of the log")]
 fn print_startup_line(server: &Server) {
     if io::stderr().is_terminal() {

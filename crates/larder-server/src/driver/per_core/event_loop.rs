@@ -46,10 +46,11 @@ pub(super) struct EventLoop<E: Engine + 'static> {
     watching: Vec<usize>,
     /// The last time at which watchers received log lines.
     watchers_served: Instant,
-    /// The deadlines of TLS handshakes, in order, with the clients' indices. Entries of completed handshakes and closed
-    /// clients stay until their deadline.
+    /// The deadlines of TLS handshakes, in order, with the clients' indices. Entries of completed
+    /// handshakes and closed clients stay until their deadline.
     handshakes: VecDeque<(Instant, usize, Arc<ConnectionInfo>)>,
-    /// Indices of clients in a TLS handshake that have sent input, in order. Other clients are polled before these.
+    /// Indices of clients in a TLS handshake that have sent input, in order. Other clients are
+    /// polled before these.
     handshaking: VecDeque<usize>,
     /// Whether the accepting thread may have sent connections that this worker has not taken yet.
     arriving: bool,
@@ -75,7 +76,8 @@ struct Client<E: Engine> {
 }
 
 impl<E: Engine + 'static> Client<E> {
-    /// Registers the stream for input and, if the connection waits for room to write, also for write events.
+    /// Registers the stream for input and, if the connection waits for room to write, also for
+    /// write events.
     fn watch(&mut self, poll: &Poll, token: Token) -> io::Result<()> {
         let on = self.connection.awaits_writing();
         if self.watches_writing != on {
@@ -169,8 +171,8 @@ impl<E: Engine + 'static> EventLoop<E> {
                 Ok(()) => (),
             }
             let now = self.worker.now();
-            // Events are edge-triggered: each is reported only once. A socket that was ready before its registration
-            // causes one event, too.
+            // Events are edge-triggered: each is reported only once. A socket that was ready before
+            // its registration causes one event, too.
             let waiting = self.ready.len();
             for event in &events {
                 if event.token() == WAKER {
@@ -226,15 +228,16 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Answers the requests that have arrived. Then closes the connections on which no request is unanswered.
+    /// Answers the requests that have arrived. Then closes the connections on which no request is
+    /// unanswered.
     fn drain(&mut self, now: Moment) {
         for index in 0..self.clients.len() {
             let Some(Some(client)) = self.clients.get_mut(index) else { continue };
             if !client.connection.is_quiet() {
                 continue;
             }
-            // Let the connection read once: input that arrived before the shutdown is answered even if its event was
-            // not reported yet.
+            // Let the connection read once: input that arrived before the shutdown is answered even
+            // if its event was not reported yet.
             client.connection.note_event(true, false);
             self.serve(index, now);
             let client = self.clients[index].as_ref();
@@ -347,8 +350,8 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Registers a client for the events that it waits for: log lines, load shedding and room to write. Closes the
-    /// client if load shedding has marked it, or if the registration fails.
+    /// Registers a client for the events that it waits for: log lines, load shedding and room to
+    /// write. Closes the client if load shedding has marked it, or if the registration fails.
     fn watch_client(&mut self, index: usize) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         if client.connection.is_watching() && !self.watching.contains(&index) {

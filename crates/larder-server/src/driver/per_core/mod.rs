@@ -1,5 +1,5 @@
-//! One event loop per worker thread. Each worker owns its connections and its context. Workers share only the cache and
-//! the [`Server`].
+//! One event loop per worker thread. Each worker owns its connections and its context. Workers
+//! share only the cache and the [`Server`].
 
 mod event_loop;
 mod wakers;

@@ -1,4 +1,5 @@
-//! The task of a connection: it waits for an event, then polls the connection until it must wait again.
+//! The task of a connection: it waits for an event, then polls the connection until it must wait
+//! again.
 
 use super::hold::ResumeFlag;
 use super::shared::Shared;
@@ -52,8 +53,8 @@ impl Client {
         })
     }
 
-    /// Serves the connection until it closes. `self` is boxed, because the future would otherwise contain it more
-    /// than once.
+    /// Serves the connection until it closes. `self` is boxed, because the future would otherwise
+    /// contain it more than once.
     pub(super) async fn run(mut self: Box<Self>) {
         let shared = Arc::clone(&self.shared);
         // Poll the notification only once, which registers this task for the change of phase.
@@ -111,8 +112,8 @@ impl Client {
         })
     }
 
-    /// Answers the requests that have arrived. Returns true if the connection can close. Input that arrived before the
-    /// shutdown is answered even if its event was not reported yet.
+    /// Answers the requests that have arrived. Returns true if the connection can close. Input that
+    /// arrived before the shutdown is answered even if its event was not reported yet.
     async fn try_drain(&mut self) -> bool {
         if !self.connection.is_quiet() {
             return false;
@@ -121,7 +122,8 @@ impl Client {
         !self.serve().await || self.connection.is_quiet()
     }
 
-    /// Waits for an event, the timer or a change of phase. Returns false if the connection must close.
+    /// Waits for an event, the timer or a change of phase. Returns false if the connection must
+    /// close.
     async fn wait(&mut self) -> bool {
         self.set_alarm();
         poll_fn(|cx| self.poll_reason(cx)).await

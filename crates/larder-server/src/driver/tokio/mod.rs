@@ -3,7 +3,8 @@
 //! `tokio-multi-thread` runs one work-stealing runtime, where a task may move to another thread at
 //! each wait.
 //!
-//! A worker context stays on its thread. A task borrows the context of its current thread for one poll.
+//! A worker context stays on its thread. A task borrows the context of its current thread for one
+//! poll.
 
 mod client;
 mod hold;
@@ -31,8 +32,8 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
-/// A maintenance task of the work-stealing runtime blocks its thread for this time, so that another thread runs the
-/// next maintenance task.
+/// A maintenance task of the work-stealing runtime blocks its thread for this time, so that another
+/// thread runs the next maintenance task.
 const MAINTENANCE_BLOCK: Duration = Duration::from_micros(50);
 
 /// The runtimes, for the accepting thread.
@@ -72,7 +73,8 @@ impl Workers for Runtimes {
     }
 }
 
-/// Starts one current-thread runtime for each element of `shares`. An element has the UDP sockets of its runtime.
+/// Starts one current-thread runtime for each element of `shares`. An element has the UDP sockets
+/// of its runtime.
 pub(super) fn start_each(
     server: &Arc<Server>,
     cache: &erased::Cache,

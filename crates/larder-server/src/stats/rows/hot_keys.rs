@@ -1,5 +1,5 @@
-//! Rows of `stats hotkeys` and `stats prefixes`, Larder's own: the keys and prefixes with the most requests. These rows
-//! are not metrics, because clients choose the keys.
+//! Rows of `stats hotkeys` and `stats prefixes`, Larder's own: the keys and prefixes with the most
+//! requests. These rows are not metrics, because clients choose the keys.
 
 use crate::stats::row::{Row, Source, Value};
 use larder_operations::HotKey;
@@ -26,7 +26,8 @@ pub(in crate::stats) const PREFIX: &[Row] = &[
     ),
 ];
 
-/// Returns the name in the encoding of dumps: bytes other than letters, digits and `-._~` are percent-encoded.
+/// Returns the name in the encoding of dumps: bytes other than letters, digits and `-._~` are
+/// percent-encoded.
 fn name(hot: &HotKey) -> Value {
     let mut encoded = Vec::new();
     uri(&hot.name, &mut encoded);

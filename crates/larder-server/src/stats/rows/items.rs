@@ -1,5 +1,5 @@
-//! Rows of `stats items`: items by the slab class that they would have in memcached. Slab classes do not exist in
-//! Larder, so none of these rows is a metric.
+//! Rows of `stats items`: items by the slab class that they would have in memcached. Slab classes
+//! do not exist in Larder, so none of these rows is a metric.
 
 use crate::stats::row::Row;
 use crate::stats::row::Source::{Class, Engine, Slab};

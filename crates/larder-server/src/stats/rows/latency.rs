@@ -1,5 +1,5 @@
-//! Rows of `stats latency`, Larder's own: the latency of each class of commands in the server. Metrics export all
-//! histogram buckets instead.
+//! Rows of `stats latency`, Larder's own: the latency of each class of commands in the server.
+//! Metrics export all histogram buckets instead.
 
 use crate::stats::row::Unit::Microseconds;
 use crate::stats::row::{Row, Source, Value};

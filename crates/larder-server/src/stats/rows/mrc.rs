@@ -1,4 +1,5 @@
-//! Rows of `stats mrc`, Larder's own: the miss-ratio curve, as estimated hit ratios for other memory limits.
+//! Rows of `stats mrc`, Larder's own: the miss-ratio curve, as estimated hit ratios for other
+//! memory limits.
 
 use crate::stats::row::Source::Server;
 use crate::stats::row::{Condition, Row, Value};

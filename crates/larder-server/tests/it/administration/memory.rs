@@ -127,8 +127,8 @@ fn removals_are_counted_by_reason() {
         let page = ask(&server, "stats memory\r\n");
         ["removed_expired", "removed_flushed", "removed_tag"].map(|name| stat(&page, name))
     };
-    // A store removes the old item, which has expired, was flushed or has a dropped tag. If maintenance has already
-    // removed the item, it must not count twice.
+    // A store removes the old item, which has expired, was flushed or has a dropped tag. If
+    // maintenance has already removed the item, it must not count twice.
     let set = |key: &str| {
         assert_eq!(ask(&server, &format!("set {key} 0 0 1\r\n1\r\n")), "STORED\r\n");
     };

@@ -25,8 +25,8 @@ fn hot(server: &Server, page: &str, name: &str) -> Vec<(String, f64)> {
 fn hot_keys_are_found_among_many_others() {
     let server = larderd(ENGINES[0], &["-D", "/"]);
     assert_eq!(ask(&server, "stats hotkeys\r\n"), "STAT samples 0\r\nEND\r\n");
-    // Three of eight keys are `user/hot`: one in a lookup of several keys, one in a meta lookup, and one in a store.
-    // One of 160 keys is `large`.
+    // Three of eight keys are `user/hot`: one in a lookup of several keys, one in a meta lookup,
+    // and one in a store. One of 160 keys is `large`.
     let large = "v".repeat(100_000);
     let mut requests = String::new();
     for n in 0..20_000 {
@@ -125,7 +125,8 @@ fn names(page: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Whether a name is in backticks in the table of differences, in full or by a prefix such as `ext_*`.
+/// Whether a name is in backticks in the table of differences, in full or by a prefix such as
+/// `ext_*`.
 fn is_documented(name: &str) -> bool {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compatibility.md");
     let table = std::fs::read_to_string(file).unwrap();

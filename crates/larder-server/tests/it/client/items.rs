@@ -270,7 +270,8 @@ fn lease() -> Lease {
     Lease::ttl(1000).lock(1000)
 }
 
-/// Runs a test with two clients of each kind at the same server, larderd or memcached, as in two processes.
+/// Runs a test with two clients of each kind at the same server, larderd or memcached, as in two
+/// processes.
 fn each_server_twice(test: impl Fn(&AnyClient, &AnyClient)) {
     each_client(|client| {
         let memcached = Server::memcached(&[]).expect("Debian's memcached is installed");
@@ -487,7 +488,8 @@ fn futures_that_are_dropped_and_tasks_in_the_background() {
     });
 }
 
-/// A typed value is stored with the flags of its convention, and a value that cannot be decoded is computed again.
+/// A typed value is stored with the flags of its convention, and a value that cannot be decoded is
+/// computed again.
 #[test]
 fn values_of_a_type() {
     each_client(|client| {

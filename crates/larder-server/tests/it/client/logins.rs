@@ -1,4 +1,5 @@
-//! larder-client with logins, with larderd, with Debian's memcached, and with servers that misbehave.
+//! larder-client with logins, with larderd, with Debian's memcached, and with servers that
+//! misbehave.
 
 use super::fake_server::{Fake, LONG, MILLIS, NewClient, at, reason, tls, with_tls};
 use crate::any_client::{AnyClient, each_client};

@@ -145,8 +145,8 @@ fn a_client_presents_its_certificate() {
     each_client(|client| {
         let known = patient(client, port, tls(scratch).client_certificate(&chain, &key));
         assert_eq!(known.set("k", "1", 0).unwrap(), StoreOutcome::Stored);
-        // In TLS 1.3 the server refuses the client after the client's part of the handshake. So the first request
-        // fails, and the reason may be lost when the server closes the connection.
+        // In TLS 1.3 the server refuses the client after the client's part of the handshake. So the
+        // first request fails, and the reason may be lost when the server closes the connection.
         wait_for("the reason", || {
             let error = patient(client, port, tls(scratch)).get("k").unwrap_err();
             assert!(error.is_fault(), "{error}");

@@ -21,7 +21,8 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running server: larderd or another program. Dropping it kills the process.
 ///
-/// In its scratch directory, the file `ports` contains the bound ports, and `said` the standard error.
+/// In its scratch directory, the file `ports` contains the bound ports, and `said` the standard
+/// error.
 pub struct Server {
     pub scratch: Scratch,
     pub child: Child,
@@ -64,7 +65,8 @@ impl Server {
         server
     }
 
-    /// Starts a command, without waiting until it serves. Its standard error goes to the file `said`.
+    /// Starts a command, without waiting until it serves. Its standard error goes to the file
+    /// `said`.
     pub fn spawn(scratch: Scratch, command: &mut Command) -> Self {
         let said = std::fs::File::create(scratch.path("said")).unwrap();
         Self::spawn_saying(scratch, command, said.into())
@@ -72,8 +74,8 @@ impl Server {
 
     /// Starts a command with the given standard error, without waiting until it serves.
     pub fn spawn_saying(scratch: Scratch, command: &mut Command, said: Stdio) -> Self {
-        // The server chooses its port and writes the port file: a port that the test chooses may be taken before
-        // the server binds it.
+        // The server chooses its port and writes the port file: a port that the test chooses may be
+        // taken before the server binds it.
         command.env("MEMCACHED_PORT_FILENAME", scratch.path("ports"));
         command.stdout(Stdio::null()).stderr(said);
         Self { scratch, child: command.spawn().unwrap(), port: OnceLock::new() }
@@ -207,7 +209,8 @@ pub fn of_process(pid: Pid, file: &str, name: &str) -> String {
     line.unwrap_or_else(|| panic!("no {name} in {text}")).trim().to_owned()
 }
 
-/// Reads once, and retries an interrupted read: a pause of the machine interrupts the read of a socket with a timeout.
+/// Reads once, and retries an interrupted read: a pause of the machine interrupts the read of a
+/// socket with a timeout.
 #[allow(dead_code, reason = "not every test program calls it")]
 pub fn read_some(stream: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     loop {

@@ -57,7 +57,8 @@ impl Authority {
 /// A client's side of a connection.
 pub type Client = StreamOwned<ClientConnection, TcpStream>;
 
-/// larderd or memcached with `-Z`, with the files `chain.pem`, `key.pem` and `ca.pem` in its scratch directory.
+/// larderd or memcached with `-Z`, with the files `chain.pem`, `key.pem` and `ca.pem` in its
+/// scratch directory.
 pub struct Secure {
     pub server: Server,
     pub authority: Authority,

@@ -107,7 +107,8 @@ const COMMANDS: &[(&str, &str)] = &[
     ("proxyuser", "watch proxyuser"),
 ];
 
-/// memcached 1.6.45's binary requests: opcode, name, and the lengths of extras, key and value in bytes.
+/// memcached 1.6.45's binary requests: opcode, name, and the lengths of extras, key and value in
+/// bytes.
 const BINARY: &[(u8, &str, [usize; 3])] = &[
     (0x00, "get", [0, 1, 0]),
     (0x01, "set", [8, 1, 1]),
@@ -330,8 +331,8 @@ fn every_documented_option_is_in_the_help() {
     }
 }
 
-/// larderd must refuse a suboption with "error" in its row as unknown. It must accept the name of any other suboption.
-/// It then exits for another reason, at the latest because the port is taken.
+/// larderd must refuse a suboption with "error" in its row as unknown. It must accept the name of
+/// any other suboption. It then exits for another reason, at the latest because the port is taken.
 #[test]
 fn extended_options_behave_as_the_table_says() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -365,8 +366,8 @@ fn row(page: &str, name: &str) -> &'static Row {
     page.rows().find(|row| row.name == name).unwrap_or_else(|| panic!("{name} has no row"))
 }
 
-/// On pages that memcached has, the documentation marks statistics that memcached lacks. The tests of `stats` check
-/// that every row is documented.
+/// On pages that memcached has, the documentation marks statistics that memcached lacks. The tests
+/// of `stats` check that every row is documented.
 #[test]
 fn statistics_that_memcached_lacks_are_documented_as_larders_own() {
     let new: Vec<&str> = NEW_STATISTICS.split_whitespace().collect();

@@ -1,4 +1,5 @@
-//! Refusals at the start with a reason, files that block on reading, and messages of a started server.
+//! Refusals at the start with a reason, files that block on reading, and messages of a started
+//! server.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::common::tls::{Authority, Secure, client_config, connect, write_identity};

@@ -344,8 +344,8 @@ const HELD_MAX: usize = 1 << 20;
 /// the limit.
 const HELD_FOR_NOW_MAX: usize = HELD_MAX / 2 * 3;
 
-/// Whether the server has closed a connection because of the buffer limit: either the connection that needed more
-/// memory, or a stalled one.
+/// Whether the server has closed a connection because of the buffer limit: either the connection
+/// that needed more memory, or a stalled one.
 fn is_one_refused(server: &Server) -> bool {
     // The server may also close the connection that requests the statistics.
     let stats = server.ask_text("stats\r\n").replace('\r', "");
@@ -357,8 +357,9 @@ fn is_one_refused(server: &Server) -> bool {
     refused
 }
 
-/// Tests values that the server buffers in the connection's memory until they are complete. The memory limit is large,
-/// because with a smaller one the engine would store values of this length while they arrive.
+/// Tests values that the server buffers in the connection's memory until they are complete. The
+/// memory limit is large, because with a smaller one the engine would store values of this length
+/// while they arrive.
 #[test]
 fn incomplete_requests_stay_within_the_buffer_limit() {
     let server = Server::larderd(&["-m", "1024", "-o", "read_buf_mem_limit=1"]);
@@ -383,8 +384,8 @@ fn incomplete_requests_stay_within_the_buffer_limit() {
     drop((few, many));
 }
 
-/// The part of an unread reply that the server must buffer depends on the kernel's buffers. So the test uses replies of
-/// different lengths, until the limit is reached.
+/// The part of an unread reply that the server must buffer depends on the kernel's buffers. So the
+/// test uses replies of different lengths, until the limit is reached.
 #[test]
 fn unread_replies_stay_within_the_buffer_limit() {
     let server = Server::larderd(&["-o", "read_buf_mem_limit=1"]);

@@ -204,8 +204,8 @@ fn a_limit_of_locked_memory_is_only_a_warning() {
         ("per-core", &[], "-sys_resource"),
         ("per-core", &[], "-sys_resource,-ipc_lock"),
     ] {
-        // Without `sys_resource`, even root cannot raise the limit again. At the start, the server uses less memory
-        // than the limit.
+        // Without `sys_resource`, even root cannot raise the limit again. At the start, the server
+        // uses less memory than the limit.
         let shell = format!(
             "ulimit -l 8388608; exec setpriv --bounding-set={lost} --inh-caps={lost} \
              \"$0\" -k -l 127.0.0.1 -p -1 -m 64 -t 2 \"$@\""

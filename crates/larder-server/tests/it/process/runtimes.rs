@@ -1,5 +1,5 @@
-//! The behaviour that each runtime must have with each engine. `scripts/test-runtimes` runs the other modules under
-//! each runtime to compare replies.
+//! The behaviour that each runtime must have with each engine. `scripts/test-runtimes` runs the
+//! other modules under each runtime to compare replies.
 
 use crate::common::{self, RUNTIMES, Scratch, Server, TIMEOUT, stat, wait_for};
 use std::io::{Read, Write};
@@ -48,8 +48,8 @@ fn an_unknown_runtime_is_refused() {
     assert!(common::stderr(&output).contains("tokio-multi-thread"), "{output:?}");
 }
 
-/// Maintenance must reach the open segments of every thread. The clients cannot cause this: they only request a crawl
-/// and the number of items.
+/// Maintenance must reach the open segments of every thread. The clients cannot cause this: they
+/// only request a crawl and the number of items.
 #[test]
 fn expired_items_are_removed_without_requests() {
     each(&["-t", "3"], |server, what| {

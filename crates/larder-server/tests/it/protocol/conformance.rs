@@ -15,8 +15,8 @@ use std::time::Duration;
 /// The maximum wait for a reply. Only a missing reply or a busy machine takes so long.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The number of attempts for a failing case. The server's clock may tick during a case, so that a TTL is a second
-/// shorter.
+/// The number of attempts for a failing case. The server's clock may tick during a case, so that a
+/// TTL is a second shorter.
 const ATTEMPTS: usize = 3;
 
 /// A server with the options of a case.

@@ -1,13 +1,14 @@
 //! The same bytes to larderd and to Debian's memcached: thousands of generated requests, valid and
-//! broken, in all three dialects. The replies must be the same, byte for byte, except for [`KNOWN`].
+//! broken, in all three dialects. The replies must be the same, byte for byte, except for
+//! [`KNOWN`].
 #![expect(clippy::print_stderr, reason = "each try that differs is shown")]
 #![expect(clippy::cast_possible_truncation, reason = "generated lengths are short")]
 
 use crate::common::{RUNTIMES, Server};
 use std::fmt::Write as _;
 
-/// Known differences. Each has the reply of memcached 1.6.18, the reply of Larder, and the reason. Larder follows
-/// 1.6.45.
+/// Known differences. Each has the reply of memcached 1.6.18, the reply of Larder, and the reason.
+/// Larder follows 1.6.45.
 ///
 /// The test does not generate requests that the two versions parse differently:
 /// - too few words: 1.6.18 answers `ERROR`;
@@ -214,12 +215,12 @@ fn binary(random: &mut Random, out: &mut Vec<u8>) {
     }
 }
 
-/// The number of attempts for a request with different replies. A server's clock may tick during a request, so that a
-/// TTL is a second shorter.
+/// The number of attempts for a request with different replies. A server's clock may tick during a
+/// request, so that a TTL is a second shorter.
 const ATTEMPTS: usize = 4;
 
-/// Runs `generate` many times against memcached, and against larderd with these options. Each request starts with a
-/// flush.
+/// Runs `generate` many times against memcached, and against larderd with these options. Each
+/// request starts with a flush.
 fn compare(seed: u64, rounds: usize, options: &[&str], generate: impl Fn(&mut Random) -> Vec<u8>) {
     let Some(memcached) = Server::memcached(&["-t", "1"]) else {
         panic!("memcached is not installed; scripts/test installs it");
@@ -337,8 +338,8 @@ fn binary_answers_are_memcacheds() {
     compare(3, 400, &[], frames);
 }
 
-/// This is a short comparison: `scripts/test-runtimes` runs the other tests under each runtime and over the delayed
-/// engine.
+/// This is a short comparison: `scripts/test-runtimes` runs the other tests under each runtime and
+/// over the delayed engine.
 #[test]
 fn each_runtime_answers_over_each_engine() {
     for runtime in RUNTIMES {

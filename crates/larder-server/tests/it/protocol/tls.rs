@@ -267,7 +267,8 @@ fn the_memory_of_tls_is_counted() {
     wait_for("rest", || held() == 0);
 }
 
-/// A session ticket of a listener without client certificates is invalid at a listener that requires them.
+/// A session ticket of a listener without client certificates is invalid at a listener that
+/// requires them.
 #[test]
 fn a_session_is_not_resumed_at_a_stricter_listener() {
     let options = ["-l", "mtls:127.0.0.1"];
@@ -359,8 +360,8 @@ fn sessions_are_resumed_until_certificates_are_reloaded() {
     }
 }
 
-/// The statistic counts new sessions, but not resumed ones, as memcached's documentation says. (With OpenSSL, memcached
-/// counts tickets instead in TLS 1.3, and in TLS 1.2 with tickets.)
+/// The statistic counts new sessions, but not resumed ones, as memcached's documentation says.
+/// (With OpenSSL, memcached counts tickets instead in TLS 1.3, and in TLS 1.2 with tickets.)
 #[test]
 fn new_sessions_are_counted_once_and_resumed_ones_are_not() {
     let ours = Secure::start("new-sessions", &[], "ssl_session_cache");
@@ -391,7 +392,8 @@ fn new_sessions_are_counted_once_and_resumed_ones_are_not() {
 fn a_slow_handshake_times_out_and_blocks_no_other_client() {
     let secure = Secure::start("slow", &["-l", "notls:127.0.0.1"], "ssl_handshake_timeout=4");
     let port = secure.server.port();
-    // Create the hello without a connection, because the server would count the end of a connection as an error.
+    // Create the hello without a connection, because the server would count the end of a connection
+    // as an error.
     let name = ServerName::try_from("cache.test").unwrap();
     let mut conn = ClientConnection::new(Arc::new(secure.client_config()), name).unwrap();
     let mut hello = Vec::new();

@@ -11,8 +11,8 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The number of attempts for a round with different replies. A change of the second during a round causes a
-/// difference.
+/// The number of attempts for a round with different replies. A change of the second during a round
+/// causes a difference.
 const ATTEMPTS: usize = 3;
 
 /// Debian's redis-server. Dropping it kills the process.

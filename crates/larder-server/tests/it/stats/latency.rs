@@ -45,7 +45,8 @@ fn each_request_is_counted_in_its_class_until_a_reset() {
         exchange(stream, &[sets, gets].concat(), "MN\r\n");
     }
     let [asking, ..] = &mut streams;
-    // The server counts a poll after sending the replies, so a page may lack the last poll of another connection.
+    // The server counts a poll after sending the replies, so a page may lack the last poll of
+    // another connection.
     let (mut page, mut asked) = (String::new(), 0);
     wait_for("counts", || {
         page = latencies(asking);

@@ -122,8 +122,8 @@ fn sources() -> String {
     text
 }
 
-/// Every counter must be raised by some code: otherwise its statistic should be a constant. Every counter must also be
-/// shown by a row: otherwise it should be removed.
+/// Every counter must be raised by some code: otherwise its statistic should be a constant. Every
+/// counter must also be shown by a row: otherwise it should be removed.
 #[test]
 fn every_counter_is_raised_and_shown() {
     let (thread, class) = (ThreadCounters::default(), ClassCounters::default());

@@ -60,7 +60,8 @@ impl<E: Engine> Session<E> {
         if let Ok(Lookup::Hit(())) = looked {
             return Outcome::Done;
         }
-        // Drop any output that the closure wrote before the engine refused the change or had to wait.
+        // Drop any output that the closure wrote before the engine refused the change or had to
+        // wait.
         *pending = Pending::Idle;
         output.truncate(mark);
         match looked {
@@ -198,7 +199,8 @@ pub(super) fn get_range<E: Engine, H: Host>(
     Outcome::Done
 }
 
-/// Returns the range from `start` to `end` inclusive in a value of `len` bytes. Negative positions count from the end.
+/// Returns the range from `start` to `end` inclusive in a value of `len` bytes. Negative positions
+/// count from the end.
 pub(super) fn range(start: i64, end: i64, len: usize) -> (usize, usize) {
     let position = |at: i64| {
         let at = if at < 0 { at.saturating_add(number(len)) } else { at };

@@ -1,5 +1,5 @@
-//! The replies of a poll that confirm a change are held until replicas acknowledge the change. The replies of a poll
-//! without a change are not held.
+//! The replies of a poll that confirm a change are held until replicas acknowledge the change. The
+//! replies of a poll without a change are not held.
 
 use super::leader::member;
 use super::scattering::by_last_byte;
@@ -111,7 +111,8 @@ fn a_waiting_lookup_counts_its_read_once() {
     }
 }
 
-/// A session that has answered all requests does not wait for the reads ahead that are still pending.
+/// A session that has answered all requests does not wait for the reads ahead that are still
+/// pending.
 #[test]
 fn read_ahead_does_not_delay_an_answered_session() {
     for seed in SEEDS {
@@ -267,8 +268,8 @@ fn a_reply_is_dropped_if_leadership_ends_within_its_poll() {
         let mut it = Leader::new(AckMode::Writes);
         let mut session = if is_resp { Session::resp(0, false) } else { Session::new() };
         let set = if is_resp { "set k 1\r\nset l 1\r\n" } else { "set k 0 0 1\r\n1\r\nmn\r\n" };
-        // The session requests a waker after it has carried out the changes, so leadership ends between the changes
-        // and the check for acknowledgements.
+        // The session requests a waker after it has carried out the changes, so leadership ends
+        // between the changes and the check for acknowledgements.
         let journals = Arc::clone(&it.journals);
         let waker = || {
             journals.acks().abandon();

@@ -126,7 +126,8 @@ impl Leader {
     fn next_outcome(&self, is_long: bool) -> ForwardOutcome {
         let outcomes = &mut self.outcomes.lock().unwrap();
         match outcomes.first() {
-            // A session does not send a store with a long value again, so the leader executes it at the first attempt.
+            // A session does not send a store with a long value again, so the leader executes it at
+            // the first attempt.
             Some(ForwardOutcome::Retry) if is_long => ForwardOutcome::Done,
             Some(_) => outcomes.remove(0),
             None => ForwardOutcome::Done,

@@ -42,7 +42,8 @@ pub(super) fn by_last_byte(groups: u16) -> Option<Box<dyn GroupMap + Send>> {
     Some(Box::new(ByLastByte { groups, moves: Cell::new(0), is_moving: groups % 2 == 1 }))
 }
 
-/// Checks that `groups` groups give the replies of one server. If `leads`, this server leads one of them.
+/// Checks that `groups` groups give the replies of one server. If `leads`, this server leads one of
+/// them.
 fn same(
     engine: TestEngine,
     stream: &[u8],

@@ -86,8 +86,8 @@ fn an_upload_with_a_bad_trailer_changes_nothing(engine: TestEngine) {
     assert_eq!(reply, "CLIENT_ERROR bad data chunk\\r\\n".to_owned() + &text(&hit("a", b"old")));
 }
 
-/// The session discards a value that is too large as it arrives, and replies when all of it has arrived.
-/// A classic set and any meta store also remove the old value.
+/// The session discards a value that is too large as it arrives, and replies when all of it has
+/// arrived. A classic set and any meta store also remove the old value.
 fn a_too_large_value_is_discarded(engine: TestEngine) {
     let mut server = new_server(engine);
     let length = 1 << 30;
@@ -190,7 +190,8 @@ fn small_cache(evict: bool) -> segment::Cache {
     .unwrap()
 }
 
-/// A new expiry may need memory for a copy of the item, which a full cache without eviction does not have.
+/// A new expiry may need memory for a copy of the item, which a full cache without eviction does
+/// not have.
 #[test]
 fn a_large_value_that_cannot_be_touched_is_not_sent() {
     let mut server = new_server(TestEngine::Segment);
@@ -206,7 +207,8 @@ fn a_large_value_that_cannot_be_touched_is_not_sent() {
     assert_eq!(text(&answer), "SERVER_ERROR Out of memory allocating new item\\r\\nMN\\r\\n");
 }
 
-/// A new expiry may need memory for a copy of the item, and the eviction for that may remove the item itself.
+/// A new expiry may need memory for a copy of the item, and the eviction for that may remove the
+/// item itself.
 #[test]
 fn a_touch_that_evicts_its_item_is_a_miss() {
     let TestCache { cache, .. } = TestCache::new(small_cache(true));

@@ -54,7 +54,8 @@ fn a_poll_is_bounded(engine: TestEngine) {
     }
 }
 
-/// Sessions that wait for the rest of a value reserve little memory, and do not delay other sessions.
+/// Sessions that wait for the rest of a value reserve little memory, and do not delay other
+/// sessions.
 fn a_stalled_upload_reserves_little(engine: TestEngine) {
     let mut server = new_server(engine);
     let request = set("a", &pattern(200_000));
@@ -119,7 +120,8 @@ fn lease<E: Engine>(engine: &mut E, key: &[u8]) -> Option<E::Lease> {
     lease
 }
 
-/// Several leases on one value hold the same memory. If leases take too much memory, the session copies values.
+/// Several leases on one value hold the same memory. If leases take too much memory, the session
+/// copies values.
 #[test]
 fn a_value_is_copied_if_leases_are_exhausted() {
     let mut server = new_server(TestEngine::Segment);

@@ -56,8 +56,8 @@ pub(crate) struct Hint {
     pub(crate) hash: u64,
     pub(crate) patterns: [Pattern; 2],
     pub(crate) buckets: [usize; 2],
-    /// The offset of a slot whose word has the key's hash prefix. `None` if there was none, or if the
-    /// items were not prefetched yet.
+    /// The offset of a slot whose word has the key's hash prefix. `None` if there was none, or if
+    /// the items were not prefetched yet.
     pub(crate) slot: Option<NonZeroUsize>,
 }
 

@@ -417,8 +417,8 @@ fn fold(bucket_hash: u32, len: usize) -> usize {
     bucket as usize
 }
 
-/// Raises the frequency of a slot's word unless it is [`FREQ_MAX`]. If another thread changes the word first,
-/// this hit is not counted. Returns true if the frequency was 0 and is 1 now.
+/// Raises the frequency of a slot's word unless it is [`FREQ_MAX`]. If another thread changes the
+/// word first, this hit is not counted. Returns true if the frequency was 0 and is 1 now.
 #[inline]
 pub(crate) fn count_hit(slot: &AtomicU64, word: IndexWord) -> bool {
     if word.freq() == FREQ_MAX {

@@ -74,8 +74,8 @@ impl IndexWord {
         Self(self.0 & PATTERN_MASK | TIER | u64::from(span) << FLASH_OFFSET_BITS | flash_offset)
     }
 
-    /// Returns the same word as [`IndexWord::on_flash`]. `location` has the form that [`IndexWord::location`]
-    /// returns.
+    /// Returns the same word as [`IndexWord::on_flash`]. `location` has the form that
+    /// [`IndexWord::location`] returns.
     #[must_use]
     pub(crate) fn at_location_on_flash(self, location: u64) -> Self {
         Self(self.0 & PATTERN_MASK | TIER | location & LOCATION_MASK)

@@ -2,10 +2,10 @@
 //! of idle handles, and segments that can be cleaned or evicted. All waiting is bounded. A write
 //! that finds no memory is refused.
 //!
-//! If there are few segments for each handle (`Shared::handles_alternate`) and more threads than cores,
-//! preempted threads hold most of the memory: the segments that they read, append to and empty.
-//! With so few segments, handles alternate. A handle then keeps segments only during an update, and
-//! has no pin during that time. Only one handle at a time empties segments.
+//! If there are few segments for each handle (`Shared::handles_alternate`) and more threads than
+//! cores, preempted threads hold most of the memory: the segments that they read, append to and
+//! empty. With so few segments, handles alternate. A handle then keeps segments only during an
+//! update, and has no pin during that time. Only one handle at a time empties segments.
 
 use crate::Refusal;
 use crate::segment::cache::handle_shared::{Evacuation, WriteState};
