@@ -116,7 +116,7 @@ impl Ttl {
         Self(Time::Exptime(number))
     }
 
-    /// Returns a TTL that is longer by `secs`. A TTL from an exptime of 0 or below stays as it is.
+    /// Returns a TTL that is longer by `secs`. Does not change a TTL from an exptime of 0 or below.
     /// Callers do not pass [`FOREVER`](Self::FOREVER): it would become a TTL of `secs`.
     pub(crate) fn plus(self, secs: u32) -> Self {
         Self(match self.0 {

@@ -180,8 +180,8 @@ pub trait GroupMap {
     /// Returns the group that owns a key.
     fn group_of(&self, key: &[u8]) -> GroupIndex;
 
-    /// Returns the groups that own keys or are about to import some, in order. A flush of all items
-    /// is sent to each of them.
+    /// Returns the groups that own keys or are about to import some, in the order of their indices.
+    /// A flush of all items is sent to each of them.
     fn groups(&self) -> Vec<GroupIndex>;
 
     /// Returns the version of the map. It increases when keys move to other groups.

@@ -71,7 +71,7 @@ pub struct Arguments {
     /// Cores of the servers, such as 0,2-3 [default: half of the cores]
     #[arg(long, requires = "load_cores")]
     pub server_cores: Option<CoreSet>,
-    /// Cores of the load, such as 1,4-5 [default: the other half of the cores]
+    /// Cores of the load generator, such as 1,4-5 [default: the other half of the cores]
     #[arg(long, requires = "server_cores")]
     pub load_cores: Option<CoreSet>,
     /// Print the result tables to standard output as Markdown

@@ -33,8 +33,8 @@ pub enum Metric {
     Cycles,
     /// Share of requested keys that were found.
     Hits,
-    /// CPU time of the load, in percent of its cores. With a value near 100, the load may limit the
-    /// results.
+    /// CPU time of the load generator, in percent of its cores. With a value near 100, the load
+    /// generator may limit the results.
     LoadBusy,
     /// CPU time of other programs, in percent of all cores of the machine. High values make results
     /// doubtful.

@@ -30,9 +30,9 @@ pub struct Setup {
     pub suite: Suite,
     /// The programs of the servers, in the suite's order.
     pub servers: Vec<Installed>,
-    /// Cores of the servers.
+    /// CPU cores of the servers.
     pub server_cores: CoreSet,
-    /// Cores of the load.
+    /// CPU cores of the load generator.
     pub load_cores: CoreSet,
     /// The machine.
     pub machine: Machine,

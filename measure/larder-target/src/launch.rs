@@ -41,7 +41,7 @@ pub struct Launch<'l> {
     /// directory), `{shm}` (an empty directory in shared memory), `{disk}` (an empty directory in
     /// `disk`), and those of `values`. Stopping the server removes the directories.
     pub command: CommandLine<'l>,
-    /// The values of further placeholders.
+    /// The other placeholders of the command, and their values.
     pub values: Values,
     /// The fixed TCP port of a server that has no option for it; `None` if the command has `{port}`
     /// or `{socket}`.

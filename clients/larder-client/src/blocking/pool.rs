@@ -137,7 +137,7 @@ impl Pool {
         }
     }
 
-    /// Returns a slot to the pool.
+    /// Puts a slot back into the pool.
     fn give_back(&self, link: Option<Link>) {
         let mut state = self.lock();
         let link = link.filter(|_| !state.is_closed);

@@ -272,7 +272,7 @@ struct Conversations<'a> {
     /// The conversations, by route.
     all: HashMap<u64, ForwardedConversation>,
     woken: Arc<WokenRoutes>,
-    /// The routes that were woken, in order.
+    /// The woken routes, the first one first.
     ready: VecDeque<u64>,
     /// Frames that are not sent yet.
     out: Vec<u8>,

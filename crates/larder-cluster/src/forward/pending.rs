@@ -15,7 +15,8 @@ const RETRIED_WITHIN: Duration = Duration::from_millis(100);
 /// The forwarded requests of a session, and their replies.
 #[derive(Debug, Default)]
 pub(super) struct RouteState {
-    /// The requests that the session has added and whose final outcome it has not taken, in order.
+    /// The requests that the session has added and whose final outcome it has not taken, the oldest
+    /// first.
     pub(super) batches: VecDeque<ForwardedBatch>,
     /// The number for the next batch.
     pub(super) next_id: u64,

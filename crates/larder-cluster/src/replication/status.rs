@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// minute. Later ones are not tracked.
 const HEARTBEATS_MAX: usize = 600;
 
-/// The maximum number of tracked watermarks without an acknowledgement. A further one replaces the
-/// last.
+/// The maximum number of tracked watermarks without an acknowledgement. The next one
+/// replaces the newest.
 const WATERMARKS_MAX: usize = 1024;
 
 /// The followers of a node, and its link to a leader.

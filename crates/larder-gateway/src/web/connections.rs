@@ -57,7 +57,7 @@ struct Open {
 pub(crate) struct EndOrder(watch::Receiver<Option<Duration>>);
 
 impl EndOrder {
-    /// Waits for the order. Returns the time limit for closing the connection.
+    /// Waits until the connection must close. Returns the time limit for closing it.
     pub(crate) async fn wait(&mut self) -> Duration {
         let time = self.0.wait_for(Option::is_some).await;
         time.map_or(Duration::ZERO, |time| time.unwrap_or_default())

@@ -58,19 +58,19 @@ const STEP: u64 = 10;
 /// The timeout of a request to the coordinator. It follows `TimeLimits::NODE` (`client.rs` of
 /// `larder-etcd`): 400 for a request, 700 for a call.
 const REQUEST_TIMEOUT: u64 = 600;
-/// The lifetime of a lease at the coordinator. It follows `LEASE_SECS` (`presence.rs` of
+/// The lifetime of a lease at the coordinator. Equal to `LEASE_SECS` (`presence.rs` of
 /// `larder-etcd`).
 const LEASE: u64 = 2000;
-/// The interval of lease renewals. It follows `LEASE_RENEWAL_INTERVAL` (`group/coordination.rs` of
-/// `larder-cluster`): 400, and time for the request.
+/// The interval of lease renewals. Derived from `LEASE_RENEWAL_INTERVAL` (`group/coordination.rs`
+/// of `larder-cluster`): 400 ms, plus 100 ms for the request.
 const LEASE_RENEWAL_INTERVAL: u64 = 500;
-/// The interval of heartbeats. It follows `HEARTBEAT_INTERVAL` (`peers/heartbeat.rs` of
+/// The interval of heartbeats. Equal to `HEARTBEAT_INTERVAL` (`peers/heartbeat.rs` of
 /// `larder-cluster`).
 const HEARTBEAT_INTERVAL: u64 = 100;
-/// The interval of attempts to connect to a leader. It follows `PAUSE_MIN`
-/// (`replication/follower.rs` of `larder-cluster`): 50, and time for the attempt.
+/// The interval of attempts to connect to a leader. Derived from `PAUSE_MIN`
+/// (`replication/follower.rs` of `larder-cluster`): 50 ms, plus 10 ms for the attempt.
 const CONNECT_INTERVAL: u64 = 60;
-/// The age at which a connection whose link is cut ends. It follows `LEADER_SILENCE_TIMEOUT`
+/// The age at which a connection whose link is cut ends. Equal to `LEADER_SILENCE_TIMEOUT`
 /// (`replication/follower.rs` of `larder-cluster`), but counts from the connect.
 const LEADER_SILENCE_TIMEOUT: u64 = 3000;
 /// The duration of a sync after a connect.

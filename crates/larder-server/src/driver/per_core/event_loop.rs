@@ -38,7 +38,7 @@ pub(super) struct EventLoop<E: Engine + 'static> {
     clients: Vec<Option<Client<E>>>,
     /// Free indices of `clients`.
     vacant: Vec<usize>,
-    /// Clients and UDP sockets to poll again, in order.
+    /// Clients and UDP sockets to poll again, the first one first.
     ready: VecDeque<usize>,
     /// The UDP sockets of this worker.
     endpoints: Vec<(UdpSocket, Endpoint<E>)>,
@@ -46,11 +46,11 @@ pub(super) struct EventLoop<E: Engine + 'static> {
     watching: Vec<usize>,
     /// The last time at which watchers received log lines.
     watchers_served: Instant,
-    /// The deadlines of TLS handshakes, in order, with the clients' indices. Entries of completed
-    /// handshakes and closed clients stay until their deadline.
+    /// The deadlines of TLS handshakes, the earliest first, with the clients' indices. Entries of
+    /// completed handshakes and closed clients stay until their deadline.
     handshakes: VecDeque<(Instant, usize, Arc<ConnectionInfo>)>,
-    /// Indices of clients in a TLS handshake that have sent input, in order. Other clients are
-    /// polled before these.
+    /// Indices of clients in a TLS handshake that have sent input, the first one first. Other
+    /// clients are polled before these.
     handshaking: VecDeque<usize>,
     /// Whether the accepting thread may have sent connections that this worker has not taken yet.
     arriving: bool,

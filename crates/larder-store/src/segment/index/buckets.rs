@@ -399,7 +399,8 @@ pub(crate) fn scan<'i, R>(
 }
 
 /// Returns the bits in which the two bucket hashes of a key with this hash prefix differ. None of
-/// these bits chooses the stripe. The lowest bit above those of the stripe is always among them.
+/// these bits chooses the stripe. One of them is always the lowest bit above `stripe_mask`, so the
+/// two bucket hashes differ.
 #[inline]
 fn flip(hash_prefix: u16, stripe_mask: u32) -> u32 {
     let mixed = (u64::from(hash_prefix).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;

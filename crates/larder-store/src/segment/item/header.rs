@@ -45,8 +45,8 @@ pub(crate) enum State {
     Fetched = 1 << 3,
     /// An extension follows the header.
     Extended = 1 << 4,
-    /// A link follows the header: to the front of a large value, in a chain of segments, or to a
-    /// copy on flash.
+    /// A link follows the header. It refers to the first part of a large value, whose parts are in
+    /// a chain of segments, or to a copy of the item on flash.
     Link = 1 << 5,
     /// An exact expiry follows the header. It is valid if the expiry code is [`WIDE`].
     Wide = 1 << 6,

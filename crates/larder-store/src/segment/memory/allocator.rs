@@ -347,7 +347,7 @@ impl Alloc {
         self.list(queued);
     }
 
-    /// Returns a segment that could not be emptied to its queue.
+    /// Puts a segment that could not be emptied back into its queue.
     pub(crate) fn put_back(&mut self, queued: QueueEntry) {
         self.queues.put_back(queued.segment);
         self.list(queued);

@@ -18,7 +18,7 @@ impl Handle {
         self.give_back()
     }
 
-    /// Returns one segment above the limit to the system. If none is free, evacuates records to
+    /// Gives one segment above the limit back to the system. If none is free, evacuates records to
     /// free one, unless queued writes to flash must finish first. Returns true if another step may
     /// free more. Leaves the reserve for writes.
     fn give_back(&mut self) -> bool {

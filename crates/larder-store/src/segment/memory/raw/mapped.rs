@@ -166,8 +166,8 @@ impl Region {
         self.at(offset, len)
     }
 
-    /// Returns the memory of a range to the system. Returns true if the range reads as zeroes now;
-    /// otherwise its content is not specified.
+    /// Gives the memory of a range back to the system. Returns true if the range reads as zeroes
+    /// now; otherwise its content is not specified.
     ///
     /// # Safety
     /// No other thread reads or writes the range until the caller passes it on, and it starts and
