@@ -133,8 +133,8 @@ def slug_of(heading):
 def self_test():
     """Checks that the checks find a fault of each kind, and nothing else."""
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder).resolve()
-        (root / "docs").mkdir()
+        root = Path(folder).resolve() / "root"
+        (root / "docs").mkdir(parents=True)
         pages = {
             "docs/SUMMARY.md": "- [A](a.md)\n",
             "docs/a.md": "# A `b`, c\n## Two\n## Two\n[1](#a-b-c) [2](b.md#two) [3](#two-1) `[no](no.md)`\n"
