@@ -4,7 +4,7 @@ use crate::forward::Forwarders;
 use crate::group::{Group, GroupConfig};
 use crate::peers::Credentials;
 use crate::replication::ReplicationStatus;
-use larder_operations::Counters;
+use larder_operations::{Counters, Tracker};
 use larder_session::Settings;
 use larder_store::erased;
 use larder_support::clock::Clock;
@@ -27,6 +27,8 @@ pub struct NodeConfig {
     pub cache: erased::Cache,
     /// The counters of the handles that answer forwarded requests, one element for each handle.
     pub answerer_counters: Vec<Arc<Counters>>,
+    /// The tracker of the items that clients keep copies of.
+    pub tracker: Arc<Tracker>,
 }
 
 /// A server that replicates items to or from other servers, or shares the keys of a cluster with
@@ -46,6 +48,7 @@ pub struct Node {
     pub(crate) clock: Clock,
     pub(crate) cache: erased::Cache,
     pub(crate) answerer_counters: Vec<Arc<Counters>>,
+    pub(crate) tracker: Arc<Tracker>,
     /// The warning of refused peers, logged at most once a minute.
     pub(crate) refused_peer_warning: RateLimitedWarning,
 }
@@ -54,12 +57,20 @@ impl Node {
     /// Creates a node. Its threads are not started yet.
     #[must_use]
     pub fn new(config: NodeConfig) -> Self {
-        let NodeConfig { follow, group, credentials, settings, clock, cache, answerer_counters } =
-            config;
+        let NodeConfig {
+            follow,
+            group,
+            credentials,
+            settings,
+            clock,
+            cache,
+            answerer_counters,
+            tracker,
+        } = config;
         Self {
             replication: ReplicationStatus::new(follow.is_some() || group.is_some()),
-            group: group.map(|config| Arc::new(Group::new(config))),
-            forwarders: Forwarders::default(),
+            group: group.map(|config| Arc::new(Group::new(config, &tracker))),
+            forwarders: Forwarders::new(&tracker),
             refused_peer_warning: RateLimitedWarning::default(),
             follow,
             credentials,
@@ -67,6 +78,7 @@ impl Node {
             clock,
             cache,
             answerer_counters,
+            tracker,
         }
     }
 }

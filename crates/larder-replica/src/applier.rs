@@ -444,7 +444,9 @@ impl<E: Engine> Applier<E> {
             | Frame::Continue { .. }
             | Frame::Close { .. }
             | Frame::Reply { .. }
-            | Frame::ChangedKeys(_) => return Err(StreamError::Unexpected),
+            | Frame::ChangedKeys(_)
+            | Frame::TrackAll(_)
+            | Frame::Invalidated(_) => return Err(StreamError::Unexpected),
         }
         Ok(())
     }

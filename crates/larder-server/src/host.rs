@@ -94,6 +94,10 @@ impl Host for Server {
         self.tracker()
     }
 
+    fn request_changes(&self) {
+        self.node.forwarders.request_changes();
+    }
+
     fn is_connected(&self, connection: u64) -> bool {
         self.connections.open().contains_key(&connection)
     }

@@ -3,7 +3,7 @@
 use crate::options::Options;
 use larder_cluster::{Credentials, GroupConfig, NodeConfig};
 use larder_etcd::{Etcd, EtcdOptions, EtcdSettings, GroupName, SettingsError};
-use larder_operations::Counters;
+use larder_operations::{Counters, Tracker};
 use larder_session::Settings;
 use larder_store::erased;
 use larder_support::clock::Clock;
@@ -19,6 +19,7 @@ pub(crate) fn config(
     clock: Clock,
     cache: &erased::Cache,
     counters: &[Arc<Counters>],
+    tracker: &Arc<Tracker>,
 ) -> NodeConfig {
     NodeConfig {
         follow: options.follow.clone(),
@@ -28,6 +29,7 @@ pub(crate) fn config(
         clock,
         cache: cache.clone(),
         answerer_counters: counters.get(options.handles()..).unwrap_or_default().to_vec(),
+        tracker: Arc::clone(tracker),
     }
 }
 

@@ -123,7 +123,6 @@ impl Server {
         let handles = options.handles() + options.answerers();
         let counters: Vec<_> = (0..handles).map(|_| Arc::new(Counters::new(classes))).collect();
         let clock = start.clock.clone();
-        let node = node::config(&options, &settings, nodes, clock.clone(), &cache, &counters);
         let log = Arc::new(Log::new(
             clock.clone(),
             settings.limits.classes.clone(),
@@ -132,6 +131,8 @@ impl Server {
         let evictions = Arc::clone(&log);
         let connections = Connections::new(Memory::new(options.memory_limit).connections);
         let tracker = Arc::clone(&connections.tracker);
+        let node =
+            node::config(&options, &settings, nodes, clock.clone(), &cache, &counters, &tracker);
         #[cfg(feature = "delayed")]
         let keys = crate::log::evicted_keys::EvictedKeys::from_environment();
         cache.control().observe_evictions(Box::new(move |evicted| {

@@ -254,7 +254,7 @@ impl<E: Engine> Session<E> {
         bytes: &[u8],
     ) -> ForwardId {
         let waker = (cx.waker)();
-        let open = || cx.host.open_route(group, conversation);
+        let open = || cx.host.open_route(group, conversation.with(group));
         self.rare().routes.get_or(group, open).pass(bytes, false, &waker)
     }
 

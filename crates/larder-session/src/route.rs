@@ -38,6 +38,29 @@ pub enum Conversation {
     Resp2,
     /// RESP3.
     Resp3,
+    /// RESP2, from a client with a near cache: the owner sends messages about changes of the items
+    /// that the client reads.
+    TrackedResp2,
+    /// RESP3, from a client with a near cache.
+    TrackedResp3,
+}
+
+impl Conversation {
+    /// Returns the conversation of the same client with a group. This server receives all changes
+    /// of its own group, so the leader of that group need not track what the client reads.
+    pub(crate) fn with(self, group: GroupIndex) -> Self {
+        match self {
+            Self::TrackedResp2 if group == GroupIndex::OWN => Self::Resp2,
+            Self::TrackedResp3 if group == GroupIndex::OWN => Self::Resp3,
+            conversation => conversation,
+        }
+    }
+
+    /// Returns whether the client has a near cache.
+    #[must_use]
+    pub fn is_tracked(self) -> bool {
+        matches!(self, Self::TrackedResp2 | Self::TrackedResp3)
+    }
 }
 
 /// The state of forwarded requests.

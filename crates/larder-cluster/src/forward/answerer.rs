@@ -1,13 +1,14 @@
 //! Answers the requests that other nodes forward, with one session for each connection of their
 //! clients.
 
+use super::change_relay::ChangeRelay;
 use super::conversation::conversation_of;
 use super::session_host::SessionHost;
 use crate::error::{LocalError, PeerError, Violation};
 use crate::group::Group;
 use crate::node::Node;
 use crate::peers::{PeerStream, Stop, is_silence};
-use larder_operations::{Counters, OpContext};
+use larder_operations::{Counters, OpContext, Subscription};
 use larder_replica::{FRAME_LEN_MAX, Frame, ReplyEnd};
 use larder_session::{Conversation, Next, Session, Settings};
 use larder_store::erased;
@@ -41,6 +42,9 @@ const UNSENT_MAX: usize = 1 << 20;
 const KEPT_LEN_MAX: usize = 4 << 10;
 /// The maximum number of open routes of one peer.
 const ROUTES_MAX: usize = 1 << 20;
+
+/// Stands for the changes of items among the routes that were woken. Routes count up from 0.
+const CHANGES: u64 = u64::MAX;
 
 /// The answerer of forwarded requests. Its connections share the handles to the cache.
 pub(crate) struct Answerer {
@@ -91,9 +95,10 @@ enum State {
 }
 
 impl ForwardedConversation {
-    fn new(conversation: Conversation) -> Self {
+    /// Creates a conversation. A conversation with tracking reads for `reader`.
+    fn new(conversation: Conversation, reader: Option<Arc<Subscription>>) -> Self {
         Self {
-            session: Session::forwarded(conversation),
+            session: Session::forwarded(conversation, reader),
             is_gateway: conversation == Conversation::Gateway,
             batches: VecDeque::new(),
             output: Vec::new(),
@@ -136,7 +141,8 @@ impl Answerer {
     /// Answers requests until the connection ends, or [`DRAIN_MAX`] after the node has started to
     /// shut down.
     pub(crate) fn serve(&self, mut stream: &PeerStream, stop: &Stop) -> Result<(), PeerError> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed) % self.handles.len().max(1);
+        let connection = self.next.fetch_add(1, Ordering::Relaxed);
+        let number = connection % self.handles.len().max(1);
         let (Some(handle), Some(counters)) =
             (self.handles.get(number), self.node.answerer_counters.get(number))
         else {
@@ -148,6 +154,7 @@ impl Answerer {
             all: HashMap::new(),
             woken: Arc::new(WokenRoutes::new()?),
             ready: VecDeque::new(),
+            changes: ChangeRelay::new(&self.node.tracker, &self.host, connection),
             out: Vec::new(),
             stopped_at: None,
         };
@@ -205,7 +212,7 @@ impl Answerer {
         let ForwardedConversation { session, is_gateway, batches, output, sent, state } =
             conversation;
         let settings = if *is_gateway { &self.gateway_settings } else { &self.settings };
-        let waker = || Waker::from(Arc::new(RouteWaker { route, woken: Arc::clone(woken) }));
+        let waker = || woken.waker(route);
         *state = State::Idle;
         while let Some(RequestBatch { unread, is_whole, has_started }) = batches.front_mut() {
             let had_started = *has_started;
@@ -274,6 +281,8 @@ struct Conversations<'a> {
     woken: Arc<WokenRoutes>,
     /// The woken routes, the first one first.
     ready: VecDeque<u64>,
+    /// The changes of items that clients of the peer keep copies of.
+    changes: ChangeRelay,
     /// Frames that are not sent yet.
     out: Vec<u8>,
     /// The time at which this connection detected the shutdown of the node; `None` before.
@@ -302,7 +311,10 @@ impl Conversations<'_> {
                 self.receive(&frame, engine)?;
                 at += len;
             } else if let Some(route) = self.ready.pop_front() {
-                self.resume(route, State::Waiting, engine);
+                match route {
+                    CHANGES => self.send_changes(),
+                    route => self.resume(route, State::Waiting, engine),
+                }
             } else {
                 return Ok((at, false));
             }
@@ -315,7 +327,11 @@ impl Conversations<'_> {
             Frame::Open { route, conversation } if self.all.len() < ROUTES_MAX => {
                 let conversation = conversation_of(conversation)
                     .ok_or(Violation::UnknownConversation(conversation))?;
-                self.all.insert(route, ForwardedConversation::new(conversation));
+                let reader = conversation.is_tracked().then(|| self.changes.reader());
+                if reader.is_some() {
+                    self.ready.push_back(CHANGES);
+                }
+                self.all.insert(route, ForwardedConversation::new(conversation, reader));
             }
             Frame::Request { route, more, bytes } => {
                 if let Some(conversation) = self.all.get_mut(&route) {
@@ -330,6 +346,10 @@ impl Conversations<'_> {
                 }
             }
             Frame::Close { route } => self.close(route),
+            Frame::TrackAll(all) => {
+                self.changes.track_all(all, &mut self.out);
+                self.ready.push_back(CHANGES);
+            }
             _ => return Err(Violation::UnexpectedFrame.into()),
         }
         Ok(())
@@ -344,6 +364,13 @@ impl Conversations<'_> {
         self.answerer.answer(route, conversation, cache, is_stopping, &self.woken, &mut self.out);
         if conversation.state == State::Ended {
             self.close(route);
+        }
+    }
+
+    /// Sends changes of items. Continues after other conversations if there are too many at once.
+    fn send_changes(&mut self) {
+        if !self.changes.write(|| self.woken.waker(CHANGES), UNSENT_MAX, &mut self.out) {
+            self.ready.push_back(CHANGES);
         }
     }
 
@@ -395,6 +422,10 @@ impl Wake for RouteWaker {
 }
 
 impl WokenRoutes {
+    fn waker(self: &Arc<Self>, route: u64) -> Waker {
+        Waker::from(Arc::new(RouteWaker { route, woken: Arc::clone(self) }))
+    }
+
     fn new() -> io::Result<Self> {
         let (end, polled) = UnixStream::pair()?;
         end.set_nonblocking(true)?;

@@ -3,11 +3,13 @@
 use larder_session::Conversation;
 
 /// The number of each kind of conversation on the wire.
-const CONVERSATIONS: [(Conversation, u8); 4] = [
+const CONVERSATIONS: [(Conversation, u8); 6] = [
     (Conversation::Memcached, 0),
     (Conversation::Gateway, 1),
     (Conversation::Resp2, 2),
     (Conversation::Resp3, 3),
+    (Conversation::TrackedResp2, 4),
+    (Conversation::TrackedResp3, 5),
 ];
 
 /// Returns the number of a kind of conversation on the wire.

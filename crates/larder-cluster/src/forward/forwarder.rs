@@ -9,7 +9,8 @@ use super::link::{Link, LocalMember, connect};
 use super::owner::OwnerGroup;
 use super::pending::{RouteState, lock};
 use crate::peers::{Credentials, Stop};
-use larder_replica::Process;
+use larder_operations::Tracker;
+use larder_replica::{Frame, Process};
 use larder_session::ForwardOutcome;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,11 +43,16 @@ pub(super) struct ForwarderShared {
     /// Whether the peer has refused requests since the last check, because another group owns their
     /// keys, or another node leads.
     has_refusals: AtomicBool,
+    /// The tracker that gets the changes of the group's items. `None` for the local group, whose
+    /// changes this node receives as a member.
+    tracker: Option<Arc<Tracker>>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) link: Option<Arc<Link>>,
+    /// Whether this node has requested all changes on the connection.
+    requests_all: bool,
     /// Sessions that wait for a connection.
     waiting: Vec<WaitingSession>,
     /// Whether the node shuts down: the forwarder opens no further connections.
@@ -65,6 +71,32 @@ struct WaitingSession {
 }
 
 impl Forwarder {
+    /// Creates the forwarder to another group. `tracker` gets the changes of the group's items.
+    pub(super) fn tracking(tracker: &Arc<Tracker>) -> Self {
+        Self(Arc::new(ForwarderShared { tracker: Some(Arc::clone(tracker)), ..Default::default() }))
+    }
+
+    /// Requests all changes of the group's items while a client tracks items that it has not read.
+    pub(super) fn request_changes(&self) {
+        self.request_changes_on(&mut lock(&self.0.state));
+    }
+
+    fn request_changes_on(&self, state: &mut State) {
+        let (Some(tracker), Some(link)) = (&self.0.tracker, &state.link) else { return };
+        let all = tracker.has_prefixes();
+        if state.requests_all != all {
+            link.append(&Frame::TrackAll(all));
+            state.requests_all = all;
+        }
+    }
+
+    /// Notes that this node receives no more changes of the group's items.
+    fn note_missed_changes(&self) {
+        if let Some(tracker) = &self.0.tracker {
+            tracker.note_remote_flush();
+        }
+    }
+
     /// Ends all waits for a leader, because this node leads or the group owns no keys any more. The
     /// sessions retry: they answer their requests, or forward them to another group.
     pub(crate) fn note_leading(&self) {
@@ -111,7 +143,8 @@ impl Forwarder {
             });
             let is_wanted = (!is_up || connected != process) && !has_failed;
             if let Some((process, address)) = leader.filter(|_| is_wanted) {
-                match connect(&process, address.as_deref(), me, credentials, stop) {
+                let tracker = self.0.tracker.as_ref();
+                match connect(&process, address.as_deref(), me, credentials, tracker, stop) {
                     Ok(link) => {
                         threads.retain(|thread| !thread.is_finished());
                         match self.start_threads(&link, &mut threads, stop) {
@@ -137,6 +170,7 @@ impl Forwarder {
             if group.needs_no_leader() {
                 self.note_leading();
             }
+            self.request_changes();
             if self.0.has_refusals.swap(false, Ordering::AcqRel) {
                 group.note_failure();
             }
@@ -183,7 +217,9 @@ impl Forwarder {
         };
         threads.push(spawn("from leader", Box::new(read))?);
         self.0.connections.fetch_add(1, Ordering::Relaxed);
-        lock(&self.0.state).link = Some(Arc::clone(link));
+        let state = &mut *lock(&self.0.state);
+        (state.link, state.requests_all) = (Some(Arc::clone(link)), false);
+        self.request_changes_on(state);
         Ok(())
     }
 
@@ -193,6 +229,8 @@ impl Forwarder {
         let link = lock(&self.0.state).link.take();
         if let Some(link) = link {
             link.retire();
+            // The former leader may miss changes from now on.
+            self.note_missed_changes();
         }
     }
 
@@ -205,11 +243,14 @@ impl Forwarder {
 
     /// Closes a connection. If it was the current connection, the forwarder then has no connection.
     fn drop_link(&self, link: &Arc<Link>) {
-        let state = &mut lock(&self.0.state);
-        if state.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
-            state.link = None;
-        }
+        let is_current = {
+            let mut state = lock(&self.0.state);
+            state.link.take_if(|current| Arc::ptr_eq(current, link)).is_some()
+        };
         link.close();
+        if is_current {
+            self.note_missed_changes();
+        }
     }
 
     /// Handles requests that the peer has refused. Their session waits for at least

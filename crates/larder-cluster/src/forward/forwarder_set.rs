@@ -3,30 +3,44 @@
 use super::forwarder::{Forwarder, ForwarderShared};
 use super::pending::lock;
 use super::route::RemoteRoute;
+use larder_operations::Tracker;
 use larder_session::{Conversation, GroupIndex, Route};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// The forwarders to the leaders of all groups.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Forwarders {
     local: Forwarder,
     others: Mutex<BTreeMap<GroupIndex, Forwarder>>,
+    tracker: Arc<Tracker>,
 }
 
 impl Forwarders {
+    /// Creates the forwarders of a node. `tracker` gets the changes of the items of other groups.
+    pub(crate) fn new(tracker: &Arc<Tracker>) -> Self {
+        Self { local: Forwarder::default(), others: Mutex::default(), tracker: Arc::clone(tracker) }
+    }
+
     /// Returns the forwarder to the leader of a group.
     pub(crate) fn forwarder_of(&self, group: GroupIndex) -> Forwarder {
         if group == GroupIndex::OWN {
             return self.local.clone();
         }
-        lock(&self.others).entry(group).or_default().clone()
+        let create = || Forwarder::tracking(&self.tracker);
+        lock(&self.others).entry(group).or_insert_with(create).clone()
     }
 
     /// Opens a route for a new conversation with the leader of a group.
     pub fn open(&self, group: GroupIndex, conversation: Conversation) -> Box<dyn Route> {
         Box::new(RemoteRoute::new(self.forwarder_of(group), conversation))
+    }
+
+    /// Requests all changes of the items of other groups, if a client tracks items that it has not
+    /// read.
+    pub fn request_changes(&self) {
+        lock(&self.others).values().for_each(Forwarder::request_changes);
     }
 
     /// Returns the number of forwarded batches so far.

@@ -3,7 +3,10 @@
 use super::pending::{RouteState, lock};
 use crate::error::{LocalError, PeerError, Timeout, Violation};
 use crate::peers::{Credentials, PeerConnection, PeerStream, Stop, Target, dial, is_silence};
-use larder_replica::{FRAME_LEN_MAX, Frame, HelloMember, Process, Purpose, ReplyEnd};
+use larder_operations::{DeferredWakes, Tracker};
+use larder_replica::{
+    FRAME_LEN_MAX, Frame, FrameError, HelloMember, Invalidated, Process, Purpose, ReplyEnd,
+};
 use larder_session::ForwardOutcome;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -46,6 +49,8 @@ pub(super) struct Link {
     pub(super) routes: Mutex<HashMap<u64, Arc<Mutex<RouteState>>>>,
     /// The time at which this node detected that the peer no longer leads; unset before.
     retired_at: OnceLock<Instant>,
+    /// The tracker that gets the changes of items at the peer; `None` if the peer sends none.
+    tracker: Option<Arc<Tracker>>,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +68,7 @@ pub(super) fn connect(
     address: Option<&str>,
     me: &LocalMember,
     credentials: &Credentials,
+    tracker: Option<&Arc<Tracker>>,
     stop: &Stop,
 ) -> Result<(Arc<Link>, Vec<u8>), PeerError> {
     let address = address.ok_or_else(|| LocalError::NoAddress)?;
@@ -75,17 +81,18 @@ pub(super) fn connect(
     }
     stream.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
     stream.set_write_timeout(Some(FORWARD_SILENCE_TIMEOUT))?;
-    Ok((Arc::new(Link::new(stream)), rest))
+    Ok((Arc::new(Link::new(stream, tracker.cloned())), rest))
 }
 
 impl Link {
-    pub(super) fn new(stream: PeerStream) -> Self {
+    pub(super) fn new(stream: PeerStream, tracker: Option<Arc<Tracker>>) -> Self {
         Self {
             stream,
             output: Mutex::default(),
             has_output: Condvar::new(),
             routes: Mutex::default(),
             retired_at: OnceLock::new(),
+            tracker,
         }
     }
 
@@ -160,10 +167,17 @@ impl Link {
             loop {
                 match Frame::read(&input, FRAME_LEN_MAX) {
                     Ok(Some((frame, len))) => {
-                        if let Frame::Reply { route, end, bytes } = frame {
-                            self.distribute(on_refused, route, end, bytes);
-                        } else if !matches!(frame, Frame::Heartbeat { .. }) {
-                            return Violation::UnexpectedFrame.into();
+                        match frame {
+                            Frame::Reply { route, end, bytes } => {
+                                self.distribute(on_refused, route, end, bytes);
+                            }
+                            Frame::Invalidated(changed) => {
+                                if let Err(error) = self.note_changes(&changed) {
+                                    return error.into();
+                                }
+                            }
+                            Frame::Heartbeat { .. } => (),
+                            _ => return Violation::UnexpectedFrame.into(),
                         }
                         input.drain(..len);
                     }
@@ -191,6 +205,16 @@ impl Link {
                 return reason;
             }
         }
+    }
+
+    /// Sends messages about changed items to the clients that keep copies of them.
+    fn note_changes(&self, changed: &Invalidated<'_>) -> Result<(), FrameError> {
+        let Some(tracker) = &self.tracker else { return Ok(()) };
+        let _wakes = DeferredWakes::begin();
+        if changed.is_all() {
+            tracker.note_remote_flush();
+        }
+        changed.keys().try_for_each(|key| key.map(|key| tracker.note_remote_change(key)))
     }
 
     fn distribute(

@@ -307,7 +307,7 @@ mod tests {
         near.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
         let stop = Stop::new().unwrap();
         let limit = HandshakeLimit::new(Duration::from_secs(30), &stop);
-        let link = Arc::new(Link::new(PeerStream::accept(near, None, &limit).unwrap()));
+        let link = Arc::new(Link::new(PeerStream::accept(near, None, &limit).unwrap(), None));
         lock(&forwarder.0.state).link = Some(Arc::clone(&link));
         (link, listener.accept().unwrap().0)
     }

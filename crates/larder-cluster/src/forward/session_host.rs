@@ -20,6 +20,12 @@ pub trait SessionHost: Send + Sync {
 
     /// Ends a session.
     fn close(&self, session: &mut Session<erased::Handle>);
+
+    /// Makes the cache report its changes to the tracker.
+    fn start_tracking(&self);
+
+    /// Shuts the server down at once.
+    fn shut_down(&self);
 }
 
 impl<H: Host + Send + Sync> SessionHost for H {
@@ -36,5 +42,13 @@ impl<H: Host + Send + Sync> SessionHost for H {
 
     fn close(&self, session: &mut Session<erased::Handle>) {
         session.close(self);
+    }
+
+    fn start_tracking(&self) {
+        Host::start_tracking(self);
+    }
+
+    fn shut_down(&self) {
+        Host::shut_down(self, false);
     }
 }

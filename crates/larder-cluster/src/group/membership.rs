@@ -2,6 +2,7 @@
 
 use super::topology::Topology;
 use larder_etcd::{Discovery, GroupName};
+use larder_operations::Tracker;
 use larder_replica::{
     Addresses, DoubtPolicy, Member, MemberSettings, Millis, Process, Revision, Role, Succession,
     TRANSFER_TIME_MAX, is_caught_up,
@@ -100,12 +101,12 @@ pub struct Group {
 
 impl Group {
     /// Creates the state of a member that has not read the group yet.
-    pub(crate) fn new(config: GroupConfig) -> Self {
+    pub(crate) fn new(config: GroupConfig, tracker: &Arc<Tracker>) -> Self {
         let GroupConfig { name, node, doubt, unclean_after, ack, read_lag } = config;
         let me = Process { node, incarnation: rand::random() };
         let member = Member::new(MemberSettings { me, doubt, unclean_after });
         Self {
-            topology: Topology::new(&name.group),
+            topology: Topology::new(&name.group, tracker),
             name,
             ack,
             member: Mutex::new(member),

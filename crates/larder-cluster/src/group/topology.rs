@@ -2,12 +2,13 @@
 
 use crate::peers::Stop;
 use larder_etcd::{LeaderView, ShardMapView};
+use larder_operations::Tracker;
 use larder_protocol::{SLOTS, slot};
 use larder_replica::{Migration, Ownership, Revision, ShardMap, SlotSet};
 use larder_session::{GroupIndex, GroupMap};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The maximum age of a current map.
@@ -34,6 +35,8 @@ pub struct Topology {
     changed: Condvar,
     /// The condition that is notified when a read of the map is due.
     due: Condvar,
+    /// The tracker of the items that clients keep copies of.
+    tracker: Arc<Tracker>,
 }
 
 #[derive(Debug)]
@@ -61,7 +64,7 @@ impl TopologyState {
 
 impl Topology {
     /// Creates the topology of a member of the group `own`.
-    pub(crate) fn new(own: &str) -> Self {
+    pub(crate) fn new(own: &str, tracker: &Arc<Tracker>) -> Self {
         Self {
             owners: (0..SLOTS).map(|_| AtomicU16::new(GroupIndex::OWN.0)).collect(),
             is_divided: AtomicBool::new(false),
@@ -78,6 +81,7 @@ impl Topology {
             }),
             changed: Condvar::new(),
             due: Condvar::new(),
+            tracker: Arc::clone(tracker),
         }
     }
 
@@ -170,7 +174,7 @@ impl Topology {
         known.leaders = view.leaders;
         if let Some(map) = view.map {
             known.read_at = Some(requested_at);
-            self.count_exported(known.ownership.update_map(map, view.revision));
+            self.update_map(&mut known, map, view.revision);
         }
         self.publish(&mut known);
         drop(known);
@@ -180,7 +184,7 @@ impl Topology {
     /// Updates the map after a swap by this node.
     pub(crate) fn note_map(&self, map: ShardMap, revision: Revision) {
         let mut known = self.known();
-        self.count_exported(known.ownership.update_map(map, revision));
+        self.update_map(&mut known, map, revision);
         self.publish(&mut known);
         drop(known);
         self.changed.notify_all();
@@ -234,8 +238,15 @@ impl Topology {
         self.changed.notify_all();
     }
 
-    fn count_exported(&self, slots: usize) {
-        self.exported.fetch_add(slots as u64, Ordering::Relaxed);
+    fn update_map(&self, known: &mut TopologyState, map: ShardMap, revision: Revision) {
+        let has_changed = known.ownership.map().is_some_and(|before| *before != map);
+        let exported = known.ownership.update_map(map, revision);
+        self.exported.fetch_add(exported as u64, Ordering::Relaxed);
+        if has_changed {
+            // Requests that were under way at the release of these slots may have read items that
+            // the new owner has changed since.
+            self.tracker.note_flush();
+        }
     }
 
     fn publish(&self, known: &mut TopologyState) {
@@ -266,6 +277,8 @@ impl Topology {
                 .for_each(|(was, is)| was.store(is.0, Ordering::Release));
             self.is_divided.store(is_divided, Ordering::Release);
             self.version.fetch_add(1, Ordering::AcqRel);
+            // The new owners do not know which of their items clients keep copies of.
+            self.tracker.note_flush();
         }
     }
 
@@ -342,6 +355,8 @@ impl GroupMap for Topology {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use larder_operations::{Invalidation, SubscriptionOptions};
+    use std::task::Waker;
 
     fn view(map: &ShardMap, revision: Revision) -> ShardMapView {
         ShardMapView { map: Some(map.clone()), revision, ..ShardMapView::default() }
@@ -349,7 +364,7 @@ mod tests {
 
     #[test]
     fn released_slots_are_not_served_until_the_release_is_revoked() {
-        let topology = Topology::new("0");
+        let topology = Topology::new("0", &Arc::new(Tracker::new(1 << 20)));
         let mut map = ShardMap::single_group("0");
         topology.note(Instant::now(), view(&map, 1));
         assert!(topology.shard_map().is_none());
@@ -377,5 +392,28 @@ mod tests {
         map.finish(&next);
         topology.note(Instant::now(), view(&map, 4));
         assert!(!topology.has_unused_release(Some(8)) && !topology.has_one_of(&next.slots));
+    }
+    #[test]
+    fn clients_drop_their_copies_when_slots_get_another_owner() {
+        let tracker = Arc::new(Tracker::new(1 << 20));
+        let topology = Topology::new("0", &tracker);
+        let reader = SubscriptionOptions { connection: 1, receiver: 1, ..Default::default() };
+        let _reader = tracker.subscribe(reader, Vec::new());
+        let next = || tracker.inbox(1).next(|| Waker::noop().clone());
+        let mut map = ShardMap::single_group("0");
+        topology.note(Instant::now(), view(&map, 1));
+        topology.note(Instant::now(), view(&map, 2));
+        assert_eq!(next(), None);
+        map.plan_migration("1", Some(100)).unwrap();
+        topology.note(Instant::now(), view(&map, 3));
+        assert_eq!(next(), Some(Invalidation::All), "another group will own slots");
+        let migration = topology.next_migration().unwrap();
+        assert!(topology.release(&migration.slots, "1", 7));
+        assert_eq!(next(), Some(Invalidation::All), "the release");
+        map.finish(&migration);
+        topology.note_map(map.clone(), 4);
+        assert_eq!(next(), Some(Invalidation::All), "the new map");
+        topology.note(Instant::now(), view(&map, 4));
+        assert_eq!(next(), None);
     }
 }

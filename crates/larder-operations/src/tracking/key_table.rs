@@ -115,6 +115,32 @@ impl KeyTable {
         readers
     }
 
+    /// Removes and returns those readers of a key for which `takes` returns true.
+    pub(super) fn take_some(&self, key: &[u8], takes: impl Fn(&Subscription) -> bool) -> Readers {
+        let Some(mut part) = self.part(key) else { return Readers::new() };
+        let Some(readers) = part.keys.get_mut(key) else { return Readers::new() };
+        if readers.iter().all(|reader| takes(reader)) {
+            drop(part);
+            return self.take(key);
+        }
+        let taken: Readers = readers.extract_if(.., |reader| takes(reader)).collect();
+        self.subtract(&mut part, taken.len() * READER_LEN);
+        taken
+    }
+
+    /// Removes those readers of all keys for which `takes` returns true.
+    pub(super) fn clear_some(&self, takes: impl Fn(&Subscription) -> bool) {
+        for part in &self.parts {
+            let part = &mut *lock(part);
+            part.keys.retain(|_, readers| {
+                readers.retain(|reader| !takes(reader));
+                !readers.is_empty()
+            });
+            let left: usize = part.keys.iter().map(|(key, readers)| memory(key, readers)).sum();
+            self.subtract(part, part.len - left);
+        }
+    }
+
     /// Removes all keys.
     pub(super) fn clear(&self) {
         for part in &self.parts {

@@ -42,12 +42,12 @@ pub fn with_author<R>(connection: u64, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The sum of all subscriptions, for statistics.
+/// The sum of all subscriptions of clients, for statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrackingTotals {
     /// The number of connections that have requested messages.
     pub connections: u64,
-    /// The number of keys that these connections have read.
+    /// The number of keys that these connections and other nodes have read.
     pub keys: u64,
     /// The number of prefixes that these connections have requested.
     pub prefixes: u64,
@@ -191,13 +191,36 @@ impl Tracker {
         self.read().all().for_each(|subscription| subscription.send_all());
     }
 
-    /// Returns the sum of all subscriptions.
+    /// Sends messages to clients about the item under `key`, which another group has changed.
+    pub fn note_remote_change(&self, key: &[u8]) {
+        self.keys.take_some(key, is_client).iter().for_each(|reader| reader.send(key, None, 0));
+        send_to_prefixes(self.read().to_prefixes.iter().filter(|of| is_client(of)), key, 0);
+    }
+
+    /// Sends messages to clients about all items, because any item of another group may have
+    /// changed.
+    pub fn note_remote_flush(&self) {
+        self.keys.clear_some(is_client);
+        self.read()
+            .all()
+            .filter(|of| is_client(of))
+            .for_each(|subscription| subscription.send_all());
+    }
+
+    /// Returns whether a client has requested messages about prefixes.
+    #[must_use]
+    pub fn has_prefixes(&self) -> bool {
+        self.read().to_prefixes.iter().any(|subscription| is_client(subscription))
+    }
+
+    /// Returns the sum of all subscriptions of clients.
     #[must_use]
     pub fn totals(&self) -> TrackingTotals {
         let subscriptions = self.read();
-        let prefixes: usize = subscriptions.to_prefixes.iter().map(|of| of.prefixes().len()).sum();
+        let clients = || subscriptions.all().filter(|of| is_client(of));
+        let prefixes: usize = clients().map(|of| of.prefixes().len()).sum();
         TrackingTotals {
-            connections: subscriptions.all().count() as u64,
+            connections: clients().count() as u64,
             keys: self.keys.count() as u64,
             prefixes: prefixes as u64,
             evicted_keys: self.evicted_keys.load(Ordering::Relaxed),
@@ -225,13 +248,7 @@ impl Tracker {
             self.keys.take(key).iter().for_each(|reader| reader.send(key, None, author));
         }
         if to_prefixes > 0 {
-            for subscription in &self.read().to_prefixes {
-                for prefix in
-                    subscription.prefixes().iter().filter(|prefix| key.starts_with(prefix))
-                {
-                    subscription.send(key, Some(prefix), author);
-                }
-            }
+            send_to_prefixes(self.read().to_prefixes.iter(), key, author);
         }
     }
 
@@ -254,6 +271,23 @@ impl Tracker {
     }
 }
 
+fn is_client(subscription: &Subscription) -> bool {
+    !subscription.options().is_node
+}
+
+/// Sends messages about a key to the subscriptions that have a prefix of it.
+fn send_to_prefixes<'s>(
+    subscriptions: impl Iterator<Item = &'s Arc<Subscription>>,
+    key: &[u8],
+    author: u64,
+) {
+    for subscription in subscriptions {
+        for prefix in subscription.prefixes().iter().filter(|prefix| key.starts_with(prefix)) {
+            subscription.send(key, Some(prefix), author);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -261,7 +295,45 @@ mod tests {
     use std::task::Waker;
 
     fn options(connection: u64) -> SubscriptionOptions {
-        SubscriptionOptions { connection, receiver: connection, no_loop: false }
+        SubscriptionOptions { connection, receiver: connection, ..SubscriptionOptions::default() }
+    }
+
+    #[test]
+    fn nodes_get_no_changes_of_other_groups() {
+        let tracker = Tracker::new(1 << 20);
+        let node = SubscriptionOptions { is_node: true, ..options(2) };
+        let (client, node) =
+            (tracker.subscribe(options(1), Vec::new()), tracker.subscribe(node, Vec::new()));
+        let track = || {
+            for key in [&b"j"[..], b"k"] {
+                [&client, &node].iter().for_each(|reader| tracker.track(key, reader));
+            }
+            tracker.track(b"own", &client);
+        };
+        track();
+        tracker.note_remote_change(b"k");
+        tracker.note_remote_change(b"own");
+        assert_eq!(messages(&tracker, 1), ["k", "own"]);
+        track();
+        tracker.note_remote_flush();
+        assert_eq!((messages(&tracker, 1), messages(&tracker, 2).len()), (vec!["*".to_owned()], 0));
+        ["j", "k", "own"].iter().for_each(|key| tracker.note_change(key.as_bytes()));
+        assert_eq!(
+            (messages(&tracker, 1).len(), messages(&tracker, 2)),
+            (0, vec!["j".to_owned(), "k".to_owned()])
+        );
+        assert_eq!(tracker.memory(), 0);
+        let all = SubscriptionOptions { is_node: true, ..options(3) };
+        let _all = tracker.subscribe(all, vec![Box::default()]);
+        tracker.note_remote_change(b"k");
+        assert!(messages(&tracker, 3).is_empty() && !tracker.has_prefixes());
+        tracker.note_change(b"k");
+        assert_eq!(messages(&tracker, 3), ["k"]);
+        let totals = tracker.totals();
+        assert_eq!((totals.connections, totals.prefixes), (1, 0));
+        let _prefix = tracker.subscribe(options(4), vec![Box::from(&b"k"[..])]);
+        tracker.note_remote_change(b"k");
+        assert_eq!((messages(&tracker, 4), tracker.has_prefixes()), (vec!["k".to_owned()], true));
     }
 
     /// Returns the keys of the messages for a connection, `*` for a message about all items.

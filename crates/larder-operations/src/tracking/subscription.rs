@@ -14,6 +14,9 @@ pub struct SubscriptionOptions {
     pub receiver: u64,
     /// Whether to send no messages about the connection's own changes.
     pub no_loop: bool,
+    /// Whether the connection is that of another node, which receives the changes of the items of
+    /// other groups from these groups.
+    pub is_node: bool,
 }
 
 /// The options, and the inbox of the connection that receives the messages.

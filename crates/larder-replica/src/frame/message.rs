@@ -4,6 +4,7 @@ use super::changed_keys::ChangedKeys;
 use super::fields::{
     Fields, FrameError, Nonce, Position, open, write, write_offsets, write_position, write_text,
 };
+use super::invalidated::Invalidated;
 use super::state::Batch;
 use crate::slot_set::SlotSet;
 
@@ -168,6 +169,11 @@ pub enum Frame<'b> {
         /// The next bytes of the replies.
         bytes: &'b [u8],
     },
+    /// The forwarding node requests the keys of all changes (true), or only those of items that its
+    /// clients with near caches have read (false, and before the first frame).
+    TrackAll(bool),
+    /// Items that clients of the forwarding node have read may have changed since.
+    Invalidated(Invalidated<'b>),
 }
 
 /// The membership that a peer claims in its `Hello`.
@@ -300,6 +306,8 @@ impl Frame<'_> {
             Self::CheckpointSettled { ends } => write(out, 22, |out| write_offsets(out, ends)),
             Self::ReleaseSlots => write(out, 23, |_| ()),
             Self::Barrier => write(out, 24, |_| ()),
+            Self::TrackAll(all) => write(out, 29, |out| out.push((*all).into())),
+            Self::Invalidated(keys) => keys.write(out),
         }
     }
 
@@ -389,6 +397,9 @@ fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
         22 => Frame::CheckpointSettled { ends: fields.offsets()? },
         23 => Frame::ReleaseSlots,
         24 => Frame::Barrier,
+        // 25 to 28 are reserved for tags and leases.
+        29 => Frame::TrackAll(fields.flag()?),
+        30 => Frame::Invalidated(Invalidated { keys: fields.rest() }),
         _ => return None,
     };
     (fields.len() == 0).then_some(frame)
@@ -442,6 +453,8 @@ mod tests {
             Frame::CheckpointSettled { ends: vec![6, 7] },
             Frame::ReleaseSlots,
             Frame::Barrier,
+            Frame::TrackAll(true),
+            Frame::Invalidated(Invalidated { keys: b"\x01\0a\x02\0bc" }),
             Frame::Hello {
                 version: VERSION,
                 nonce: [8; 32],

@@ -15,19 +15,22 @@
 //! |---|---|---|
 //! | follow | the stream of changes, `Heartbeat` | `Ack`, in a delta sync `ChangedKeys` |
 //! | import | the stream of changes of some slots, `Heartbeat`, `Barrier` | `Ack`, `ReleaseSlots` |
-//! | forward | `Reply`, `Heartbeat` | `Open`, `Request`, `Continue`, `Close` |
+//! | forward | `Reply`, `Invalidated`, `Heartbeat` | `Open`, `Request`, `Continue`, `Close`, `TrackAll` |
 //!
 //! `fields.rs` has headers and fields, `message.rs` the frames, `state.rs` the states of items in a
-//! batch, and `changed_keys.rs` the keys that a follower sends.
+//! batch, `changed_keys.rs` the keys that a follower sends, and `invalidated.rs` those that a leader
+//! sends for near caches.
 
 mod changed_keys;
 mod fields;
+mod invalidated;
 mod message;
 mod state;
 
 pub(crate) use changed_keys::ChangedKeyQueue;
 pub use changed_keys::{CHANGED_KEYS_LEN_MAX, ChangedKeys};
 pub use fields::{FrameError, JOURNALS_MAX, Nonce, Position};
+pub use invalidated::Invalidated;
 pub use message::{
     FRAME_LEN_MAX, Frame, HANDSHAKE_FRAME_LEN_MAX, HelloMember, PART_LEN_MAX, Purpose, ReplyEnd,
     VERSION,

@@ -50,7 +50,10 @@ impl<E: Engine> Session<E> {
                 page.write(version, output);
             }
             Command::ClientTracking(wanted) => {
-                return tracking::set_tracking(cx, self.client, state, wanted, output);
+                let outcome = tracking::set_tracking(cx, self.client, state, wanted, output);
+                // A route is for a client with a near cache, or for one without.
+                self.close_routes();
+                return outcome;
             }
             Command::ClientCaching(caches) => {
                 return answer_ok(tracking::set_caching(state, *caches), output);

@@ -112,16 +112,11 @@ impl<E: Engine> Session<E> {
         let bounds = bounds(cx, state);
         let mut batch_end = gather(cx.operations.engine, input, &bounds, max, &mut batch);
         if cx.settings.forwards && cx.host.shard_map().is_some() {
-            if state.tracking.as_ref().is_some_and(|tracking| tracking.is_on()) {
-                if tracking::is_sharded(cx) {
-                    // Other groups own some of the keys now. When the client requests tracking
-                    // again, the error states the reason.
-                    return Step::finish(0, Next::Close);
-                }
-                tracking::track_batch(cx, state, &batch);
-            }
+            tracking::track_batch(cx, state, &batch);
             let is_queued = origin != Origin::Client;
-            match self.scatter_resp(cx, state, input, &batch, poll, is_queued) {
+            let client = self.client;
+            let scatter = || self.scatter_resp(cx, state, input, &batch, poll, is_queued);
+            match with_author(client, scatter) {
                 ScatterDecision::Finish(step) => {
                     if !self.pending.is_idle() {
                         state.end_tracked_request();

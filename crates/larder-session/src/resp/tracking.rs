@@ -5,7 +5,6 @@
 use super::batch::{BatchRequest, Outcome, RequestKind};
 use crate::Host;
 use crate::context::Context;
-use crate::route::GroupIndex;
 use crate::session::resp_state::State;
 use crate::session::tracking_state::{Choice, prefixes_memory};
 use larder_operations::{Invalidation, Subscription, SubscriptionOptions, Tracker};
@@ -104,13 +103,6 @@ pub(super) fn track_batch<E: Engine, H: Host>(
     batch.iter().take_while(has_keys).for_each(|ready| track(cx, state, ready));
 }
 
-/// Returns whether other groups own some of the keys. A server receives all changes of the items of
-/// its own group, because it is the leader or follows the leader.
-pub(super) fn is_sharded<E: Engine, H: Host>(cx: &Context<'_, E, H>) -> bool {
-    let map = cx.host.shard_map().filter(|_| cx.settings.forwards);
-    map.is_some_and(|map| map.groups() != [GroupIndex::OWN])
-}
-
 /// Executes `CLIENT TRACKING`.
 pub(super) fn set_tracking<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
@@ -166,8 +158,6 @@ fn check<'p, E: Engine, H: Host>(
         TrackingError::SwitchesOption
     } else if old_prefixes.len() + given() > PREFIXES_MAX {
         TrackingError::TooManyPrefixes
-    } else if is_sharded(cx) {
-        TrackingError::Sharded
     } else {
         return overlap(options, old_prefixes).map_or(Ok(()), Err);
     };
@@ -195,9 +185,11 @@ fn start<E: Engine, H: Host>(
         return Err(CommandError::OutOfMemory);
     }
     // This fails only if the host has no tracker. larderd always has one.
-    let tracker = cx.host.start_tracking().ok_or(CommandError::Tracking(TrackingError::Sharded))?;
+    let tracker =
+        cx.host.start_tracking().ok_or(CommandError::Tracking(TrackingError::NoTracker))?;
     let receiver = options.redirect.unwrap_or(connection);
-    let wanted = SubscriptionOptions { connection, receiver, no_loop: options.no_loop };
+    let no_loop = options.no_loop;
+    let wanted = SubscriptionOptions { connection, receiver, no_loop, is_node: false };
     let tracking = state.tracking.get_or_insert_default();
     tracking.choice = match options {
         TrackingOptions { opt_in: true, .. } => Choice::OptIn,
@@ -215,6 +207,9 @@ fn start<E: Engine, H: Host>(
                 tracker.unsubscribe(old);
             }
         }
+    }
+    if options.broadcast {
+        cx.host.request_changes();
     }
     if receiver != connection && !cx.host.is_connected(receiver) {
         // The receiver has closed after `check` found it open. It could not close its inbox, which

@@ -11,9 +11,11 @@ use crate::context::{Context, Next, PollState, Progress, Step};
 use crate::route::{Conversation, Routes};
 use crate::session::pending::Pending;
 use crate::session::resp_state as state;
-use larder_operations::{AnsweredCounts, Tags};
+use crate::session::tracking_state::TrackingState;
+use larder_operations::{AnsweredCounts, Subscription, Tags};
 use larder_protocol::{KEY_LEN_MAX, Parser, Streams};
 use larder_store::{AckState, Delivery, Engine};
+use std::sync::Arc;
 
 /// The protocol state of one connection. A connection of memcached's protocols holds no heap memory
 /// between requests. Exceptions are sessions that receive or send a large value, wait for another
@@ -168,15 +170,17 @@ impl<E: Engine> Session<E> {
         Self { resp: Some(Box::new(state)), ..Self::opening(Parser::default(), client) }
     }
 
-    /// Returns a session for requests that another node forwards.
+    /// Returns a session for requests that another node forwards. It tracks what it reads for
+    /// `reader`, the subscription of that node.
     #[must_use]
-    pub fn forwarded(conversation: Conversation) -> Self {
+    pub fn forwarded(conversation: Conversation, reader: Option<Arc<Subscription>>) -> Self {
         let mut session = match conversation {
             Conversation::Memcached | Conversation::Gateway => Self::new(),
-            Conversation::Resp2 | Conversation::Resp3 => Self::resp(0, false),
+            _ => Self::resp(0, false),
         };
         if let Some(state) = &mut session.resp {
             state.set_conversation(conversation);
+            state.tracking = reader.map(|reader| Box::new(TrackingState::shared(reader)));
         }
         session.is_forwarded = true;
         session
@@ -248,6 +252,10 @@ impl<E: Engine> Session<E> {
         }
         host.release(pending.reserved());
         if let Some(resp) = &mut self.resp {
+            if self.is_forwarded {
+                // Other sessions share the subscription.
+                resp.tracking = None;
+            }
             resp.close(host);
         }
     }

@@ -98,17 +98,25 @@ impl State {
 
     /// Returns the protocol in which the connection's requests are forwarded.
     pub(crate) fn conversation(&self) -> Conversation {
-        match self.version {
-            Version::Resp2 => Conversation::Resp2,
-            Version::Resp3 => Conversation::Resp3,
+        match (self.version, self.tracks_reads()) {
+            (Version::Resp2, false) => Conversation::Resp2,
+            (Version::Resp3, false) => Conversation::Resp3,
+            (Version::Resp2, true) => Conversation::TrackedResp2,
+            (Version::Resp3, true) => Conversation::TrackedResp3,
         }
+    }
+
+    /// Returns whether the client receives messages about the items that it reads.
+    fn tracks_reads(&self) -> bool {
+        let subscription = self.tracking.as_ref().and_then(|of| of.subscription.as_ref());
+        subscription.is_some_and(|of| of.prefixes().is_empty())
     }
 
     /// Sets the RESP version to that of a conversation.
     pub(crate) fn set_conversation(&mut self, conversation: Conversation) {
         self.version = match conversation {
-            Conversation::Memcached | Conversation::Gateway | Conversation::Resp2 => Version::Resp2,
-            Conversation::Resp3 => Version::Resp3,
+            Conversation::Resp3 | Conversation::TrackedResp3 => Version::Resp3,
+            _ => Version::Resp2,
         };
     }
 

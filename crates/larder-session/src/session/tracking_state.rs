@@ -30,6 +30,12 @@ pub(crate) enum Choice {
 }
 
 impl TrackingState {
+    /// Returns the state of a session that tracks what it reads for another node, which receives
+    /// the messages.
+    pub(crate) fn shared(reader: Arc<Subscription>) -> Self {
+        Self { subscription: Some(reader), ..Self::default() }
+    }
+
     /// Returns whether there are messages to write.
     pub(crate) fn has_messages(&self) -> bool {
         self.inbox.as_ref().is_some_and(|inbox| !inbox.is_empty())

@@ -229,10 +229,7 @@ fn tracking_words(error: TrackingError) -> &'static str {
         TrackingError::CachingWithoutOptOut => {
             "CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode."
         }
-        TrackingError::Sharded => {
-            "CLIENT TRACKING does not work while several groups share the keys: other groups do not \
-             report their changes"
-        }
+        TrackingError::NoTracker => "CLIENT TRACKING is not available on this server",
         TrackingError::Channel => {
             "the only channel is __redis__:invalidate, for CLIENT TRACKING with REDIRECT"
         }

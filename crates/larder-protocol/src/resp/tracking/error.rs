@@ -25,8 +25,8 @@ pub enum TrackingError {
     CachingWithoutOptIn,
     /// `CLIENT CACHING NO` is sent without `OPTOUT`.
     CachingWithoutOptOut,
-    /// Other servers own some of the keys, and do not report changes to this server.
-    Sharded,
+    /// The server can't report changes.
+    NoTracker,
     /// The channel of `SUBSCRIBE` is not `__redis__:invalidate`.
     Channel,
 }

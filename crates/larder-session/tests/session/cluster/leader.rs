@@ -165,7 +165,8 @@ pub(super) fn member(
     // waits for the leader.
     server.complete = server.complete.or_else(|| Some(Arc::new(|| ())));
     server.host.leader = Some(Box::new(move |group, conversation| {
-        let client = TestClient { session: Session::forwarded(conversation), ..TestClient::new() };
+        let client =
+            TestClient { session: Session::forwarded(conversation, None), ..TestClient::new() };
         Box::new(Leader {
             server: Arc::clone(&at[usize::from(group.0)]),
             client,

@@ -343,7 +343,7 @@ fn only_the_owner_answers_forwarded_requests(engine: TestEngine) {
         let (mut server, _) = member(engine, 2, false, &[], usize::MAX);
         server.host.leads = true;
         server.host.shard_map = by_last_byte(2);
-        let session = Session::forwarded(larder_session::Conversation::Memcached);
+        let session = Session::forwarded(larder_session::Conversation::Memcached, None);
         let mut client = TestClient { session, ..TestClient::new() };
         client.send(&mut server, request.as_bytes());
         assert_eq!(client.is_closed, !is_own);

@@ -1,0 +1,100 @@
+//! Sends changes of items to a node whose clients keep copies of them.
+
+use super::session_host::SessionHost;
+use larder_operations::{Inbox, Invalidation, Subscription, SubscriptionOptions, Tracker};
+use larder_replica::{Frame, Invalidated};
+use std::sync::Arc;
+use std::task::Waker;
+
+/// The changes of items for one peer: those of the items that its conversations with tracking have
+/// read, and all changes if the peer has requested them.
+pub(super) struct ChangeRelay {
+    tracker: Arc<Tracker>,
+    host: Arc<dyn SessionHost>,
+    /// The number of the peer at the tracker. It differs from those of the server's own clients.
+    number: u64,
+    inbox: Option<Arc<Inbox>>,
+    /// The subscription to the items that the conversations have read; `None` before the first.
+    reads: Option<Arc<Subscription>>,
+    /// The subscription to all changes.
+    all: Option<Arc<Subscription>>,
+}
+
+impl ChangeRelay {
+    /// Creates the relay of the connection with this number, counted from 0.
+    pub(super) fn new(
+        tracker: &Arc<Tracker>,
+        host: &Arc<dyn SessionHost>,
+        connection: usize,
+    ) -> Self {
+        let (tracker, host) = (Arc::clone(tracker), Arc::clone(host));
+        // The numbers of clients count up from 1.
+        let number = u64::MAX - connection as u64;
+        Self { tracker, host, number, inbox: None, reads: None, all: None }
+    }
+
+    /// Returns the subscription for a conversation with tracking.
+    pub(super) fn reader(&mut self) -> Arc<Subscription> {
+        let reads = self.reads.take().unwrap_or_else(|| self.subscribe(Vec::new()));
+        self.reads = Some(Arc::clone(&reads));
+        reads
+    }
+
+    /// Starts or stops to send all changes.
+    pub(super) fn track_all(&mut self, all: bool, out: &mut Vec<u8>) {
+        if let Some(before) = self.all.take() {
+            self.tracker.unsubscribe(&before);
+        }
+        if all {
+            // The empty prefix matches all keys.
+            self.all = Some(self.subscribe(vec![Box::default()]));
+            // The peer has not received the changes until now.
+            Frame::Invalidated(Invalidated::ALL).write(out);
+        }
+    }
+
+    fn subscribe(&mut self, prefixes: Vec<Box<[u8]>>) -> Arc<Subscription> {
+        self.host.start_tracking();
+        let number = self.number;
+        self.inbox.get_or_insert_with(|| self.tracker.inbox(number));
+        let options = SubscriptionOptions {
+            connection: number,
+            receiver: number,
+            no_loop: false,
+            is_node: true,
+        };
+        self.tracker.subscribe(options, prefixes)
+    }
+
+    /// Appends frames with changes to `out` until it has `len_max` bytes. Returns false if more
+    /// changes remain. If it returns true, the next change calls `waker`.
+    pub(super) fn write(
+        &self,
+        waker: impl Fn() -> Waker,
+        len_max: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some(inbox) = &self.inbox else { return true };
+        while out.len() < len_max {
+            match inbox.next(&waker) {
+                Some(Invalidation::Keys(keys)) => {
+                    Invalidated::write_keys(keys.iter().map(|key| &**key), out);
+                }
+                Some(Invalidation::All) => Frame::Invalidated(Invalidated::ALL).write(out),
+                // A peer receives its own messages, so no other connection can close.
+                Some(Invalidation::Broken) => (),
+                None => return true,
+            }
+        }
+        false
+    }
+}
+
+impl Drop for ChangeRelay {
+    fn drop(&mut self) {
+        for subscription in self.reads.iter().chain(&self.all) {
+            self.tracker.unsubscribe(subscription);
+        }
+        self.tracker.close(self.number);
+    }
+}
