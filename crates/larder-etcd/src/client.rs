@@ -1,5 +1,6 @@
 //! A client of etcd's JSON gateway. It encodes keys and values in base64.
 
+use crate::login::{Login, LoginError};
 use crate::settings::{EtcdSettings, SettingsError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -14,8 +15,8 @@ use ureq::tls::{ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
 pub struct TimeLimits {
     /// The limit of one HTTP request.
     request: Duration,
-    /// The limit of a call, which may try several servers with one request each. A call that has to
-    /// log in may take longer.
+    /// The limit of a call, which may wait for a login, and try several servers with one request
+    /// each.
     call: Duration,
 }
 
@@ -34,19 +35,36 @@ impl TimeLimits {
 const _: () =
     assert!(TimeLimits::NODE.call.as_millis() < Duration::from_millis(LEADER_LEASE).as_millis());
 
+/// The maximum length of the text of a refusal in an error, in bytes.
+const SHOWN_MAX: usize = 300;
+
 /// A client of etcd. Each call tries the servers one after the other until one succeeds, within a
 /// time limit.
 pub struct Etcd {
     agent: ureq::Agent,
     limits: TimeLimits,
-    urls: Vec<String>,
+    urls: Arc<[String]>,
     /// The index in `urls` of the server that receives the next request.
     at: usize,
-    login: Option<(String, String)>,
-    /// The token of the login. `None` before the login and after a failed request. Always `None` if
-    /// the settings have no login.
-    token: Option<String>,
+    login: Option<Login>,
 }
+
+/// A failed request to one server.
+struct RequestError {
+    error: CoordinatorError,
+    is_timeout: bool,
+    /// Whether etcd did not accept the token, and did not execute the request.
+    is_token_refused: bool,
+}
+
+/// The errors of etcd after which a new token helps. The last two are the same error in etcd 3.5
+/// and 3.4: users or roles have changed since the login.
+const TOKEN_ERRORS: [&str; 4] = [
+    "invalid auth token",
+    "user name is empty",
+    "revision of auth store is old",
+    "revision in header is old",
+];
 
 impl std::fmt::Debug for Etcd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -107,7 +125,7 @@ impl Etcd {
             .tls_config(tls.build())
             .build();
         let (agent, login) = (config.new_agent(), settings.login.clone());
-        Ok(Self { agent, limits, urls, at: 0, login, token: None })
+        Ok(Self { agent, limits, urls: urls.into(), at: 0, login })
     }
 
     /// Sends a request to the servers one after the other, until one succeeds or the time limit is
@@ -117,55 +135,45 @@ impl Etcd {
     /// The error of the last server that was tried.
     pub(crate) fn call(&mut self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
         let (start, mut last) = (Instant::now(), CoordinatorError::NoServer);
-        for _ in 0..self.urls.len() {
-            match self.call_one(path, body) {
+        // The last request must start before this time has passed.
+        let start_max = self.limits.call - self.limits.request;
+        let (mut servers_left, mut token_refused) = (self.urls.len(), false);
+        while servers_left > 0 && start.elapsed() <= start_max {
+            let token = self.token(start_max.saturating_sub(start.elapsed()))?;
+            let url = self.urls.get(self.at).map_or("", String::as_str);
+            let error = match post(&self.agent, url, path, body, token.as_deref(), None) {
                 Ok(answer) => return Ok(answer),
-                Err(error) => last = error,
+                Err(error) => error,
+            };
+            if error.is_token_refused
+                && let (Some(login), Some(token)) = (&self.login, &token)
+            {
+                login.forget(token);
+                // Try the same server once more with a new token.
+                if !std::mem::replace(&mut token_refused, true) {
+                    continue;
+                }
             }
-            self.at = (self.at + 1) % self.urls.len();
-            if start.elapsed() > self.limits.call - self.limits.request {
-                break;
-            }
+            last = error.error;
+            (self.at, servers_left) = ((self.at + 1) % self.urls.len(), servers_left - 1);
         }
         Err(last)
     }
 
-    fn call_one(&mut self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
-        if self.token.is_none()
-            && let Some((name, password)) = &self.login
-        {
-            let login = json!({"name": name, "password": password});
-            let answer = self.post("/v3/auth/authenticate", &login)?;
-            let token = answer.get("token").and_then(Value::as_str);
-            self.token = token.map(str::to_owned);
-        }
-        let answer = self.post(path, body);
-        if answer.is_err() {
-            // The token may have expired: the next attempt logs in again.
-            self.token = None;
-        }
-        answer
-    }
-
-    fn post(&self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
-        let url = self.urls.get(self.at).map_or("", String::as_str);
-        let fail = |reason: &dyn std::fmt::Display| CoordinatorError::Failed {
-            server: format!("etcd at {url}"),
-            reason: reason.to_string(),
+    /// Returns the token of the login; `None` if the settings have no login.
+    fn token(&self, wait_max: Duration) -> Result<Option<Arc<str>>, CoordinatorError> {
+        let Some(login) = &self.login else { return Ok(None) };
+        let (agent, urls, at) = (self.agent.clone(), Arc::clone(&self.urls), self.at);
+        let send = move |name: &str, password: &str, time_limit: Duration| {
+            log_in(
+                &agent,
+                urls.iter().cycle().skip(at).take(urls.len()),
+                name,
+                password,
+                time_limit,
+            )
         };
-        let mut request = self.agent.post(format!("{url}{path}"));
-        if let Some(token) = &self.token {
-            request = request.header("Authorization", token);
-        }
-        let mut answer = request.send_json(body).map_err(|error| fail(&error))?;
-        let status = answer.status();
-        let json: Value = answer.body_mut().read_json().map_err(|error| fail(&error))?;
-        if status.is_success() && json.get("error").is_none() {
-            return Ok(json);
-        }
-        let error = json.get("error").map(|error| error.get("message").unwrap_or(error));
-        let error = error.and_then(Value::as_str).unwrap_or("refused without a reason");
-        Err(fail(&error))
+        login.token(wait_max, send).map(Some)
     }
 
     /// Reads several ranges in one transaction.
@@ -182,6 +190,19 @@ impl Etcd {
             .iter()
             .map(|one| key_values(one).ok_or(CoordinatorError::MalformedReply("a list of keys")))
             .collect()
+    }
+
+    /// Executes a transaction.
+    pub(crate) fn transact(&mut self, body: &Value) -> Result<Transaction, CoordinatorError> {
+        let answer = self.call("/v3/kv/txn", body)?;
+        if answer.get("succeeded").and_then(Value::as_bool).unwrap_or_default() {
+            return Ok(Transaction { failure: None });
+        }
+        let responses = answer.get("responses").and_then(Value::as_array);
+        let keys = responses.into_iter().flatten().map(|response| {
+            key_values(response).ok_or(CoordinatorError::MalformedReply("a list of keys"))
+        });
+        Ok(Transaction { failure: Some(keys.collect::<Result<_, _>>()?) })
     }
 
     /// Writes a value. It expires after `secs` seconds, or never if `secs` is `None`.
@@ -244,6 +265,86 @@ impl Etcd {
     }
 }
 
+/// Logs in at the servers one after the other, until one replies. Returns the token.
+fn log_in<'u>(
+    agent: &ureq::Agent,
+    urls: impl Iterator<Item = &'u String>,
+    name: &str,
+    password: &str,
+    time_limit: Duration,
+) -> Result<String, LoginError> {
+    let body = json!({"name": name, "password": password});
+    let mut last = LoginError { error: CoordinatorError::NoServer, is_timeout: false };
+    for url in urls {
+        let answer = post(agent, url, "/v3/auth/authenticate", &body, None, Some(time_limit));
+        let token =
+            answer.map(|answer| answer.get("token").and_then(Value::as_str).map(str::to_owned));
+        match token {
+            Ok(Some(token)) => return Ok(token),
+            Ok(None) => last.error = CoordinatorError::MalformedReply("the token"),
+            Err(RequestError { error, is_timeout, .. }) => last = LoginError { error, is_timeout },
+        }
+    }
+    Err(last)
+}
+
+/// Sends a request to one server. `time_limit` replaces the agent's limit.
+fn post(
+    agent: &ureq::Agent,
+    url: &str,
+    path: &str,
+    body: &Value,
+    token: Option<&str>,
+    time_limit: Option<Duration>,
+) -> Result<Value, RequestError> {
+    let fail = |reason, is_timeout, is_token_refused| RequestError {
+        error: CoordinatorError::Failed { server: format!("etcd at {url}"), reason },
+        is_timeout,
+        is_token_refused,
+    };
+    let failed = |error: ureq::Error| {
+        let is_timeout = matches!(error, ureq::Error::Timeout(_));
+        fail(error.to_string(), is_timeout, false)
+    };
+    let mut request = agent.post(format!("{url}{path}"));
+    if let Some(token) = token {
+        request = request.header("Authorization", token);
+    }
+    if time_limit.is_some() {
+        request = request.config().timeout_global(time_limit).build();
+    }
+    let mut answer = request.send_json(body).map_err(failed)?;
+    let status = answer.status();
+    let text = answer.body_mut().read_to_string().map_err(failed)?;
+    let json: Option<Value> = serde_json::from_str(&text).ok();
+    let error = json.as_ref().and_then(|json| json.get("error"));
+    match json.as_ref().filter(|_| status.is_success() && error.is_none()) {
+        Some(json) => Ok(json.clone()),
+        None => {
+            let reason = refusal(status.as_u16(), error, &text);
+            let is_token_refused =
+                status.as_u16() == 401 || TOKEN_ERRORS.iter().any(|known| reason.contains(known));
+            Err(fail(reason, false, is_token_refused))
+        }
+    }
+}
+
+/// Describes a reply with an error, or one that is not JSON.
+fn refusal(status: u16, error: Option<&Value>, text: &str) -> String {
+    let message = error.map(|error| error.get("message").unwrap_or(error)).and_then(Value::as_str);
+    if let Some(message) = message {
+        return message.to_owned();
+    }
+    let text = text.trim();
+    let text = text.get(..text.floor_char_boundary(SHOWN_MAX)).unwrap_or(text);
+    // etcd's gateway refuses client certificates that name a user while it requires logins.
+    let remedy = match text.contains("CommonName") {
+        true => "; use a client certificate without a common name (CN), and --etcd-password",
+        false => "",
+    };
+    format!("status {status}: {text}{remedy}")
+}
+
 /// The keys that a read returns.
 pub(crate) enum Range {
     One(String),
@@ -252,7 +353,7 @@ pub(crate) enum Range {
 }
 
 impl Range {
-    fn request(&self) -> Value {
+    pub(crate) fn request(&self) -> Value {
         let (key, end) = match self {
             Self::One(key) => (key, None),
             Self::Under(prefix) => {
@@ -265,10 +366,18 @@ impl Range {
     }
 }
 
+/// The result of a transaction.
+pub(crate) struct Transaction {
+    /// The keys that were read because a comparison has failed; `None` if all succeeded.
+    pub(crate) failure: Option<Vec<Vec<KeyValue>>>,
+}
+
 pub(crate) struct KeyValue {
     pub(crate) key: String,
     pub(crate) value: Vec<u8>,
     pub(crate) revision: u64,
+    /// The ID of the lease; 0 without one.
+    pub(crate) lease: u64,
 }
 
 impl KeyValue {
@@ -292,7 +401,8 @@ fn key_values(response: &Value) -> Option<Vec<KeyValue>> {
     };
     let read = |one: &Value| {
         let key = String::from_utf8(bytes(one, "key")?).ok()?;
-        Some(KeyValue { key, value: bytes(one, "value")?, revision: number(one, "mod_revision")? })
+        let (value, revision) = (bytes(one, "value")?, number(one, "mod_revision")?);
+        Some(KeyValue { key, value, revision, lease: number(one, "lease").unwrap_or_default() })
     };
     all.as_array()?.iter().map(read).collect()
 }

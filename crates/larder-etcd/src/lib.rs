@@ -14,7 +14,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `settings.rs`, `client.rs` | options, and the client of etcd |
+//! | `settings.rs`, `client.rs`, `login.rs` | options, the client of etcd, and its login |
 //! | `records.rs` | the encoding of values |
 //! | `group.rs` | the record of a group, and requests of operators |
 //! | `presence.rs` | the lease of a process |
@@ -25,6 +25,7 @@
 mod client;
 mod discovery;
 mod group;
+mod login;
 mod presence;
 mod records;
 mod settings;
@@ -33,7 +34,8 @@ mod shard_map;
 pub use client::{Etcd, TimeLimits};
 pub use discovery::{Discovery, DiscoveryKeeper};
 pub use group::{EtcdGroup, TRANSFER_REQUEST_SECS, groups};
-pub use presence::{LEASE_SECS, Presence};
+pub use login::Login;
+pub use presence::{LEASE_SECS, NameTaken, Presence, PresenceError};
 pub use settings::{EtcdOptions, EtcdSettings, SettingsError};
 pub use shard_map::{EtcdShardMap, LeaderView, ShardMapView};
 

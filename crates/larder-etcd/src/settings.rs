@@ -1,5 +1,6 @@
 //! The addresses of etcd, and the credentials for it.
 
+use crate::login::Login;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +29,7 @@ pub struct EtcdSettings {
     /// A client certificate and its key, in PEM.
     pub certificate: Option<(Vec<u8>, Vec<u8>)>,
     /// A name and a password.
-    pub login: Option<(String, String)>,
+    pub login: Option<Login>,
 }
 
 impl std::fmt::Debug for EtcdSettings {
@@ -93,9 +94,9 @@ fn read(option: &'static str, path: &Path) -> Result<Vec<u8>, SettingsError> {
     std::fs::read(&path).map_err(|error| SettingsError::File { option, path, error })
 }
 
-fn read_login(path: &Path) -> Result<(String, String), SettingsError> {
+fn read_login(path: &Path) -> Result<Login, SettingsError> {
     let text = String::from_utf8_lossy(&read("--etcd-password", path)?).trim().to_owned();
     let (name, password) =
         text.split_once(':').ok_or_else(|| SettingsError::Password(path.to_owned()))?;
-    Ok((name.to_owned(), password.to_owned()))
+    Ok(Login::new(name, password))
 }

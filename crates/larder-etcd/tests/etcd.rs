@@ -5,9 +5,12 @@
 #[path = "common/etcd_server.rs"]
 mod etcd_server;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use etcd_server::{TIMEOUT, named, start};
 use larder_etcd::{
-    DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, EtcdShardMap, GroupName, Presence,
+    DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, EtcdShardMap, GroupName, LEASE_SECS, Login,
+    Presence, PresenceError, TimeLimits,
 };
 use larder_replica::{Addresses, Coordinator, Process, Record, ShardMap};
 use std::net::TcpListener;
@@ -24,6 +27,11 @@ fn record(epoch: u32, leader: &Process) -> Record {
 fn addresses(port: u16) -> Addresses {
     let at = |port| format!("127.0.0.1:{port}");
     Addresses { clients: Some(at(port)), members: at(port + 1) }
+}
+
+/// Sends a request to etcd's gateway.
+fn post(server: &etcd_server::Server, path: &str, body: &str) {
+    ureq::post(format!("{}{path}", server.url)).send(body).unwrap();
 }
 
 #[test]
@@ -82,12 +90,45 @@ fn a_process_is_live_until_its_lease_ends() {
     presence.renew().unwrap();
     assert!(group.read().unwrap().is_live(&process("b", 3)));
     // An operator removes all keys, while the lease lasts.
-    let all = ureq::post(format!("{}/v3/kv/deleterange", server.url));
-    all.send(r#"{"key":"AA==","range_end":"AA=="}"#).unwrap();
+    post(&server, "/v3/kv/deleterange", r#"{"key":"AA==","range_end":"AA=="}"#);
     assert!(group.read().unwrap().live.is_empty());
     presence.renew().unwrap();
     let view = group.read().unwrap();
     assert!(view.is_live(&process("b", 3)) && view.addresses.contains_key("b"));
+}
+
+#[test]
+fn a_process_does_not_take_the_name_of_a_live_process() {
+    let Some(server) = start() else { return };
+    let presence = |incarnation, port| {
+        let process = process("a", incarnation);
+        Presence::new(server.client(), &named("0"), &process, addresses(port))
+    };
+    let (mut first, mut twin) = (presence(1, 10), presence(2, 20));
+    first.renew().unwrap();
+    let Err(PresenceError::NameTaken(taken)) = twin.renew() else { panic!("the name is free") };
+    assert_eq!(taken.lease_time(), Duration::from_secs(LEASE_SECS));
+    let shown = taken.to_string();
+    assert!(shown.contains("/larder/1/demo/live/0/a"), "{shown}");
+    assert!(shown.contains("0000000000000001 at 127.0.0.1:11"), "{shown}");
+    let view = server.group("0").read().unwrap();
+    assert!(view.is_live(&process("a", 1)));
+    assert_eq!(view.addresses["a"], addresses(10));
+    // An operator changes a key of the live process, which repairs it.
+    let key = |kind: &str| BASE64.encode(format!("/larder/1/demo/{kind}/0/a"));
+    post(&server, "/v3/kv/deleterange", &format!(r#"{{"key":"{}"}}"#, key("nodes")));
+    first.renew().unwrap();
+    assert_eq!(server.group("0").read().unwrap().addresses["a"], addresses(10));
+    // The first process ends without revoking its lease.
+    drop(first);
+    let start = Instant::now();
+    while twin.renew().is_err() {
+        assert!(start.elapsed() < TIMEOUT);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let view = server.group("0").read().unwrap();
+    assert!(view.is_live(&process("a", 2)) && view.is_replaced(&process("a", 1)));
+    assert_eq!(view.addresses["a"], addresses(20));
 }
 
 #[test]
@@ -133,6 +174,68 @@ fn invalid_settings_and_unreachable_servers_are_errors() {
     let start = Instant::now();
     EtcdGroup::new(silent_etcd, named("0")).read().unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+/// Returns the number of logins that etcd has accepted.
+fn logins(server: &etcd_server::Server) -> u32 {
+    let mut metrics = ureq::get(format!("{}/metrics", server.url)).call().unwrap();
+    let metrics = metrics.body_mut().read_to_string().unwrap();
+    let is_login = |line: &&str| {
+        line.starts_with("grpc_server_handled_total")
+            && line.contains("\"Authenticate\"")
+            && line.contains("grpc_code=\"OK\"")
+    };
+    let count = metrics.lines().find(is_login).and_then(|line| line.rsplit(' ').next());
+    count.map_or(0, |count| count.parse().unwrap())
+}
+
+#[test]
+fn the_clients_of_a_process_share_a_login() {
+    let Some(server) = start() else { return };
+    post(&server, "/v3/auth/user/add", r#"{"name":"root","password":"secret"}"#);
+    post(&server, "/v3/auth/role/add", r#"{"name":"root"}"#);
+    post(&server, "/v3/auth/user/grant", r#"{"user":"root","role":"root"}"#);
+    post(&server, "/v3/auth/enable", "{}");
+    let settings = |password| EtcdSettings {
+        urls: vec!["http://127.0.0.1:1".to_owned(), server.url.clone()],
+        login: Some(Login::new("root", password)),
+        ..EtcdSettings::default()
+    };
+    let with = |settings: &EtcdSettings| {
+        EtcdGroup::new(Etcd::with_limits(settings, TimeLimits::COMMAND).unwrap(), named("0"))
+    };
+    let process = settings("secret");
+    let mut groups: Vec<EtcdGroup> = (0..4).map(|_| with(&process)).collect();
+    let read_all = |groups: &mut Vec<EtcdGroup>| {
+        std::thread::scope(|scope| {
+            groups.iter_mut().for_each(|group| {
+                scope.spawn(|| group.read().unwrap());
+            });
+        });
+    };
+    let before = logins(&server);
+    read_all(&mut groups);
+    assert_eq!(logins(&server), before + 1);
+    // A change of the password makes the tokens invalid, so the next calls log in once more.
+    let mut admin = ureq::post(format!("{}/v3/auth/authenticate", server.url))
+        .send(r#"{"name":"root","password":"secret"}"#)
+        .unwrap();
+    let token = admin.body_mut().read_to_string().unwrap();
+    let token = token.rsplit("\"token\":\"").next().unwrap().split('"').next().unwrap();
+    let change = format!("{}/v3/auth/user/changepw", server.url);
+    let change = ureq::post(change).header("Authorization", token);
+    change.send(r#"{"name":"root","password":"secret"}"#).unwrap();
+    let before = logins(&server);
+    read_all(&mut groups);
+    assert_eq!(logins(&server), before + 1);
+    // A request that fails for another reason keeps the token.
+    let first = self::process("a", 1);
+    assert!(groups[0].swap(0, &record(1, &first)).unwrap().is_some());
+    assert_eq!(groups[0].swap(0, &record(1, &first)), Ok(None));
+    read_all(&mut groups);
+    assert_eq!(logins(&server), before + 1);
+    let error = with(&settings("wrong")).read().unwrap_err().to_string();
+    assert!(error.contains("authentication failed"), "{error}");
 }
 
 #[test]

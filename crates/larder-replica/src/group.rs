@@ -105,6 +105,9 @@ pub enum CoordinatorError {
         /// The reason, in the words of the server or of the system.
         reason: String,
     },
+    /// The process has not logged in yet.
+    #[error("the login at the coordinator has not ended yet")]
+    LoginPending,
     /// A server's reply lacks a part.
     #[error("malformed reply of the coordinator: {0} is missing")]
     MalformedReply(&'static str),
