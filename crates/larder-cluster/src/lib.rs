@@ -29,4 +29,4 @@ pub use peers::{Credentials, NodeTls, NodeTlsFiles};
 pub use replication::{
     FollowerStats, FollowerStatus, LinkStats, LinkStatus, ReplicatedCache, ReplicationStatus,
 };
-pub use threads::NodeThreads;
+pub use threads::{JoinError, NodeThreads};

@@ -7,13 +7,13 @@ use crate::migration::Importer;
 use crate::node::Node;
 use crate::peers::Stop;
 use crate::replication::{Follower, ReplicatedCache};
-use larder_etcd::EtcdSettings;
+use larder_etcd::{EtcdSettings, NameTaken};
 use larder_replica::Addresses;
 use larder_session::GroupIndex;
 use larder_store::cache::Cache;
 use std::io;
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 /// The threads of a node.
@@ -21,6 +21,19 @@ use std::thread::JoinHandle;
 pub struct NodeThreads {
     stop: Arc<Stop>,
     threads: Vec<JoinHandle<()>>,
+    /// The process that has taken the name of this node over; unset while there is none.
+    name_taken: Arc<OnceLock<NameTaken>>,
+}
+
+/// The node could not join its group.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// Spawning a thread failed.
+    #[error("spawning a thread failed: {0}")]
+    Thread(#[from] io::Error),
+    /// Another live process has the name of this node.
+    #[error("{0}; give each node of a group another --node, and each cluster another --cluster")]
+    NameTaken(NameTaken),
 }
 
 impl NodeThreads {
@@ -30,7 +43,8 @@ impl NodeThreads {
     /// # Errors
     /// Creating the socket pair of the shutdown flag or spawning a thread failed.
     pub fn follow(node: &Arc<Node>, name: String) -> io::Result<Self> {
-        let mut threads = Self { stop: Arc::new(Stop::new()?), threads: Vec::new() };
+        let stop = Arc::new(Stop::new()?);
+        let mut threads = Self { stop, threads: Vec::new(), name_taken: Arc::default() };
         if let Some(address) = node.follow.clone() {
             let (node, stop) = (Arc::clone(node), Arc::clone(&threads.stop));
             threads.spawn("follower", move || {
@@ -60,21 +74,37 @@ impl NodeThreads {
         self.spawn("peer-acceptor", move || listener.accept(&listeners))
     }
 
-    /// Joins the group of the node, if it is a member of one.
+    /// Joins the group of the node, if it is a member of one. Waits for the end of the lease of an
+    /// earlier process of the node, unless `continues` returns false. Later, if another process has
+    /// taken the name of the node over, shuts the server down: see [`Self::stop`].
     ///
     /// # Errors
-    /// Spawning a thread failed.
+    /// [`JoinError`].
     pub fn join_group(
         &mut self,
         node: &Arc<Node>,
+        host: &Arc<dyn SessionHost>,
         etcd: &EtcdSettings,
         addresses: &Addresses,
-    ) -> io::Result<()> {
+        continues: &dyn Fn() -> bool,
+    ) -> Result<(), JoinError> {
         let Some(group) = node.group.clone() else { return Ok(()) };
+        let coordination = Coordination::new(etcd.clone(), Arc::clone(&group), addresses.clone());
+        if let Some(registration) =
+            coordination.register(continues).map_err(JoinError::NameTaken)?
+        {
+            let (stop, name_taken) = (Arc::clone(&self.stop), Arc::clone(&self.name_taken));
+            let host = Arc::clone(host);
+            self.spawn("presence", move || {
+                if let Err(taken) = coordination.stay_alive(registration, &stop) {
+                    let _ = name_taken.set(taken);
+                    host.shut_down();
+                }
+            })?;
+        }
         type Task = fn(&Coordination, &Stop);
-        let tasks: [(&str, Task); 3] = [
+        let tasks: [(&str, Task); 2] = [
             ("coordinator", Coordination::coordinate),
-            ("presence", Coordination::stay_alive),
             ("discovery", Coordination::keep_discovery),
         ];
         for (name, task) in tasks {
@@ -93,7 +123,8 @@ impl NodeThreads {
         self.spawn("follower", move || {
             let handle = node.cache.engine();
             Follower::new(node, group.me().node, stop).follow_group(&group, handle);
-        })
+        })?;
+        Ok(())
     }
 
     /// Starts the thread that forwards requests to the leader of the local group.
@@ -126,11 +157,15 @@ impl NodeThreads {
     }
 
     /// Closes the node's connections to other nodes, and joins its threads.
-    pub fn stop(self) {
+    ///
+    /// # Errors
+    /// The reason why the node has left its group.
+    pub fn stop(self) -> Result<(), JoinError> {
         self.stop.set();
         for thread in self.threads {
             // The panic of a thread is in the log already.
             let _ = thread.join();
         }
+        self.name_taken.get().cloned().map_or(Ok(()), |taken| Err(JoinError::NameTaken(taken)))
     }
 }

@@ -4,7 +4,9 @@
 
 use super::membership::Group;
 use crate::peers::Stop;
-use larder_etcd::{DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, LEASE_SECS, Presence};
+use larder_etcd::{
+    DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, LEASE_SECS, NameTaken, Presence, PresenceError,
+};
 use larder_replica::{Addresses, Command, Coordinator, CoordinatorError, PROMISE_TIME, Role};
 use larder_support::clock::boot_millis;
 use std::sync::{Arc, PoisonError};
@@ -20,6 +22,11 @@ const _: () = assert!(
     Duration::from_millis(PROMISE_TIME).as_millis() + LEASE_RENEWAL_INTERVAL.as_millis()
         < Duration::from_secs(LEASE_SECS).as_millis()
 );
+
+/// The pause between attempts to register while the lease of an earlier process lasts.
+const REGISTRATION_RETRY: Duration = Duration::from_millis(100);
+/// The time after the end of a lease in which etcd must have removed its keys.
+const LEASE_MARGIN: Duration = Duration::from_secs(1);
 
 /// The interval at which a leader updates the list of servers for clients, and other members read
 /// it.
@@ -85,17 +92,43 @@ impl Coordination {
     }
 
     /// Renews the lease of the process until the node shuts down. Then revokes the lease.
-    pub(crate) fn stay_alive(&self, stop: &Stop) {
-        let Some(etcd) = self.etcd() else { return };
-        let addresses = self.addresses.clone();
-        let mut presence = Presence::new(etcd, &self.group.name, &self.group.me(), addresses);
+    ///
+    /// # Errors
+    /// Another live process has the name of this node. Nothing is revoked.
+    pub(crate) fn stay_alive(
+        &self,
+        mut registration: Registration,
+        stop: &Stop,
+    ) -> Result<(), NameTaken> {
         while !stop.is_set() {
             let start = Instant::now();
-            // The thread of elections logs that etcd is unreachable.
-            let _ = presence.renew();
+            registration.renew()?;
             stop.wait(LEASE_RENEWAL_INTERVAL.saturating_sub(start.elapsed()));
         }
-        let _ = presence.revoke();
+        let _ = registration.presence.revoke();
+        Ok(())
+    }
+
+    /// Registers the process at etcd. Waits while a lease of an earlier process of the node lasts,
+    /// unless `continues` returns false. Returns at once if etcd does not answer. Returns `None` if
+    /// the settings of etcd are invalid.
+    ///
+    /// # Errors
+    /// Another live process has the name of this node.
+    pub(crate) fn register(
+        &self,
+        continues: &dyn Fn() -> bool,
+    ) -> Result<Option<Registration>, NameTaken> {
+        let Some(etcd) = self.etcd() else { return Ok(None) };
+        let addresses = self.addresses.clone();
+        let presence = Presence::new(etcd, &self.group.name, &self.group.me(), addresses);
+        let mut registration = Registration { presence, is_complete: false, gives_up_at: None };
+        registration.renew()?;
+        while registration.gives_up_at.is_some() && continues() {
+            std::thread::sleep(REGISTRATION_RETRY);
+            registration.renew()?;
+        }
+        Ok(Some(registration))
     }
 
     /// Maintains the list of servers for clients until the node shuts down.
@@ -110,6 +143,42 @@ impl Coordination {
             }
             stop.wait(DISCOVERY_INTERVAL);
         }
+    }
+}
+
+/// The registration of the process at etcd.
+pub(crate) struct Registration {
+    presence: Presence,
+    /// Whether the process has been registered once.
+    is_complete: bool,
+    /// The time at which the lease of an earlier process of the node must have ended; `None` if no
+    /// such process is known.
+    gives_up_at: Option<Instant>,
+}
+
+impl Registration {
+    /// Renews the lease. Succeeds, too, if etcd does not answer, because the thread of elections
+    /// logs that, and while an earlier process of the node may have ended without its lease.
+    fn renew(&mut self) -> Result<(), NameTaken> {
+        match self.presence.renew() {
+            Ok(()) => (self.is_complete, self.gives_up_at) = (true, None),
+            Err(PresenceError::Coordinator(_)) => (),
+            Err(PresenceError::NameTaken(taken)) => {
+                let now = Instant::now();
+                if self.gives_up_at.is_none() && !self.is_complete {
+                    tracing::info!("{taken}; waiting for the end of its lease");
+                }
+                let wait = if self.is_complete {
+                    Duration::ZERO
+                } else {
+                    taken.lease_time() + LEASE_MARGIN
+                };
+                if now >= *self.gives_up_at.get_or_insert(now + wait) {
+                    return Err(taken);
+                }
+            }
+        }
+        Ok(())
     }
 }
 

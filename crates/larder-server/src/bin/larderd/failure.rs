@@ -2,9 +2,10 @@
 
 use std::fmt::Display;
 
-/// The exit statuses of memcached, from `sysexits.h`.
+/// The exit statuses, from `sysexits.h`. memcached uses all but `EX_UNAVAILABLE`.
 pub(crate) const EX_USAGE: u8 = 64;
 pub(crate) const EX_NOUSER: u8 = 67;
+pub(crate) const EX_UNAVAILABLE: u8 = 69;
 pub(crate) const EX_OSERR: u8 = 71;
 
 /// The exit status and the message of an error that stops the server.

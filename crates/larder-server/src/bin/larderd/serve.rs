@@ -2,11 +2,11 @@
 
 use super::cache_parts::CacheParts;
 use super::credentials::read_credentials;
-use super::failure::{EX_OSERR, EX_USAGE, Failure, failure};
+use super::failure::{EX_OSERR, EX_UNAVAILABLE, EX_USAGE, Failure, failure};
 use super::privileges::{detach, drop_privileges};
 
 use super::sockets::{BoundSockets, bind, is_open_to_others, start_tls};
-use larder_cluster::{NodeThreads, SessionHost, addresses};
+use larder_cluster::{JoinError, NodeThreads, SessionHost, addresses};
 use larder_operations::Limits;
 use larder_server::auth::{self, TokenFile};
 use larder_server::driver::Sockets;
@@ -88,13 +88,14 @@ pub(crate) fn serve(
     let name = server.listening().first().cloned().unwrap_or_else(|| "larderd".to_owned());
     let mut node_threads = NodeThreads::follow(node, name).map_err(|error| os(&error))?;
     let addresses = addresses(server.options.advertise.clone(), &listening, &followers);
+    let host: Arc<dyn SessionHost> = Arc::clone(&server) as _;
     if let Some(replicated) = replicated {
-        let host: Arc<dyn SessionHost> = Arc::clone(&server) as _;
         node_threads.accept(node, &host, replicated, followers).map_err(|error| os(&error))?;
     }
-    node_threads.join_group(node, &etcd, &addresses).map_err(|error| os(&error))?;
+    let continues = || server.life.requested() == Phase::Serving;
+    node_threads.join_group(node, &host, &etcd, &addresses, &continues).map_err(left_group)?;
     run_workers(&server, Sockets { listeners, udp, wakeups }).map_err(|error| os(&error))?;
-    node_threads.stop();
+    let left = node_threads.stop();
     #[cfg(feature = "metrics")]
     gateway.stop();
     if let (Some(region), Some(image), Phase::Draining) = (&region, image, server.life.requested())
@@ -102,7 +103,16 @@ pub(crate) fn serve(
         memory_file::write_image(image, region, &server.clock).map_err(|error| os(&error))?;
     }
     tracing::info!("server stopped");
-    Ok(())
+    left.map_err(left_group)
+}
+
+/// Returns the failure of a server that could not join its group, or has left it.
+fn left_group(error: JoinError) -> Failure {
+    let status = match error {
+        JoinError::Thread(_) => EX_OSERR,
+        JoinError::NameTaken(_) => EX_UNAVAILABLE,
+    };
+    failure(status)(&error)
 }
 
 /// Raises the limit of open files for the connections of `-c` and of the gateway.
