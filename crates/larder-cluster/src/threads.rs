@@ -7,7 +7,7 @@ use crate::migration::Importer;
 use crate::node::Node;
 use crate::peers::Stop;
 use crate::replication::{Follower, ReplicatedCache};
-use larder_etcd::{EtcdSettings, NameTaken};
+use larder_etcd::{EtcdSettings, NameConflict};
 use larder_replica::Addresses;
 use larder_session::GroupIndex;
 use larder_store::cache::Cache;
@@ -21,8 +21,8 @@ use std::thread::JoinHandle;
 pub struct NodeThreads {
     stop: Arc<Stop>,
     threads: Vec<JoinHandle<()>>,
-    /// The process that has taken the name of this node over; unset while there is none.
-    name_taken: Arc<OnceLock<NameTaken>>,
+    /// The process because of which this node has left its group; unset before.
+    name_conflict: Arc<OnceLock<NameConflict>>,
 }
 
 /// The node could not join its group.
@@ -33,7 +33,7 @@ pub enum JoinError {
     Thread(#[from] io::Error),
     /// Another live process has the name of this node.
     #[error("{0}; give each node of a group another --node, and each cluster another --cluster")]
-    NameTaken(NameTaken),
+    NameConflict(NameConflict),
 }
 
 impl NodeThreads {
@@ -44,7 +44,7 @@ impl NodeThreads {
     /// Creating the socket pair of the shutdown flag or spawning a thread failed.
     pub fn follow(node: &Arc<Node>, name: String) -> io::Result<Self> {
         let stop = Arc::new(Stop::new()?);
-        let mut threads = Self { stop, threads: Vec::new(), name_taken: Arc::default() };
+        let mut threads = Self { stop, threads: Vec::new(), name_conflict: Arc::default() };
         if let Some(address) = node.follow.clone() {
             let (node, stop) = (Arc::clone(node), Arc::clone(&threads.stop));
             threads.spawn("follower", move || {
@@ -75,8 +75,8 @@ impl NodeThreads {
     }
 
     /// Joins the group of the node, if it is a member of one. Waits for the end of the lease of an
-    /// earlier process of the node, unless `continues` returns false. Later, if another process has
-    /// taken the name of the node over, shuts the server down: see [`Self::stop`].
+    /// earlier process of the node, unless `continues` returns false. Shuts the server down if
+    /// another process gets the name of the node later: see [`Self::stop`].
     ///
     /// # Errors
     /// [`JoinError`].
@@ -91,13 +91,13 @@ impl NodeThreads {
         let Some(group) = node.group.clone() else { return Ok(()) };
         let coordination = Coordination::new(etcd.clone(), Arc::clone(&group), addresses.clone());
         if let Some(registration) =
-            coordination.register(continues).map_err(JoinError::NameTaken)?
+            coordination.register(continues).map_err(JoinError::NameConflict)?
         {
-            let (stop, name_taken) = (Arc::clone(&self.stop), Arc::clone(&self.name_taken));
+            let (stop, name_conflict) = (Arc::clone(&self.stop), Arc::clone(&self.name_conflict));
             let host = Arc::clone(host);
             self.spawn("presence", move || {
-                if let Err(taken) = coordination.stay_alive(registration, &stop) {
-                    let _ = name_taken.set(taken);
+                if let Err(conflict) = coordination.stay_alive(registration, &stop) {
+                    let _ = name_conflict.set(conflict);
                     host.shut_down();
                 }
             })?;
@@ -166,6 +166,9 @@ impl NodeThreads {
             // The panic of a thread is in the log already.
             let _ = thread.join();
         }
-        self.name_taken.get().cloned().map_or(Ok(()), |taken| Err(JoinError::NameTaken(taken)))
+        self.name_conflict
+            .get()
+            .cloned()
+            .map_or(Ok(()), |conflict| Err(JoinError::NameConflict(conflict)))
     }
 }

@@ -36,7 +36,7 @@ const _: () =
     assert!(TimeLimits::NODE.call.as_millis() < Duration::from_millis(LEADER_LEASE).as_millis());
 
 /// The maximum length of the text of a refusal in an error, in bytes.
-const SHOWN_MAX: usize = 300;
+const REFUSAL_LEN_MAX: usize = 300;
 
 /// A client of etcd. Each call tries the servers one after the other until one succeeds, within a
 /// time limit.
@@ -336,7 +336,7 @@ fn refusal(status: u16, error: Option<&Value>, text: &str) -> String {
         return message.to_owned();
     }
     let text = text.trim();
-    let text = text.get(..text.floor_char_boundary(SHOWN_MAX)).unwrap_or(text);
+    let text = text.get(..text.floor_char_boundary(REFUSAL_LEN_MAX)).unwrap_or(text);
     // etcd's gateway refuses client certificates that name a user while it requires logins.
     let remedy = match text.contains("CommonName") {
         true => "; use a client certificate without a common name (CN), and --etcd-password",

@@ -35,7 +35,7 @@ pub use client::{Etcd, TimeLimits};
 pub use discovery::{Discovery, DiscoveryKeeper};
 pub use group::{EtcdGroup, TRANSFER_REQUEST_SECS, groups};
 pub use login::Login;
-pub use presence::{LEASE_SECS, NameTaken, Presence, PresenceError};
+pub use presence::{LEASE_SECS, NameConflict, Presence, PresenceError};
 pub use settings::{EtcdOptions, EtcdSettings, SettingsError};
 pub use shard_map::{EtcdShardMap, LeaderView, ShardMapView};
 

@@ -34,12 +34,12 @@ pub enum PresenceError {
     Coordinator(#[from] CoordinatorError),
     /// Another live process has the name of this node.
     #[error("{0}")]
-    NameTaken(NameTaken),
+    NameConflict(NameConflict),
 }
 
 /// Another live process that has the name of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NameTaken {
+pub struct NameConflict {
     /// The key of the process in etcd.
     key: String,
     incarnation: Option<u64>,
@@ -49,7 +49,7 @@ pub struct NameTaken {
     lease_secs: u64,
 }
 
-impl NameTaken {
+impl NameConflict {
     /// Returns the time after which the key is gone if the process has ended.
     #[must_use]
     pub fn lease_time(&self) -> Duration {
@@ -57,7 +57,7 @@ impl NameTaken {
     }
 }
 
-impl fmt::Display for NameTaken {
+impl fmt::Display for NameConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let incarnation = write_incarnation(self.incarnation.unwrap_or_default());
         let address = self.address.as_deref().unwrap_or("an unknown address");
@@ -103,7 +103,7 @@ impl Presence {
         // An operator has removed a key, the lease has expired, or this is the first renewal.
         let own = write_incarnation(self.incarnation);
         if let Some(live) = live.as_ref().filter(|live| live.value != own.as_bytes()) {
-            return Err(PresenceError::NameTaken(self.taken_by(live, node.first())?));
+            return Err(PresenceError::NameConflict(self.conflict_with(live, node.first())?));
         }
         let revision = live.map_or(0, |live| live.revision);
         let unchanged =
@@ -114,14 +114,14 @@ impl Presence {
         Ok(())
     }
 
-    fn taken_by(
+    fn conflict_with(
         &mut self,
         live: &KeyValue,
         node: Option<&KeyValue>,
-    ) -> Result<NameTaken, CoordinatorError> {
+    ) -> Result<NameConflict, CoordinatorError> {
         let id = json!({"ID": live.lease.to_string()});
         let lease = self.etcd.call("/v3/lease/timetolive", &id)?;
-        Ok(NameTaken {
+        Ok(NameConflict {
             key: live.key.clone(),
             incarnation: read_incarnation(&live.value),
             address: node.and_then(|node| read_addresses(&node.value)).map(|of| of.members),

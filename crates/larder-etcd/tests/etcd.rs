@@ -106,9 +106,11 @@ fn a_process_does_not_take_the_name_of_a_live_process() {
     };
     let (mut first, mut twin) = (presence(1, 10), presence(2, 20));
     first.renew().unwrap();
-    let Err(PresenceError::NameTaken(taken)) = twin.renew() else { panic!("the name is free") };
-    assert_eq!(taken.lease_time(), Duration::from_secs(LEASE_SECS));
-    let shown = taken.to_string();
+    let Err(PresenceError::NameConflict(conflict)) = twin.renew() else {
+        panic!("the name is free")
+    };
+    assert_eq!(conflict.lease_time(), Duration::from_secs(LEASE_SECS));
+    let shown = conflict.to_string();
     assert!(shown.contains("/larder/1/demo/live/0/a"), "{shown}");
     assert!(shown.contains("0000000000000001 at 127.0.0.1:11"), "{shown}");
     let view = server.group("0").read().unwrap();

@@ -5,7 +5,8 @@
 use super::membership::Group;
 use crate::peers::Stop;
 use larder_etcd::{
-    DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, LEASE_SECS, NameTaken, Presence, PresenceError,
+    DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, LEASE_SECS, NameConflict, Presence,
+    PresenceError,
 };
 use larder_replica::{Addresses, Command, Coordinator, CoordinatorError, PROMISE_TIME, Role};
 use larder_support::clock::boot_millis;
@@ -99,7 +100,7 @@ impl Coordination {
         &self,
         mut registration: Registration,
         stop: &Stop,
-    ) -> Result<(), NameTaken> {
+    ) -> Result<(), NameConflict> {
         while !stop.is_set() {
             let start = Instant::now();
             registration.renew()?;
@@ -118,7 +119,7 @@ impl Coordination {
     pub(crate) fn register(
         &self,
         continues: &dyn Fn() -> bool,
-    ) -> Result<Option<Registration>, NameTaken> {
+    ) -> Result<Option<Registration>, NameConflict> {
         let Some(etcd) = self.etcd() else { return Ok(None) };
         let addresses = self.addresses.clone();
         let presence = Presence::new(etcd, &self.group.name, &self.group.me(), addresses);
@@ -159,22 +160,22 @@ pub(crate) struct Registration {
 impl Registration {
     /// Renews the lease. Succeeds, too, if etcd does not answer, because the thread of elections
     /// logs that, and while an earlier process of the node may have ended without its lease.
-    fn renew(&mut self) -> Result<(), NameTaken> {
+    fn renew(&mut self) -> Result<(), NameConflict> {
         match self.presence.renew() {
             Ok(()) => (self.is_complete, self.gives_up_at) = (true, None),
             Err(PresenceError::Coordinator(_)) => (),
-            Err(PresenceError::NameTaken(taken)) => {
+            Err(PresenceError::NameConflict(conflict)) => {
                 let now = Instant::now();
                 if self.gives_up_at.is_none() && !self.is_complete {
-                    tracing::info!("{taken}; waiting for the end of its lease");
+                    tracing::info!("{conflict}; waiting for the end of its lease");
                 }
                 let wait = if self.is_complete {
                     Duration::ZERO
                 } else {
-                    taken.lease_time() + LEASE_MARGIN
+                    conflict.lease_time() + LEASE_MARGIN
                 };
                 if now >= *self.gives_up_at.get_or_insert(now + wait) {
-                    return Err(taken);
+                    return Err(conflict);
                 }
             }
         }

@@ -238,9 +238,9 @@ impl Topology {
         self.changed.notify_all();
     }
 
-    fn update_map(&self, known: &mut TopologyState, map: ShardMap, revision: Revision) {
-        let has_changed = known.ownership.map().is_some_and(|before| *before != map);
-        let exported = known.ownership.update_map(map, revision);
+    fn update_map(&self, state: &mut TopologyState, map: ShardMap, revision: Revision) {
+        let has_changed = state.ownership.map().is_some_and(|before| *before != map);
+        let exported = state.ownership.update_map(map, revision);
         self.exported.fetch_add(exported as u64, Ordering::Relaxed);
         if has_changed {
             // Requests that were under way at the release of these slots may have read items that
