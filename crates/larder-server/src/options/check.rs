@@ -4,6 +4,7 @@ use super::address::is_loopback;
 use super::refusal::{OptionsRefusal, USAGE};
 use super::{EngineKind, Options};
 use larder_support::address::host_of;
+use larder_support::tls::VerifyMode;
 use rustls::pki_types::{DnsName, ServerName};
 
 const ITEM_SIZE_MIN: usize = 1024;
@@ -190,6 +191,15 @@ impl Options {
         self.check_cluster()?;
         self.check_certified_names()?;
         let is_open = self.cluster_secret.is_none() && self.cluster_tls.is_none();
+        if let Some(address) = self.replicate_on.as_deref().filter(|_| is_open)
+            && let Some(guard) = self.client_guard()
+        {
+            return refuse(format!(
+                "--replicate-on {address}: with {guard}, this needs --cluster-tls CERT,KEY,CA or --cluster-secret \
+                 FILE, also on the loopback; without them, every peer that connects there could read and change \
+                 all items"
+            ));
+        }
         let addresses = [("--replicate-on", &self.replicate_on), ("--follow", &self.follow)];
         for (name, address) in addresses {
             if let Some(address) = address.as_deref().filter(|_| is_open)
@@ -202,6 +212,22 @@ impl Options {
             }
         }
         Ok(())
+    }
+
+    /// Returns an option that keeps some clients from the items; `None` if there is none.
+    fn client_guard(&self) -> Option<&'static str> {
+        let verify_mode = self.suboptions.tls.verify_mode;
+        let requires_certificates =
+            self.enable_ssl && matches!(verify_mode, VerifyMode::Require | VerifyMode::Once);
+        let guards = [
+            (self.auth_file.is_some(), "-Y"),
+            (self.enable_sasl, "-S"),
+            (self.token_file.is_some(), "--token-file"),
+            (requires_certificates, "-o ssl_verify_mode=2"),
+            (self.listen.iter().any(|entry| entry.contains("mtls:")), "mtls:"),
+            (self.unix_socket.is_some(), "-s"),
+        ];
+        guards.into_iter().find(|(is_given, _)| *is_given).map(|(_, option)| option)
     }
 
     /// Refuses names and options that a member of a cluster cannot have.

@@ -51,6 +51,31 @@ fn impossible_options_are_refused_with_a_reason() {
     }
 }
 
+#[test]
+fn a_replication_port_is_not_a_way_around_logins() {
+    let on = &["--replicate-on", "127.0.0.1:0"][..];
+    for (guard, name) in [
+        (&["-Y", "logins"][..], "-Y"),
+        (&["-S", "--sasl-pwdb", "logins"], "-S"),
+        (&["--token-file", "logins", "--http-listen", "127.0.0.1:0"], "--token-file"),
+        (&["-Z", "-o", "ssl_chain_cert=a,ssl_key=b,ssl_ca_cert=c,ssl_verify_mode=2"], "-o ssl_"),
+        (&["-Z", "-o", "ssl_chain_cert=a,ssl_key=b", "-l", "mtls:127.0.0.1"], "mtls:"),
+    ] {
+        let (status, said) = refused(Scratch::new("port"), &[guard, on].concat());
+        let reason = format!("--replicate-on 127.0.0.1:0: with {name}");
+        assert_eq!(status, Some(64), "{said}");
+        assert!(said.starts_with(&reason) && said.contains("--cluster-secret"), "{said}");
+    }
+    let scratch = Scratch::new("secret");
+    scratch.file("logins", "user:password\n");
+    scratch.file("secret", "a secret of two servers\n");
+    let options = ["-l", "127.0.0.1", "-p", "-1", "-Y", "logins", "--cluster-secret", "secret"];
+    let mut server = start(scratch, &[&options, on].concat());
+    assert_eq!(server.ask_text("mn\r\n"), "CLIENT_ERROR unauthenticated\r\n");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ends().code(), Some(0));
+}
+
 fn make_fifo(path: &Path) {
     // Replaces an existing file.
     let _ = fs::remove_file(path);
