@@ -53,8 +53,8 @@ struct PendingRequest {
     check: Option<ReplyCheck>,
 }
 
-/// The reason why a connection is unusable: the start of malformed or unsolicited bytes, as
-/// printable text, or a message about an earlier reply.
+/// The reason why a connection is unusable: the start of malformed or unsolicited bytes, as printable text, or a
+/// message about an earlier reply or about a TLS alert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidReply(pub(crate) Box<str>);
 
@@ -174,6 +174,7 @@ impl Connection {
                     self.has_failed |= check.is_some_and(|check| !check.allows(&reply));
                     return Ok(Some(reply));
                 }
+                Read::Incomplete { .. } if is_tls_alert(rest) => return Err(self.fail()),
                 Read::Incomplete { wanted } => {
                     self.wanted = self.read + wanted;
                     return Ok(None);
@@ -209,7 +210,12 @@ impl Connection {
     fn fail(&mut self) -> InvalidReply {
         self.has_failed = true;
         let rest = self.input.get(self.read..self.received).unwrap_or_default();
-        InvalidReply(shown(rest).into())
+        let text = if is_tls_alert(rest) {
+            "a TLS alert: the server requires TLS".to_owned()
+        } else {
+            shown(rest)
+        };
+        InvalidReply(text.into())
     }
 }
 
@@ -283,6 +289,12 @@ pub(crate) fn is_fatal(error: &Answer<'_>) -> bool {
         Answer::Error { client, line } => *client || line.starts_with(b"ERROR"),
         _ => true,
     }
+}
+
+/// Returns whether the bytes start with the header of a TLS alert (RFC 8446, 5.1). A server with TLS replies with an
+/// alert to requests that are not encrypted. No reply starts with these bytes.
+fn is_tls_alert(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[21, 3])
 }
 
 /// Formats the start of received bytes as printable characters.
@@ -359,6 +371,17 @@ mod tests {
         connection.push_request(Frame::One, any, |_| ());
         receive(&mut connection, b"VALUE a b c\r\n");
         assert!(connection.next_reply().is_err() && !connection.is_settled());
+    }
+
+    #[test]
+    fn a_tls_alert_fails_the_connection_before_it_ends() {
+        let mut connection = Connection::default();
+        connection.push_request(Frame::One, any, |_| ());
+        receive(&mut connection, b"\x15");
+        assert_eq!(connection.next_reply(), Ok(None));
+        receive(&mut connection, b"\x03\x03\0\x02\x02\x32");
+        let error = connection.next_reply().unwrap_err();
+        assert!(error.0.contains("requires TLS"), "{error:?}");
     }
 
     #[test]
