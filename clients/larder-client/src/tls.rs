@@ -2,11 +2,12 @@
 
 use crate::core::endpoint::address::Address;
 use crate::core::endpoint::tls::Connector;
+use rustls::client::Resumption;
 use rustls::crypto::ring::default_provider;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,6 +32,18 @@ pub struct Tls {
     ca_file: Option<PathBuf>,
     client_certificate: Option<(PathBuf, PathBuf)>,
     server_name: Option<String>,
+    /// The result of [`load`](Self::load).
+    loaded: Option<Loaded>,
+}
+
+/// The content of the files, without sessions to resume.
+#[derive(Clone)]
+struct Loaded(Arc<ClientConfig>);
+
+impl fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loaded").finish_non_exhaustive()
+    }
 }
 
 impl Tls {
@@ -41,7 +54,7 @@ impl Tls {
 
     /// Trusts the CAs in this PEM file only.
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.ca_file = Some(path.into());
+        (self.ca_file, self.loaded) = (Some(path.into()), None);
         self
     }
 
@@ -53,6 +66,7 @@ impl Tls {
         key: impl Into<PathBuf>,
     ) -> Self {
         self.client_certificate = Some((certificate.into(), key.into()));
+        self.loaded = None;
         self
     }
 
@@ -63,7 +77,22 @@ impl Tls {
         self
     }
 
-    /// Reads the files, and returns a function that builds a connector for each address.
+    /// Reads the files now, and checks the server name. Clients with the returned settings do not read the files again.
+    /// Without this call, each client reads them while it is built.
+    ///
+    /// # Errors
+    /// A file cannot be read or does not contain the expected PEM data, the system trusts no CA, or the server name is
+    /// invalid. The message names the file. Other kinds than `InvalidInput` are errors of the system.
+    pub fn load(mut self) -> io::Result<Self> {
+        let config = self.config()?;
+        if let Some(name) = &self.server_name {
+            Connector::new(Arc::clone(&config), name)?;
+        }
+        self.loaded = Some(Loaded(config));
+        Ok(self)
+    }
+
+    /// Reads the files unless they are loaded, and returns a function that builds a connector for each address.
     ///
     /// # Errors
     /// A file cannot be read or does not contain the expected PEM data, or the system trusts no CA.
@@ -72,7 +101,16 @@ impl Tls {
     pub(crate) fn connectors(
         &self,
     ) -> io::Result<impl Fn(&Address) -> io::Result<Connector> + use<'_>> {
-        let config = self.config()?;
+        let config = match &self.loaded {
+            // Each client has a session cache of its own. A forked process can then build a client even if another
+            // thread of its parent had locked a cache at the fork.
+            Some(Loaded(config)) => {
+                let mut config = ClientConfig::clone(config);
+                config.resumption = Resumption::default();
+                Arc::new(config)
+            }
+            None => self.config()?,
+        };
         Ok(move |address: &Address| {
             let host = match address {
                 Address::Host(host, _) => host,
@@ -91,10 +129,13 @@ impl Tls {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
                 let chain = certificates(certificate)?;
-                let key_of = |error| of_file(key, error);
-                let private = PrivateKeyDer::from_pem_file(key).map_err(key_of)?;
+                let private = PrivateKeyDer::from_pem_file(key);
+                let private = private.map_err(|error| unreadable(key, "private key", error))?;
                 let authenticated = builder.with_client_auth_cert(chain, private);
-                authenticated.map_err(|error| of_file(key, error))?
+                authenticated.map_err(|error| match error {
+                    rustls::Error::InvalidCertificate(_) => of_file(certificate, error),
+                    error => of_file(key, error),
+                })?
             }
         };
         Ok(Arc::new(config))
@@ -122,8 +163,22 @@ impl Tls {
 /// Reads the certificates of a PEM file. Fails if the file contains none.
 fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let certificates = read.map_err(|error| of_file(path, error))?;
-    if certificates.is_empty() { Err(of_file(path, "no certificate")) } else { Ok(certificates) }
+    let read =
+        read.and_then(|found| (!found.is_empty()).then_some(found).ok_or(pem::Error::NoItemsFound));
+    read.map_err(|error| unreadable(path, "certificate", error))
+}
+
+/// Converts the error of a PEM file in which an `item` was expected.
+fn unreadable(path: &Path, item: &str, error: pem::Error) -> io::Error {
+    match error {
+        pem::Error::Io(error) => {
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        }
+        pem::Error::NoItemsFound => of_file(path, format!("no {item}")),
+        pem::Error::MissingSectionEnd { .. } => of_file(path, "PEM section without an end"),
+        pem::Error::IllegalSectionStart { .. } => of_file(path, "malformed start of a PEM section"),
+        error => of_file(path, error),
+    }
 }
 
 fn of_file(path: &Path, error: impl Display) -> io::Error {

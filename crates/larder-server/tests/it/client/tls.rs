@@ -162,18 +162,51 @@ fn invalid_files_and_names_are_errors() {
     let [empty, missing] = [scratch.file("empty.pem", ""), "/nonexistent/ca.pem".to_owned()];
     each_client(|client| {
         let refused = |tls: Tls| {
+            let loaded = tls.clone().load().unwrap_err().to_string();
             let built = with_tls(client("127.0.0.1".to_owned()), tls).build();
-            reason(&Error::clone(&built.unwrap_err()))
+            assert!(reason(&Error::clone(&built.unwrap_err())).contains(&loaded), "{loaded}");
+            loaded
         };
         assert!(refused(Tls::new().ca_file(&empty)).contains("empty.pem: no certificate"));
         assert!(refused(Tls::new().ca_file(&missing)).contains("/nonexistent/ca.pem: "));
         let ours = || Tls::new().ca_file(&good);
         assert!(refused(ours().client_certificate(&good, &good)).contains("good.pem: "));
+        assert!(refused(ours().client_certificate(&good, &good)).contains("no private key"));
         assert!(refused(ours().client_certificate(&empty, &good)).contains("empty.pem: "));
         assert!(
             refused(ours().server_name("no name"))
                 .contains("\"no name\" is not a valid certificate name")
         );
+    });
+}
+
+#[test]
+fn loaded_settings_do_not_need_the_files_again() {
+    let secure = Secure::start("client-loaded", &["-l", "mtls:127.0.0.1"], "ssl_ca_cert=ca.pem");
+    let (scratch, port) = (&secure.server.scratch, secure.ports()[1]);
+    let Identity { chain, key } = secure.authority.issue();
+    let (chain, key) = (scratch.file("client.pem", &chain), scratch.file("client.key", &key));
+    let tls = tls(scratch).client_certificate(&chain, &key).load().unwrap();
+    std::fs::remove_file(&key).unwrap();
+    each_client(|client| {
+        let client = patient(client, port, tls.clone());
+        assert_eq!(client.set("k", "1", 0).unwrap(), StoreOutcome::Stored);
+    });
+    let changed = tls.ca_file(scratch.path("none.pem")).load().unwrap_err();
+    assert_eq!(changed.kind(), std::io::ErrorKind::NotFound, "{changed}");
+}
+
+#[test]
+fn a_client_without_tls_reports_that_the_server_requires_it() {
+    let secure = Secure::start("client-plain", &[], "");
+    let address = at(secure.server.port());
+    each_client(|client| {
+        let client = client(address.clone()).build().unwrap();
+        wait_for("the reason", || {
+            let error = client.get("k").unwrap_err();
+            assert!(error.is_fault(), "{error}");
+            error.to_string().contains("requires TLS")
+        });
     });
 }
 
