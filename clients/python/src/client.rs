@@ -11,6 +11,7 @@ use crate::arguments::{
 use crate::errors::exception;
 use crate::gil::Gil;
 use crate::key::KeyRules;
+use crate::tls::BaseTls;
 use crate::value::Values;
 use larder_client::{CountOutcome, Error, ErrorKind, Item, StoreMode, StoreRequest, blocking};
 use pyo3::exceptions::{PyException, PyKeyError, PyRuntimeError};
@@ -42,6 +43,7 @@ struct Settings {
     /// The size of the pool; `None` if all calls share one connection.
     connections_max: Option<usize>,
     idle_time_max: Duration,
+    tls: Option<Py<BaseTls>>,
     keys: KeyRules,
     values: Values,
     /// The serde of the client, even if it changes no values.
@@ -63,8 +65,8 @@ impl BaseClient {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the arguments of Python's __init__")]
-    #[pyo3(signature = (*, server, address, timeout, connect_timeout, max_pool_size, pool_idle_timeout, key_prefix,
-        allow_unicode_keys, serde, is_plain, encoding, default_noreply, ignore_exc, ignore_keys))]
+    #[pyo3(signature = (*, server, address, timeout, connect_timeout, max_pool_size, pool_idle_timeout, tls,
+        key_prefix, allow_unicode_keys, serde, is_plain, encoding, default_noreply, ignore_exc, ignore_keys))]
     fn _configure(
         &self,
         py: Python<'_>,
@@ -74,6 +76,7 @@ impl BaseClient {
         connect_timeout: Option<f64>,
         max_pool_size: Option<usize>,
         pool_idle_timeout: f64,
+        tls: Option<Py<BaseTls>>,
         key_prefix: Vec<u8>,
         allow_unicode_keys: bool,
         serde: Py<PyAny>,
@@ -92,6 +95,7 @@ impl BaseClient {
             connections_max: max_pool_size,
             // In pymemcache, 0 means forever.
             idle_time_max: duration((pool_idle_timeout != 0.0).then_some(pool_idle_timeout))?,
+            tls,
             keys: KeyRules { allow_unicode: allow_unicode_keys, prefix: key_prefix },
             values: Values { serde: converts, encoding },
             serde,
@@ -141,6 +145,11 @@ impl BaseClient {
     #[getter]
     fn default_noreply(&self) -> PyResult<bool> {
         Ok(self.settings()?.default_noreply)
+    }
+
+    #[getter]
+    fn tls(&self, py: Python<'_>) -> PyResult<Option<Py<BaseTls>>> {
+        Ok(self.settings()?.tls.as_ref().map(|tls| tls.clone_ref(py)))
     }
 
     #[getter]
@@ -467,6 +476,10 @@ impl BaseClient {
             Some(max) => builder.connections(max),
             // The interpreter runs one thread at a time, so more connections would not be faster.
             None => builder.shared(1),
+        };
+        let builder = match &settings.tls {
+            Some(tls) => builder.tls(tls.get().settings.clone()),
+            None => builder,
         };
         // Building resolves the server's name, which may take a long time.
         let built = py.detach(|| builder.build()).map_err(|error| exception(py, &error))?;

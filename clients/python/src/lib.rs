@@ -1,5 +1,5 @@
-//! The Rust half of the Python package `larder_client`: calls, keys, values and exceptions. The
-//! Python half contains the constructors, the clients of several servers, and Django's cache.
+//! The Rust half of the Python package `larder_client`: calls, keys, values, TLS settings and exceptions. The Python half contains
+//! the constructors, the clients of several servers, and Django's cache.
 
 mod arguments;
 mod channel;
@@ -8,6 +8,7 @@ mod errors;
 mod gil;
 mod key;
 mod murmur;
+mod tls;
 mod value;
 
 /// The native module of `larder_client`.
@@ -26,4 +27,6 @@ mod _native {
     };
     #[pymodule_export]
     use crate::murmur::murmur3_32;
+    #[pymodule_export]
+    use crate::tls::BaseTls;
 }

@@ -1,6 +1,6 @@
 """Code for mypy, which no test runs. mypy also reports an expected error that does not occur."""
 
-from larder_client import Client, HashClient, MemcacheError, PooledClient, asyncio
+from larder_client import Client, HashClient, MemcacheError, PooledClient, Tls, asyncio
 from larder_client.serde import CompressedSerde, PickleSerde
 
 
@@ -19,7 +19,8 @@ def use() -> None:
     failed: list[str] = client.set_many({"a": 1}, expire=60)
     opened, idle, waiting = client.connections()
     Client("cache", serde=Upper(), key_prefix="p:").set("key", b"value", 60, noreply=False)
-    HashClient(["cache-1", ("cache-2", 11211)], use_pooling=True).get("key", default=5)
+    HashClient(["cache-1", ("cache-2", 11211)], use_pooling=True, tls=True).get("key", default=5)
+    PooledClient("cache", tls=Tls(ca_file="ca.pem", server_name="cache"))
     try:
         client["key"] = number, stored, failed, opened, idle, waiting
     except MemcacheError as error:
@@ -30,6 +31,7 @@ def use() -> None:
     client.no_such_method()  # type: ignore[attr-defined]
     PooledClient("cache", no_such_argument=1)  # type: ignore[call-arg]
     Client(5)  # type: ignore[arg-type]
+    Client("cache", tls="ca.pem")  # type: ignore[arg-type]
 
 
 async def use_asyncio() -> None:
@@ -39,7 +41,7 @@ async def use_asyncio() -> None:
         failed: list[str] = await client.set_many({"a": 1}, expire=60)
         version: bytes = await client.version()
         print(number, stored, failed, version)
-    await asyncio.HashClient(["cache-1", ("cache-2", 11211)]).get("key", default=5)
+    await asyncio.HashClient(["cache-1", ("cache-2", 11211)], tls=Tls(cert_file="both.pem")).get("key", default=5)
 
     await client.get(5)  # type: ignore[arg-type]
     await client.set("key", "value", expire=1.5)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@
 """
 
 from ._native import check_key_helper
+from ._tls import Tls
 from .client import Client, PooledClient, normalize_server_spec
 from .exceptions import (
     MemcacheClientError,
@@ -32,6 +33,7 @@ __all__ = [
     "MemcacheUnknownError",
     "PooledClient",
     "RendezvousHash",
+    "Tls",
     "check_key_helper",
     "normalize_server_spec",
 ]

@@ -2,9 +2,11 @@
 sockets."""
 
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from . import _tls
 from ._native import BaseClient
 from .exceptions import (
     MemcacheClientError,
@@ -27,8 +29,23 @@ def _connect(client: BaseClient) -> socket.socket:
         except BaseException:
             connected.close()
             raise
+    if client.tls is not None:
+        connected = _encrypted(client, connected)
     connected.settimeout(client.timeout)
     return connected
+
+
+def _encrypted(client: BaseClient, connected: socket.socket) -> socket.socket:
+    """Completes a TLS handshake. Closes the socket after a failure."""
+    name = client.tls.name_of(client.server[0] if isinstance(client.server, tuple) else "localhost")
+    try:
+        return client.tls.context.wrap_socket(connected, server_hostname=name)  # type: ignore[no-any-return]
+    except ssl.SSLError as error:
+        connected.close()
+        raise OSError(_tls.describe(error, name)) from error
+    except BaseException:
+        connected.close()
+        raise
 
 
 def _exchange(client: BaseClient, command: bytes, is_complete: Callable[[bytes], bool]) -> bytes:

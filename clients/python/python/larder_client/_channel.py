@@ -7,7 +7,9 @@ import ssl
 import weakref
 from typing import Any, cast
 
+from . import _tls
 from ._native import Channel
+from ._tls import Tls
 from .client import Server, _address
 
 #: Channels of this process. A forked child process must not share their sockets.
@@ -73,6 +75,10 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._channel._connection is self and self.transport is not None:
+            if isinstance(error, ssl.SSLError):
+                # OpenSSL's number is no error number of the system.
+                self._channel._lost(None, _tls.describe(error, self._channel.name))
+                return
             number = error.errno if isinstance(error, OSError) else None
             self._channel._lost(number, None if error is None else str(error))
 
@@ -80,9 +86,18 @@ class _Connection(asyncio.Protocol):
 class _Channel(Channel):
     """The calls to one server, and the connection that they share."""
 
-    def __init__(self, server: Server, connect_timeout: float | None, **settings: Any) -> None:
+    def __init__(
+        self, server: Server, connect_timeout: float | None, tls: Tls | None, **settings: Any
+    ) -> None:
         self.server = server
         self.connect_timeout = connect_timeout
+        #: The host of the server, or the name that its certificate must contain.
+        self.name = "localhost" if isinstance(server, str) else server[0]
+        #: Arguments of the loop's functions that open connections.
+        self._encryption: dict[str, Any] = {}
+        if tls is not None:
+            self.name = tls.name_of(self.name)
+            self._encryption = {"ssl": tls.context, "server_hostname": self.name}
         self._connection: _Connection | None = None
         self._opening: asyncio.Task[None] | None = None
         self._configure(name=_address(server), **settings)
@@ -106,7 +121,9 @@ class _Channel(Channel):
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
             self._failed(None, True, "timeout: no connection by the deadline")
-        elif isinstance(error, OSError) and not isinstance(error, (socket.gaierror, ssl.SSLError)):
+        elif isinstance(error, ssl.SSLError) or (isinstance(error, OSError) and not str(error)):
+            self._failed(None, False, _tls.describe(error, self.name))
+        elif isinstance(error, OSError) and not isinstance(error, socket.gaierror):
             self._failed(error.errno, False, str(error))
         else:
             self._failed(None, False, str(error) or type(error).__name__)
@@ -115,7 +132,7 @@ class _Channel(Channel):
         """Connects to the first address of the server that accepts the connection."""
         loop = asyncio.get_running_loop()
         if isinstance(self.server, str):
-            await loop.create_unix_connection(lambda: connection, self.server)
+            await loop.create_unix_connection(lambda: connection, self.server, **self._encryption)
             return
         addresses = await _addresses(*self.server)
         end = None if self.connect_timeout is None else loop.time() + self.connect_timeout
@@ -125,7 +142,8 @@ class _Channel(Channel):
             # others.
             share = None if end is None else (end - loop.time()) / left
             try:
-                await asyncio.wait_for(loop.create_connection(lambda: connection, host, port), share)
+                opening = loop.create_connection(lambda: connection, host, port, **self._encryption)
+                await asyncio.wait_for(opening, share)
                 return
             except (OSError, asyncio.TimeoutError):
                 if left == 1:

@@ -1,11 +1,13 @@
 from asyncio import Future, Transport
 from collections.abc import Iterable, Mapping
+from os import PathLike
 from typing import Any
 
 from typing_extensions import disjoint_base
 
 __all__ = [
     "BaseClient",
+    "BaseTls",
     "Channel",
     "MemcacheClientError",
     "MemcacheError",
@@ -31,6 +33,16 @@ class MemcacheUnexpectedCloseError(MemcacheServerError): ...
 _Key = str | bytes
 
 @disjoint_base
+class BaseTls:
+    def __new__(
+        cls,
+        ca_file: str | PathLike[str] | None = None,
+        cert_file: str | PathLike[str] | None = None,
+        key_file: str | PathLike[str] | None = None,
+        server_name: str | None = None,
+    ) -> BaseTls: ...
+
+@disjoint_base
 class BaseClient:
     def __new__(cls, *_args: Any, **_kwargs: Any) -> BaseClient: ...
     def _configure(
@@ -42,6 +54,7 @@ class BaseClient:
         connect_timeout: float | None,
         max_pool_size: int | None,
         pool_idle_timeout: float,
+        tls: BaseTls | None,
         key_prefix: bytes,
         allow_unicode_keys: bool,
         serde: Any,
@@ -68,6 +81,8 @@ class BaseClient:
     def encoding(self) -> str: ...
     @property
     def default_noreply(self) -> bool: ...
+    @property
+    def tls(self) -> Any: ...
     @property
     def ignore_exc(self) -> bool: ...
     def connections(self) -> tuple[int, int, int]: ...

@@ -20,10 +20,11 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
-from . import _admin
+from . import _admin, _tls
 from ._channel import _Channel
 from ._native import check_key_helper
-from .client import CONNECT_TIMEOUT, TIMEOUT, Key, Server, normalize_server_spec
+from ._tls import Tls
+from .client import CONNECT_TIMEOUT, TIMEOUT, Key, Server, _refuse, normalize_server_spec
 from .exceptions import MemcacheError
 from .hash import Hasher, RendezvousHash
 from .serde import Deserializer, LegacyWrappingSerde, Serde, Serializer
@@ -48,7 +49,10 @@ class _Client:
         default_noreply: bool,
         allow_unicode_keys: bool,
         encoding: str,
+        tls_context: None,
+        tls: Tls | bool | None,
     ) -> None:
+        _refuse(tls_context=tls_context)
         if isinstance(key_prefix, str):
             key_prefix = key_prefix.encode("ascii")
         if not isinstance(key_prefix, bytes):
@@ -61,6 +65,7 @@ class _Client:
         self.default_noreply = default_noreply
         self.allow_unicode_keys = allow_unicode_keys
         self.encoding = encoding
+        self.tls = _tls.settings(tls)
         self._is_plain = isinstance(self.serde, LegacyWrappingSerde) and self.serde.is_plain
         #: Whether the client also ignores exceptions of changes.
         self._ignores_all = False
@@ -69,6 +74,7 @@ class _Client:
         return _Channel(
             server,
             self.connect_timeout,
+            self.tls,
             timeout=self.timeout,
             key_prefix=self.key_prefix,
             allow_unicode_keys=self.allow_unicode_keys,
@@ -346,9 +352,9 @@ class Client(_Client):
     """A client of one server for all tasks of an event loop, which share its connection. The client belongs to the loop
     of its first call. Once that loop has stopped, the client belongs to the loop of the next call.
 
-    The arguments are those of `larder_client.Client` without `socket_module`, `socket_keepalive` and `tls_context`. A
-    call takes at most `timeout` seconds, including the time to open a connection. With `ignore_exc`, failed lookups are
-    misses. See docs/python.md.
+    The arguments are those of `larder_client.Client` without `socket_module` and `socket_keepalive`. A call takes
+    at most `timeout` seconds, including the time to open a connection. With `ignore_exc`, failed lookups are misses. See
+    docs/python.md.
     """
 
     def __init__(
@@ -365,6 +371,8 @@ class Client(_Client):
         default_noreply: bool = True,
         allow_unicode_keys: bool = False,
         encoding: str = "ascii",
+        tls_context: None = None,
+        tls: Tls | bool | None = None,
     ) -> None:
         super().__init__(
             serde,
@@ -377,6 +385,8 @@ class Client(_Client):
             default_noreply,
             allow_unicode_keys,
             encoding,
+            tls_context,
+            tls,
         )
         self.server = normalize_server_spec(server)
         self._channel = self._channel_of(self.server)
@@ -436,6 +446,8 @@ class HashClient(_Client):
         allow_unicode_keys: bool = False,
         default_noreply: bool = True,
         encoding: str = "ascii",
+        tls_context: None = None,
+        tls: Tls | bool | None = None,
     ) -> None:
         super().__init__(
             serde,
@@ -448,6 +460,8 @@ class HashClient(_Client):
             default_noreply,
             allow_unicode_keys,
             encoding,
+            tls_context,
+            tls,
         )
         self._ignores_all = ignore_exc
         self.hasher = hasher()

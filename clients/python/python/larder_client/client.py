@@ -7,8 +7,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from . import _admin
+from . import _admin, _tls
 from ._native import BaseClient, check_key_helper
+from ._tls import Tls
 from .serde import Deserializer, LegacyWrappingSerde, Serde, Serializer
 
 Server = tuple[str, int] | str
@@ -21,6 +22,9 @@ CONNECT_TIMEOUT = 0.25
 
 #: pymemcache's default limit of pooled connections.
 _POOL_SIZE_MAX = 2**31
+
+#: Replacements of arguments that this client does not support.
+_REPLACEMENTS = {"tls_context": "use tls=True or tls=larder_client.Tls(ca_file=..., cert_file=..., key_file=...)"}
 
 #: Clients of this process. A forked child process must not share their sockets.
 _clients: "weakref.WeakSet[_Client]" = weakref.WeakSet()
@@ -61,7 +65,7 @@ def _refuse(**arguments: Any) -> None:
     """Raises `ValueError` for pymemcache arguments that this client does not support."""
     for name, value in arguments.items():
         if value is not None:
-            raise ValueError(f"larder_client does not support {name}: omit it")
+            raise ValueError(f"larder_client does not support {name}: {_REPLACEMENTS.get(name, 'omit it')}")
 
 
 class _Client(BaseClient):
@@ -75,6 +79,7 @@ class _Client(BaseClient):
         deserializer: Deserializer | None,
         socket_module: ModuleType,
         key_prefix: str | bytes,
+        tls: Tls | bool | None,
         **settings: Any,
     ) -> None:
         _refuse(socket_module=None if socket_module is socket else socket_module)
@@ -90,6 +95,7 @@ class _Client(BaseClient):
             serde=converter,
             is_plain=isinstance(converter, LegacyWrappingSerde) and converter.is_plain,
             key_prefix=key_prefix,
+            tls=_tls.settings(tls),
             **settings,
         )
         _clients.add(self)
@@ -131,7 +137,8 @@ class Client(_Client):
     """A client of one server with one connection. Threads may share it, but it carries out one call at a time.
 
     The arguments are pymemcache's, except that `socket_keepalive` and `tls_context` are not supported, `socket_module`
-    must be the standard library's, and TCP_NODELAY is always set. docs/python.md lists all differences.
+    must be the standard library's, and TCP_NODELAY is always set. `tls` encrypts the connections: `True`, or a `Tls`
+    with settings. docs/python.md lists all differences.
     """
 
     def __init__(
@@ -151,6 +158,7 @@ class Client(_Client):
         allow_unicode_keys: bool = False,
         encoding: str = "ascii",
         tls_context: None = None,
+        tls: Tls | bool | None = None,
     ) -> None:
         _refuse(socket_keepalive=socket_keepalive, tls_context=tls_context)
         self._set_up(
@@ -160,6 +168,7 @@ class Client(_Client):
             deserializer,
             socket_module,
             key_prefix,
+            tls,
             timeout=timeout,
             connect_timeout=connect_timeout,
             max_pool_size=1,
@@ -205,6 +214,7 @@ class PooledClient(_Client):
         allow_unicode_keys: bool = False,
         encoding: str = "ascii",
         tls_context: None = None,
+        tls: Tls | bool | None = None,
     ) -> None:
         _refuse(socket_keepalive=socket_keepalive, tls_context=tls_context, lock_generator=lock_generator)
         # `pool_idle_timeout` without a size also creates a pool, because only a pool closes idle connections. A size of
@@ -219,6 +229,7 @@ class PooledClient(_Client):
             deserializer,
             socket_module,
             key_prefix,
+            tls,
             timeout=timeout,
             connect_timeout=connect_timeout,
             max_pool_size=max_pool_size,

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
+from . import _tls
 from ._native import check_key_helper, murmur3_32
+from ._tls import Tls
 from .client import CONNECT_TIMEOUT, TIMEOUT, Client, Key, PooledClient, Server, normalize_server_spec
 from .exceptions import MemcacheError
 from .serde import Deserializer, Serde, Serializer
@@ -104,6 +106,7 @@ class HashClient:
         default_noreply: bool = True,
         encoding: str = "ascii",
         tls_context: None = None,
+        tls: Tls | bool | None = None,
     ) -> None:
         self.clients: dict[str, Client | PooledClient] = {}
         self.hasher = hasher()
@@ -129,6 +132,8 @@ class HashClient:
             "default_noreply": default_noreply,
             "encoding": encoding,
             "tls_context": tls_context,
+            # The clients of all servers share the settings, so the files are read once.
+            "tls": _tls.settings(tls),
         }
         if use_pooling:
             pooling = {"max_pool_size": max_pool_size, "pool_idle_timeout": pool_idle_timeout}

@@ -1,0 +1,50 @@
+//! TLS settings for clients for threads. Python's `ssl` encrypts the other connections.
+
+use larder_client::Tls;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::io;
+use std::path::PathBuf;
+
+/// The base class of `larder_client.Tls`: the content of the files.
+#[pyclass(subclass, frozen, module = "larder_client._native")]
+#[derive(Debug)]
+pub(crate) struct BaseTls {
+    pub(crate) settings: Tls,
+}
+
+#[pymethods]
+impl BaseTls {
+    /// Reads the files. Without `key_file`, the key is in `cert_file`.
+    #[new]
+    #[pyo3(signature = (ca_file = None, cert_file = None, key_file = None, server_name = None))]
+    fn new(
+        ca_file: Option<PathBuf>,
+        cert_file: Option<PathBuf>,
+        key_file: Option<PathBuf>,
+        server_name: Option<String>,
+    ) -> PyResult<Self> {
+        let mut settings = Tls::new();
+        if let Some(file) = ca_file {
+            settings = settings.ca_file(file);
+        }
+        settings = match (cert_file, key_file) {
+            (Some(cert), key) => settings.client_certificate(&cert, key.as_ref().unwrap_or(&cert)),
+            (None, Some(_)) => return Err(PyValueError::new_err("key_file needs a cert_file")),
+            (None, None) => settings,
+        };
+        if let Some(name) = server_name {
+            settings = settings.server_name(name);
+        }
+        Ok(Self { settings: settings.load().map_err(exception)? })
+    }
+}
+
+/// Converts the error of a file or a name to `ValueError`, or to the exception of a system error, such as
+/// `FileNotFoundError`.
+fn exception(error: io::Error) -> PyErr {
+    match error.kind() {
+        io::ErrorKind::InvalidInput => PyValueError::new_err(error.to_string()),
+        _ => error.into(),
+    }
+}
