@@ -2,6 +2,7 @@
 
 use crate::failure::exception;
 use crate::gvl;
+use crate::tls::Tls;
 use crate::waiter::RubyWaiter;
 use larder_client::blocking::Client;
 use larder_client::ring::Hashing;
@@ -41,7 +42,7 @@ const FIBERS_MAX: usize = 64;
 pub(crate) fn define(ruby: &Ruby) -> Result<(), Error> {
     let larder: RModule = ruby.class_object().const_get("Larder")?;
     let class = larder.define_class("Connections", ruby.class_object())?;
-    class.define_singleton_method("new", function!(Connections::new, 5))?;
+    class.define_singleton_method("new", function!(Connections::new, 6))?;
     class.define_method("get", method!(Connections::get, 1))?;
     class.define_method("gat", method!(Connections::gat, 2))?;
     class.define_method("get_many", method!(Connections::get_many, 1))?;
@@ -61,10 +62,10 @@ pub(crate) fn define(ruby: &Ruby) -> Result<(), Error> {
 }
 
 impl Connections {
-    /// Creates the connections to `servers`, which are pairs of an address and a weight. `timeout`
-    /// is in seconds. `max` is the pool size per server, or `nil` for one shared connection per
-    /// server. `failover` moves keys of an unavailable server to other servers. `login` contains
-    /// the user and the password for each connection.
+    /// Creates the connections to `servers`, which are pairs of an address and a weight. `timeout` is in seconds. `max`
+    /// is the pool size per server, or `nil` for one shared connection per server. `failover` moves keys of an
+    /// unavailable server to other servers. `login` contains the user and the password for each connection. With `tls`,
+    /// connections are encrypted.
     fn new(
         ruby: &Ruby,
         servers: Vec<(String, u32)>,
@@ -72,6 +73,7 @@ impl Connections {
         max: Option<usize>,
         failover: bool,
         login: Option<(String, String)>,
+        tls: Option<&Tls>,
     ) -> Result<Self, Error> {
         let invalid = |error: TryFromFloatSecsError| {
             Error::new(ruby.exception_arg_error(), format!("socket_timeout: {error}"))
@@ -84,6 +86,10 @@ impl Connections {
             .waiter(Arc::new(RubyWaiter::default()));
         let builder = match login {
             Some((user, password)) => builder.login(user, password),
+            None => builder,
+        };
+        let builder = match tls {
+            Some(tls) => builder.tls(tls.0.clone()),
             None => builder,
         };
         Ok(Self { builder, max, shared: RefCell::default(), pooled: RefCell::default() })

@@ -7,11 +7,13 @@
 mod connections;
 mod failure;
 mod gvl;
+mod tls;
 mod waiter;
 
 use magnus::{Error, Ruby};
 
 #[magnus::init(name = "native")]
 fn init(ruby: &Ruby) -> Result<(), Error> {
+    tls::define(ruby)?;
     connections::define(ruby)
 }

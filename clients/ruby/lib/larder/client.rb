@@ -21,6 +21,10 @@ module Larder
       # The login of each connection with memcached's text protocol. Default: MEMCACHE_USERNAME and MEMCACHE_PASSWORD.
       username: nil,
       password: nil,
+      # Whether connections are encrypted with TLS: true, or a hash with the PEM files ca_file, cert_file and key_file,
+      # and with the server_name that the certificates of the servers must contain. Default: the CAs of the system, no
+      # client certificate, and the host of each server.
+      ssl: nil,
       # The TTL of items in seconds, unless a call has a TTL of its own. 0 is forever.
       expires_in: 0,
       # The prefix of keys, without the colon that follows it. If the prefix is a Proc, the client calls it once.
@@ -42,10 +46,13 @@ module Larder
 
     # The TTL in seconds above which a number is a Unix time, if this time is in the future.
     TTL_MAX = 30 * 24 * 60 * 60
-    private_constant :TTL_MAX
+    # The settings of the option ssl, in the order of the parameters of Tls.new.
+    TLS_SETTINGS = %i[ca_file cert_file key_file server_name].freeze
+    private_constant :TTL_MAX, :TLS_SETTINGS
 
     def initialize(servers = nil, options = {})
       servers = Servers.parse(servers)
+      refuse_ssl_context(options)
       unknown = options.keys.map(&:to_sym) - OPTIONS.keys
       raise ArgumentError, "unknown options: #{unknown.join(', ')}" unless unknown.empty?
 
@@ -55,7 +62,7 @@ module Larder
       @keys = Keys.new(*options.values_at(:namespace, :digest_class))
       @values = Values.new(**options.slice(:serializer, :compress, :compressor, :compression_min_size,
                                            :value_max_bytes, :raw))
-      connect(servers, **options.slice(:socket_timeout, :pool, :failover, :username, :password))
+      connect(servers, **options.slice(:socket_timeout, :pool, :failover, :username, :password, :ssl))
       Fork.watch(self)
     end
 
@@ -259,15 +266,33 @@ module Larder
 
     private
 
-    def connect(servers, socket_timeout:, pool:, failover:, username:, password:)
+    def refuse_ssl_context(options)
+      return unless options.key?(:ssl_context) || options.key?("ssl_context")
+
+      raise ArgumentError, "ssl_context is not supported: use ssl: true or ssl: { ca_file:, cert_file:, key_file: }"
+    end
+
+    def tls(ssl)
+      return if ssl.nil? || ssl == false
+
+      settings = ssl == true ? {} : ssl
+      unless settings.is_a?(Hash) && (settings.keys.map(&:to_sym) - TLS_SETTINGS).empty?
+        raise ArgumentError, "ssl must be true or a hash with #{TLS_SETTINGS.join(', ')}: #{ssl.inspect}"
+      end
+
+      Tls.new(*settings.transform_keys(&:to_sym).values_at(*TLS_SETTINGS))
+    end
+
+    def connect(servers, socket_timeout:, pool:, failover:, username:, password:, ssl:)
       username ||= ENV.fetch("MEMCACHE_USERNAME", nil)
       password ||= ENV.fetch("MEMCACHE_PASSWORD", "")
       login = [username, password] if username
       pool ||= nil
-      @connections = Connections.new(servers, socket_timeout, pool, failover, login)
+      tls = tls(ssl)
+      @connections = Connections.new(servers, socket_timeout, pool, failover, login, tls)
       # Each server has a Connections object for separate calls to it. A single server needs no second object.
       @each = servers.to_h do |server|
-        [server[0], servers.size == 1 ? @connections : Connections.new([server], socket_timeout, 1, false, login)]
+        [server[0], servers.size == 1 ? @connections : Connections.new([server], socket_timeout, 1, false, login, tls)]
       end
     end
 
@@ -331,5 +356,5 @@ module Larder
       end
     end
   end
-  private_constant :Connections
+  private_constant :Connections, :Tls
 end
