@@ -35,13 +35,13 @@ typedef enum {
   LARDER_STATUS_EXISTS = 3,
   // The value to increment or decrement is not a number.
   LARDER_STATUS_NOT_A_NUMBER = 4,
-  // An argument is NULL, a text is not UTF-8, or an address is invalid.
+  // An argument is NULL, a text is not UTF-8, or an address or a TLS setting is invalid.
   LARDER_STATUS_INVALID_ARGUMENT = 16,
   // The key is empty or too long.
   LARDER_STATUS_KEY = 17,
   // The value exceeds the length that any server accepts.
   LARDER_STATUS_VALUE_TOO_LONG = 18,
-  // The server is unreachable or refuses connections, or its name cannot be resolved.
+  // The server is unreachable or refuses connections, its name cannot be resolved, or the TLS handshake failed.
   LARDER_STATUS_CONNECT = 19,
   // The server has failed several times in a row, so the call failed at once, without a request.
   LARDER_STATUS_UNAVAILABLE = 20,
@@ -119,6 +119,28 @@ larder_status larder_options_pool(larder_options *options,
 larder_status larder_options_login(larder_options *options,
                                    const char *user,
                                    const char *password);
+
+// Encrypts all connections with TLS 1.2 or 1.3. Each argument may be NULL, for its default:
+//
+// - `ca_file`: a PEM file with the CAs, of which one must have signed the server's certificate. [Default: the CAs of the
+//   system]
+// - `cert_file`: a PEM file with the client certificate for servers that request one, followed by its intermediate CAs.
+//   [Default: no client certificate]
+// - `key_file`: a PEM file with the key of the client certificate. [Default: `cert_file`]
+// - `server_name`: the name that the certificates of all servers must contain. [Default: the host of each server's
+//   address]
+//
+// This call reads the files, which later calls do not need. It returns LARDER_STATUS_INVALID_ARGUMENT if a file or the
+// name is unusable, and larder_error_message() names the file. The options then stay as they were. If the certificate
+// of a server is invalid, the calls of the client return LARDER_STATUS_CONNECT. [Default: no encryption]
+//
+// # Safety
+// `options` is NULL or valid, and no other thread uses it. The other arguments are NULL or end with a zero.
+larder_status larder_options_tls(larder_options *options,
+                                 const char *ca_file,
+                                 const char *cert_file,
+                                 const char *key_file,
+                                 const char *server_name);
 
 // Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix socket. Separate the
 // addresses of several servers by commas, in any order. Rendezvous hashing distributes keys over the servers. Options

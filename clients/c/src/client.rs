@@ -1,9 +1,9 @@
 //! Clients and their options.
 
-use crate::failure::guarded;
-use crate::memory::{free, handle, handle_mut, put, text};
+use crate::failure::{Failure, guarded};
+use crate::memory::{free, handle, handle_mut, optional_text, put, text};
 use crate::status::Status;
-use larder_client::blocking;
+use larder_client::{Tls, blocking};
 use std::ffi::c_char;
 use std::ptr::null_mut;
 use std::time::Duration;
@@ -19,6 +19,7 @@ pub struct Options {
     connect_timeout: Option<Duration>,
     pool: Option<usize>,
     login: Option<(String, String)>,
+    tls: Option<Tls>,
 }
 
 /// Creates options with default values. larder_options_free() frees them.
@@ -107,11 +108,64 @@ pub unsafe extern "C" fn larder_options_login(
     })
 }
 
-/// Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix
-/// socket. Separate the addresses of several servers by commas, in any order. Rendezvous hashing
-/// distributes keys over the servers. Options may be NULL, and may be freed after the call. This
-/// call resolves host names. Later calls open connections when they need them. larder_close()
-/// closes the client.
+/// Encrypts all connections with TLS 1.2 or 1.3. Each argument may be NULL, for its default:
+///
+/// - `ca_file`: a PEM file with the CAs, of which one must have signed the server's certificate. [Default: the CAs of the
+///   system]
+/// - `cert_file`: a PEM file with the client certificate for servers that request one, followed by its intermediate CAs.
+///   [Default: no client certificate]
+/// - `key_file`: a PEM file with the key of the client certificate. [Default: `cert_file`]
+/// - `server_name`: the name that the certificates of all servers must contain. [Default: the host of each server's
+///   address]
+///
+/// This call reads the files, which later calls do not need. It returns LARDER_STATUS_INVALID_ARGUMENT if a file or the
+/// name is unusable, and larder_error_message() names the file. The options then stay as they were. If the certificate
+/// of a server is invalid, the calls of the client return LARDER_STATUS_CONNECT. [Default: no encryption]
+///
+/// # Safety
+/// `options` is NULL or valid, and no other thread uses it. The other arguments are NULL or end with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_options_tls(
+    options: *mut Options,
+    ca_file: *const c_char,
+    cert_file: *const c_char,
+    key_file: *const c_char,
+    server_name: *const c_char,
+) -> Status {
+    guarded(|| {
+        // SAFETY: `options` is NULL or valid, and no other thread uses it.
+        let options = unsafe { handle_mut(options) }?;
+        // SAFETY: `ca_file` is NULL or ends with a zero.
+        let ca_file = unsafe { optional_text(ca_file) }?;
+        // SAFETY: `cert_file` is NULL or ends with a zero.
+        let cert_file = unsafe { optional_text(cert_file) }?;
+        // SAFETY: `key_file` is NULL or ends with a zero.
+        let key_file = unsafe { optional_text(key_file) }?;
+        // SAFETY: `server_name` is NULL or ends with a zero.
+        let server_name = unsafe { optional_text(server_name) }?;
+        let invalid = |text: &str| Failure::new(Status::InvalidArgument, text);
+        let mut tls = Tls::new();
+        if let Some(file) = ca_file {
+            tls = tls.ca_file(file);
+        }
+        tls = match (cert_file, key_file) {
+            (Some(cert), key) => tls.client_certificate(cert, key.unwrap_or(cert)),
+            (None, Some(_)) => return Err(invalid("key_file needs a cert_file")),
+            (None, None) => tls,
+        };
+        if let Some(name) = server_name {
+            tls = tls.server_name(name);
+        }
+        let tls = tls.load().map_err(|error| invalid(&error.to_string()))?;
+        options.tls = Some(tls);
+        Ok(Status::Ok)
+    })
+}
+
+/// Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix socket. Separate the
+/// addresses of several servers by commas, in any order. Rendezvous hashing distributes keys over the servers. Options
+/// may be NULL, and may be freed after the call. This call resolves host names. Later calls open connections when they
+/// need them. larder_close() closes the client.
 ///
 /// # Safety
 /// `address` is NULL or ends with a zero. `options` is NULL or valid, and no thread changes it
@@ -144,6 +198,10 @@ pub unsafe extern "C" fn larder_open(
             };
             builder = match &options.login {
                 Some((user, password)) => builder.login(user, password),
+                None => builder,
+            };
+            builder = match &options.tls {
+                Some(tls) => builder.tls(tls.clone()),
                 None => builder,
             };
         }

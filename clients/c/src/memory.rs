@@ -1,5 +1,5 @@
-//! Conversion of the caller's pointers to references, slices and text. NULL is an error, except for
-//! slices of length 0 and in [`free`].
+//! Conversion of the caller's pointers to references, slices and text. NULL is an error, except for slices of length 0
+//! and in [`optional_text`] and [`free`].
 
 use crate::failure::Failure;
 use crate::status::Status;
@@ -97,6 +97,18 @@ pub(crate) unsafe fn text<'s>(pointer: *const c_char) -> Result<&'s str, Failure
     // SAFETY: `pointer` is not NULL, so the caller guarantees that its text ends with a zero.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str().map_err(|_| Failure::new(Status::InvalidArgument, "text is not UTF-8"))
+}
+
+/// Converts a pointer to text. NULL is no text.
+///
+/// # Safety
+/// The same requirements as for [`text`] hold.
+pub(crate) unsafe fn optional_text<'s>(pointer: *const c_char) -> Result<Option<&'s str>, Failure> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller gives the guarantees of `text`.
+    unsafe { text(pointer) }.map(Some)
 }
 
 /// Frees a pointer from [`Box::into_raw`]. Does nothing for NULL.

@@ -17,13 +17,13 @@ pub enum Status {
     /// The value to increment or decrement is not a number.
     NotANumber = 4,
 
-    /// An argument is NULL, a text is not UTF-8, or an address is invalid.
+    /// An argument is NULL, a text is not UTF-8, or an address or a TLS setting is invalid.
     InvalidArgument = 16,
     /// The key is empty or too long.
     Key = 17,
     /// The value exceeds the length that any server accepts.
     ValueTooLong = 18,
-    /// The server is unreachable or refuses connections, or its name cannot be resolved.
+    /// The server is unreachable or refuses connections, its name cannot be resolved, or the TLS handshake failed.
     Connect = 19,
     /// The server has failed several times in a row, so the call failed at once, without a request.
     Unavailable = 20,

@@ -1,4 +1,5 @@
-// Tests all calls with the server at the address argv[1], or the login with `logins ADDRESS`. tests/check runs this
+// Tests all calls with the server at the address argv[1]. `logins ADDRESS` tests the login instead, and `tls ADDRESS
+// MUTUAL FOLDER` tests TLS with two servers, of which the second requires a client certificate. tests/check runs this
 // program under valgrind.
 
 #include <larder.h>
@@ -202,8 +203,118 @@ static void logins(const char *address) {
   }
 }
 
+// PEM files in a folder. NULL is no file.
+typedef struct {
+  const char *ca, *cert, *key, *name;
+} tls_settings;
+
+static const char *folder;
+
+static larder_status set_tls(larder_options *options, tls_settings tls) {
+  const char *names[3] = {tls.ca, tls.cert, tls.key};
+  char paths[3][4096];
+  for (int n = 0; n < 3; n++) {
+    if (names[n])
+      snprintf(paths[n], sizeof paths[n], "%s/%s", folder, names[n]);
+    names[n] = names[n] ? paths[n] : NULL;
+  }
+  return larder_options_tls(options, names[0], names[1], names[2], tls.name);
+}
+
+// Opens a client. Without settings, its connections are not encrypted.
+static larder_client *opened(const char *address, const tls_settings *tls) {
+  larder_options *options = larder_options_new();
+  larder_options_timeout(options, 60000);
+  larder_options_connect_timeout(options, 60000);
+  if (tls)
+    CHECK(set_tls(options, *tls) == LARDER_STATUS_OK);
+  larder_client *client;
+  CHECK(larder_open(address, options, &client) == LARDER_STATUS_OK);
+  larder_options_free(options);
+  return client;
+}
+
+// Checks that a lookup fails. Returns whether the error contains `text`.
+static int fails(const char *address, const tls_settings *tls, const char *text, larder_status status) {
+  larder_client *client = opened(address, tls);
+  larder_value *value;
+  larder_status got = larder_get(client, K("key"), &value);
+  CHECK(got >= LARDER_STATUS_INVALID_ARGUMENT);
+  int is = got == status && strstr(larder_error_message(), text) != NULL;
+  larder_close(client);
+  return is;
+}
+
+static void refused_files(void) {
+  larder_options *options = larder_options_new();
+  const struct {
+    tls_settings tls;
+    const char *text;
+  } cases[] = {
+      {{.ca = "none.pem"}, "none.pem: No such file"},
+      {{.ca = "empty.pem"}, "empty.pem: no certificate"},
+      {{.ca = "ca.key"}, "ca.key: no certificate"},
+      {{.cert = "client.pem"}, "client.pem: no private key"},
+      {{.cert = "client.pem", .key = "server.key"}, "server.key: "},
+      {{.key = "client.key"}, "needs a cert_file"},
+      {{.name = "no name"}, "not a valid certificate name"},
+      {{.name = "\xff"}, "not UTF-8"},
+  };
+  for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
+    CHECK(set_tls(options, cases[n].tls) == LARDER_STATUS_INVALID_ARGUMENT);
+    CHECK(strstr(larder_error_message(), cases[n].text));
+  }
+  CHECK(larder_options_tls(NULL, NULL, NULL, NULL, NULL) == LARDER_STATUS_INVALID_ARGUMENT);
+  larder_options_free(options);
+}
+
+static void encrypted(const char *address, const char *mutual) {
+  refused_files();
+  const tls_settings trusting = {.ca = "ca.pem"}, named = {.ca = "ca.pem", .name = "cache.test"};
+  const tls_settings known = {.ca = "ca.pem", .cert = "client.pem", .key = "client.key"};
+  const tls_settings both = {.ca = "ca.pem", .cert = "both.pem"};
+  const struct {
+    const char *address;
+    const tls_settings *tls;
+  } accepted[] = {{address, &trusting}, {address, &named}, {address, &known}, {mutual, &known}, {mutual, &both}};
+  char *value = malloc(300000);
+  memset(value, 'v', 300000);
+  for (size_t n = 0; n < sizeof accepted / sizeof accepted[0]; n++) {
+    larder_client *client = opened(accepted[n].address, accepted[n].tls);
+    larder_value *found;
+    CHECK(larder_set(client, K("key"), value, 300000, 0, 0) == LARDER_STATUS_OK);
+    CHECK(larder_get(client, K("key"), &found) == LARDER_STATUS_OK && equals(found, value, 300000));
+    larder_value_free(found);
+    larder_close(client);
+  }
+  free(value);
+
+  const char *untrusted = "the server's certificate is not signed by a trusted CA";
+  const tls_settings other = {.ca = "other.pem"}, wrong = {.ca = "ca.pem", .name = "other.test"}, of_system = {0};
+  CHECK(fails(address, &other, untrusted, LARDER_STATUS_CONNECT));
+  CHECK(fails(address, &of_system, untrusted, LARDER_STATUS_CONNECT));
+  CHECK(fails(address, &wrong, "not for other.test", LARDER_STATUS_CONNECT));
+  // A server refuses a client after the handshake. The reason may be lost when the server closes the connection.
+  int has_reason = 0;
+  for (int n = 0; n < 500 && !has_reason; n++)
+    has_reason = fails(mutual, &trusting, "CertificateRequired", LARDER_STATUS_CONNECTION);
+  CHECK(has_reason);
+  // memcached closes the connection without a reply, unlike larderd.
+  if (strstr(getenv("SERVER"), "larderd")) {
+    has_reason = 0;
+    for (int n = 0; n < 500 && !has_reason; n++)
+      has_reason = fails(address, NULL, "requires TLS", LARDER_STATUS_UNEXPECTED);
+    CHECK(has_reason);
+  }
+}
+
 int main(int argc, char **argv) {
-  CHECK(argc == 2 || argc == 3);
+  CHECK(argc == 2 || argc == 3 || argc == 5);
+  if (argc == 5) {
+    folder = argv[4];
+    encrypted(argv[2], argv[3]);
+    return 0;
+  }
   if (argc == 3) {
     logins(argv[2]);
     return 0;
