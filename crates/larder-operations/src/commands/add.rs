@@ -1,11 +1,23 @@
-//! Signed addition with Redis's semantics: a missing item counts as 0, an overflow is refused, and
-//! the value has no padding.
+//! Signed addition with Redis's semantics: an overflow is refused, and the value has no padding.
 
 use crate::{Event, LookupResult, OpContext};
 use larder_store::{
     Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewTags, NewValue,
-    Refusal, Value,
+    Refusal, Tag, Value,
 };
+
+/// The item that an addition creates if there is none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CreateSum<'t> {
+    /// The number to which the delta is added.
+    pub initial: i64,
+    /// The expiry of the item.
+    pub expiry: Expiry,
+    /// Whether memcached's clients have to send the key in base64.
+    pub binary_key: bool,
+    /// The tags of the item.
+    pub tags: &'t [Tag],
+}
 
 /// The outcome of [`OpContext::add`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,19 +35,15 @@ pub enum AddOutcome {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Adds `delta` to a number, which keeps its expiry. If the item is missing, creates an item
-    /// that never expires, with the attribute `binary_key`.
-    pub fn add(&mut self, key: HashedKey<'_>, delta: i64, binary_key: bool) -> AddOutcome {
+    /// Adds `delta` to a number, which keeps its expiry and tags. If the item is missing, creates it.
+    pub fn add(&mut self, key: HashedKey<'_>, delta: i64, create: &CreateSum<'_>) -> AddOutcome {
         let limits = self.limits;
         let mut found = LookupResult::Nothing;
         let updated = self.update(key, &mut None, |item| {
             found = LookupResult::of(&item, key.bytes.len(), limits);
             match item {
                 Lookup::Hit(item) => added_to(item, delta),
-                _ => {
-                    let attributes = Attributes { binary_key, ..Attributes::default() };
-                    (put(delta, attributes), AddOutcome::Number(delta))
-                }
+                _ => create.plus(delta),
             }
         });
         let (added, cas) = match updated {
@@ -57,7 +65,7 @@ impl<E: Engine> OpContext<'_, E> {
             let created = match (added, found.class()) {
                 (AddOutcome::Number(number), None) => {
                     let len = digits_of(number).1.into();
-                    Some(Event::created(key.bytes, cas, Expiry::Never, len, self.now, limits))
+                    Some(Event::created(key.bytes, cas, create.expiry, len, self.now, limits))
                 }
                 _ => None,
             };
@@ -67,18 +75,30 @@ impl<E: Engine> OpContext<'_, E> {
     }
 }
 
+impl<'t> CreateSum<'t> {
+    fn plus(&self, delta: i64) -> (Change<'t>, AddOutcome) {
+        let Some(sum) = self.initial.checked_add(delta) else {
+            return (Change::Keep, AddOutcome::Overflow);
+        };
+        let Self { expiry, binary_key, tags, .. } = *self;
+        let attributes = Attributes { expiry, binary_key, ..Attributes::default() };
+        let tags = if tags.is_empty() { NewTags::None } else { NewTags::These(tags) };
+        (put(sum, attributes, tags), AddOutcome::Number(sum))
+    }
+}
+
 fn added_to<L: Lease>(item: &Item<'_, L>, delta: i64) -> (Change<'static>, AddOutcome) {
     let Value::Whole(bytes) = item.value else { return (Change::Keep, AddOutcome::NonNumeric) };
     let Some(old) = number_of(bytes) else { return (Change::Keep, AddOutcome::NonNumeric) };
     let Some(sum) = old.checked_add(delta) else { return (Change::Keep, AddOutcome::Overflow) };
     let attributes = Attributes { stale: false, won: false, ..item.attributes };
-    (put(sum, attributes), AddOutcome::Number(sum))
+    (put(sum, attributes, NewTags::Same), AddOutcome::Number(sum))
 }
 
-fn put(number: i64, attributes: Attributes) -> Change<'static> {
+fn put(number: i64, attributes: Attributes, tags: NewTags<'_>) -> Change<'_> {
     let (digits, len) = digits_of(number);
     let value = NewValue::Number { digits, len, width: len.into() };
-    Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false, tags: NewTags::Same }
+    Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false, tags }
 }
 
 /// Parses a value as a number in canonical decimal form. Trailing spaces are allowed, because

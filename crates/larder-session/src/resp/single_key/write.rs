@@ -9,7 +9,7 @@ use crate::resp::batch::Outcome;
 use crate::session::Session;
 use crate::session::resp_state::State;
 use larder_operations::{
-    self as operations, AddOutcome, Edit, StoreOutcome, Swap, SwapCondition, has_value,
+    self as operations, AddOutcome, CreateSum, Edit, StoreOutcome, Swap, SwapCondition, has_value,
 };
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{CommandError, Set, SetAnswer, SetCondition};
@@ -194,7 +194,8 @@ pub(super) fn add<E: Engine, H: Host>(
     key: HashedKey<'_>,
     delta: i64,
 ) -> Answer<'static> {
-    Some(match cx.operations.add(key, delta, is_binary(key.bytes)) {
+    let create = CreateSum { binary_key: is_binary(key.bytes), ..CreateSum::default() };
+    Some(match cx.operations.add(key, delta, &create) {
         AddOutcome::Number(number) => Ok(number),
         AddOutcome::NonNumeric => Err(CommandError::NotInteger),
         AddOutcome::Overflow => Err(CommandError::Overflow),
