@@ -2,12 +2,10 @@
 
 use crate::batch::Batch;
 use crate::core::Core;
-use crate::insert::{InsertError, InsertOptions, Insertion};
-use crate::makers::{self, JoinOutcome};
+use crate::insert::{InsertError, InsertOptions};
 use crate::stats::{self, Stats};
 use crate::workers::Read;
 use bytes::Bytes;
-use std::convert::Infallible;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
@@ -61,6 +59,11 @@ impl Cache {
         self.core.claim().contains(key.as_ref())
     }
 
+    /// Returns a copy of the value under `key`. Neither eviction nor [`Stats`] count the lookup.
+    pub(crate) fn peek(&self, key: &[u8]) -> Option<Bytes> {
+        self.core.claim().peek(key).map(Bytes::from)
+    }
+
     /// Stores a copy of `value` under `key`. Replaces an existing value.
     ///
     /// # Errors
@@ -95,86 +98,6 @@ impl Cache {
         let removed = self.core.claim().remove(key.as_ref());
         self.core.deliver();
         removed
-    }
-
-    /// Returns the value under `key`. If there is none, calls `make`, and stores and returns the
-    /// value that it makes.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), larder_cache::BuildError> {
-    /// # let cache = larder_cache::Cache::builder().build()?;
-    /// use larder_cache::InsertOptions;
-    /// use std::time::Duration;
-    ///
-    /// let page = cache.get_or_insert_with("page", || "made once");
-    /// assert_eq!(page, "made once");
-    ///
-    /// // A maker may return options for its value.
-    /// let minute = InsertOptions::new().ttl(Duration::from_secs(60));
-    /// cache.get_or_insert_with("quote", || (vec![4, 2], minute));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// If several threads request the same missing value, only one of them calls its maker, and the
-    /// others wait for the value. If the maker panics, one of the waiting threads calls its own
-    /// maker. A maker may use this cache and others. If the thread that makes the value waits for
-    /// the calling thread, a wait would be a deadlock. This call then calls its own `make`. If the
-    /// value can't be stored, for example because it is too large, the call returns it without
-    /// storing it.
-    pub fn get_or_insert_with<M: Into<Insertion>>(
-        &self,
-        key: impl AsRef<[u8]>,
-        make: impl FnOnce() -> M,
-    ) -> Bytes {
-        let made = self.try_get_or_insert_with(key, || Ok::<_, Infallible>(make()));
-        made.unwrap_or_else(|error| match error {})
-    }
-
-    /// Does the same as [`Cache::get_or_insert_with`], for makers that may fail.
-    ///
-    /// # Errors
-    /// The error of this call's own `make`. Waiting calls do not receive it: one of them calls its
-    /// own maker.
-    pub fn try_get_or_insert_with<M: Into<Insertion>, E>(
-        &self,
-        key: impl AsRef<[u8]>,
-        make: impl FnOnce() -> Result<M, E>,
-    ) -> Result<Bytes, E> {
-        let key = key.as_ref();
-        match self.get(key) {
-            Some(value) => Ok(value),
-            None => self.try_insert_missing(key, make),
-        }
-    }
-
-    /// Does the same as [`Cache::try_get_or_insert_with`], after a lookup of the key has found no
-    /// value.
-    pub(crate) fn try_insert_missing<M: Into<Insertion>, E>(
-        &self,
-        key: &[u8],
-        make: impl FnOnce() -> Result<M, E>,
-    ) -> Result<Bytes, E> {
-        let making = loop {
-            match makers::join(self.core.id, key) {
-                JoinOutcome::Maker(making) => break making,
-                JoinOutcome::Value(value) => return Ok(value),
-                JoinOutcome::Failed => (),
-            }
-        };
-        // Another maker may have stored a value since the lookup.
-        let found = self.core.claim().peek(key);
-        let value = match found {
-            Some(value) => value.into(),
-            None => {
-                let Insertion { value, options } = make()?.into();
-                // The caller gets the value even if the insert fails.
-                let _ = self.insert_with(key, &value, options);
-                value
-            }
-        };
-        making.finish(&value);
-        Ok(value)
     }
 
     /// Runs several operations in succession with less overhead for each.

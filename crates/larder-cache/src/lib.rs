@@ -51,6 +51,7 @@ mod insert;
 mod listener;
 mod maintenance;
 mod makers;
+mod operations;
 mod stats;
 mod typed;
 mod workers;

@@ -1,5 +1,6 @@
 //! The integration tests of larder-cache, as one program. `resident.rs` measures its own process,
 //! so it is a separate program.
 
+mod async_makers;
 mod embedded;
 mod typed;

@@ -1,0 +1,97 @@
+//! Encodings of keys and values.
+
+use std::error::Error;
+
+/// A conversion of keys and values to bytes, and of bytes to values.
+///
+/// Two keys must have the same bytes if and only if they are equal.
+///
+/// ```
+/// use larder_cache::{Cache, Codec, Typed};
+///
+/// /// Numbers in eight bytes.
+/// #[derive(Clone)]
+/// struct Fixed;
+///
+/// impl Codec<u64, u64> for Fixed {
+///     type Error = std::array::TryFromSliceError;
+///
+///     fn encode_key(&self, key: &u64, bytes: &mut Vec<u8>) -> Result<(), Self::Error> {
+///         bytes.extend_from_slice(&key.to_be_bytes());
+///         Ok(())
+///     }
+///
+///     fn encode(&self, value: &u64, bytes: &mut Vec<u8>) -> Result<(), Self::Error> {
+///         self.encode_key(value, bytes)
+///     }
+///
+///     fn decode(&self, bytes: &[u8]) -> Result<u64, Self::Error> {
+///         bytes.try_into().map(u64::from_be_bytes)
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let squares = Typed::with_codec(Cache::builder().build()?, Fixed);
+/// squares.insert(&9, &81)?;
+/// assert_eq!(squares.get(&9), Some(81));
+/// # Ok(())
+/// # }
+/// ```
+pub trait Codec<K: ?Sized, V> {
+    /// The error of encoding or decoding.
+    type Error: Error + Send + Sync + 'static;
+
+    /// Appends the bytes of a key: 1 to [`crate::KEY_LEN_MAX`], including the bytes of
+    /// [`crate::Typed::prefix`].
+    ///
+    /// # Errors
+    /// The key can't be encoded.
+    fn encode_key(&self, key: &K, bytes: &mut Vec<u8>) -> Result<(), Self::Error>;
+
+    /// Appends the bytes of a value.
+    ///
+    /// # Errors
+    /// The value can't be encoded.
+    fn encode(&self, value: &V, bytes: &mut Vec<u8>) -> Result<(), Self::Error>;
+
+    /// Decodes a value.
+    ///
+    /// # Errors
+    /// The bytes do not encode a value.
+    fn decode(&self, bytes: &[u8]) -> Result<V, Self::Error>;
+}
+
+/// The encoding of [postcard](https://docs.rs/postcard), for types that implement serde's traits:
+/// short and fast. The bytes contain no type information, so a value of one type may decode as
+/// another type with a wrong value. This happens only if two types share a key, because no cache
+/// outlives its program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Postcard;
+
+impl<K, V> Codec<K, V> for Postcard
+where
+    K: serde::Serialize + ?Sized,
+    V: serde::Serialize + serde::de::DeserializeOwned,
+{
+    type Error = postcard::Error;
+
+    fn encode_key(&self, key: &K, bytes: &mut Vec<u8>) -> Result<(), Self::Error> {
+        append(key, bytes)
+    }
+
+    fn encode(&self, value: &V, bytes: &mut Vec<u8>) -> Result<(), Self::Error> {
+        append(value, bytes)
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<V, Self::Error> {
+        postcard::from_bytes(bytes)
+    }
+}
+
+fn append<T: serde::Serialize + ?Sized>(
+    value: &T,
+    bytes: &mut Vec<u8>,
+) -> Result<(), postcard::Error> {
+    *bytes = postcard::to_extend(value, std::mem::take(bytes))?;
+    Ok(())
+}

@@ -1,0 +1,17 @@
+//! Caches of values that are encoded as bytes.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `codec.rs` | encodings of keys and values |
+//! | `view.rs` | [`Typed`]: lookups, stores and removals |
+//! | `makers.rs` | making missing values |
+//! | `error.rs` | the error of stores |
+
+mod codec;
+mod error;
+mod makers;
+mod view;
+
+pub use codec::{Codec, Postcard};
+pub use error::TypedError;
+pub use view::Typed;
