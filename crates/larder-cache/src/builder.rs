@@ -24,13 +24,20 @@ pub struct Builder {
     memory: usize,
     item_size_max: usize,
     threads: Option<usize>,
+    has_versions: bool,
     listener: Option<Listener>,
 }
 
 impl Cache {
     /// Returns the settings of a new cache.
     pub fn builder() -> Builder {
-        Builder { memory: MEMORY, item_size_max: usize::MAX, threads: None, listener: None }
+        Builder {
+            memory: MEMORY,
+            item_size_max: usize::MAX,
+            threads: None,
+            has_versions: false,
+            listener: None,
+        }
     }
 }
 
@@ -52,6 +59,12 @@ impl Builder {
     /// available parallelism of the process.
     pub fn threads(self, threads: usize) -> Self {
         Self { threads: Some(threads.max(1)), ..self }
+    }
+
+    /// Sets whether values have versions, for [`Cache::compare_and_swap`]. Each item then takes 8
+    /// bytes more. The default is false.
+    pub fn versions(self, has_versions: bool) -> Self {
+        Self { has_versions, ..self }
     }
 
     /// Sets a function that the cache calls for each item that it evicts to make room. The cache
@@ -80,7 +93,7 @@ impl Builder {
         let classes = SizeClasses::new(vec![1 << 20], 0);
         let store = segment::Cache::new(Config {
             limit_bytes: self.memory,
-            cas: false,
+            cas: self.has_versions,
             classes: classes.clone(),
             // The seed is random, so that clients cannot choose keys with predictable hashes.
             seed: RandomState::new().hash_one(self.memory),
@@ -103,6 +116,7 @@ impl Builder {
             workers: Workers::new(store.clone(), limits),
             store,
             has_listener,
+            has_versions: self.has_versions,
             waker,
         });
         maintenance::start(&core, wake).map_err(BuildError::System)?;
@@ -116,6 +130,7 @@ impl fmt::Debug for Builder {
             .field("memory", &self.memory)
             .field("item_size_max", &self.item_size_max)
             .field("threads", &self.threads)
+            .field("has_versions", &self.has_versions)
             .field("has_listener", &self.listener.is_some())
             .finish()
     }

@@ -35,6 +35,12 @@ impl Clock {
         Duration::from_secs(1) - Duration::from_nanos(self.start.elapsed().subsec_nanos().into())
     }
 
+    /// Returns the time until a second begins: zero if it has begun.
+    pub(crate) fn until(&self, second: Seconds) -> Duration {
+        let begin = Duration::from_secs(u64::from(second.0).saturating_sub(FIRST));
+        begin.saturating_sub(self.start.elapsed())
+    }
+
     /// Returns the expiry of an item that is stored now: the last whole second within `ttl`, but at
     /// least the second after [`Clock::now`]. Returns `Expiry::Never` without `ttl`, or if `ttl`
     /// exceeds the clock's range.

@@ -17,6 +17,8 @@ pub(crate) struct Core {
     pub(crate) store: segment::Cache,
     pub(crate) workers: Workers,
     pub(crate) has_listener: bool,
+    /// Whether values have versions.
+    pub(crate) has_versions: bool,
     /// The channel that wakes the maintenance thread. Dropping it stops the thread.
     pub(crate) waker: SyncSender<()>,
 }

@@ -7,11 +7,12 @@ use larder_store::segment::MissRatioCurve;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Lookups that found a value, except calls of [`crate::Cache::contains`].
+    /// Lookups that found a value. Methods that do not return values, such as
+    /// [`crate::Cache::contains`], counters, updates and iterators do not count.
     pub hits: u64,
-    /// Lookups that found no value or an expired one, except calls of [`crate::Cache::contains`].
+    /// Lookups that found no value or an expired one, with the same exceptions.
     pub misses: u64,
-    /// Values that were stored.
+    /// Values that were stored, except by counters.
     pub insertions: u64,
     /// Values that the cache refused because they are too large or because no memory was left.
     /// Refusals because of an invalid key or tag, or a lack of memory for tags, do not count.

@@ -10,7 +10,7 @@
 use crate::insert::{InsertError, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
 use atomic_refcell::{AtomicRefCell, AtomicRefMut};
 use larder_operations::{
-    Counters, Limits, OpContext, Remove, RemoveOutcome, Set, Store, StoreOutcome,
+    Counters, Limits, OpContext, Remove, RemoveOutcome, Set, Store, StoreOutcome, Tags,
 };
 use larder_store::segment::{self, ChainLease, Handle, Upload};
 use larder_store::{
@@ -134,12 +134,12 @@ pub(crate) enum Read<R, F> {
 
 impl Claim<'_> {
     #[inline]
-    fn hashed<'k>(&mut self, key: &'k [u8]) -> HashedKey<'k> {
+    pub(crate) fn hashed<'k>(&mut self, key: &'k [u8]) -> HashedKey<'k> {
         HashedKey { bytes: key, hash: self.worker.handle().hash(key) }
     }
 
     #[inline]
-    fn context(&mut self) -> OpContext<'_, Handle> {
+    pub(crate) fn context(&mut self) -> OpContext<'_, Handle> {
         let (engine, counters) = match &mut self.worker {
             Worker::InSlot(handle, counters) => (&mut **handle, *counters),
             Worker::Extra(extra) => (&mut extra.0, &extra.1),
@@ -181,6 +181,21 @@ impl Claim<'_> {
         matches!(self.context().describe(key, |_| ()), Lookup::Hit(()))
     }
 
+    /// Checks the length of a key, and resolves the names of tags.
+    pub(crate) fn resolve(&mut self, key: &[u8], tags: &[Box<[u8]>]) -> Result<Tags, InsertError> {
+        if key.is_empty() || key.len() > KEY_LEN_MAX {
+            return Err(InsertError::KeyLength);
+        }
+        if tags.len() > TAGS_MAX {
+            return Err(InsertError::TooManyTags);
+        }
+        if !tags.iter().all(|tag| (1..=TAG_LEN_MAX).contains(&tag.len())) {
+            return Err(InsertError::TagLength);
+        }
+        let tags = self.context().tags(tags.iter().map(|tag| &**tag));
+        tags.map_err(|_| InsertError::OutOfMemory)
+    }
+
     pub(crate) fn insert(
         &mut self,
         key: &[u8],
@@ -188,20 +203,13 @@ impl Claim<'_> {
         expiry: Expiry,
         tags: &[Box<[u8]>],
     ) -> Result<(), InsertError> {
-        if key.is_empty() || key.len() > KEY_LEN_MAX {
-            return Err(InsertError::KeyLength);
-        }
-        if tags.len() > TAGS_MAX {
-            self.remove(key);
-            return Err(InsertError::TooManyTags);
-        }
-        if !tags.iter().all(|tag| (1..=TAG_LEN_MAX).contains(&tag.len())) {
-            self.remove(key);
-            return Err(InsertError::TagLength);
-        }
-        let Ok(tags) = self.context().tags(tags.iter().map(|tag| &**tag)) else {
-            self.remove(key);
-            return Err(InsertError::OutOfMemory);
+        let tags = match self.resolve(key, tags) {
+            Ok(tags) => tags,
+            Err(InsertError::KeyLength) => return Err(InsertError::KeyLength),
+            Err(error) => {
+                self.remove(key);
+                return Err(error);
+            }
         };
         let key = self.hashed(key);
         let is_short = value.len() < self.worker.handle().upload_len_min();
@@ -242,11 +250,32 @@ impl Claim<'_> {
         if size > self.workers.limits.item_size_max {
             return self.context().refuse(key, &op, StoreOutcome::TooLarge);
         }
-        match upload(self.worker.handle(), value) {
-            Ok(upload) => self.context().store(key, &op, &mut Some(upload)),
-            Err(Refusal::TooLarge) => self.context().refuse(key, &op, StoreOutcome::TooLarge),
-            Err(_) => self.context().refuse(key, &op, StoreOutcome::OutOfMemory),
+        self.store_uploaded(key, &op, value)
+    }
+
+    /// Stores a value after an upload, if its length requires one.
+    pub(crate) fn store_uploaded(
+        &mut self,
+        key: HashedKey<'_>,
+        op: &Store<'_>,
+        value: &[u8],
+    ) -> StoreOutcome {
+        match self.upload(value) {
+            Ok(mut upload) => self.context().store(key, op, &mut upload),
+            Err(Refusal::TooLarge) => self.context().refuse(key, op, StoreOutcome::TooLarge),
+            Err(_) => self.context().refuse(key, op, StoreOutcome::OutOfMemory),
         }
+    }
+
+    /// Uploads a value. Returns `None` if its length requires no upload.
+    pub(crate) fn upload(&mut self, value: &[u8]) -> Result<Option<Upload>, Refusal> {
+        let handle = self.worker.handle();
+        if value.len() < handle.upload_len_min() {
+            return Ok(None);
+        }
+        let mut upload = handle.upload(value.len())?;
+        handle.extend(&mut upload, value)?;
+        Ok(Some(upload))
     }
 
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
@@ -287,15 +316,9 @@ impl Drop for Claim<'_> {
     }
 }
 
-fn upload(handle: &mut Handle, value: &[u8]) -> Result<Upload, Refusal> {
-    let mut upload = handle.upload(value.len())?;
-    handle.extend(&mut upload, value)?;
-    Ok(upload)
-}
-
 /// Returns a contiguous copy of a large value.
 #[cold]
-fn copy_of(lease: &ChainLease) -> Vec<u8> {
+pub(crate) fn copy_of(lease: &ChainLease) -> Vec<u8> {
     let mut copy = Vec::with_capacity(lease.len());
     while copy.len() < lease.len() {
         copy.extend_from_slice(lease.piece(copy.len()));

@@ -5,9 +5,11 @@
 //! | `codec.rs` | encodings of keys and values |
 //! | `view.rs` | [`Typed`]: lookups, stores and removals |
 //! | `makers.rs` | making missing values |
+//! | `conditional.rs` | updates, compare-and-swap, expiries |
 //! | `error.rs` | the error of stores |
 
 mod codec;
+mod conditional;
 mod error;
 mod makers;
 mod view;

@@ -2,5 +2,6 @@
 //! so it is a separate program.
 
 mod async_makers;
+mod conditional;
 mod embedded;
 mod typed;
