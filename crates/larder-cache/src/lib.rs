@@ -62,6 +62,6 @@ pub use bytes::Bytes;
 pub use cache::Cache;
 pub use insert::{InsertError, InsertOptions, Insertion, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
 pub use listener::Evicted;
-pub use operations::{CounterError, SwapError, SwapOutcome, Ttl, Update, Version};
+pub use operations::{CounterError, Iter, Keys, SwapError, SwapOutcome, Ttl, Update, Version};
 pub use stats::Stats;
-pub use typed::{Codec, Postcard, Typed, TypedError};
+pub use typed::{Codec, DecodeKey, Postcard, Typed, TypedError};

@@ -88,6 +88,29 @@ where
     }
 }
 
+/// A conversion of the bytes of a key back to the key, for [`crate::Typed::keys`].
+pub trait DecodeKey<K: ?Sized> {
+    /// A key that owns its data: `String` for keys of the type `str`.
+    type Owned;
+
+    /// Decodes the bytes that [`Codec::encode_key`] has appended. Returns `None` if the bytes do not
+    /// encode a key of this type.
+    fn decode_key(&self, bytes: &[u8]) -> Option<Self::Owned>;
+}
+
+impl<K> DecodeKey<K> for Postcard
+where
+    K: ToOwned + ?Sized,
+    K::Owned: serde::de::DeserializeOwned,
+{
+    type Owned = K::Owned;
+
+    fn decode_key(&self, bytes: &[u8]) -> Option<K::Owned> {
+        let (key, rest) = postcard::take_from_bytes(bytes).ok()?;
+        rest.is_empty().then_some(key)
+    }
+}
+
 fn append<T: serde::Serialize + ?Sized>(
     value: &T,
     bytes: &mut Vec<u8>,

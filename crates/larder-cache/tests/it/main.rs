@@ -4,4 +4,5 @@
 mod async_makers;
 mod conditional;
 mod embedded;
+mod iteration;
 mod typed;

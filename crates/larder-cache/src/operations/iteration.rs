@@ -1,0 +1,132 @@
+//! Iterating over all keys and values.
+
+use crate::cache::Cache;
+use crate::workers::Claim;
+use bytes::Bytes;
+use larder_store::segment::Walk;
+use larder_store::{WalkState, Walks};
+use std::fmt;
+use std::task::Waker;
+
+/// The number of keys that an iterator reads in one step.
+const STEP: usize = 64;
+
+impl Cache {
+    /// Returns an iterator over the keys of all values.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cache = larder_cache::Cache::builder().build()?;
+    /// cache.insert("user:1", "Ada")?;
+    /// cache.insert("user:2", "Bob")?;
+    /// cache.insert("page:1", "<html>")?;
+    /// for key in cache.keys().filter(|key| key.starts_with(b"user:")) {
+    ///     cache.remove(key);
+    /// }
+    /// assert_eq!(cache.keys().collect::<Vec<_>>(), ["page:1"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The iterator is weakly consistent. It returns each key that exists during the whole iteration
+    /// at least once, in no particular order. It returns a key twice only if a write moves the item
+    /// within the index. It may or may not return a key that is stored or removed during the
+    /// iteration.
+    ///
+    /// The iterator reads about 64 keys at a time, and holds no lock and no memory of the cache
+    /// between these steps, so the caller may take any time and may use the cache. It visits the
+    /// whole index, and its keys do not count as lookups or uses.
+    #[must_use]
+    pub fn keys(&self) -> Keys<'_> {
+        let walk = self.core.claim().walk();
+        Keys { cache: self, walk, read: Vec::new(), is_over: false }
+    }
+
+    /// Returns an iterator over all keys and copies of their values. It has the properties of
+    /// [`Cache::keys`]. It looks each value up when it returns it, and omits values that were
+    /// removed since the iterator has read their keys.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cache = larder_cache::Cache::builder().build()?;
+    /// cache.insert("a", "1")?;
+    /// cache.insert("b", "22")?;
+    /// let bytes: usize = cache.iter().map(|(_, value)| value.len()).sum();
+    /// assert_eq!(bytes, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn iter(&self) -> Iter<'_> {
+        Iter { keys: self.keys() }
+    }
+}
+
+impl<'c> IntoIterator for &'c Cache {
+    type Item = (Bytes, Bytes);
+    type IntoIter = Iter<'c>;
+
+    fn into_iter(self) -> Iter<'c> {
+        self.iter()
+    }
+}
+
+/// An iterator over keys: see [`Cache::keys`].
+pub struct Keys<'c> {
+    cache: &'c Cache,
+    walk: Walk,
+    /// The keys of the last step that were not returned yet.
+    read: Vec<Bytes>,
+    is_over: bool,
+}
+
+impl Iterator for Keys<'_> {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        while self.read.is_empty() && !self.is_over {
+            self.is_over = self.cache.core.claim().read_keys(&mut self.walk, &mut self.read);
+        }
+        self.read.pop()
+    }
+}
+
+impl fmt::Debug for Keys<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").finish_non_exhaustive()
+    }
+}
+
+/// An iterator over keys and values: see [`Cache::iter`].
+#[derive(Debug)]
+pub struct Iter<'c> {
+    keys: Keys<'c>,
+}
+
+impl Iterator for Iter<'_> {
+    type Item = (Bytes, Bytes);
+
+    fn next(&mut self) -> Option<(Bytes, Bytes)> {
+        loop {
+            let key = self.keys.next()?;
+            if let Some(value) = self.keys.cache.peek(&key) {
+                return Some((key, value));
+            }
+        }
+    }
+}
+
+impl Claim<'_> {
+    fn walk(&mut self) -> Walk {
+        self.context().engine.walk()
+    }
+
+    /// Appends copies of the next keys to `keys`. Returns whether the walk has ended.
+    fn read_keys(&mut self, walk: &mut Walk, keys: &mut Vec<Bytes>) -> bool {
+        // The cache has no flash, so a step never waits.
+        let state = self.context().engine.continue_walk(walk, STEP, Waker::noop(), |key, _| {
+            keys.push(Bytes::copy_from_slice(key));
+        });
+        state == WalkState::End
+    }
+}
