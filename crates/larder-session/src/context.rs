@@ -29,8 +29,15 @@ pub struct Settings {
     /// The length of unsent output, in bytes, above which a session answers no requests until the
     /// driver has sent some of the output.
     pub output_max: usize,
-    /// The number of databases that RESP's `SELECT` accepts. All of them hold the same items.
+    /// The number of databases that RESP's `SELECT` and `COPY` accept. All of them hold the same items.
     pub resp_databases: u32,
+}
+
+impl Settings {
+    /// Returns whether RESP has a database with this number.
+    pub(crate) fn has_resp_database(&self, number: i32) -> bool {
+        u32::try_from(number).is_ok_and(|number| number < self.resp_databases)
+    }
 }
 
 /// The arguments of one poll.

@@ -29,7 +29,7 @@ impl<'b> Command<'b> {
             Verb::Echo => Self::Echo(next(&mut rest)),
             Verb::Hello => Self::Hello(hello(rest)?),
             Verb::Auth => Self::Auth(auth(rest)?),
-            Verb::Select => select(next(&mut rest))?,
+            Verb::Select => Self::Select(database_of(next(&mut rest))?),
             Verb::Quit => Self::Quit,
             Verb::Reset => Self::Reset,
             Verb::ClientId => Self::ClientId,
@@ -175,22 +175,18 @@ impl<'b> Command<'b> {
 /// Parses the keys and options of `COPY`.
 fn copy<'b>(mut rest: Arguments<'b>) -> Parsed<'b, CopyItem<'b>> {
     let (from, to) = (next(&mut rest), next(&mut rest));
-    let mut replaces = false;
+    let (mut database, mut replaces) = (0, false);
     while let Some(option) = rest.next() {
         match option {
             _ if is(option, "replace") => replaces = true,
-            _ if is(option, "db") => match integer(rest.next().ok_or(CommandError::Syntax)?)? {
-                0 => (),
-                _ => return Err(CommandError::DatabaseRange),
-            },
+            _ if is(option, "db") => {
+                database = database_of(rest.next().ok_or(CommandError::Syntax)?)?
+            }
             _ => return Err(CommandError::Syntax),
         }
     }
-    if from == to {
-        return Err(CommandError::SameKey);
-    }
     let (from, to) = (checked_key(from)?, checked_key(to)?);
-    Ok(CopyItem { from, to, kind: CopyKind::Copy { replaces } })
+    Ok(CopyItem { from, to, kind: CopyKind::Copy { database, replaces } })
 }
 
 /// Parses the options of `COMMAND LIST`.
@@ -241,11 +237,9 @@ fn flush<'b>(rest: Arguments<'b>) -> Parsed<'b, Command<'b>> {
     }
 }
 
-fn select<'b>(text: &'b [u8]) -> Parsed<'b, Command<'b>> {
-    match i32::try_from(integer(text)?) {
-        Ok(number) => Ok(Command::Select(number)),
-        Err(_) => Err(CommandError::IntRange),
-    }
+/// Parses the number of a database, which may be out of range.
+fn database_of(text: &[u8]) -> Parsed<'_, i32> {
+    i32::try_from(integer(text)?).map_err(|_| CommandError::IntRange)
 }
 
 /// The default `COUNT` of `SCAN`.

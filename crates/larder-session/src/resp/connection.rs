@@ -222,10 +222,7 @@ fn start_transaction(state: &mut State) -> CommandResult {
 
 /// Executes `SELECT`. All databases hold the same items, so this checks only the number.
 fn select<E: Engine, H: Host>(cx: &Context<'_, E, H>, number: i32) -> CommandResult {
-    match u32::try_from(number) {
-        Ok(number) if number < cx.settings.resp_databases => Ok(()),
-        _ => Err(CommandError::DatabaseRange),
-    }
+    if cx.settings.has_resp_database(number) { Ok(()) } else { Err(CommandError::DatabaseRange) }
 }
 
 /// Executes `CONFIG SET`. Changes no setting if one of them is refused.

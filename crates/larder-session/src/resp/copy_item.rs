@@ -35,6 +35,17 @@ pub(super) fn run<E: Engine, H: Host>(
     command: &CopyItem<'_>,
     output: &mut Vec<u8>,
 ) -> Outcome {
+    if let CopyKind::Copy { database, .. } = command.kind {
+        // All databases hold the same items, so equal keys have the same item.
+        let error = match cx.settings.has_resp_database(database) {
+            false => Some(CommandError::DatabaseRange),
+            true => (command.from == command.to).then_some(CommandError::SameKey),
+        };
+        if let Some(error) = error {
+            reply::error(&error, output);
+            return Outcome::Done;
+        }
+    }
     let hashed = |bytes| HashedKey { bytes, hash: cx.operations.engine.hash(bytes) };
     let (from, to) = (hashed(command.from), hashed(command.to));
     let mut is_stored = state.key_progress.keys > 0;
@@ -84,7 +95,7 @@ fn copy<'k, E: Engine, H: Host>(
     (from, to): (HashedKey<'k>, HashedKey<'k>),
     is_stored: &mut bool,
 ) -> Result<Copied, Stop<'k>> {
-    let replaces = matches!(command.kind, CopyKind::Rename | CopyKind::Copy { replaces: true });
+    let replaces = matches!(command.kind, CopyKind::Rename | CopyKind::Copy { replaces: true, .. });
     loop {
         let Some(item) = find(cx, from)? else {
             return Ok(if *is_stored { Copied::Done } else { Copied::Missing });

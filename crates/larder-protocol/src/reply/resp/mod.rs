@@ -59,6 +59,12 @@ mod tests {
                 "select 99999999999",
                 "-ERR value is out of range, value must between -2147483648 and 2147483647",
             ),
+            ("copy a b db 99 replace", ""),
+            ("copy a b db x", "-ERR value is not an integer or out of range"),
+            (
+                "copy a b db 99999999999",
+                "-ERR value is out of range, value must between -2147483648 and 2147483647",
+            ),
             ("auth a b c", "-ERR syntax error"),
             ("ping a b", "-ERR wrong number of arguments for 'ping' command"),
             ("mset a b c", "-ERR wrong number of arguments for 'mset' command"),
