@@ -309,6 +309,35 @@ def test_the_commands_of_the_documentation(start, page):
         check_block(block, {"6379": server.resp_port, "11211": server.port})
 
 
+def test_redis_cli(client, resp):
+    def run(*words, sent=None):
+        cli = ["redis-cli", "-p", str(resp), *words]
+        done = subprocess.run(cli, input=sent, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert run(sent="SET key value EX 60\nGET key\nINCR key\nMGET key absent\n") == (
+        "OK\nvalue\nERR value is not an integer or out of range\n\nvalue\n\n"
+    )
+    assert run("-3", "--no-raw", "GET", "absent") == "(nil)\n"
+    assert run("-x", "SET", "key", sent="from input") == "OK\n" and client.get("key") == b"from input"
+    assert sorted(run("--scan", "--pattern", "k*").split()) == ["key"]
+    client.mset({f"key{n}": n for n in range(1000)})
+    assert len(run("--scan").split()) == 1001
+    sent = "".join(f"*3\r\n$3\r\nSET\r\n$4\r\npipe\r\n$1\r\n{n % 10}\r\n" for n in range(1000))
+    assert "errors: 0, replies: 1000" in run("--pipe", sent=sent)
+
+
+def test_redis_benchmark(resp):
+    """The tests of commands on strings. redis-benchmark ends with an error message if the server refuses one."""
+    tests = "ping_inline,ping_mbulk,set,get,incr,mset"
+    words = ["redis-benchmark", "-p", str(resp), "-n", "2000", "-c", "20", "-r", "1000", "-P", "4", "--csv", "-t", tests]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    names = [line.split('"')[1] for line in done.stdout.splitlines()[1:]]
+    assert names == ["PING_INLINE", "PING_MBULK", "SET", "GET", "INCR", "MSET (10 keys)"], done.stdout
+
+
 def test_rails(resp):
     script = Path(__file__).with_name("rails_cache.rb")
     done = subprocess.run(["ruby", script, str(resp)], capture_output=True, text=True, timeout=120)
