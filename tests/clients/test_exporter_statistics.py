@@ -9,6 +9,8 @@ The exporter itself does not run here. The names are from its source. `go/export
 library.
 """
 
+from server import wait_until
+
 OPERATIONS = "get delete incr decr cas touch".split()
 
 GENERAL = """
@@ -120,3 +122,18 @@ def test_metrics_count_the_requests(start, engine):
     assert {name: metrics["", name] for name in expected} == expected
     numbers = [value for (_, name), value in metrics.items() if name == "number"]
     assert numbers == [1, 1]
+
+
+def test_a_number_that_is_counted_up_is_seldom_a_new_item(start, engine):
+    """`total_items` grows only if a number gets longer, as in memcached."""
+    with start(engine=engine) as server, server.connect() as sock, sock.makefile("rb") as replies:
+        sock.sendall(b"set n 0 0 1\r\n1\r\n" + 100 * b"incr n 1\r\n")
+        assert [replies.readline() for _ in range(101)][-1] == b"101\r\n"
+        assert server.stats()["total_items"] == "3"
+
+
+def test_flushed_items_are_soon_not_counted(start, engine):
+    with start(engine=engine) as server, server.connect() as sock, sock.makefile("rb") as replies:
+        sock.sendall(b"".join(b"set key-%d 0 0 1 noreply\r\n1\r\n" % n for n in range(60_000)) + b"flush_all\r\n")
+        assert replies.readline() == b"OK\r\n"
+        wait_until(lambda: server.stats()["curr_items"] == "0", "the removal of the flushed items")

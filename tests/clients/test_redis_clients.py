@@ -15,6 +15,7 @@ import redis.asyncio
 from django.core.cache import caches
 
 from pages import check_block, client_blocks
+from server import free_ports
 from tiers import long
 
 pytestmark = pytest.mark.larder
@@ -134,6 +135,22 @@ def test_expiries(client):
     assert client.persist("key") and client.ttl("key") == -1
     assert client.ttl("absent") == -2
     assert client.getex("key", ex=50) == b"1" and 30 <= client.ttl("key") <= 50
+
+
+def test_an_expiry_that_cannot_be_kept_is_refused(client):
+    client.set("key", "old")
+    for seconds in (5_000_000_000, 2**63):
+        with pytest.raises(redis.ResponseError, match="invalid expire time|not an integer"):
+            client.set("key", "new", ex=seconds)
+    assert client.get("key") == b"old" and client.ttl("key") == -1
+    left = int((2105 - 1970) * 365.2425 * 86_400) - int(time.time())
+    assert client.set("key", "new", ex=left) and left - 60 <= client.ttl("key") <= left
+
+
+def test_a_server_of_resp_alone(start):
+    (port,) = free_ports(1)
+    with start("-l", f"proto[resp]:127.0.0.1:{port}", port=0), redis.Redis(port=port, socket_timeout=60) as client:
+        assert client.set("key", "value") and client.get("key") == b"value"
 
 
 def test_milliseconds(client):

@@ -5,6 +5,7 @@ import concurrent.futures
 import os
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -287,6 +288,15 @@ def test_statistics_and_health(http):
     assert http.get("/openapi.json").json()["openapi"].startswith("3.1")
     problem(http.get("/nothing"), 404)
     assert problem(http.patch("/v1/keys/key"), 405)
+
+
+def test_a_request_without_host(server):
+    """HTTP/1.1 requires the header, HTTP/1.0 does not."""
+    host, port = server.http_address.split(":")
+    for version, status in (("1.1", b"400"), ("1.0", b"200")):
+        with socket.create_connection((host, int(port)), timeout=60) as sock:
+            sock.sendall(f"GET /healthz HTTP/{version}\r\n\r\n".encode())
+            assert sock.makefile("rb").readline().split()[1] == status
 
 
 def test_pages_of_other_sites(http, server):
