@@ -30,6 +30,9 @@ pub struct Faults {
     pub torn_writes: u32,
     /// Whether torn writes report success.
     pub torn_unnoticed: bool,
+    /// The first byte and the length of a range that is defective: reads and writes of a part of it
+    /// fail with EIO.
+    pub defect: Option<(u64, u64)>,
     /// Whether all writes fail with ENOSPC.
     pub is_full: bool,
     /// Whether reads, writes and syncs hang until this is switched off.
@@ -158,6 +161,14 @@ impl Shared {
     }
 }
 
+impl Faults {
+    /// Returns whether `len` bytes at `offset` contain a part of the defect.
+    fn has_defect(&self, offset: usize, len: usize) -> bool {
+        let (from, to) = (offset as u64, (offset + len) as u64);
+        self.defect.is_some_and(|(start, length)| from < start + length && start < to)
+    }
+}
+
 /// Refuses empty ranges, and offsets, addresses and lengths that are not aligned, as direct I/O
 /// does. Returns the offset.
 fn check(offset: u64, address: usize, len: usize) -> io::Result<usize> {
@@ -187,7 +198,7 @@ impl Device for Memory {
         shared.reads.fetch_add(1, Ordering::Relaxed);
         let offset = check(offset, into.addr(), len)?;
         let faults = shared.wait();
-        if shared.happens(faults.read_errors) {
+        if faults.has_defect(offset, len) || shared.happens(faults.read_errors) {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
         let is_short = shared.happens(faults.short_reads);
@@ -216,7 +227,7 @@ impl Device for Memory {
         if faults.is_full {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
-        if shared.happens(faults.write_errors) {
+        if faults.has_defect(offset, len) || shared.happens(faults.write_errors) {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
         let is_torn = shared.happens(faults.torn_writes);

@@ -57,7 +57,7 @@ pub(crate) struct Flash {
     /// The time in seconds, for threads that serve no requests.
     now: AtomicU32,
     is_off: AtomicBool,
-    /// The number of successive failed writes.
+    /// The number of pages in succession to which a write failed.
     failed_writes: AtomicU32,
     /// The second at which the last write ended, or at which the queue was last seen empty.
     written_at: AtomicU32,
@@ -73,10 +73,13 @@ const READ_MAPS: usize = 16;
 const PAGE_ERRORS_MAX: u32 = 16;
 /// Flash is switched off after this many failed reads and writes within a minute. A read with a
 /// wrong checksum counts as failed. The count starts again at each full minute of the server's
-/// clock.
+/// clock. A page counts only up to [`Flash::page_errors_counted`], so that a defect of one page does
+/// not switch off all others.
 const ERRORS_MAX: u64 = 256;
-/// Flash is also switched off after this many failed writes in succession.
+/// Flash is also switched off after writes to this many pages in succession have failed.
 const FAILED_WRITES_MAX: u32 = 3;
+/// The number of errors of a page after a failed write.
+const WRITE_FAILED: u32 = u32::MAX / 2;
 /// A device that completes no write for more than this many seconds counts as stopped.
 const WRITE_SECONDS_MAX: u32 = 2;
 
@@ -213,24 +216,46 @@ impl Flash {
         self.is_off.load(Relaxed)
     }
 
-    /// Counts a failed read of a page, or a failed write. Switches flash off after too many errors.
-    pub(crate) fn note_error(&self, table: &Table, page: Option<Page<'_>>) {
-        self.counts.errors.add(1);
+    /// Counts a failed read of a page. Switches flash off after too many errors.
+    pub(crate) fn note_failed_read(&self, table: &Table, page: Page<'_>) {
         self.counts.failures.add(1);
-        if let Some(page) = page {
-            page.errors().fetch_add(1, Relaxed);
+        if page.errors().fetch_add(1, Relaxed) < self.page_errors_counted() {
+            self.count_error(table);
         }
-        if self.counts.errors.get() >= ERRORS_MAX {
+    }
+
+    /// Returns the number of failed reads of a page that count towards [`ERRORS_MAX`]. It is higher
+    /// if few pages are in use: flash is switched off when about half of these fail.
+    fn page_errors_counted(&self) -> u32 {
+        let used = self.format.pages.saturating_sub(self.lists().free());
+        let half = (used as u64 / 2).max(1);
+        PAGE_ERRORS_MAX.max(u32::try_from(ERRORS_MAX / half).unwrap_or(u32::MAX))
+    }
+
+    /// Records a successful write.
+    pub(crate) fn note_write(&self) {
+        self.written_at.store(self.now.load(Relaxed), Relaxed);
+        self.failed_writes.store(0, Relaxed);
+    }
+
+    /// Records a failed write to a page. Switches flash off after writes to several pages in
+    /// succession have failed, or after too many errors. Several threads may write to a page, so
+    /// only its first failed write counts.
+    pub(crate) fn note_failed_write(&self, table: &Table, page: Page<'_>) {
+        self.written_at.store(self.now.load(Relaxed), Relaxed);
+        self.counts.failures.add(1);
+        if page.errors().swap(WRITE_FAILED, Relaxed) >= WRITE_FAILED {
+            return;
+        }
+        self.count_error(table);
+        if self.failed_writes.fetch_add(1, Relaxed) + 1 >= FAILED_WRITES_MAX {
             self.turn_off(table);
         }
     }
 
-    /// Records the end of a write. Switches flash off after too many failed writes in succession.
-    pub(crate) fn note_write(&self, table: &Table, has_failed: bool) {
-        self.written_at.store(self.now.load(Relaxed), Relaxed);
-        if !has_failed {
-            self.failed_writes.store(0, Relaxed);
-        } else if self.failed_writes.fetch_add(1, Relaxed) + 1 >= FAILED_WRITES_MAX {
+    fn count_error(&self, table: &Table) {
+        self.counts.errors.add(1);
+        if self.counts.errors.get() >= ERRORS_MAX {
             self.turn_off(table);
         }
     }

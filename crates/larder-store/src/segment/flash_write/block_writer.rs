@@ -259,14 +259,14 @@ impl Handle {
         is_written: bool,
     ) -> Outcome {
         let table = shared.table();
-        flash.note_write(table, !is_written);
         if is_written {
+            flash.note_write();
             flash.counts.bytes_written.add(len as u64);
             return Outcome::WrittenBlock(WrittenBlock { offset, page });
         }
-        flash.note_error(table, None);
-        Page::new(table, page as usize).reads().fetch_sub(1, Ordering::AcqRel);
-        Page::new(table, page as usize).errors().store(u32::MAX / 2, Ordering::Relaxed);
+        let entry = Page::new(table, page as usize);
+        flash.note_failed_write(table, entry);
+        entry.reads().fetch_sub(1, Ordering::AcqRel);
         flash.lists().abandon(table, page);
         flash.queue.notify();
         Outcome::Failed

@@ -102,7 +102,7 @@ pub(crate) fn empty_next(handle: &mut Handle, flash: &Flash, before: impl FnOnce
 
 /// Reads a block into the block segment. If that fails, reads it in pieces, and zeroes the pieces
 /// that fail, or that remain when the tier stops. Returns whether the first read succeeded.
-fn read_whole(shared: &Shared, flash: &Flash, offset: u64) -> bool {
+fn read_whole(shared: &Shared, flash: &Flash, page: u32, offset: u64) -> bool {
     let table = shared.table();
     let (start, len) = (table.layout.start(flash.block_segment), flash.format.block_len);
     let read = |at: usize, len: usize| {
@@ -113,7 +113,7 @@ fn read_whole(shared: &Shared, flash: &Flash, offset: u64) -> bool {
     if read(0, len) {
         return true;
     }
-    flash.note_error(table, None);
+    flash.note_failed_read(table, Page::new(table, page as usize));
     let piece_len = flash.device.align();
     for piece in (0..len).step_by(piece_len) {
         if flash.queue.is_stopping() || !read(piece, piece_len) {
@@ -277,7 +277,7 @@ impl Handle {
         let start = table.layout.start(segment);
         let len = flash.format.block_len;
         let offset = flash.format.block_offset(emptying.page, block);
-        let has_holes = !read_whole(shared, flash, offset);
+        let has_holes = !read_whole(shared, flash, emptying.page, offset);
         let end = start + len;
         let mut at = start;
         while at + 16 <= end {
@@ -341,7 +341,7 @@ impl Handle {
         emptying.waits = 0;
         let sum = table.region.word(at + record.len()).load(Ordering::Relaxed);
         let value = origin.offset + flash.format.head_len as u64;
-        let read = self.read_value(shared, flash, (value, value_len), sum);
+        let read = self.read_value(shared, flash, emptying.page, (value, value_len), sum);
         let Some(upload) = read else { return blocks };
         let Some(first) = upload.link_all() else { return blocks };
         record.set_chain(first);
@@ -363,6 +363,7 @@ impl Handle {
         &mut self,
         shared: &Shared,
         flash: &Flash,
+        page: u32,
         (offset, len): (u64, usize),
         sum: u64,
     ) -> Option<Upload> {
@@ -376,7 +377,7 @@ impl Handle {
             let into = table.region.pointer_to(table.layout.start(*segment), len);
             // SAFETY: the segment belongs to the upload, which no other thread can access.
             if unsafe { flash.device.read(offset + at as u64, into, len) }.is_err() {
-                flash.note_error(table, None);
+                flash.note_failed_read(table, Page::new(table, page as usize));
                 return None;
             }
         }

@@ -154,6 +154,55 @@ fn failed_reads_of_a_page_cost_their_own_items_alone() {
     );
 }
 
+/// A page has more than 256 unreadable items, which is the number of errors that turns flash off.
+#[test]
+fn a_defective_page_costs_its_own_items_alone() {
+    const ITEMS: usize = 60_000;
+    let device = Memory::new(128 * MIB, 3);
+    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill(&cache, &mut client, 0..ITEMS, 0);
+    let page = MIB as u64;
+    device.set_faults(Faults { defect: Some((3 * page, page)), ..Faults::default() });
+    let read = |client: &mut Client| {
+        (0..ITEMS).filter(|i| client.get(&key(*i)) == Some(value(*i, 0, 1000))).count()
+    };
+    let found = read(&mut client);
+    let gauges = cache.flash_gauges().unwrap();
+    let lost = usize::try_from(gauges.miss).unwrap();
+    assert!(lost > 500 && !gauges.is_off, "{lost}: {gauges:?}");
+    let evicted = usize::try_from(cache.gauges().evictions).unwrap();
+    // A few items have the hash bits of another key, which replaces them.
+    assert!(found + lost + evicted + 20 >= ITEMS, "{found}, {lost}, {evicted}: {gauges:?}");
+    device.set_faults(Faults::default());
+    assert!(read(&mut client) + 100 > found, "the other items are still there");
+}
+
+/// Several threads write to the same page at the same time, and all of these writes fail.
+#[test]
+fn failed_writes_to_one_page_do_not_turn_flash_off() {
+    let device = Memory::new(128 * MIB, 17);
+    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
+    let mut client = Client::new(&cache, &clock());
+    let defects = [5, 12, 20, 30].map(|page| Some((page * MIB as u64, MIB as u64)));
+    let mut from = 0;
+    for defect in defects {
+        // The delay makes the writes of all threads overlap.
+        let delay_max = Duration::from_millis(5);
+        device.set_faults(Faults { defect, delay_max, ..Faults::default() });
+        let (first, failures) = (from, cache.flash_gauges().unwrap().failures);
+        while cache.flash_gauges().unwrap().failures == failures {
+            (from..from + 500).for_each(|i| client.set(&key(i), &value(i, 0, 1000)));
+            from += 500;
+            assert!(from < first + 60_000, "a write reaches the page: {:?}", cache.flash_gauges());
+        }
+        settle(&cache);
+    }
+    let gauges = cache.flash_gauges().unwrap();
+    assert!(gauges.failures > 4 && !gauges.is_off, "{gauges:?}");
+}
+
 #[test]
 fn torn_writes_are_detected() {
     for torn_unnoticed in [false, true] {
