@@ -59,7 +59,7 @@ impl Handle {
     #[inline(never)]
     pub(crate) fn recache(&mut self, hash: u64, word: IndexWord) {
         // A large value that is copied to memory evicts other items, which have to be written to
-        // flash. Later the large value itself has to be written again.
+        // flash.
         let has_writes = self.shared.flash.as_ref().is_some_and(|flash| flash.queue.len() > 0);
         if word.span() == LARGE_SPAN && has_writes {
             return;
@@ -99,12 +99,16 @@ impl Handle {
         if !liveness_on_flash(&shared, read, &record, writer.now).is_live() {
             return;
         }
-        let flash_copy = FlashCopy::of(read.word(), read.origin().sequence);
-        let copy = NewRecord { flash_copy, ..NewRecord::copy_of(&record) };
+        let flash_copy = FlashCopy::of(read.slot(), read.origin().sequence);
+        let copy = NewRecord { flash_copy: Some(flash_copy), ..NewRecord::copy_of(&record) };
         if let Some(offset) = writer.write(&shared, kind, &copy) {
+            if let Some(chain) = copy.chain {
+                let first = shared.table().entry(chain.first);
+                first.chain_copy().store(flash_copy.word(), Ordering::Relaxed);
+            }
             shared.table().set_chain_owner(copy.chain.map(|chain| chain.first), offset);
-            if let Some(flash) = shared.flash.as_ref().filter(|_| copy.flash_copy.is_some()) {
-                let page = Page::new(shared.table(), flash.format.page_of(locked_slot.word));
+            if let Some(flash) = &shared.flash {
+                let page = Page::new(shared.table(), flash.format.page_of(locked_slot.slot));
                 page.copies().fetch_add(1, Ordering::Relaxed);
             }
             stripe.replace(&locked_slot, offset, 0);

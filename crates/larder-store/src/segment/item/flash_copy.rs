@@ -1,5 +1,6 @@
-//! The link from an item in memory to its copy on flash. A small item that was copied from flash to
-//! memory has such a link until it changes.
+//! The link from an item in memory to its copy on flash. An item that was copied from flash to memory
+//! has such a link until it changes. A small item contains it. That of a large item is in the table
+//! entry of the first segment of its chain, and moves with the chain.
 //!
 //! ```text
 //! 63  62               41 40    37 36           0
@@ -12,7 +13,7 @@
 //! a miss.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
-use crate::segment::index::word::{IndexWord, LARGE_SPAN, LOCATION_BITS};
+use crate::segment::index::slot::{LOCATION_BITS, Slot};
 use crate::segment::memory::table::Sequence;
 
 const IS_COPY: u32 = 1 << 31;
@@ -27,11 +28,19 @@ impl FlashCopy {
     /// it.
     pub(crate) const FORGOTTEN: u32 = u32::MAX;
 
-    /// Returns the copy that `word` refers to, in a page with this sequence, or `None` for a large
-    /// item.
-    pub(crate) fn of(word: IndexWord, sequence: Sequence) -> Option<Self> {
-        let is_small = word.span() != LARGE_SPAN;
-        is_small.then(|| Self((sequence & SEQUENCE_MASK) << LOCATION_BITS | word.location()))
+    /// Returns the copy that `slot` refers to, in a page with this sequence.
+    pub(crate) fn of(slot: Slot, sequence: Sequence) -> Self {
+        Self((sequence & SEQUENCE_MASK) << LOCATION_BITS | slot.location())
+    }
+
+    /// Returns the copy of a large item from the word of its chain; `None` if the word is 0.
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
+        (word != 0).then_some(Self(word & !(1 << 63)))
+    }
+
+    /// Returns the word that refers to the copy. It is not 0.
+    pub(crate) fn word(self) -> u64 {
+        1 << 63 | self.0
     }
 
     /// Returns whether a link refers to a copy, valid or not.
@@ -68,7 +77,7 @@ impl FlashCopy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::index::word::{Pattern, hash_prefix};
+    use crate::segment::index::slot::{LARGE_SPAN, Pattern, hash_prefix};
 
     #[test]
     fn a_link_returns_its_copy() {
@@ -76,7 +85,7 @@ mod tests {
         for (flash_offset, span) in [(0, 0), ((1 << 37) - 1, 14), (77, 3)] {
             let word = in_memory.on_flash(flash_offset, span);
             for sequence in [1, SEQUENCE_MASK, SEQUENCE_MASK + 1, u64::MAX] {
-                let copy = FlashCopy::of(word, sequence).unwrap();
+                let copy = FlashCopy::of(slot, sequence);
                 let link = copy.link();
                 assert!(FlashCopy::is_one(link) && link[0] != FlashCopy::FORGOTTEN);
                 assert_eq!(FlashCopy::from_link(link), Some(copy));
@@ -87,6 +96,11 @@ mod tests {
         assert_eq!(FlashCopy::from_link([FlashCopy::FORGOTTEN, 7]), None);
         assert!(FlashCopy::is_one([FlashCopy::FORGOTTEN, 7]), "a link to a copy is not a chain");
         assert!(!FlashCopy::is_one([1 << 28, u32::MAX]), "a chain");
-        assert_eq!(FlashCopy::of(in_memory.on_flash(9, LARGE_SPAN), 5), None);
+        assert_eq!(FlashCopy::from_word(0), None);
+        for large in [0, (1 << 37) - 1].map(|offset| in_memory.on_flash(offset, LARGE_SPAN)) {
+            let copy = FlashCopy::of(large, u64::MAX);
+            assert_eq!(FlashCopy::from_word(copy.word()), Some(copy));
+            assert_eq!(copy.slot(in_memory), large.with_freq(1));
+        }
     }
 }

@@ -21,7 +21,8 @@ pub(crate) struct NewRecord<'v> {
     /// The inline value, in up to three pieces.
     pub(crate) value: [&'v [u8]; 3],
     pub(crate) chain: Option<Chain>,
-    /// The item's copy on flash; `None` if it has no valid copy, or has a chain.
+    /// The item's copy on flash; `None` if it has no valid copy. Ignored if the item has a chain,
+    /// which keeps the copy.
     pub(crate) flash_copy: Option<FlashCopy>,
 }
 

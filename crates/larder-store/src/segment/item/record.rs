@@ -277,17 +277,29 @@ impl<'p> Record<'p> {
         self.half(self.link_at()).store(first, Ordering::Relaxed);
     }
 
-    /// Returns the item's copy on flash, or `None` if the item was not read from there, has changed
-    /// since, or is large.
+    /// Returns the item's copy on flash, or `None` if the item was not read from there, or has
+    /// changed since.
     #[inline]
     pub(crate) fn flash_copy(&self) -> Option<FlashCopy> {
-        FlashCopy::from_link(self.link()?)
+        match self.chain() {
+            None => FlashCopy::from_link(self.link()?),
+            Some(chain) => {
+                let word = self.table.entry(chain.first).chain_copy();
+                FlashCopy::from_word(word.load(Ordering::Acquire))
+            }
+        }
     }
 
     /// Invalidates the link to the copy on flash, before the item changes.
-    fn forget_flash_copy(&self) {
-        if self.flash_copy().is_some() {
-            self.half(self.link_at()).store(FlashCopy::FORGOTTEN, Ordering::Release);
+    pub(crate) fn forget_flash_copy(&self) {
+        if self.flash_copy().is_none() {
+            return;
+        }
+        match self.chain() {
+            None => self.half(self.link_at()).store(FlashCopy::FORGOTTEN, Ordering::Release),
+            Some(chain) => {
+                self.table.entry(chain.first).chain_copy().store(0, Ordering::Release);
+            }
         }
     }
 

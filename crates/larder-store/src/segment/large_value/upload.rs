@@ -153,6 +153,7 @@ impl Upload {
             entry.next().store(next, Ordering::Relaxed);
             entry.leases().store(0, Ordering::Relaxed);
             entry.clear_owner();
+            entry.chain_copy().store(0, Ordering::Relaxed);
             entry.set_state(SegmentState::Chain);
         }
         let first = chain.first().copied();

@@ -19,7 +19,7 @@ use crate::segment::sync::{AtomicU64, Ordering};
 /// The first word of every region.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"larder\0\0");
 /// The layout version, which changes with the meaning of any byte in the region.
-const LAYOUT_VERSION: u64 = 6;
+const LAYOUT_VERSION: u64 = 7;
 
 /// The header page. A new region is all zeroes.
 #[derive(Debug)]

@@ -117,6 +117,13 @@ impl<'r> Entry<'r> {
         self.owner_word().store(0, Ordering::Relaxed);
     }
 
+    /// Returns the word that contains, for the first segment of a chain, the copy of the item on
+    /// flash (`FlashCopy::word`), or 0 if there is none. In a segment of items, the same word counts
+    /// the dead items.
+    pub(crate) fn chain_copy(&self) -> &'r AtomicU64 {
+        self.dead_word()
+    }
+
     fn half(&self, i: usize) -> &'r AtomicU32 {
         self.region.half(self.at + 4 * i)
     }

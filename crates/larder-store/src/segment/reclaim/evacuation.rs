@@ -391,7 +391,7 @@ impl Handle {
         let is_idle =
             flash_bucket.is_some() || !matches!(evacuation.reason, EvacuationReason::Age(_));
         if is_idle && writer.demote_to_copy(shared, &stripe, &locked_slot, &record) {
-            shared.mark_dead(&record, true);
+            shared.mark_dead(&record, false);
             evacuation.demoted += 1;
             return Some(len);
         }

@@ -232,6 +232,10 @@ impl<'u> Update<'u, '_> {
         new: &NewRecord<'_>,
     ) -> Result<(), Shortage<'v>> {
         let old_segments = self.shared.chain_segments_of(old);
+        if old_segments > 0 {
+            // The chain keeps the link to the copy on flash, which does not have the change.
+            old.forget_flash_copy();
+        }
         let offset = self.publish(new, true)?;
         if old_segments > 0 {
             let segments = new.chain_len().div_ceil(self.shared.segment_len());

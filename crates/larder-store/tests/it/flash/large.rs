@@ -98,6 +98,83 @@ fn large_values_are_found_on_flash() {
     assert_eq!((gauges.miss, gauges.badcrc, gauges.dropped), (0, 0, 0), "{gauges:?}");
 }
 
+/// A large value that was copied to memory keeps its copy on flash. So its eviction neither writes
+/// nor loses it, also while the device completes no writes.
+#[test]
+fn a_large_value_that_was_only_read_is_not_written_again() {
+    let (cache, mut client, _) = full();
+    let read = |client: &mut Client| {
+        for i in 0..300 {
+            assert!(client.get(&key(i)) == Some(value(i, 0, LEN_MAX)), "{i}");
+            settle(&cache);
+        }
+    };
+    // After the first reads, most values in memory are copies.
+    (0..2).for_each(|_| read(&mut client));
+    let before = cache.flash_gauges().unwrap();
+    (0..2).for_each(|_| read(&mut client));
+    let after = cache.flash_gauges().unwrap();
+    let recached = after.recache - before.recache;
+    let (returned, written) =
+        (after.returned - before.returned, after.objects_written - before.objects_written);
+    assert!(recached > 20, "{after:?}");
+    assert!(returned * 10 > recached * 8, "{returned} of {recached}: {after:?}");
+    assert!(written * 5 < recached, "{written} of {recached}: {after:?}");
+    assert_eq!((after.miss, after.badcrc, after.dropped), (0, 0, 0), "{after:?}");
+    assert_eq!(cache.gauges().items, 300);
+}
+
+/// Changes of large values that are in memory and have a copy on flash must not be lost when memory
+/// evicts the values.
+#[test]
+fn a_change_of_a_large_value_outdates_its_copy_on_flash() {
+    let (cache, mut client, now) = full();
+    let soon = Expiry::At(Seconds(client.now().0 + 500));
+    let changed = 0..40;
+    for i in changed.clone() {
+        (0..3).for_each(|_| assert!(client.get(&key(i)).is_some(), "{i}"));
+        let done = match i % 4 {
+            0 => client.touch(&key(i), soon),
+            1 => client.append(&key(i), b"more"),
+            2 => client.append(&key(i), &vec![b'!'; 200_000]),
+            _ => {
+                let stale = client.update(&key(i), |found| match found {
+                    Some(item) => {
+                        let attributes = Attributes { stale: true, ..item.attributes };
+                        let access = larder_store::Access::Untracked;
+                        (Change::SetAttributes { attributes, cas: NewCas::Fresh, access }, true)
+                    }
+                    None => (Change::Keep, false),
+                });
+                stale.unwrap()
+            }
+        };
+        assert!(done, "{i}");
+        settle(&cache);
+    }
+    assert!(cache.flash_gauges().unwrap().recache > 20, "{:?}", cache.flash_gauges());
+    let before = cache.flash_gauges().unwrap().get_extstore;
+    // These values evict the changed ones.
+    fill_large(&cache, &mut client, 300..600);
+    for i in changed.clone() {
+        let found = client.look(&key(i), |item| (item.attributes, copied(&item.value)));
+        let Lookup::Hit((attributes, bytes)) = found else { panic!("{i}: {found:?}") };
+        let plain = value(i, 0, LEN_MAX);
+        let is_right = match i % 4 {
+            0 => attributes.expiry == soon && bytes == plain,
+            1 => bytes == [&plain[..], b"more"].concat(),
+            2 => bytes == [&plain[..], &vec![b'!'; 200_000]].concat(),
+            _ => attributes.stale && bytes == plain,
+        };
+        assert!(is_right, "{i}");
+        settle(&cache);
+    }
+    let reads = cache.flash_gauges().unwrap().get_extstore - before;
+    assert!(reads > 10, "{reads}: many were on flash");
+    now.fetch_add(600, Ordering::Relaxed);
+    assert!(changed.step_by(4).all(|i| client.get(&key(i)).is_none()), "they have expired");
+}
+
 #[test]
 fn changes_of_large_items_on_flash_are_exact() {
     let (cache, mut client, now) = full();
