@@ -182,3 +182,22 @@ def test_many_connections_without_a_handshake(web, context):
         assert httpx.get(f"https://{web.http_address}/healthz", verify=context, trust_env=False).text == "ok\n"
     for sock in silent:
         sock.close()
+
+
+@pytest.mark.larder
+@pytest.mark.parametrize(
+    "options, name",
+    [
+        (["EC", "-pkeyopt", "ec_paramgen_curve:P-521"], "an ECDSA key on P-521"),
+        (["RSA", "-pkeyopt", "rsa_keygen_bits:6144"], "an RSA key of 6144 bits"),
+        (["RSA-PSS", "-pkeyopt", "rsa_keygen_bits:2048"], "an RSA-PSS key"),
+        (["ED448"], "an Ed448 key"),
+    ],
+    ids=lambda part: part[0] if isinstance(part, list) else "",
+)
+def test_a_key_that_cannot_be_used_is_named(start, tmp_path, options, name):
+    openssl(tmp_path, "genpkey", "-algorithm", *options, "-out", "key.pem")
+    openssl(tmp_path, "req", "-x509", "-new", "-key", "key.pem", "-subj", SUBJECT, "-out", "chain.pem")
+    with pytest.raises(ExitedAtStart) as refused:
+        start("-Z", "-o", f"ssl_chain_cert={tmp_path}/chain.pem,ssl_key={tmp_path}/key.pem")
+    assert f"this is {name}; RSA keys of 2048 to 4096 bits, ECDSA keys on P-256" in refused.value.output

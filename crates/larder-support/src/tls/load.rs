@@ -1,5 +1,6 @@
 //! Reads PEM and DER files into configurations of rustls.
 
+use super::key_type;
 use super::options::{KeyFormat, Tls, VerifyMode, Version};
 use rustls::client::verify_server_name;
 use rustls::crypto::CryptoProvider;
@@ -156,10 +157,6 @@ fn versions(min: Version) -> &'static [&'static SupportedProtocolVersion] {
     }
 }
 
-/// The kinds of keys with which ring can sign.
-const KEY_TYPES: &str =
-    "RSA keys of 2048 to 4096 bits, ECDSA keys on P-256 and P-384, and Ed25519 keys";
-
 fn identity(options: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, LoadError> {
     let chain_path = options.chain_cert.as_ref().ok_or(LoadError::NoChain)?;
     let bad_chain = |why: String| LoadError::Chain(chain_path.clone(), why);
@@ -167,7 +164,8 @@ fn identity(options: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, Lo
     let key_path = options.key.as_ref().unwrap_or(chain_path);
     let bad_key = |why: String| LoadError::Key(key_path.clone(), why);
     let key = private_key(key_path, options.key_format).map_err(bad_key)?;
-    let unsupported = |why: Error| bad_key(format!("{why}; {KEY_TYPES} are supported"));
+    let type_name = key_type::type_name(&key);
+    let unsupported = |why: Error| bad_key(key_type::explain_unsupported(type_name, &why));
     let key = provider.key_provider.load_private_key(key).map_err(unsupported)?;
     let identity = CertifiedKey::new(chain, key);
     match identity.keys_match() {

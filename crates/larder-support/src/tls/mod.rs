@@ -1,5 +1,6 @@
 //! TLS configurations from certificate files.
 
+mod key_type;
 mod load;
 mod options;
 

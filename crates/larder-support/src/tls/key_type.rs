@@ -1,0 +1,49 @@
+//! The type of a private key, for messages about keys that cannot be used.
+
+use rustls::pki_types::PrivateKeyDer;
+
+/// The types of keys with which ring can sign.
+const SUPPORTED: &str =
+    "RSA keys of 2048 to 4096 bits, ECDSA keys on P-256 and P-384, and Ed25519 keys";
+
+/// Object identifiers, in DER, and the types of the keys that contain them.
+const IDENTIFIERS: [(&[u8], &str); 7] = [
+    (b"\x06\x05\x2b\x81\x04\x00\x23", "an ECDSA key on P-521"),
+    (b"\x06\x05\x2b\x81\x04\x00\x0a", "an ECDSA key on secp256k1"),
+    (b"\x06\x03\x2b\x65\x71", "an Ed448 key"),
+    (b"\x06\x03\x2b\x65\x6e", "an X25519 key, which cannot sign"),
+    (b"\x06\x07\x2a\x86\x48\xce\x38\x04\x01", "a DSA key"),
+    (b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a", "an RSA-PSS key"),
+    (b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01", RSA),
+];
+const RSA: &str = "an RSA key";
+
+/// The identifiers are within this number of bytes at the start of a key.
+const HEAD_LEN: usize = 120;
+
+/// Returns the message about a key that cannot be used. `type_name` is its type, if that is known.
+pub(super) fn explain_unsupported(type_name: Option<String>, error: &rustls::Error) -> String {
+    let what = type_name.map_or_else(|| error.to_string(), |name| format!("this is {name}"));
+    format!("{what}; {SUPPORTED} are supported")
+}
+
+/// Returns the type of a key, or `None` if it is unknown.
+pub(super) fn type_name(key: &PrivateKeyDer<'_>) -> Option<String> {
+    let bytes = key.secret_der();
+    let head = &bytes[..bytes.len().min(HEAD_LEN)];
+    let has = |part: &[u8]| head.windows(part.len()).any(|window| window == part);
+    let name = match key {
+        PrivateKeyDer::Pkcs1(_) => RSA,
+        _ => IDENTIFIERS.into_iter().find(|(identifier, _)| has(identifier))?.1,
+    };
+    let bits = (name == RSA).then(|| modulus_bits(head)).flatten();
+    Some(bits.map_or_else(|| name.to_owned(), |bits| format!("{name} of {bits} bits")))
+}
+
+/// Returns the number of bits of the first integer of more than 255 bytes, which is the modulus of
+/// an RSA key. Its first byte is 0.
+fn modulus_bits(der: &[u8]) -> Option<usize> {
+    let at = der.windows(2).position(|window| window == [0x02, 0x82])?;
+    let [high, low] = *der.get(at + 2..)?.first_chunk()?;
+    usize::from(u16::from_be_bytes([high, low])).checked_sub(1).map(|len| len * 8)
+}
