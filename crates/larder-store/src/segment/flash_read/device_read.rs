@@ -209,7 +209,7 @@ impl Read {
         if !is_whole {
             counts.bad_checksums.add((!has_failed).into());
             let table = self.shared.table();
-            let page = Page::new(table, flash.format.page_of(self.slot));
+            let page = Page::new(table, flash.format.page_of(self.word));
             flash.note_failed_read(table, page);
         }
         let mut is_usable = is_whole;

@@ -99,7 +99,7 @@ impl Handle {
         if !liveness_on_flash(&shared, read, &record, writer.now).is_live() {
             return;
         }
-        let flash_copy = FlashCopy::of(read.slot(), read.origin().sequence);
+        let flash_copy = FlashCopy::of(read.word(), read.origin().sequence);
         let copy = NewRecord { flash_copy: Some(flash_copy), ..NewRecord::copy_of(&record) };
         if let Some(offset) = writer.write(&shared, kind, &copy) {
             if let Some(chain) = copy.chain {
@@ -108,7 +108,7 @@ impl Handle {
             }
             shared.table().set_chain_owner(copy.chain.map(|chain| chain.first), offset);
             if let Some(flash) = &shared.flash {
-                let page = Page::new(shared.table(), flash.format.page_of(locked_slot.slot));
+                let page = Page::new(shared.table(), flash.format.page_of(locked_slot.word));
                 page.copies().fetch_add(1, Ordering::Relaxed);
             }
             stripe.replace(&locked_slot, offset, 0);

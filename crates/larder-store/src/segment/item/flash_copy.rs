@@ -13,7 +13,7 @@
 //! a miss.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
-use crate::segment::index::slot::{LOCATION_BITS, Slot};
+use crate::segment::index::word::{IndexWord, LOCATION_BITS};
 use crate::segment::memory::table::Sequence;
 
 const IS_COPY: u32 = 1 << 31;
@@ -28,9 +28,9 @@ impl FlashCopy {
     /// it.
     pub(crate) const FORGOTTEN: u32 = u32::MAX;
 
-    /// Returns the copy that `slot` refers to, in a page with this sequence.
-    pub(crate) fn of(slot: Slot, sequence: Sequence) -> Self {
-        Self((sequence & SEQUENCE_MASK) << LOCATION_BITS | slot.location())
+    /// Returns the copy that `word` refers to, in a page with this sequence.
+    pub(crate) fn of(word: IndexWord, sequence: Sequence) -> Self {
+        Self((sequence & SEQUENCE_MASK) << LOCATION_BITS | word.location())
     }
 
     /// Returns the copy of a large item from the word of its chain; `None` if the word is 0.
@@ -77,7 +77,7 @@ impl FlashCopy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::index::slot::{LARGE_SPAN, Pattern, hash_prefix};
+    use crate::segment::index::word::{LARGE_SPAN, Pattern, hash_prefix};
 
     #[test]
     fn a_link_returns_its_copy() {
@@ -85,7 +85,7 @@ mod tests {
         for (flash_offset, span) in [(0, 0), ((1 << 37) - 1, 14), (77, 3)] {
             let word = in_memory.on_flash(flash_offset, span);
             for sequence in [1, SEQUENCE_MASK, SEQUENCE_MASK + 1, u64::MAX] {
-                let copy = FlashCopy::of(slot, sequence);
+                let copy = FlashCopy::of(word, sequence);
                 let link = copy.link();
                 assert!(FlashCopy::is_one(link) && link[0] != FlashCopy::FORGOTTEN);
                 assert_eq!(FlashCopy::from_link(link), Some(copy));
