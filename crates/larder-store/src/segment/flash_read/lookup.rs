@@ -104,7 +104,7 @@ impl Handle {
         if let Some(offset) = writer.write(&shared, kind, &copy) {
             if let Some(chain) = copy.chain {
                 let first = shared.table().entry(chain.first);
-                first.chain_copy().store(flash_copy.word(), Ordering::Relaxed);
+                first.chain_copy().store(flash_copy.chain_word(), Ordering::Relaxed);
             }
             shared.table().set_chain_owner(copy.chain.map(|chain| chain.first), offset);
             if let Some(flash) = &shared.flash {

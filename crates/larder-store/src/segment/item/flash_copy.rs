@@ -34,12 +34,12 @@ impl FlashCopy {
     }
 
     /// Returns the copy of a large item from the word of its chain; `None` if the word is 0.
-    pub(crate) fn from_word(word: u64) -> Option<Self> {
+    pub(crate) fn from_chain(word: u64) -> Option<Self> {
         (word != 0).then_some(Self(word & !(1 << 63)))
     }
 
     /// Returns the word that refers to the copy. It is not 0.
-    pub(crate) fn word(self) -> u64 {
+    pub(crate) fn chain_word(self) -> u64 {
         1 << 63 | self.0
     }
 
@@ -96,11 +96,11 @@ mod tests {
         assert_eq!(FlashCopy::from_link([FlashCopy::FORGOTTEN, 7]), None);
         assert!(FlashCopy::is_one([FlashCopy::FORGOTTEN, 7]), "a link to a copy is not a chain");
         assert!(!FlashCopy::is_one([1 << 28, u32::MAX]), "a chain");
-        assert_eq!(FlashCopy::from_word(0), None);
+        assert_eq!(FlashCopy::from_chain(0), None);
         for large in [0, (1 << 37) - 1].map(|offset| in_memory.on_flash(offset, LARGE_SPAN)) {
             let copy = FlashCopy::of(large, u64::MAX);
-            assert_eq!(FlashCopy::from_word(copy.word()), Some(copy));
-            assert_eq!(copy.slot(in_memory), large.with_freq(1));
+            assert_eq!(FlashCopy::from_chain(copy.chain_word()), Some(copy));
+            assert_eq!(copy.word(in_memory), large.with_freq(1));
         }
     }
 }

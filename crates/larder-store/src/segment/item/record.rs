@@ -285,7 +285,7 @@ impl<'p> Record<'p> {
             None => FlashCopy::from_link(self.link()?),
             Some(chain) => {
                 let word = self.table.entry(chain.first).chain_copy();
-                FlashCopy::from_word(word.load(Ordering::Acquire))
+                FlashCopy::from_chain(word.load(Ordering::Acquire))
             }
         }
     }
