@@ -4,6 +4,7 @@ both directions. `python cuts.py SCENARIO` must run in a separate network namesp
 `test_cuts.py` runs each scenario.
 """
 
+import contextlib
 import os
 import signal
 import socket
@@ -410,7 +411,64 @@ def the_importing_leader_can_not_reach_etcd():
         taker.unsilence(net.etcd)
 
 
+def ask_within(sock, request, secs):
+    """Returns the reply to a request, or an empty one if the connection is closed."""
+    sock.settimeout(secs)
+    sock.sendall(request)
+    try:
+        return sock.recv(1000)
+    except ConnectionError:
+        return b""
+
+
+def failed_changes_are_not_made_later(*directions):
+    """Cuts a follower from the leader, so that changes of its client fail. After a later change by another client, and
+    the end of the cut, the failed changes must have no effect."""
+    with Net() as net:
+        leader = net.leader()
+        cut, other = net.others(leader)
+        client(other).set_many({"old": "1", "counter": "1", "gone": "1"})
+        requests = [b"set old 0 0 5\r\nstale\r\n", b"incr counter 1\r\n", b"append gone 0 0 1\r\nx\r\n", b"flush_all\r\n"]
+        with contextlib.ExitStack() as stack:
+            socks = [stack.enter_context(socket.create_connection((cut.host, PORT), 30)) for _ in requests]
+            for sock in socks:
+                sock.sendall(b"mg old v\r\n")
+                assert sock.recv(100).startswith(b"VA")
+            for source, target in directions:
+                {"cut": cut, "leader": leader}[source].silence({"cut": cut, "leader": leader}[target])
+            threads, replies = [], {}
+            for sock, request in zip(socks, requests):
+                work = lambda sock=sock, request=request: replies.update({request: ask_within(sock, request, SILENT_SECS)})
+                threads.append(threading.Thread(target=work))
+                threads[-1].start()
+            for thread in threads:
+                thread.join()
+            assert all(reply == b"" or reply.startswith(b"SERVER_ERROR") for reply in replies.values()), replies
+            assert len(replies) == len(requests)
+            # The system has until then discarded what it could not send.
+            time.sleep(LEASE_PASSED_SECS)
+            client(other).set_many({"old": "new", "counter": "5"})
+            assert client(other).delete("gone")
+            for source, target in directions:
+                {"cut": cut, "leader": leader}[source].unsilence({"cut": cut, "leader": leader}[target])
+            net.wait_until_in_sync()
+            time.sleep(LEASE_PASSED_SECS)
+        for node in net:
+            assert client(node).get_many(["old", "counter", "gone"]) == {"old": b"new", "counter": b"5"}, node.name
+
+
+def changes_that_failed_in_a_partition_are_not_made_later():
+    failed_changes_are_not_made_later(("cut", "leader"), ("leader", "cut"))
+
+
+def changes_that_failed_before_they_arrived_are_not_made_later():
+    """Cuts only the way from the follower to the leader."""
+    failed_changes_are_not_made_later(("cut", "leader"))
+
+
 SCENARIOS = [
+    changes_that_failed_in_a_partition_are_not_made_later,
+    changes_that_failed_before_they_arrived_are_not_made_later,
     a_follower_behind_a_slow_link_leaves_the_sync,
     a_partitioned_leader_is_replaced,
     a_leader_without_etcd_continues,

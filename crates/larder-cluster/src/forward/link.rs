@@ -81,6 +81,8 @@ pub(super) fn connect(
     }
     stream.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
     stream.set_write_timeout(Some(FORWARD_SILENCE_TIMEOUT))?;
+    // A request whose failure this node has reported must not take effect much later.
+    stream.discard_late_bytes(FORWARD_SILENCE_TIMEOUT)?;
     Ok((Arc::new(Link::new(stream, tracker.cloned())), rest))
 }
 

@@ -8,6 +8,7 @@ use crate::error::{LocalError, PeerError};
 use larder_replica::Frame;
 use rustls::Connection;
 use rustls::pki_types::ServerName;
+use socket2::SockRef;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -82,6 +83,15 @@ impl PeerStream {
 
     pub(crate) fn set_write_timeout(&self, time: Option<Duration>) -> io::Result<()> {
         self.socket.set_write_timeout(time)
+    }
+
+    /// Makes the system discard unsent bytes when the connection is closed, and close the connection
+    /// if the peer's system does not confirm sent bytes within `time`. Otherwise, the system would
+    /// deliver them after the end of a partition, minutes later.
+    pub(crate) fn discard_late_bytes(&self, time: Duration) -> io::Result<()> {
+        let socket = SockRef::from(&self.socket);
+        socket.set_linger(Some(Duration::ZERO))?;
+        socket.set_tcp_user_timeout(Some(time))
     }
 
     /// Sends a refusal if the error has a reason for the peer. Returns the error.
