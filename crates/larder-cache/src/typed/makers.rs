@@ -9,7 +9,7 @@ use std::pin::pin;
 
 impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
     /// Returns the value under `key`. If there is none, calls `make`, and stores and returns the
-    /// value that it makes. See [`Cache::get_or_insert_with`] about makers.
+    /// value that it makes. See [`crate::Cache::get_or_insert_with`] about makers.
     pub fn get_or_insert_with(&self, key: &K, make: impl FnOnce() -> V) -> V {
         let made =
             self.try_get_or_insert_with(key, InsertOptions::new(), || Ok::<_, Infallible>(make()));
