@@ -59,8 +59,8 @@
 //! One file, because the models share helpers and the table of mutations.
 
 use super::index::buckets::plain::{self, Plain, has, hash, rehash};
-use super::index::buckets::{Buckets, Index, LockedStripe, count_hit};
-use super::index::word::IndexWord;
+use super::index::buckets::{Buckets, Index, LockedStripe};
+use super::index::word::{IndexWord, count_hit};
 use super::item::header::State;
 use super::item::new_record::NewRecord;
 use super::item::record::Record;

@@ -71,7 +71,7 @@ fn a_replication_port_is_not_a_way_around_logins() {
     scratch.file("secret", "a secret of two servers\n");
     let options = ["-l", "127.0.0.1", "-p", "-1", "-Y", "logins", "--cluster-secret", "secret"];
     let mut server = start(scratch, &[&options, on].concat());
-    assert_eq!(server.ask_text("mn\r\n"), "CLIENT_ERROR unauthenticated\r\n");
+    assert_eq!(server.ask_text("version\r\n"), "CLIENT_ERROR unauthenticated\r\n");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ends().code(), Some(0));
 }

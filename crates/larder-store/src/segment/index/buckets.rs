@@ -27,7 +27,7 @@
 )]
 
 use super::moved_items::{WalkId, Walks};
-use super::word::{FREQ_MAX, GROWTH_BITS, IndexWord, Pattern, hash_prefix};
+use super::word::{GROWTH_BITS, IndexWord, Pattern, count_hit, hash_prefix};
 use crate::segment::sync::{AtomicU32, AtomicU64, Ordering, fence, wait_a_little};
 use std::collections::HashSet;
 
@@ -416,18 +416,6 @@ fn fold(bucket_hash: u32, len: usize) -> usize {
     let bucket = u64::from(bucket_hash) & mask;
     let bucket = if bucket < len as u64 { bucket } else { bucket & (mask >> 1) };
     bucket as usize
-}
-
-/// Raises the frequency of a slot's word unless it is [`FREQ_MAX`]. If another thread changes the
-/// word first, this hit is not counted. Returns true if the frequency was 0 and is 1 now.
-#[inline]
-pub(crate) fn count_hit(slot: &AtomicU64, word: IndexWord) -> bool {
-    if word.freq() == FREQ_MAX {
-        return false;
-    }
-    let raised = word.with_freq(word.freq() + 1);
-    let counted = slot.compare_exchange(word.0, raised.0, Ordering::Relaxed, Ordering::Relaxed);
-    word.freq() == 0 && counted.is_ok()
 }
 
 /// A locked stripe and the operations that need its lock. Dropping it unlocks the stripe.

@@ -15,6 +15,8 @@
 //! word's other bucket and to a new bucket when the index grows. Bit 47 is the tier.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
+use crate::segment::sync::{AtomicU64, Ordering};
+
 pub(crate) const LOCATION_BITS: u32 = 41;
 const GROWTH_SHIFT: u32 = 41;
 const TIER_SHIFT: u32 = 47;
@@ -183,6 +185,18 @@ impl IndexWord {
 #[inline]
 pub(crate) fn hash_prefix(hash: u64) -> u16 {
     ((hash >> HASH_PREFIX_SHIFT) as u16).max(1)
+}
+
+/// Raises the frequency of a slot's word unless it is [`FREQ_MAX`]. If another thread changes the
+/// word first, this hit is not counted. Returns true if the frequency was 0 and is 1 now.
+#[inline]
+pub(crate) fn count_hit(slot: &AtomicU64, word: IndexWord) -> bool {
+    if word.freq() == FREQ_MAX {
+        return false;
+    }
+    let raised = word.with_freq(word.freq() + 1);
+    let counted = slot.compare_exchange(word.0, raised.0, Ordering::Relaxed, Ordering::Relaxed);
+    word.freq() == 0 && counted.is_ok()
 }
 
 #[cfg(test)]
