@@ -14,7 +14,7 @@ use super::memory::allocator::RestoredUse;
 use super::memory::layout::limit_min;
 use super::memory::raw::Region;
 use super::memory::table::SegmentState;
-use super::restart::region_file::{self, Restart};
+use super::restart::region_file::{self, ReopenError, Restart};
 use super::sync::{AtomicU64, at_each_store};
 use super::*;
 use crate::*;
@@ -403,5 +403,5 @@ fn a_foreign_header_page_is_refused() {
     let len = cache.shared.table().layout.region_len();
     let copy = Region::new(len).unwrap();
     let refused = region_file::reuse(config, copy, len, 0, RestoredUse::Free);
-    assert_eq!(refused.err(), Some(ColdStartReason::NoRegion));
+    assert!(matches!(refused, Err(ReopenError::Unusable(ColdStartReason::NoRegion))));
 }

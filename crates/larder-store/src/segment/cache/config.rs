@@ -81,7 +81,9 @@ impl fmt::Display for ConfigError {
             Self::Pages { max } => {
                 write!(f, "the flash has too many pages: at most {max} under this limit")
             }
-            Self::NoRoomForFlash => f.write_str("memory is too full for a flash tier"),
+            Self::NoRoomForFlash => f.write_str(
+                "memory is too full for a flash tier: raise the limit, or start without flash",
+            ),
             Self::Flash(error) => write!(f, "the flash can't be written to: {error}"),
             Self::Occupied => f.write_str(
                 "the file contains something else than a cache: give another one, or remove it",

@@ -126,7 +126,8 @@ impl Handle {
 
 impl Writer<'_> {
     /// Searches flash for a key that is not in memory. `is_shown` is true if the update depends on
-    /// the item.
+    /// the item. Otherwise the result is an item only in a cache that does not evict, if it was
+    /// read.
     pub(crate) fn find_on_flash<'i>(
         &self,
         shared: &Shared,
@@ -137,21 +138,21 @@ impl Writer<'_> {
         let Some(flash) = &shared.flash else { return UpdateSearch::Nothing };
         let mut found = UpdateSearch::Nothing;
         for locked_slot in stripe.on_flash() {
-            if !is_shown {
+            if !is_shown && shared.config.evict {
                 return UpdateSearch::Unread;
             }
             match find(self.delivered, locked_slot.word) {
                 Some(read) if shared.record_in_buffer(&**read).key() == key.bytes => {
                     let has_value = read.has_value();
                     let item = || UpdateSearch::Item(locked_slot, Arc::clone(read));
-                    return if has_value { item() } else { UpdateSearch::NoRoom };
+                    return if has_value || !is_shown { item() } else { UpdateSearch::NoRoom };
                 }
                 Some(_) => (),
                 None if flash
                     .readable(shared.table(), locked_slot.word, self.now.secs)
                     .is_some() =>
                 {
-                    found = UpdateSearch::Pending;
+                    found = if is_shown { UpdateSearch::Pending } else { UpdateSearch::Unread };
                 }
                 None => (),
             }

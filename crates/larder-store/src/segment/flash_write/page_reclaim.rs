@@ -136,6 +136,9 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
     // At least two, because one free page is reserved for rewritten items.
     let drops_under = (settings.drop_under as usize).max(2).min(flash.format.pages.div_ceil(4));
     let is_short = free < drops_under.max(settings.compact_under as usize);
+    // A rewritten page may lose items, too, if a write needs the page. A cache that does not evict
+    // writes only the buffers that an earlier process has left.
+    let may_lose = shared.config.evict;
     let is_void = |number: &u32| {
         let page = page(*number);
         // While other pages are free, items that were copied to memory can return to this page.
@@ -147,7 +150,7 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
         is_void && page.reads().load(Ordering::Acquire) == 0
     };
     let compacts = || {
-        if free >= settings.compact_under as usize || !flash.may_rewrite() {
+        if !may_lose || free >= settings.compact_under as usize || !flash.may_rewrite() {
             return None;
         }
         // Blocks of the last pages may still be under way to the device. These pages count the
@@ -174,7 +177,7 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
             return None;
         }
         compacts().or_else(|| {
-            let oldest = lists.full().next().filter(|_| free < drops_under)?;
+            let oldest = lists.full().next().filter(|_| may_lose && free < drops_under)?;
             Some((Reason::Drop, oldest))
         })
     });

@@ -15,7 +15,7 @@
 //! | a page on flash that was being written to | its complete items stay, and it is full |
 //! | a chain that no record refers to any more, or not yet | it stays only if the item under the key of its owner refers to it |
 //! | segments that were taken, or retired | they are free |
-//! | no free segments for a requested flash tier | the oldest segments are dropped |
+//! | no free segments for a requested flash tier | the oldest segments are dropped, if the cache evicts |
 //! | an item that was counted without its word, or the reverse | the words are right, and one size class is corrected |
 //!
 //! The restore reads the index completely, but only the segments named above. It reads all items
@@ -51,31 +51,46 @@ pub(crate) struct RestoredRegion {
     pub(crate) write_buffers: Vec<(u32, usize)>,
 }
 
+/// The reason why a region was not restored.
+pub(crate) enum AttachError {
+    /// The region can't be used. It may have been partly changed.
+    Corrupt(CorruptRegion),
+    /// There is no free memory for the flash tier, and the cache does not evict. The region can
+    /// still be used.
+    NoRoomForFlash,
+}
+
+impl From<CorruptRegion> for AttachError {
+    fn from(corrupt: CorruptRegion) -> Self {
+        Self::Corrupt(corrupt)
+    }
+}
+
 /// Restores a region of which the caller has exclusive use. `free` is the use that its free
 /// segments get. It depends on the region: in a copy of one, the memory of free segments was never
 /// touched. `flash` is the layout of items on flash. `is_known` is true if index words may refer to
 /// such items.
 ///
 /// # Errors
-/// [`CorruptRegion`]: the region can't be used. It may have been partly changed.
+/// [`AttachError`]
 pub(crate) fn attach(
     table: Table,
     made: &RegionParameters,
     config: &Config,
     free: RestoredUse,
     (flash, is_known): (Option<Format>, bool),
-) -> Result<RestoredRegion, CorruptRegion> {
+) -> Result<RestoredRegion, AttachError> {
     let (page, layout) = (table.header_page(), table.layout);
     let len = usize::try_from(page.shared.index_len.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
     let buckets_max = layout.segments * layout.buckets_per_segment();
     if !(made.buckets_first..=buckets_max).contains(&len) || !made.buckets_first.is_power_of_two() {
-        return Err(CorruptRegion("the length of the index is out of range"));
+        return Err(CorruptRegion("the length of the index is out of range").into());
     }
     let seen = usize::try_from(page.uses.segments_seen.load(Ordering::Relaxed));
     let seen = seen.ok().filter(|seen| *seen <= layout.segments);
     let seen = seen.ok_or(CorruptRegion("the number of segments is out of range"))?;
     if page.flush_floor() > page.order.sequence.load(Ordering::Relaxed) {
-        return Err(CorruptRegion("a flush has a sequence from the future"));
+        return Err(CorruptRegion("a flush has a sequence from the future").into());
     }
     let was_running = page.uses.running.load(Ordering::Relaxed) != 0;
     let secrets = RapidSecrets::seed(made.seed);
@@ -86,7 +101,11 @@ pub(crate) fn attach(
     if let Some(format) = flash {
         let new_pages = if is_known { 0 } else { table.segments_for_pages(format.pages) };
         let wanted = new_pages + read_buffers::segments_for(&layout, layout.segments_first) + 1;
-        Survey::make_room(&table, &mut found, wanted);
+        if !Survey::make_room(&table, &mut found, wanted, config.evict) {
+            // This process has not failed, so it does not count as an attempt to restore the region.
+            page.uses.attempts.fetch_sub(1, Ordering::Relaxed);
+            return Err(AttachError::NoRoomForFlash);
+        }
     }
     table.clear_bucket(len);
     let index = Index::over(table, made.buckets_first, stripes_for(made.buckets_first));

@@ -7,7 +7,7 @@
 //! All numbers are words of 8 bytes, little-endian. Free segments and memory that was never used
 //! are left out.
 
-use super::region_file::{self, ColdStartReason};
+use super::region_file::{self, ColdStartReason, ReopenError};
 use crate::segment::cache::config::{Config, ConfigError};
 use crate::segment::cache::shared::Shared;
 use crate::segment::index::word::REGION_MAX;
@@ -189,6 +189,9 @@ fn load_region(
     page.begin_again(RegionParameters { boot, ..made });
     let (shared, _) =
         region_file::reuse(config.clone(), region, region_len, boot, RestoredUse::Untouched)
-            .map_err(ImageError::Unusable)?;
+            .map_err(|error| match error {
+                ReopenError::Unusable(unusable) => ImageError::Unusable(unusable),
+                ReopenError::Config(error) => ImageError::Config(error),
+            })?;
     Ok((shared, note))
 }

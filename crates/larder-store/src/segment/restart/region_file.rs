@@ -1,6 +1,6 @@
 //! Opening a region in a file: a new region, or the region of an earlier process.
 
-use super::attach::{RestoredRegion, attach};
+use super::attach::{AttachError, RestoredRegion, attach};
 use super::survey::CorruptRegion;
 use crate::segment::cache::config::{Config, ConfigError};
 use crate::segment::cache::shared::Shared;
@@ -122,8 +122,9 @@ pub(crate) fn begin_file(file: &File, region_len: usize) -> io::Result<Region> {
     Region::of_file(file.try_clone()?, region_len)
 }
 
-/// The reason why [`reopen`] has not opened a region.
-enum ReopenError {
+/// The reason why a region was not opened.
+#[derive(Debug)]
+pub(crate) enum ReopenError {
     Unusable(ColdStartReason),
     Config(ConfigError),
 }
@@ -177,36 +178,37 @@ pub(crate) fn reuse(
     region_len: usize,
     boot: u128,
     free: RestoredUse,
-) -> Result<(Shared, Restart), ColdStartReason> {
+) -> Result<(Shared, Restart), ReopenError> {
     let page = region.header_page();
     let made = page.read(page_len()).map_err(ColdStartReason::from)?;
     if made.boot != boot {
-        return Err(ColdStartReason::OtherBoot);
+        return Err(ColdStartReason::OtherBoot.into());
     }
     if made.cas != config.cas {
-        return Err(ColdStartReason::OtherCas);
+        return Err(ColdStartReason::OtherCas.into());
     }
     let uses = &page.uses;
     let (panics, attempts) = (&uses.panics, &uses.attempts);
     if panics.load(Ordering::Relaxed) >= PANICS_MAX
         || attempts.load(Ordering::Relaxed) >= ATTEMPTS_MAX
     {
-        return Err(ColdStartReason::Panics);
+        return Err(ColdStartReason::Panics.into());
     }
     attempts.fetch_add(1, Ordering::Relaxed);
     let shape = shape_of(&made);
     if !shape.is_possible() {
-        return Err(ColdStartReason::Damaged("its sizes are impossible"));
+        return Err(ColdStartReason::Damaged("its sizes are impossible").into());
     }
     let largest = Layout::new(shape, usize::MAX, page_len());
     if largest.region_len() != region_len {
-        return Err(ColdStartReason::Damaged("the file does not have the length of its memory"));
+        let what = "the file does not have the length of its memory";
+        return Err(ColdStartReason::Damaged(what).into());
     }
     // A limit that is too high for the segment table is lowered.
     config.limit_bytes = config.limit_bytes.min(largest.limit_for(largest.segments + 1) - 1);
     let mut layout = Layout::new(shape, config.limit_bytes, page_len());
     if config.classes.count() > made.classes {
-        return Err(ColdStartReason::Damaged("it counts items in fewer classes"));
+        return Err(ColdStartReason::Damaged("it counts items in fewer classes").into());
     }
     if !has_room(&region, &layout) {
         // The file system is full: keep the old limit.
@@ -228,16 +230,23 @@ pub(crate) fn reuse(
         // now, the next one must not look for them.
         table.header_page().flash.store(FlashContent::NONE);
     }
-    let mut attached = attach(table, &made, &config, free, (format, is_known))
-        .map_err(|CorruptRegion(what)| ColdStartReason::Damaged(what))?;
+    let mut attached = match attach(table, &made, &config, free, (format, is_known)) {
+        Ok(attached) => attached,
+        Err(AttachError::Corrupt(CorruptRegion(what))) => {
+            return Err(ColdStartReason::Damaged(what).into());
+        }
+        Err(AttachError::NoRoomForFlash) => {
+            return Err(ReopenError::Config(ConfigError::NoRoomForFlash));
+        }
+    };
     if config.flash.is_some() && attached.index.has_forgotten_bits() {
-        return Err(ColdStartReason::NoRoomForFlash);
+        return Err(ColdStartReason::NoRoomForFlash.into());
     }
     if config.flash.is_some() {
         attached.alloc.index_share_max = INDEX_SHARE_FLASH;
     }
     if attached.alloc.limit_min() > layout.segments_first {
-        return Err(ColdStartReason::LimitTooLow);
+        return Err(ColdStartReason::LimitTooLow.into());
     }
     let flash = reopen_flash(&config, seed, &mut attached, format.filter(|_| is_known))?;
     let table = &attached.index.buckets;

@@ -123,8 +123,14 @@ impl<'t> Survey<'t> {
 
     /// Drops the oldest segments of items unless `wanted` segments are free, so that a cache that
     /// was full can have a flash tier. The index words into the dropped segments are removed, like
-    /// all words that refer to no item.
-    pub(super) fn make_room(table: &Table, found: &mut [SegmentFindings], wanted: usize) {
+    /// all words that refer to no item. If `evict` is false, drops nothing, and returns whether the
+    /// segments are free.
+    pub(super) fn make_room(
+        table: &Table,
+        found: &mut [SegmentFindings],
+        wanted: usize,
+        evict: bool,
+    ) -> bool {
         let is_taken = |segment: u32| {
             use SegmentState::{Buckets, Chain, Ghosts, Open, Pages, Sealed, Tags, WriteBuffer};
             let state = table.entry(segment).state();
@@ -137,6 +143,9 @@ impl<'t> Survey<'t> {
         let touched = segments.clone().filter(|segment| !is_fresh(segment)).count();
         let taken = segments.clone().filter(|segment| is_taken(*segment)).count();
         let free = (touched - taken) + table.layout.segments_first.saturating_sub(touched);
+        if !evict {
+            return free >= wanted;
+        }
         let mut oldest: Vec<(Sequence, u32)> = segments
             .filter(|segment| {
                 let state = found[*segment as usize].state;
@@ -151,6 +160,7 @@ impl<'t> Survey<'t> {
             (found.state, found.end) = (SegmentState::Free, table.layout.start(segment));
             found.is_suspect = false;
         }
+        true
     }
 
     pub(super) fn entry(&self, segment: u32) -> Entry<'t> {

@@ -107,6 +107,10 @@ impl Writer<'_> {
             (Some(found), _) if is_shown => decide(Lookup::Hit(&lend(shared, &found.record))),
             _ => decide(Lookup::Miss),
         };
+        if is_unread && !shared.config.evict && matches!(change, Change::Put { .. }) {
+            // The index words may belong to other keys, whose items must not be lost.
+            return Err(Shortage::Refused(Refusal::Pending));
+        }
         if let (Change::Put { .. }, None) = (&change, &found) {
             // With the hash of another key, the item would be stored in a wrong stripe: no lookup
             // would find it, and an evacuation would not move it.

@@ -2,9 +2,10 @@
 
 use super::common::*;
 use larder_device::{Device, Faults, Memory};
-use larder_store::segment::{Cache, Config, Restart};
+use larder_store::segment::{Cache, Config, ConfigError, Restart};
 use larder_store::{
-    Attributes, Expiry, Lookup, Maintenance, NewTags, Seconds, SubsecondMillis, Tag, Updates,
+    Attributes, Change, Expiry, Lookup, Maintenance, NewCas, NewTags, NewValue, Seconds,
+    SubsecondMillis, Tag, Updates,
 };
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
@@ -123,6 +124,82 @@ fn a_restart_without_flash_keeps_only_items_in_memory() {
     assert_eq!(cache.flash_gauges().unwrap().objects_used, 0);
     let mut client = Client::new(&cache, &clock());
     assert_eq!(client.get(&key(5)), Some(b"new".to_vec()));
+}
+
+/// A cache that does not evict has the flash of one that did. Few pages are free, and few bits of a
+/// hash distinguish items on flash.
+#[test]
+fn nothing_on_flash_is_lost_in_a_cache_that_does_not_evict() {
+    const ITEMS: usize = 40_000;
+    let device = Memory::new(16 * MIB, 5);
+    let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
+    let compact_under = u32::MAX;
+    let settings = larder_store::FlashSettings { compact_under, ..any_size() };
+    let config = config(16 * MIB, &device, settings);
+    let (cache, _) = open(&config, &file, 11);
+    let mut client = Client::new(&cache, &clock());
+    fill(&cache, &mut client, 0..ITEMS, 0);
+    // Only items with hits survive the emptying of a page, so all pages are about half full.
+    (0..ITEMS).step_by(2).for_each(|i| _ = client.delete(&key(i)));
+    settle(&cache);
+    drop((client, cache));
+    let keeping = Config { evict: false, ..config };
+    let (cache, restart) = open(&keeping, &file, 12);
+    assert_eq!(restart, Restart::Warm);
+    let kept = cache.gauges().items;
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    for _ in 0..20 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        now.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        client.handle.maintain(client.now());
+    }
+    let mut found = 0;
+    for i in 0..ITEMS {
+        // The second read may copy the item to memory.
+        found += u64::from(client.get(&key(i)).is_some());
+        client.get(&key(i));
+    }
+    assert_eq!((found, cache.gauges().items), (kept, kept), "{:?}", cache.flash_gauges());
+    // Some of these keys have the hash bits of an item on flash.
+    const NEW: usize = 60_000;
+    (ITEMS..ITEMS + NEW).for_each(|i| client.set(&key(i), b"new"));
+    assert_eq!(cache.gauges().items, kept + NEW as u64, "{:?}", cache.flash_gauges());
+    let still_there = (0..ITEMS).filter(|i| client.get(&key(*i)).is_some()).count();
+    assert_eq!(still_there as u64, kept, "{:?}", cache.flash_gauges());
+    let gauges = cache.flash_gauges().unwrap();
+    assert_eq!((gauges.objects_evicted, cache.gauges().evictions), (0, 0), "{gauges:?}");
+}
+
+/// The tier needs memory, which the items take. A cache that evicts drops the oldest ones.
+#[test]
+fn a_full_cache_that_does_not_evict_starts_only_without_a_new_flash() {
+    let device = Memory::new(64 * MIB, 5);
+    let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
+    let with_flash = Config { evict: false, ..config(16 * MIB, &device, any_size()) };
+    let without = Config { flash: None, ..with_flash.clone() };
+    let (cache, _) = open(&without, &file, 11);
+    let mut client = Client::new(&cache, &clock());
+    let bytes = value(0, 0, 1000);
+    let put = Change::Put {
+        attributes: Attributes::default(),
+        cas: NewCas::Fresh,
+        value: NewValue::Bytes(&bytes),
+        fetched: false,
+        tags: NewTags::None,
+    };
+    let stored = (0..).take_while(|i| client.update(&key(*i), |_| (put, ())).is_ok()).count();
+    drop((client, cache));
+    for seed in 12..17 {
+        let refused = Cache::in_file(with_flash.clone(), 0, file.try_clone().unwrap(), 1);
+        assert!(matches!(refused, Err(ConfigError::NoRoomForFlash)), "{seed}");
+    }
+    let (cache, restart) = open(&without, &file, 20);
+    assert_eq!((restart, cache.gauges().items), (Restart::Warm, stored as u64));
+    drop(cache);
+    let (cache, restart) = open(&Config { evict: true, ..with_flash }, &file, 21);
+    let kept = cache.gauges().items;
+    assert!(restart == Restart::Warm && kept > stored as u64 / 2, "{kept} of {stored}");
 }
 
 /// Fields that do not fit the header of an item survive demotion, promotion and a restart.
