@@ -103,6 +103,83 @@ def test_the_region_is_newer_than_the_image(region):
         assert user.get_many(["kept", "deleted"]) == {"kept": b"1"}
 
 
+def test_the_image_is_newer_than_the_region(region):
+    """If a server without -e has written the image, the items of the region are older, and must not return."""
+    image, without = Image(region, True), Image(region, False)
+    server = image.start()
+    with client(server) as user:
+        user.set_many({"deleted": b"1", "changed": b"1"})
+    end(server, "SIGTERM")
+    server = without.start()
+    with client(server) as user:
+        assert user.get_many(["deleted", "changed"]) == {}
+        user.set("changed", b"2")
+    end(server, "SIGUSR1")
+    server = image.start()
+    with client(server) as user:
+        assert user.get_many(["deleted", "changed"]) == {"changed": b"2"}
+    assert not image.file.exists()
+    # From now on, the region is the newest again.
+    with client(server) as user:
+        user.set("changed", b"3")
+    end(server, "SIGKILL")
+    server = image.start()
+    assert server.stats()["restart_state"] == "repaired"
+    with client(server) as user:
+        assert user.get("changed") == b"3"
+
+
+@pytest.mark.parametrize("other", ["", ".other"], ids=["no image", "another image"])
+def test_a_start_without_the_option_removes_the_image(region, other):
+    """The items of the image are older than a change that a server with the region, and without the image, has made."""
+    image = Image(region, True)
+    server = image.start()
+    with client(server) as user:
+        user.set_many({"kept": b"1", "deleted": b"1"})
+    end(server, "SIGUSR1")
+    assert image.file.exists()
+    server = region.start(*OPTIONS, *(["-o", f"memory_image={image.file}{other}"] if other else []))
+    assert_warm(server)
+    with client(server) as user:
+        assert user.delete("deleted") and user.get("kept") == b"1"
+    end(server, "SIGKILL")
+    image.rebooted()
+    server = image.start()
+    with client(server) as user:
+        assert user.get_many(["kept", "deleted"]) == {}
+
+
+def test_an_image_that_is_older_than_the_flash(region):
+    """A server without the image has used the flash file, so items of the image may have been changed or deleted."""
+    image = Image(region, False)
+    flash = f"ext_path={region.folder / 'flash'}:64m"
+    server = image.start("-m", "16", "-o", flash)
+    with client(server) as user:
+        user.set("deleted", b"1")
+    end(server, "SIGUSR1")
+    server = region.launch("-m", "16", "-o", flash)
+    region.servers.append(server)
+    end(server, "SIGTERM")
+    server = image.start("-m", "16", "-o", flash)
+    with client(server) as user:
+        assert user.get("deleted") is None
+    assert "another server has used the files of -o ext_path" in server.output()
+
+
+def test_the_image_of_another_server_is_kept(region):
+    """The region names the path of an image. A later image at this path belongs to another server."""
+    image, without = Image(region, True), Image(region, False)
+    server = image.start()
+    end(server, "SIGUSR1")
+    image.file.unlink()
+    server = without.start()
+    with client(server) as user:
+        user.set("other", b"1")
+    end(server, "SIGUSR1")
+    assert_warm(region.start(*OPTIONS))
+    assert image.file.exists()
+
+
 def test_time_passes_while_the_machine_is_down(image):
     server = image.start()
     with client(server) as user:

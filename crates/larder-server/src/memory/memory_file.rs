@@ -2,8 +2,10 @@
 //! the image (`-o memory_image`) survives a restart of the machine. This module checks the owner of
 //! the files, locks them, and restores the clock.
 
-use larder_store::segment::{Cache, Config, ConfigError, Restart, is_image};
-use larder_support::clock::Clock;
+use larder_store::segment::{
+    Cache, Config, ConfigError, ImageOrigin, Restart, image_origin, is_image,
+};
+use larder_support::clock::{Clock, boot_millis};
 use nix::unistd::User;
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -105,8 +107,12 @@ pub struct Files<'a> {
 /// Opens the cache in the memory file, or in anonymous memory if no memory file is given. A
 /// restored cache also continues its clock.
 ///
-/// If the memory file provides no items and an image exists, reads the items from the image. The
-/// caller must call [`remove_image`] before it serves clients.
+/// If an image exists, reads the items from the image if the memory file provides none, or if the
+/// image is newer, because a server without the memory file has written it. The caller must call
+/// [`remove_image`] before it serves clients.
+///
+/// If the memory file names an image that is not the one of `files`, removes that image, because it
+/// would restore items that are deleted from now on.
 ///
 /// # Errors
 /// [`FileError`]: a file is unusable.
@@ -137,8 +143,21 @@ pub fn open(
     };
     let mut opened = reopen()?;
     let is_cold = !matches!(opened, Some((_, Restart::Warm | Restart::Repaired)));
+    let origin = image.map(origin_of).transpose()?.flatten();
+    let last_run = opened.as_ref().map_or(0, |(cache, _)| cache.run());
+    let is_stale = !is_cold && is_newer(origin, last_run)?;
+    if let (true, Some((path, _)), Some(image)) = (is_stale, &region, image) {
+        tracing::warn!(
+            "-e {}: the items are from {}, which a server without -e has written later; no action is needed",
+            path.display(),
+            image.display()
+        );
+    }
+    if let Some((cache, _)) = &opened {
+        remove_other_image(cache, image)?;
+    }
     let mut from_image = None;
-    if let Some(image) = image.filter(|image| is_cold && image.exists()) {
+    if let Some(image) = image.filter(|image| (is_cold || is_stale) && image.exists()) {
         // Close the cache in the memory file first, because `read_image` writes into that file.
         let first = opened.take().map(|(_, restart)| restart);
         from_image = read_image(image, user, &config, region.as_ref().map(|(_, file)| file))?;
@@ -163,6 +182,8 @@ pub fn open(
         }
     };
     cache.set_note(clock.checkpoint());
+    let before = last_run.max(origin.map_or(0, |origin| origin.run));
+    cache.set_run(boot_millis().max(before + 1));
     if clock.ahead() != 0 {
         tracing::info!(
             "the system's clock was set since the cache was created, by {} s; items keep their lifetimes",
@@ -257,8 +278,43 @@ fn read_image(
     }
 }
 
-/// Removes the image. Call this before the first change of the cache. Otherwise a later restart
-/// could restore items that were deleted after this one.
+/// Returns the process that wrote an image, or `None` if there is no image with a valid header.
+fn origin_of(path: &Path) -> Result<Option<ImageOrigin>, FileError> {
+    match File::open(path) {
+        Ok(mut file) => {
+            image_origin(&mut file).map_err(|error| FileError::Io(path.to_owned(), error))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(FileError::Io(path.to_owned(), error)),
+    }
+}
+
+/// Returns whether the process that wrote an image has started after process `run`, the last one
+/// with the memory file. Both must be of this boot of the machine, because runs are its uptimes.
+fn is_newer(image: Option<ImageOrigin>, run: u64) -> Result<bool, FileError> {
+    let Some(image) = image.filter(|image| image.run > run) else { return Ok(false) };
+    let boot = boot_id().map_err(|error| FileError::Io(PathBuf::new(), error))?;
+    Ok(image.boot == boot)
+}
+
+/// Removes the image that the memory file names, unless it is `image`, which the caller removes
+/// later. Does nothing if the file is not an image of the last process with the memory file.
+fn remove_other_image(cache: &Cache, image: Option<&Path>) -> Result<(), FileError> {
+    let path = cache.image_path();
+    let is_same = image.is_some_and(|image| std::path::absolute(image).is_ok_and(|i| i == path));
+    if path.as_os_str().is_empty() || is_same {
+        return Ok(());
+    }
+    if origin_of(&path).is_ok_and(|origin| origin.is_some_and(|origin| origin.run == cache.run())) {
+        remove_image(&path)?;
+        tracing::info!("removed the image {}: it would restore deleted items", path.display());
+    }
+    cache.set_image_path(Path::new(""));
+    Ok(())
+}
+
+/// Removes the image. Call this before the first change of the cache. Otherwise a later restart could restore items
+/// that were deleted after this one.
 ///
 /// # Errors
 /// [`FileError::Io`]: the file still exists, or its removal may not be durable.
@@ -290,10 +346,12 @@ pub fn write_image(path: &Path, cache: &Cache, clock: &Clock) -> Result<(), File
         options.write(true).create_new(true).mode(0o600);
         let mut to = BufWriter::with_capacity(1 << 20, options.open(&unfinished)?);
         let saved = u64::try_from(clock.precise().as_micros()).unwrap_or(u64::MAX);
-        cache.write_image(saved, &mut to)?;
+        cache.write_image(saved, boot_id()?, &mut to)?;
         to.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         std::fs::rename(&unfinished, path)?;
-        sync_folder_of(path)
+        sync_folder_of(path)?;
+        cache.set_image_path(&std::path::absolute(path)?);
+        Ok(())
     };
     // Remove the remains of an earlier process.
     let _ = std::fs::remove_file(&unfinished);

@@ -72,7 +72,7 @@ pub use handle::state::Handle;
 pub use large_value::lease::ChainLease;
 pub use large_value::upload::Upload;
 pub use miss_ratio::curve::MissRatioCurve;
-pub use restart::image::is_image;
+pub use restart::image::{ImageOrigin, image_origin, is_image};
 pub use restart::region_file::{ColdStartReason, Restart};
 pub use walk::Walk;
 
@@ -82,8 +82,11 @@ use crate::{
 };
 use cache::shared::Shared;
 use restart::{image, region_file};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sync::Ordering;
 
@@ -200,15 +203,16 @@ impl Cache {
 
     /// Writes an image of the cache's memory, for a process that starts after a reboot. The image
     /// does not contain the items on flash, only their locations on the device. There must be no
-    /// handles. The image also contains `note`, for the process that reads it.
+    /// handles. The image also contains `note`, for the process that reads it, and `boot`, which
+    /// identifies the machine's current boot.
     ///
     /// # Errors
     /// An error of the writer or of the flash device, or `ResourceBusy` while there are handles.
-    pub fn write_image(&self, note: u64, to: &mut impl Write) -> io::Result<()> {
+    pub fn write_image(&self, note: u64, boot: u128, to: &mut impl Write) -> io::Result<()> {
         if self.shared.handles.load(Ordering::Acquire) > 0 {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
-        self.shared.write_image(note, to)
+        self.shared.write_image(note, boot, to)
     }
 
     /// Returns the number that was stored with [`Cache::set_note`], or 0 if there is none. A later
@@ -222,6 +226,32 @@ impl Cache {
     /// Changes the [`Cache::note`].
     pub fn set_note(&self, note: u64) {
         self.shared.table().header_page().uses.note.store(note, Ordering::Relaxed);
+    }
+
+    /// Returns the number of the last process that used this memory, or 0 if it has not set one.
+    /// Images contain the number, too. So a later process can tell which of a memory file and an
+    /// image was used last, if numbers rise.
+    #[must_use]
+    pub fn run(&self) -> u64 {
+        self.shared.table().header_page().uses.run.load(Ordering::Relaxed)
+    }
+
+    /// Changes the [`Cache::run`].
+    pub fn set_run(&self, run: u64) {
+        self.shared.table().header_page().uses.run.store(run, Ordering::Relaxed);
+    }
+
+    /// Returns the path that was stored with [`Cache::set_image_path`], or an empty path. A later
+    /// process with the same memory gets the same path.
+    #[must_use]
+    pub fn image_path(&self) -> PathBuf {
+        PathBuf::from(OsString::from_vec(self.shared.table().header_page().image.read()))
+    }
+
+    /// Stores the path of the image that this process has written. An empty path means that there is
+    /// no image. Stores an empty path if the given one is longer than 248 bytes.
+    pub fn set_image_path(&self, path: &Path) {
+        self.shared.table().header_page().image.store(path.as_os_str().as_bytes());
     }
 
     /// Records that this process panicked soon after its start. After two such processes in

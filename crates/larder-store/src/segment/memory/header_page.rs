@@ -5,9 +5,10 @@
 //!       128  index length, flush floor, pending flush                          read by every request
 //!       256  sequence, flush generation, ghost epoch                           written once a segment
 //!       384  next CAS, CAS floor                                               written once a block
-//!       512  use by processes: running, panics, attempts, note, …                written rarely
+//!       512  use by processes: running, panics, attempts, note, run, …           written rarely
 //!       640  flash: its content's id, pages                                     written rarely
 //!       768  tags: buckets, drops                                              written rarely
+//!       896  path of the image                                                 written rarely
 //! ```
 //! Frequently written words are on other cache lines than words that every request reads.
 
@@ -33,6 +34,7 @@ pub(crate) struct HeaderPage {
     pub(crate) uses: ProcessWords,
     pub(crate) flash: FlashWords,
     pub(crate) tags: TagWords,
+    pub(crate) image: ImageWords,
 }
 
 const _: () = assert!(size_of::<HeaderPage>() <= HEADER_PAGE_LEN);
@@ -120,6 +122,8 @@ pub(crate) struct ProcessWords {
     pub(crate) segments_seen: AtomicU64,
     /// 1 if handles have shared a block.
     pub(crate) has_shared_block: AtomicU64,
+    /// The number of the last process that used the region; see [`crate::segment::Cache::run`].
+    pub(crate) run: AtomicU64,
 }
 
 /// The table of tags.
@@ -133,6 +137,41 @@ pub(crate) struct TagWords {
     pub(crate) drops: AtomicU64,
     /// The number of tags displaced by other tags.
     pub(crate) displaced: AtomicU64,
+}
+
+/// The path of the image that a process with this region has written.
+#[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
+#[repr(C, align(128))]
+pub(crate) struct ImageWords {
+    /// The length of the path in bytes; 0 if there is no image.
+    len: AtomicU64,
+    path: [AtomicU64; IMAGE_PATH_WORDS],
+}
+
+const IMAGE_PATH_WORDS: usize = 31;
+
+impl ImageWords {
+    /// Stores the path, or none if it is longer than 248 bytes.
+    pub(crate) fn store(&self, path: &[u8]) {
+        self.len.store(0, Ordering::Release);
+        if path.len() > 8 * IMAGE_PATH_WORDS {
+            return;
+        }
+        for (word, bytes) in self.path.iter().zip(path.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_le_bytes(padded), Ordering::Relaxed);
+        }
+        self.len.store(path.len() as u64, Ordering::Release);
+    }
+
+    /// Returns the path; empty if there is none.
+    pub(crate) fn read(&self) -> Vec<u8> {
+        let len = self.len.load(Ordering::Acquire) as usize;
+        let words = self.path.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+        words.take(len).collect()
+    }
 }
 
 /// The content of the flash device to which index words refer.

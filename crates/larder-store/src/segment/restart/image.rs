@@ -1,8 +1,9 @@
 //! The region as an image on disk, from which a later process restores it after a planned reboot.
 //!
 //! ```text
-//! magic, version, region length, note, checksum ─ pieces ─ 0, 0 ─ checksum of all checksums
-//!                                                  └─ offset, length, checksum, bytes (at most a MiB)
+//! header ─ pieces ─ 0, 0 ─ checksum of all checksums
+//! │         └─ offset, length, checksum, bytes (at most a MiB)
+//! └─ magic, version, region length, note, boot (2), run, checksum
 //! ```
 //! All numbers are words of 8 bytes, little-endian. Free segments and memory that was never used
 //! are left out.
@@ -23,7 +24,9 @@ use std::io::{self, Read, Write};
 use std::ops::Range;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"larderim");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
+/// The number of words before the header's checksum.
+const HEADER_WORDS: usize = 7;
 /// The longest piece in bytes.
 const PIECE_LEN: usize = 1 << 20;
 
@@ -47,14 +50,17 @@ fn read_words<const N: usize>(from: &mut impl Read) -> io::Result<[u64; N]> {
 
 impl Shared {
     /// Writes an image of the region, which no thread may change until this returns. `note` is for
-    /// the reader of the image.
-    pub(crate) fn write_image(&self, note: u64, to: &mut impl Write) -> io::Result<()> {
+    /// the reader of the image. `boot` identifies the machine's current boot.
+    pub(crate) fn write_image(&self, note: u64, boot: u128, to: &mut impl Write) -> io::Result<()> {
         let (table, layout) = (self.table(), &self.table().layout);
         if let Some(flash) = &self.flash {
             // Index words in the image refer to items on flash, so these must be durable first.
             flash.device.sync()?;
         }
-        let header = [MAGIC, VERSION, layout.region_len() as u64, note];
+        let [boot_low, boot_high] = halves(boot);
+        let run = table.header_page().uses.run.load(Ordering::Relaxed);
+        let len = layout.region_len() as u64;
+        let header: [u64; HEADER_WORDS] = [MAGIC, VERSION, len, note, boot_low, boot_high, run];
         let sum = checksum(&header);
         write_words(to, &header)?;
         write_words(to, &[sum])?;
@@ -94,6 +100,37 @@ pub fn is_image(from: &mut impl Read) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// The process that wrote an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageOrigin {
+    /// The identifier of the machine's boot in which the process ran.
+    pub boot: u128,
+    /// The number of the process; see [`crate::segment::Cache::run`].
+    pub run: u64,
+}
+
+/// Returns the origin of an image, or `None` if the input does not start with a valid header of this
+/// version.
+///
+/// # Errors
+/// An error of the reader.
+pub fn image_origin(from: &mut impl Read) -> io::Result<Option<ImageOrigin>> {
+    let words = match read_words::<{ HEADER_WORDS + 1 }>(from) {
+        Ok(words) => words,
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let [magic, version, _, _, boot_low, boot_high, run, sum] = words;
+    let is_valid = magic == MAGIC && version == VERSION && sum == checksum(&words[..HEADER_WORDS]);
+    let boot = u128::from(boot_low) | u128::from(boot_high) << 64;
+    Ok(is_valid.then_some(ImageOrigin { boot, run }))
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the halves of the number")]
+fn halves(number: u128) -> [u64; 2] {
+    [number as u64, (number >> 64) as u64]
 }
 
 /// The reason why an image could not be loaded.
@@ -136,13 +173,15 @@ fn load_region(
     if magic != MAGIC {
         return Err(ImageError::Config(ConfigError::Occupied));
     }
-    let [version, region_len, note, sum] = read_words(image).map_err(|_| damaged())?;
-    let header = [magic, version, region_len, note];
-    if sum != checksum(&header) {
-        return Err(damaged());
-    }
+    let [version] = read_words(image).map_err(|_| damaged())?;
     if version != VERSION {
         return Err(ImageError::Unusable(ColdStartReason::OtherVersion));
+    }
+    let [region_len, note, boot_low, boot_high, run, sum] =
+        read_words(image).map_err(|_| damaged())?;
+    let header = [magic, version, region_len, note, boot_low, boot_high, run];
+    if sum != checksum(&header) {
+        return Err(damaged());
     }
     let region_len = usize::try_from(region_len).map_err(|_| damaged())?;
     if region_len as u64 > REGION_MAX || region_len < page_len() {
@@ -183,9 +222,15 @@ fn load_region(
     let page = region.header_page();
     page.complete();
     let made = page.read(page_len()).map_err(|foreign| ImageError::Unusable(foreign.into()))?;
+    let content = page.flash.read().id;
+    let device = config.flash.as_ref().and_then(|flash| flash.device.id());
+    if content != 0 && device.is_some_and(|id| id != content) {
+        return Err(ImageError::Unusable(ColdStartReason::OlderThanFlash));
+    }
     // The region contains the note of the process that wrote the image, which must not remain the
-    // note of this cache.
+    // note of this cache. The caller removes the image.
     page.uses.note.store(0, Ordering::Relaxed);
+    page.image.store(&[]);
     page.begin_again(RegionParameters { boot, ..made });
     let (shared, _) =
         region_file::reuse(config.clone(), region, region_len, boot, RestoredUse::Untouched)

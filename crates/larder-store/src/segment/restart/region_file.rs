@@ -46,6 +46,9 @@ pub enum ColdStartReason {
     /// The cache has a flash tier, but the region has no free memory for it, or its index has grown
     /// too far to refer to flash.
     NoRoomForFlash,
+    /// Another process has used the flash devices since the image was written, so it may have
+    /// replaced or removed the items of the image.
+    OlderThanFlash,
     /// Two processes in succession panicked soon after their start, or three in succession ended
     /// while they restored the region.
     Panics,
@@ -63,6 +66,7 @@ impl fmt::Display for ColdStartReason {
             Self::OtherCas => "it was made with another setting of -C",
             Self::LimitTooLow => "the index in it does not fit under this memory limit",
             Self::NoRoomForFlash => "it has no room for a flash tier",
+            Self::OlderThanFlash => "another server has used the files of -o ext_path since",
             Self::Panics => "processes that used it have failed at their start or soon after it",
             Self::Damaged(what) => return write!(f, "it is damaged: {what}"),
         })
