@@ -97,6 +97,27 @@ fn items_of_a_full_cache_take_no_more_than_the_limit() {
     }
 }
 
+/// Refused sets evict nothing, after the first ones have emptied the rest of a segment whose
+/// eviction earlier sets had started.
+#[test]
+fn refused_sets_evict_nothing() {
+    let server = larderd(ENGINES[0], &["-m", "16", "-t", "1"]);
+    let sets = |count: usize, len: usize| -> String {
+        let value = "v".repeat(len);
+        (0..count).map(|i| format!("set {len}-{i} 0 0 {len}\r\n{value}\r\n")).collect()
+    };
+    ask(&server, &sets(30_000, 1000));
+    let refuse = || {
+        let replies = ask(&server, &sets(40, 1_100_000));
+        assert_eq!(replies, "SERVER_ERROR object too large for cache\r\n".repeat(40));
+        let page = ask(&server, "stats\r\n");
+        ["evictions", "curr_items"].map(|name| stat(&page, name))
+    };
+    let before = refuse();
+    assert!(before[0] > 0, "the cache is full");
+    assert_eq!(refuse(), before);
+}
+
 /// Returns `stats`, `stats slabs` and `stats items` of one state of the cache: waits until no items
 /// move to flash, or are evicted, between the pages.
 fn settled_pages(server: &Server) -> [String; 3] {
