@@ -110,20 +110,22 @@ pub unsafe extern "C" fn larder_options_login(
 
 /// Encrypts all connections with TLS 1.2 or 1.3. Each argument may be NULL, for its default:
 ///
-/// - `ca_file`: a PEM file with the CAs, of which one must have signed the server's certificate. [Default: the CAs of the
-///   system]
-/// - `cert_file`: a PEM file with the client certificate for servers that request one, followed by its intermediate CAs.
-///   [Default: no client certificate]
+/// - `ca_file`: a PEM file with the CAs, of which one must have signed the server's certificate.
+///   [Default: the CAs of the system]
+/// - `cert_file`: a PEM file with the client certificate for servers that request one, followed by
+///   its intermediate CAs. [Default: no client certificate]
 /// - `key_file`: a PEM file with the key of the client certificate. [Default: `cert_file`]
-/// - `server_name`: the name that the certificates of all servers must contain. [Default: the host of each server's
-///   address]
+/// - `server_name`: the name that the certificates of all servers must contain. [Default: the host
+///   of each server's address]
 ///
-/// This call reads the files, which later calls do not need. It returns LARDER_STATUS_INVALID_ARGUMENT if a file or the
-/// name is unusable, and larder_error_message() names the file. The options then stay as they were. If the certificate
-/// of a server is invalid, the calls of the client return LARDER_STATUS_CONNECT. [Default: no encryption]
+/// This call reads the files, which later calls do not need. It returns
+/// LARDER_STATUS_INVALID_ARGUMENT if a file or the name is unusable, and larder_error_message()
+/// names the file. The options then stay as they were. If the certificate of a server is invalid,
+/// the calls of the client return LARDER_STATUS_CONNECT. [Default: no encryption]
 ///
 /// # Safety
-/// `options` is NULL or valid, and no other thread uses it. The other arguments are NULL or end with a zero.
+/// `options` is NULL or valid, and no other thread uses it. The other arguments are NULL or end
+/// with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_options_tls(
     options: *mut Options,
@@ -162,10 +164,11 @@ pub unsafe extern "C" fn larder_options_tls(
     })
 }
 
-/// Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix socket. Separate the
-/// addresses of several servers by commas, in any order. Rendezvous hashing distributes keys over the servers. Options
-/// may be NULL, and may be freed after the call. This call resolves host names. Later calls open connections when they
-/// need them. larder_close() closes the client.
+/// Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix
+/// socket. Separate the addresses of several servers by commas, in any order. Rendezvous hashing
+/// distributes keys over the servers. Options may be NULL, and may be freed after the call. This
+/// call resolves host names. Later calls open connections when they need them. larder_close()
+/// closes the client.
 ///
 /// # Safety
 /// `address` is NULL or ends with a zero. `options` is NULL or valid, and no thread changes it

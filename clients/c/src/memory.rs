@@ -1,5 +1,5 @@
-//! Conversion of the caller's pointers to references, slices and text. NULL is an error, except for slices of length 0
-//! and in [`optional_text`] and [`free`].
+//! Conversion of the caller's pointers to references, slices and text. NULL is an error, except for
+//! slices of length 0 and in [`optional_text`] and [`free`].
 
 use crate::failure::Failure;
 use crate::status::Status;

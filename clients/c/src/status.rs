@@ -23,7 +23,8 @@ pub enum Status {
     Key = 17,
     /// The value exceeds the length that any server accepts.
     ValueTooLong = 18,
-    /// The server is unreachable or refuses connections, its name cannot be resolved, or the TLS handshake failed.
+    /// The server is unreachable or refuses connections, its name cannot be resolved, or the TLS
+    /// handshake failed.
     Connect = 19,
     /// The server has failed several times in a row, so the call failed at once, without a request.
     Unavailable = 20,

@@ -77,12 +77,13 @@ impl Tls {
         self
     }
 
-    /// Reads the files now, and checks the server name. Clients with the returned settings do not read the files again.
-    /// Without this call, each client reads them while it is built.
+    /// Reads the files now, and checks the server name. Clients with the returned settings do not
+    /// read the files again. Without this call, each client reads them while it is built.
     ///
     /// # Errors
-    /// A file cannot be read or does not contain the expected PEM data, the system trusts no CA, or the server name is
-    /// invalid. The message names the file. Other kinds than `InvalidInput` are errors of the system.
+    /// A file cannot be read or does not contain the expected PEM data, the system trusts no CA, or
+    /// the server name is invalid. The message names the file. Other kinds than `InvalidInput` are
+    /// errors of the system.
     pub fn load(mut self) -> io::Result<Self> {
         let config = self.config()?;
         if let Some(name) = &self.server_name {
@@ -92,7 +93,8 @@ impl Tls {
         Ok(self)
     }
 
-    /// Reads the files unless they are loaded, and returns a function that builds a connector for each address.
+    /// Reads the files unless they are loaded, and returns a function that builds a connector for
+    /// each address.
     ///
     /// # Errors
     /// A file cannot be read or does not contain the expected PEM data, or the system trusts no CA.
@@ -102,8 +104,8 @@ impl Tls {
         &self,
     ) -> io::Result<impl Fn(&Address) -> io::Result<Connector> + use<'_>> {
         let config = match &self.loaded {
-            // Each client has a session cache of its own. A forked process can then build a client even if another
-            // thread of its parent had locked a cache at the fork.
+            // Each client has a session cache of its own. A forked process can then build a client
+            // even if another thread of its parent had locked a cache at the fork.
             Some(Loaded(config)) => {
                 let mut config = ClientConfig::clone(config);
                 config.resumption = Resumption::default();

@@ -1,5 +1,6 @@
-//! The Rust half of the Python package `larder_client`: calls, keys, values, TLS settings and exceptions. The Python half contains
-//! the constructors, the clients of several servers, and Django's cache.
+//! The Rust half of the Python package `larder_client`: calls, keys, values, TLS settings and
+//! exceptions. The Python half contains the constructors, the clients of several servers, and
+//! Django's cache.
 
 mod arguments;
 mod channel;

@@ -40,8 +40,8 @@ impl BaseTls {
     }
 }
 
-/// Converts the error of a file or a name to `ValueError`, or to the exception of a system error, such as
-/// `FileNotFoundError`.
+/// Converts the error of a file or a name to `ValueError`, or to the exception of a system error,
+/// such as `FileNotFoundError`.
 fn exception(error: io::Error) -> PyErr {
     match error.kind() {
         io::ErrorKind::InvalidInput => PyValueError::new_err(error.to_string()),

@@ -62,10 +62,10 @@ pub(crate) fn define(ruby: &Ruby) -> Result<(), Error> {
 }
 
 impl Connections {
-    /// Creates the connections to `servers`, which are pairs of an address and a weight. `timeout` is in seconds. `max`
-    /// is the pool size per server, or `nil` for one shared connection per server. `failover` moves keys of an
-    /// unavailable server to other servers. `login` contains the user and the password for each connection. With `tls`,
-    /// connections are encrypted.
+    /// Creates the connections to `servers`, which are pairs of an address and a weight. `timeout`
+    /// is in seconds. `max` is the pool size per server, or `nil` for one shared connection per
+    /// server. `failover` moves keys of an unavailable server to other servers. `login` contains
+    /// the user and the password for each connection. With `tls`, connections are encrypted.
     fn new(
         ruby: &Ruby,
         servers: Vec<(String, u32)>,

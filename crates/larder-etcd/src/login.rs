@@ -1,7 +1,8 @@
 //! The login of a process at etcd. All clients of the process share it.
 //!
-//! etcd checks a password by bcrypt, which takes it about 80 ms of processor time. So a process logs in once, in a thread of
-//! its own, and its clients wait for the token. It logs in again only if etcd no longer accepts the token.
+//! etcd checks a password by bcrypt, which takes it about 80 ms of processor time. So a process
+//! logs in once, in a thread of its own, and its clients wait for the token. It logs in again only
+//! if etcd no longer accepts the token.
 
 use larder_replica::CoordinatorError;
 use std::ops::Range;
@@ -65,8 +66,9 @@ impl Login {
         }))
     }
 
-    /// Returns the token. If there is none, waits for the end of a login for at most `wait_max`. If no login
-    /// is under way, starts one: `send` sends the name and the password within a time limit, and returns the token.
+    /// Returns the token. If there is none, waits for the end of a login for at most `wait_max`. If
+    /// no login is under way, starts one: `send` sends the name and the password within a time
+    /// limit, and returns the token.
     ///
     /// # Errors
     /// The login has failed, takes longer, or has failed so recently that the next one must not

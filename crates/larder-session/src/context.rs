@@ -29,7 +29,8 @@ pub struct Settings {
     /// The length of unsent output, in bytes, above which a session answers no requests until the
     /// driver has sent some of the output.
     pub output_max: usize,
-    /// The number of databases that RESP's `SELECT` and `COPY` accept. All of them hold the same items.
+    /// The number of databases that RESP's `SELECT` and `COPY` accept. All of them hold the same
+    /// items.
     pub resp_databases: u32,
 }
 

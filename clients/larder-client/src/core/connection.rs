@@ -53,8 +53,8 @@ struct PendingRequest {
     check: Option<ReplyCheck>,
 }
 
-/// The reason why a connection is unusable: the start of malformed or unsolicited bytes, as printable text, or a
-/// message about an earlier reply or about a TLS alert.
+/// The reason why a connection is unusable: the start of malformed or unsolicited bytes, as
+/// printable text, or a message about an earlier reply or about a TLS alert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidReply(pub(crate) Box<str>);
 
@@ -291,8 +291,8 @@ pub(crate) fn is_fatal(error: &Answer<'_>) -> bool {
     }
 }
 
-/// Returns whether the bytes start with the header of a TLS alert (RFC 8446, 5.1). A server with TLS replies with an
-/// alert to requests that are not encrypted. No reply starts with these bytes.
+/// Returns whether the bytes start with the header of a TLS alert (RFC 8446, 5.1). A server with
+/// TLS replies with an alert to requests that are not encrypted. No reply starts with these bytes.
 fn is_tls_alert(bytes: &[u8]) -> bool {
     bytes.starts_with(&[21, 3])
 }

@@ -121,8 +121,8 @@ impl MakerGuard {
         Self { registered: None }
     }
 
-    /// Runs code of the maker. Calls of [`join`] and [`join_in_task`] in `f` do not wait for a maker
-    /// that depends on this one.
+    /// Runs code of the maker. Calls of [`join`] and [`join_in_task`] in `f` do not wait for a
+    /// maker that depends on this one.
     pub(crate) fn run<R>(&self, f: impl FnOnce() -> R) -> R {
         match &self.registered {
             Some((_, flight)) => table::on_stack(flight, f),

@@ -32,8 +32,9 @@ impl Cache {
     /// # }
     /// ```
     ///
-    /// The value is the number in decimal digits, with `-` before a negative one. [`Cache::get`] and
-    /// [`Cache::insert`] read and set it. [`crate::Stats`] count neither a lookup nor an insertion.
+    /// The value is the number in decimal digits, with `-` before a negative one. [`Cache::get`]
+    /// and [`Cache::insert`] read and set it. [`crate::Stats`] count neither a lookup nor an
+    /// insertion.
     ///
     /// # Errors
     /// [`CounterError`]: nothing changed.
@@ -41,9 +42,9 @@ impl Cache {
         self.increment_with(key, delta, 0, InsertOptions::new())
     }
 
-    /// Adds `delta` to the number under `key`, like [`Cache::increment`]. If there is no value, adds
-    /// `delta` to `initial`, and stores the sum with `options`. An existing value keeps its expiry
-    /// and its tags.
+    /// Adds `delta` to the number under `key`, like [`Cache::increment`]. If there is no value,
+    /// adds `delta` to `initial`, and stores the sum with `options`. An existing value keeps its
+    /// expiry and its tags.
     ///
     /// # Errors
     /// [`CounterError`]: nothing changed.

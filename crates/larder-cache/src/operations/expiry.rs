@@ -18,8 +18,8 @@ pub enum Ttl {
 
 impl Cache {
     /// Returns the time until the value under `key` expires, or `None` if there is no value.
-    /// Eviction does not count this as a use of the value, and [`crate::Stats`] do not count it as a
-    /// lookup.
+    /// Eviction does not count this as a use of the value, and [`crate::Stats`] do not count it as
+    /// a lookup.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -37,8 +37,8 @@ impl Cache {
     /// # }
     /// ```
     ///
-    /// Values expire at whole seconds of the cache's clock, so directly after an insert the time can
-    /// already be up to a second less than the TTL: see [`crate::InsertOptions::ttl`].
+    /// Values expire at whole seconds of the cache's clock, so directly after an insert the time
+    /// can already be up to a second less than the TTL: see [`crate::InsertOptions::ttl`].
     #[must_use]
     pub fn ttl(&self, key: impl AsRef<[u8]>) -> Option<Ttl> {
         let expiry = self.core.claim().expiry(key.as_ref())?;

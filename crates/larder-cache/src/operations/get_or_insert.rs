@@ -85,10 +85,10 @@ impl Cache {
     /// blocking their thread. If the maker panics, or if the future of its call is dropped, one of
     /// the waiting calls runs its own maker. `make` is not polled if there is a value.
     ///
-    /// A maker may use this cache and others. If the maker of the value depends on this call, a wait
-    /// would be a deadlock, and the call awaits its own `make`. The cache detects a call that is
-    /// polled by the maker's own future, at any depth, and a maker that waits for another one that
-    /// waits for it. A deadlock remains possible in two cases:
+    /// A maker may use this cache and others. If the maker of the value depends on this call, a
+    /// wait would be a deadlock, and the call awaits its own `make`. The cache detects a call that
+    /// is polled by the maker's own future, at any depth, and a maker that waits for another one
+    /// that waits for it. A deadlock remains possible in two cases:
     ///
     /// - The maker waits for a task that it has spawned, and that task requests the same key.
     /// - A task calls [`Cache::get_or_insert_with`], which blocks its thread, and the thread should

@@ -28,10 +28,10 @@ impl Cache {
     /// # }
     /// ```
     ///
-    /// The iterator is weakly consistent. It returns each key that exists during the whole iteration
-    /// at least once, in no particular order. It returns a key twice only if a write moves the item
-    /// within the index. It may or may not return a key that is stored or removed during the
-    /// iteration.
+    /// The iterator is weakly consistent. It returns each key that exists during the whole
+    /// iteration at least once, in no particular order. It returns a key twice only if a write
+    /// moves the item within the index. It may or may not return a key that is stored or removed
+    /// during the iteration.
     ///
     /// The iterator reads about 64 keys at a time, and holds no lock and no memory of the cache
     /// between these steps, so the caller may take any time and may use the cache. It visits the

@@ -46,10 +46,10 @@ impl Cache {
     /// # }
     /// ```
     ///
-    /// `f` receives a copy of the value, and runs without a lock. If another thread changes the value
-    /// before the change of `f` is made, `f` is called again with the new value. It should therefore
-    /// have no side effects. It may use the cache. [`crate::Stats`] count an insertion if a value is
-    /// stored, but no lookup.
+    /// `f` receives a copy of the value, and runs without a lock. If another thread changes the
+    /// value before the change of `f` is made, `f` is called again with the new value. It should
+    /// therefore have no side effects. It may use the cache. [`crate::Stats`] count an insertion if
+    /// a value is stored, but no lookup.
     ///
     /// # Errors
     /// [`InsertError`]: nothing changed.

@@ -93,8 +93,8 @@ pub trait DecodeKey<K: ?Sized> {
     /// A key that owns its data: `String` for keys of the type `str`.
     type Owned;
 
-    /// Decodes the bytes that [`Codec::encode_key`] has appended. Returns `None` if the bytes do not
-    /// encode a key of this type.
+    /// Decodes the bytes that [`Codec::encode_key`] has appended. Returns `None` if the bytes do
+    /// not encode a key of this type.
     fn decode_key(&self, bytes: &[u8]) -> Option<Self::Owned>;
 }
 

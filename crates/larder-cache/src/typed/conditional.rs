@@ -104,8 +104,8 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
         })
     }
 
-    /// Returns the time until the value under `key` expires, or `None` if there is no value, of this
-    /// type or another. See [`crate::Cache::ttl`].
+    /// Returns the time until the value under `key` expires, or `None` if there is no value, of
+    /// this type or another. See [`crate::Cache::ttl`].
     #[must_use]
     pub fn ttl(&self, key: &K) -> Option<Ttl> {
         self.cache.ttl(self.encode_key(key).ok()?)

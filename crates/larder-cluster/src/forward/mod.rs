@@ -7,7 +7,8 @@
 //!              RouteState (pending.rs)      └── Forwarder (forwarder.rs) connects, one for each group
 //! ```
 //!
-//! Answerers also send the keys of changed items that clients of the other node keep copies of (`change_relay.rs`).
+//! Answerers also send the keys of changed items that clients of the other node keep copies of
+//! (`change_relay.rs`).
 
 mod answerer;
 mod change_relay;

@@ -85,9 +85,9 @@ impl PeerStream {
         self.socket.set_write_timeout(time)
     }
 
-    /// Makes the system discard unsent bytes when the connection is closed, and close the connection
-    /// if the peer's system does not confirm sent bytes within `time`. Otherwise, the system would
-    /// deliver them after the end of a partition, minutes later.
+    /// Makes the system discard unsent bytes when the connection is closed, and close the
+    /// connection if the peer's system does not confirm sent bytes within `time`. Otherwise, the
+    /// system would deliver them after the end of a partition, minutes later.
     pub(crate) fn discard_late_bytes(&self, time: Duration) -> io::Result<()> {
         let socket = SockRef::from(&self.socket);
         socket.set_linger(Some(Duration::ZERO))?;

@@ -35,7 +35,8 @@ pub enum AddOutcome {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Adds `delta` to a number, which keeps its expiry and tags. If the item is missing, creates it.
+    /// Adds `delta` to a number, which keeps its expiry and tags. If the item is missing, creates
+    /// it.
     pub fn add(&mut self, key: HashedKey<'_>, delta: i64, create: &CreateSum<'_>) -> AddOutcome {
         let limits = self.limits;
         let mut found = LookupResult::Nothing;

@@ -18,8 +18,8 @@
 //! | forward | `Reply`, `Invalidated`, `Heartbeat` | `Open`, `Request`, `Continue`, `Close`, `TrackAll` |
 //!
 //! `fields.rs` has headers and fields, `message.rs` the frames, `state.rs` the states of items in a
-//! batch, `changed_keys.rs` the keys that a follower sends, and `invalidated.rs` those that a leader
-//! sends for near caches.
+//! batch, `changed_keys.rs` the keys that a follower sends, and `invalidated.rs` those that a
+//! leader sends for near caches.
 
 mod changed_keys;
 mod fields;

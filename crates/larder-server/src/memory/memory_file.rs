@@ -313,8 +313,8 @@ fn remove_other_image(cache: &Cache, image: Option<&Path>) -> Result<(), FileErr
     Ok(())
 }
 
-/// Removes the image. Call this before the first change of the cache. Otherwise a later restart could restore items
-/// that were deleted after this one.
+/// Removes the image. Call this before the first change of the cache. Otherwise a later restart
+/// could restore items that were deleted after this one.
 ///
 /// # Errors
 /// [`FileError::Io`]: the file still exists, or its removal may not be durable.

@@ -281,13 +281,15 @@ pub struct Options {
     /// Encrypt connections between nodes and verify both sides; PEM files of certificate, key and
     /// CA
     ///
-    /// Addresses off the loopback, and logins of clients, require --cluster-tls or --cluster-secret.
+    /// Addresses off the loopback, and logins of clients, require --cluster-tls
+    /// or --cluster-secret.
     #[arg(long, value_name = "CERT,KEY,CA", help_heading = "Replication", hide_short_help = true)]
     pub cluster_tls: Option<NodeTlsFiles>,
 
     /// File with the secret that authenticates nodes to each other
     ///
-    /// Addresses off the loopback, and logins of clients, require --cluster-tls or --cluster-secret.
+    /// Addresses off the loopback, and logins of clients, require --cluster-tls
+    /// or --cluster-secret.
     #[arg(long, value_name = "FILE", help_heading = "Replication", hide_short_help = true)]
     pub cluster_secret: Option<PathBuf>,
 

@@ -248,8 +248,8 @@ impl Cache {
         PathBuf::from(OsString::from_vec(self.shared.table().header_page().image.read()))
     }
 
-    /// Stores the path of the image that this process has written. An empty path means that there is
-    /// no image. Stores an empty path if the given one is longer than 248 bytes.
+    /// Stores the path of the image that this process has written. An empty path means that there
+    /// is no image. Stores an empty path if the given one is longer than 248 bytes.
     pub fn set_image_path(&self, path: &Path) {
         self.shared.table().header_page().image.store(path.as_os_str().as_bytes());
     }

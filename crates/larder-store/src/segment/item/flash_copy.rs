@@ -1,6 +1,6 @@
-//! The link from an item in memory to its copy on flash. An item that was copied from flash to memory
-//! has such a link until it changes. A small item contains it. That of a large item is in the table
-//! entry of the first segment of its chain, and moves with the chain.
+//! The link from an item in memory to its copy on flash. An item that was copied from flash to
+//! memory has such a link until it changes. A small item contains it. That of a large item is in
+//! the table entry of the first segment of its chain, and moves with the chain.
 //!
 //! ```text
 //! 63  62               41 40    37 36           0

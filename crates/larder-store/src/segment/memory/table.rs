@@ -118,8 +118,8 @@ impl<'r> Entry<'r> {
     }
 
     /// Returns the word that contains, for the first segment of a chain, the copy of the item on
-    /// flash (`FlashCopy::chain_word`), or 0 if there is none. In a segment of items, the same word counts
-    /// the dead items.
+    /// flash (`FlashCopy::chain_word`), or 0 if there is none. In a segment of items, the same word
+    /// counts the dead items.
     pub(crate) fn chain_copy(&self) -> &'r AtomicU64 {
         self.dead_word()
     }

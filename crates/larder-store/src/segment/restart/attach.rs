@@ -102,7 +102,8 @@ pub(crate) fn attach(
         let new_pages = if is_known { 0 } else { table.segments_for_pages(format.pages) };
         let wanted = new_pages + read_buffers::segments_for(&layout, layout.segments_first) + 1;
         if !Survey::make_room(&table, &mut found, wanted, config.evict) {
-            // This process has not failed, so it does not count as an attempt to restore the region.
+            // This process has not failed, so it does not count as an attempt to restore the
+            // region.
             page.uses.attempts.fetch_sub(1, Ordering::Relaxed);
             return Err(AttachError::NoRoomForFlash);
         }

@@ -111,8 +111,8 @@ pub struct ImageOrigin {
     pub run: u64,
 }
 
-/// Returns the origin of an image, or `None` if the input does not start with a valid header of this
-/// version.
+/// Returns the origin of an image, or `None` if the input does not start with a valid header of
+/// this version.
 ///
 /// # Errors
 /// An error of the reader.
