@@ -41,7 +41,8 @@ typedef enum {
   LARDER_STATUS_KEY = 17,
   // The value exceeds the length that any server accepts.
   LARDER_STATUS_VALUE_TOO_LONG = 18,
-  // The server is unreachable or refuses connections, its name cannot be resolved, or the TLS handshake failed.
+  // The server is unreachable or refuses connections, its name cannot be resolved, or the TLS
+  // handshake failed.
   LARDER_STATUS_CONNECT = 19,
   // The server has failed several times in a row, so the call failed at once, without a request.
   LARDER_STATUS_UNAVAILABLE = 20,
@@ -87,69 +88,70 @@ larder_options *larder_options_new(void);
 // `options` is NULL or valid. No thread uses it during or after the call.
 void larder_options_free(larder_options *options);
 
-// Sets the time limit of a call in milliseconds, including the wait for a connection. 0 counts as 1. [Default: 1000]
+// Sets the time limit of a call in milliseconds, including the wait for a connection. 0 counts
+// as 1. [Default: 1000]
 //
 // # Safety
 // `options` is NULL or valid, and no other thread uses it.
-larder_status larder_options_timeout(larder_options *options,
-                                     uint64_t millis);
+larder_status larder_options_timeout(larder_options *options, uint64_t millis);
 
-// Sets the time limit for opening a connection in milliseconds. 0 counts as 1. The time limit of the call also applies.
-// [Default: 250]
+// Sets the time limit for opening a connection in milliseconds. 0 counts as 1. The time limit of
+// the call also applies. [Default: 250]
 //
 // # Safety
 // `options` is NULL or valid, and no other thread uses it.
-larder_status larder_options_connect_timeout(larder_options *options,
-                                             uint64_t millis);
+larder_status larder_options_connect_timeout(larder_options *options, uint64_t millis);
 
-// Makes each call take a connection of its own from a pool with at most `max` connections per server. 0 counts as 1.
-// If all connections are in use, a call waits. [Default: calls share connections, one per CPU core and server, at most
-// 4 per server]
+// Makes each call take a connection of its own from a pool with at most `max` connections per
+// server. 0 counts as 1. If all connections are in use, a call waits. [Default: calls share
+// connections, one per CPU core and server, at most 4 per server]
 //
 // # Safety
 // `options` is NULL or valid, and no other thread uses it.
-larder_status larder_options_pool(larder_options *options,
-                                  size_t max);
+larder_status larder_options_pool(larder_options *options, size_t max);
 
-// Logs in on each connection with memcached's text protocol (its option -Y). The user name must not contain spaces.
-// memcached accepts no spaces in passwords either. larder_open() reports an invalid user name. [Default: no login]
+// Logs in on each connection with memcached's text protocol (its option -Y). The user name must
+// not contain spaces. memcached accepts no spaces in passwords either. larder_open() reports an
+// invalid user name. [Default: no login]
 //
 // # Safety
-// `options` is NULL or valid, and no other thread uses it. `user` and `password` are NULL or end with a zero.
-larder_status larder_options_login(larder_options *options,
-                                   const char *user,
-                                   const char *password);
+// `options` is NULL or valid, and no other thread uses it. `user` and `password` are NULL or end
+// with a zero.
+larder_status larder_options_login(larder_options *options, const char *user, const char *password);
 
 // Encrypts all connections with TLS 1.2 or 1.3. Each argument may be NULL, for its default:
 //
-// - `ca_file`: a PEM file with the CAs, of which one must have signed the server's certificate. [Default: the CAs of the
-//   system]
-// - `cert_file`: a PEM file with the client certificate for servers that request one, followed by its intermediate CAs.
-//   [Default: no client certificate]
+// - `ca_file`: a PEM file with the CAs, of which one must have signed the server's certificate.
+//   [Default: the CAs of the system]
+// - `cert_file`: a PEM file with the client certificate for servers that request one, followed by
+//   its intermediate CAs. [Default: no client certificate]
 // - `key_file`: a PEM file with the key of the client certificate. [Default: `cert_file`]
-// - `server_name`: the name that the certificates of all servers must contain. [Default: the host of each server's
-//   address]
+// - `server_name`: the name that the certificates of all servers must contain. [Default: the host
+//   of each server's address]
 //
-// This call reads the files, which later calls do not need. It returns LARDER_STATUS_INVALID_ARGUMENT if a file or the
-// name is unusable, and larder_error_message() names the file. The options then stay as they were. If the certificate
-// of a server is invalid, the calls of the client return LARDER_STATUS_CONNECT. [Default: no encryption]
+// This call reads the files, which later calls do not need. It returns
+// LARDER_STATUS_INVALID_ARGUMENT if a file or the name is unusable, and larder_error_message()
+// names the file. The options then stay as they were. If the certificate of a server is invalid,
+// the calls of the client return LARDER_STATUS_CONNECT. [Default: no encryption]
 //
 // # Safety
-// `options` is NULL or valid, and no other thread uses it. The other arguments are NULL or end with a zero.
+// `options` is NULL or valid, and no other thread uses it. The other arguments are NULL or end
+// with a zero.
 larder_status larder_options_tls(larder_options *options,
                                  const char *ca_file,
                                  const char *cert_file,
                                  const char *key_file,
                                  const char *server_name);
 
-// Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix socket. Separate the
-// addresses of several servers by commas, in any order. Rendezvous hashing distributes keys over the servers. Options
-// may be NULL, and may be freed after the call. This call resolves host names. Later calls open connections when they
-// need them. larder_close() closes the client.
+// Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix
+// socket. Separate the addresses of several servers by commas, in any order. Rendezvous hashing
+// distributes keys over the servers. Options may be NULL, and may be freed after the call. This
+// call resolves host names. Later calls open connections when they need them. larder_close()
+// closes the client.
 //
 // # Safety
-// `address` is NULL or ends with a zero. `options` is NULL or valid, and no thread changes it during the call.
-// `client` is NULL or writable.
+// `address` is NULL or ends with a zero. `options` is NULL or valid, and no thread changes it
+// during the call. `client` is NULL or writable.
 larder_status larder_open(const char *address,
                           const larder_options *options,
                           larder_client **client);
@@ -160,8 +162,8 @@ larder_status larder_open(const char *address,
 // `client` is NULL or valid. No thread uses it during or after the call.
 void larder_close(larder_client *client);
 
-// Returns a description of the error of this thread's last call. It is empty if the call returned no error. The text
-// is valid until the thread's next call.
+// Returns a description of the error of this thread's last call. It is empty if the call returned
+// no error. The text is valid until the thread's next call.
 const char *larder_error_message(void);
 
 // Returns the address of the server at which this thread's last call failed. Returns NULL if the
@@ -169,15 +171,16 @@ const char *larder_error_message(void);
 // thread's next call.
 const char *larder_error_server(void);
 
-// Returns whether the change requested by this thread's last call may have happened despite its error. If the call
-// failed and this is false, the change has not happened and will not happen.
+// Returns whether the change requested by this thread's last call may have happened despite its
+// error. If the call failed and this is false, the change has not happened and will not happen.
 bool larder_error_is_ambiguous(void);
 
-// Reads the value of a key. Returns LARDER_STATUS_NOT_FOUND if the item does not exist. larder_value_free() frees the
-// value.
+// Reads the value of a key. Returns LARDER_STATUS_NOT_FOUND if the item does not exist.
+// larder_value_free() frees the value.
 //
 // # Safety
-// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or
+// writable.
 larder_status larder_get(const larder_client *client,
                          const char *key,
                          size_t key_len,
@@ -186,41 +189,45 @@ larder_status larder_get(const larder_client *client,
 // Like larder_get(), but also reads the CAS of the value.
 //
 // # Safety
-// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or
+// writable.
 larder_status larder_gets(const larder_client *client,
                           const char *key,
                           size_t key_len,
                           larder_value **value);
 
-// Like larder_gets(), but also sets the expiry of the item to `ttl` seconds from now, or to never if `ttl` is 0.
+// Like larder_gets(), but also sets the expiry of the item to `ttl` seconds from now, or to never
+// if `ttl` is 0.
 //
 // # Safety
-// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or
+// writable.
 larder_status larder_gat(const larder_client *client,
                          const char *key,
                          size_t key_len,
                          uint32_t ttl,
                          larder_value **value);
 
-// Reads the values of `count` keys, with one batch of requests to each server. Writes `count` pointers to `values`, in
-// the order of the keys. The pointer is NULL if the item does not exist. After an error, all pointers are NULL.
-// larder_value_free() frees each value.
+// Reads the values of `count` keys, with one batch of requests to each server. Writes `count`
+// pointers to `values`, in the order of the keys. The pointer is NULL if the item does not exist.
+// After an error, all pointers are NULL. larder_value_free() frees each value.
 //
 // # Safety
-// `client` is NULL or valid. `keys` and `key_lens` are NULL or have `count` readable elements. Each key is NULL or has
-// the number of readable bytes in `key_lens`. `values` is NULL or has `count` writable elements.
+// `client` is NULL or valid. `keys` and `key_lens` are NULL or have `count` readable elements.
+// Each key is NULL or has the number of readable bytes in `key_lens`. `values` is NULL or has
+// `count` writable elements.
 larder_status larder_get_many(const larder_client *client,
                               const char *const *keys,
                               const size_t *key_lens,
                               size_t count,
                               larder_value **values);
 
-// Stores a value with flags, whether or not the item exists. The item expires in `ttl` seconds, or never if `ttl` is
-// 0.
+// Stores a value with flags, whether or not the item exists. The item expires in `ttl` seconds, or
+// never if `ttl` is 0.
 //
 // # Safety
-// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
-// readable bytes.
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has
+// `value_len` readable bytes.
 larder_status larder_set(const larder_client *client,
                          const char *key,
                          size_t key_len,
@@ -229,11 +236,12 @@ larder_status larder_set(const larder_client *client,
                          uint32_t ttl,
                          uint32_t flags);
 
-// Like larder_set(), but only if the item does not exist. Otherwise returns LARDER_STATUS_NOT_STORED.
+// Like larder_set(), but only if the item does not exist. Otherwise returns
+// LARDER_STATUS_NOT_STORED.
 //
 // # Safety
-// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
-// readable bytes.
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has
+// `value_len` readable bytes.
 larder_status larder_add(const larder_client *client,
                          const char *key,
                          size_t key_len,
@@ -245,8 +253,8 @@ larder_status larder_add(const larder_client *client,
 // Like larder_set(), but only if the item exists. Otherwise returns LARDER_STATUS_NOT_STORED.
 //
 // # Safety
-// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
-// readable bytes.
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has
+// `value_len` readable bytes.
 larder_status larder_replace(const larder_client *client,
                              const char *key,
                              size_t key_len,
@@ -255,12 +263,12 @@ larder_status larder_replace(const larder_client *client,
                              uint32_t ttl,
                              uint32_t flags);
 
-// Like larder_set(), but only if the present item has this CAS. Returns LARDER_STATUS_EXISTS if it has another CAS,
-// and LARDER_STATUS_NOT_FOUND if the item does not exist.
+// Like larder_set(), but only if the present item has this CAS. Returns LARDER_STATUS_EXISTS if it
+// has another CAS, and LARDER_STATUS_NOT_FOUND if the item does not exist.
 //
 // # Safety
-// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
-// readable bytes.
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has
+// `value_len` readable bytes.
 larder_status larder_cas(const larder_client *client,
                          const char *key,
                          size_t key_len,
@@ -273,8 +281,8 @@ larder_status larder_cas(const larder_client *client,
 // Appends bytes to a value. Returns LARDER_STATUS_NOT_STORED if the item does not exist.
 //
 // # Safety
-// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `more` is NULL or has `more_len`
-// readable bytes.
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `more` is NULL or has
+// `more_len` readable bytes.
 larder_status larder_append(const larder_client *client,
                             const char *key,
                             size_t key_len,
@@ -284,8 +292,8 @@ larder_status larder_append(const larder_client *client,
 // Prepends bytes to a value. Returns LARDER_STATUS_NOT_STORED if the item does not exist.
 //
 // # Safety
-// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `more` is NULL or has `more_len`
-// readable bytes.
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `more` is NULL or has
+// `more_len` readable bytes.
 larder_status larder_prepend(const larder_client *client,
                              const char *key,
                              size_t key_len,
@@ -298,8 +306,8 @@ larder_status larder_prepend(const larder_client *client,
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes.
 larder_status larder_delete(const larder_client *client, const char *key, size_t key_len);
 
-// Sets the expiry of an item to `ttl` seconds from now, or to never if `ttl` is 0. Returns LARDER_STATUS_NOT_FOUND if
-// the item does not exist.
+// Sets the expiry of an item to `ttl` seconds from now, or to never if `ttl` is 0. Returns
+// LARDER_STATUS_NOT_FOUND if the item does not exist.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes.
@@ -308,24 +316,26 @@ larder_status larder_touch(const larder_client *client,
                            size_t key_len,
                            uint32_t ttl);
 
-// Adds `delta` to a number, modulo 2^64. If the call succeeds, writes the new number to `number`, unless that is NULL.
-// Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and LARDER_STATUS_NOT_A_NUMBER if its value is not a
-// number.
+// Adds `delta` to a number, modulo 2^64. If the call succeeds, writes the new number to `number`,
+// unless that is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and
+// LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
 //
 // # Safety
-// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or writable.
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or
+// writable.
 larder_status larder_incr(const larder_client *client,
                           const char *key,
                           size_t key_len,
                           uint64_t delta,
                           uint64_t *number);
 
-// Subtracts `delta` from a number, but not below 0. If the call succeeds, writes the new number to `number`, unless
-// that is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and LARDER_STATUS_NOT_A_NUMBER if its
-// value is not a number.
+// Subtracts `delta` from a number, but not below 0. If the call succeeds, writes the new number to
+// `number`, unless that is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and
+// LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
 //
 // # Safety
-// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or writable.
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or
+// writable.
 larder_status larder_decr(const larder_client *client,
                           const char *key,
                           size_t key_len,
@@ -338,8 +348,8 @@ larder_status larder_decr(const larder_client *client,
 // `client` is NULL or valid.
 larder_status larder_flush(const larder_client *client);
 
-// Returns a pointer to the bytes of a value, or NULL if the value is NULL. The bytes are valid until the value is
-// freed.
+// Returns a pointer to the bytes of a value, or NULL if the value is NULL. The bytes are valid
+// until the value is freed.
 //
 // # Safety
 // `value` is NULL or valid.
@@ -357,7 +367,8 @@ size_t larder_value_len(const larder_value *value);
 // `value` is NULL or valid.
 uint32_t larder_value_flags(const larder_value *value);
 
-// Returns the CAS of a value that larder_gets() or larder_gat() has read, and 0 for other values and NULL.
+// Returns the CAS of a value that larder_gets() or larder_gat() has read, and 0 for other values
+// and NULL.
 //
 // # Safety
 // `value` is NULL or valid.
