@@ -181,28 +181,30 @@ impl Etcd {
         &mut self,
         ranges: &[Range],
     ) -> Result<Vec<Vec<KeyValue>>, CoordinatorError> {
-        let success: Vec<Value> = ranges.iter().map(Range::request).collect();
-        let answer = self.call("/v3/kv/txn", &json!({"success": success}))?;
-        let responses = answer.get("responses").and_then(Value::as_array);
-        let responses = responses.filter(|responses| responses.len() == ranges.len());
-        responses
-            .ok_or(CoordinatorError::MalformedReply("a list of responses"))?
-            .iter()
-            .map(|one| key_values(one).ok_or(CoordinatorError::MalformedReply("a list of keys")))
-            .collect()
+        let requests: Vec<Value> = ranges.iter().map(Range::request).collect();
+        let read = self.transact(&[], &requests, &[])?.ranges;
+        let is_complete = read.len() == ranges.len();
+        is_complete.then_some(read).ok_or(CoordinatorError::MalformedReply("a list of responses"))
     }
 
-    /// Executes a transaction.
-    pub(crate) fn transact(&mut self, body: &Value) -> Result<Transaction, CoordinatorError> {
-        let answer = self.call("/v3/kv/txn", body)?;
-        if answer.get("succeeded").and_then(Value::as_bool).unwrap_or_default() {
-            return Ok(Transaction { failure: None });
-        }
-        let responses = answer.get("responses").and_then(Value::as_array);
-        let keys = responses.into_iter().flatten().map(|response| {
-            key_values(response).ok_or(CoordinatorError::MalformedReply("a list of keys"))
-        });
-        Ok(Transaction { failure: Some(keys.collect::<Result<_, _>>()?) })
+    /// Executes the requests `success` if all comparisons are true, and `failure` otherwise.
+    pub(crate) fn transact(
+        &mut self,
+        comparisons: &[Value],
+        success: &[Value],
+        failure: &[Value],
+    ) -> Result<Transaction, CoordinatorError> {
+        let body = json!({"compare": comparisons, "success": success, "failure": failure});
+        let answer = self.call("/v3/kv/txn", &body)?;
+        let responses = answer.get("responses").and_then(Value::as_array).into_iter().flatten();
+        let ranges = responses.filter_map(|response| response.get("response_range"));
+        let key_values =
+            |range| key_values(range).ok_or(CoordinatorError::MalformedReply("a list of keys"));
+        Ok(Transaction {
+            has_succeeded: answer.get("succeeded").and_then(Value::as_bool).unwrap_or_default(),
+            revision: answer.get("header").and_then(|header| number(header, "revision")),
+            ranges: ranges.map(key_values).collect::<Result<_, _>>()?,
+        })
     }
 
     /// Writes a value. It expires after `secs` seconds, or never if `secs` is `None`.
@@ -244,25 +246,33 @@ impl Etcd {
         value: &[u8],
         others: &[(String, u64)],
     ) -> Result<Option<u64>, CoordinatorError> {
-        let has_revision = |key: &str, revision: u64| {
-            let (key, revision) = (BASE64.encode(key), revision.to_string());
-            json!({"target": "MOD", "result": "EQUAL", "key": key, "mod_revision": revision})
-        };
         let others = others.iter().map(|(key, revision)| has_revision(key, *revision));
-        let compare: Vec<Value> =
+        let comparisons: Vec<Value> =
             std::iter::once(has_revision(key, revision)).chain(others).collect();
-        let key = BASE64.encode(key);
-        let put = json!([{"requestPut": {"key": key, "value": BASE64.encode(value)}}]);
-        let answer = self.call("/v3/kv/txn", &json!({"compare": compare, "success": put}))?;
-        let has_replaced = answer.get("succeeded").and_then(Value::as_bool).unwrap_or_default();
-        let header = answer.get("header");
-        let now = header.and_then(|header| number(header, "revision"));
-        match (has_replaced, now) {
+        let done = self.transact(&comparisons, &[put_request(key, value, 0)], &[])?;
+        match (done.has_succeeded, done.revision) {
             (false, _) => Ok(None),
             (true, Some(revision)) => Ok(Some(revision)),
             (true, None) => Err(CoordinatorError::MalformedReply("the revision")),
         }
     }
+}
+
+/// Returns a comparison for a transaction: the field of the key has this value.
+pub(crate) fn comparison(key: &str, target: &str, field: &str, value: String) -> Value {
+    json!({"target": target, "result": "EQUAL", "key": BASE64.encode(key), field: value})
+}
+
+/// Returns a comparison for a transaction: the value of the key has this revision. The revision is
+/// 0 if the key has no value.
+pub(crate) fn has_revision(key: &str, revision: u64) -> Value {
+    comparison(key, "MOD", "mod_revision", revision.to_string())
+}
+
+/// Returns a write for a transaction, under a lease if its ID is not 0.
+pub(crate) fn put_request(key: &str, value: &[u8], lease: u64) -> Value {
+    let (key, value) = (BASE64.encode(key), BASE64.encode(value));
+    json!({"requestPut": {"key": key, "value": value, "lease": lease.to_string()}})
 }
 
 /// Logs in at the servers one after the other, until one replies. Returns the token.
@@ -316,17 +326,15 @@ fn post(
     let mut answer = request.send_json(body).map_err(failed)?;
     let status = answer.status();
     let text = answer.body_mut().read_to_string().map_err(failed)?;
-    let json: Option<Value> = serde_json::from_str(&text).ok();
-    let error = json.as_ref().and_then(|json| json.get("error"));
-    match json.as_ref().filter(|_| status.is_success() && error.is_none()) {
-        Some(json) => Ok(json.clone()),
-        None => {
-            let reason = refusal(status.as_u16(), error, &text);
-            let is_token_refused =
-                status.as_u16() == 401 || TOKEN_ERRORS.iter().any(|known| reason.contains(known));
-            Err(fail(reason, false, is_token_refused))
-        }
+    let json: Value = serde_json::from_str(&text).unwrap_or_default();
+    let error = json.get("error");
+    if status.is_success() && json.is_object() && error.is_none() {
+        return Ok(json);
     }
+    let reason = refusal(status.as_u16(), error, &text);
+    let is_token_refused =
+        status.as_u16() == 401 || TOKEN_ERRORS.iter().any(|known| reason.contains(known));
+    Err(fail(reason, false, is_token_refused))
 }
 
 /// Describes a reply with an error, or one that is not JSON.
@@ -368,8 +376,12 @@ impl Range {
 
 /// The result of a transaction.
 pub(crate) struct Transaction {
-    /// The keys that were read because a comparison has failed; `None` if all succeeded.
-    pub(crate) failure: Option<Vec<Vec<KeyValue>>>,
+    /// Whether all comparisons were true.
+    pub(crate) has_succeeded: bool,
+    /// The revision of etcd after the transaction.
+    revision: Option<u64>,
+    /// The keys that each read has found, in the order of the reads.
+    pub(crate) ranges: Vec<Vec<KeyValue>>,
 }
 
 pub(crate) struct KeyValue {
@@ -392,8 +404,7 @@ impl KeyValue {
     }
 }
 
-fn key_values(response: &Value) -> Option<Vec<KeyValue>> {
-    let range = response.get("response_range")?;
+fn key_values(range: &Value) -> Option<Vec<KeyValue>> {
     let Some(all) = range.get("kvs") else { return Some(Vec::new()) };
     let bytes = |one: &Value, field| {
         let text = one.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -422,4 +433,26 @@ fn certificates(pem: &[u8]) -> Vec<ureq::tls::Certificate<'static>> {
             _ => None,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_shows_the_message_or_the_text_and_a_remedy() {
+        let json = json!({"error": "etcdserver: permission denied", "code": 7});
+        assert_eq!(refusal(403, json.get("error"), "{}"), "etcdserver: permission denied");
+        let nested = json!({"error": {"message": "no leader"}});
+        assert_eq!(refusal(503, nested.get("error"), "{}"), "no leader");
+        assert_eq!(
+            refusal(502, None, "<h1>Bad Gateway</h1>\n"),
+            "status 502: <h1>Bad Gateway</h1>"
+        );
+        // The reply of etcd 3.4 to a client certificate with a common name while logins are on.
+        let text = "CommonName of client sending a request against gateway will be ignored and not \
+                    used as expected\n";
+        assert!(refusal(400, None, text).contains("a client certificate without a common name"));
+        assert_eq!(refusal(500, None, &"é".repeat(1000)).chars().count(), 162);
+    }
 }

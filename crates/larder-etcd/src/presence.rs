@@ -1,12 +1,12 @@
 //! The lease of a live process at the coordinator.
 
 use crate::GroupName;
-use crate::client::{Etcd, KeyValue, Range, number};
+use crate::client::{Etcd, KeyValue, Range, comparison, has_revision, number, put_request};
 use crate::records::{read_addresses, read_incarnation, write_addresses, write_incarnation};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use larder_replica::{Addresses, CoordinatorError, Process};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::fmt;
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub enum PresenceError {
 pub struct NameConflict {
     /// The key of the process in etcd.
     key: String,
-    incarnation: Option<u64>,
+    incarnation: u64,
     /// The address for other nodes; `None` if it is unknown.
     address: Option<String>,
     /// The lifetime of its lease, in seconds.
@@ -59,7 +59,7 @@ impl NameConflict {
 
 impl fmt::Display for NameConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let incarnation = write_incarnation(self.incarnation.unwrap_or_default());
+        let incarnation = write_incarnation(self.incarnation);
         let address = self.address.as_deref().unwrap_or("an unknown address");
         write!(f, "{}: process {incarnation} at {address} has this name and is live", self.key)
     }
@@ -74,9 +74,8 @@ impl Presence {
         Self { etcd, live_key, node_key, incarnation: process.incarnation, addresses, lease: None }
     }
 
-    /// Renews the lease, or requests a new one if it has expired. Writes both keys if `live` does
-    /// not exist, or if one of them has another value or another lease of this process. Must be
-    /// called several times in [`LEASE_SECS`] seconds.
+    /// Renews the lease, or requests a new one if it has expired. Writes both keys if one of them is
+    /// missing or changed. Must be called several times in [`LEASE_SECS`] seconds.
     ///
     /// # Errors
     /// [`PresenceError`]. If the name is taken, nothing is written.
@@ -90,40 +89,54 @@ impl Presence {
             None => self.etcd.grant(LEASE_SECS)?,
         };
         self.lease = Some(lease);
-        let value = write_addresses(&self.addresses);
-        let present = [
-            compare(&self.live_key, "LEASE", json!({"lease": lease.to_string()})),
-            compare(&self.node_key, "VALUE", json!({"value": BASE64.encode(&value)})),
-        ];
-        let read = [&self.live_key, &self.node_key].map(|key| Range::One(key.clone()).request());
-        let body = json!({"compare": present, "failure": read});
-        let Some(mut found) = self.etcd.transact(&body)?.failure else { return Ok(()) };
-        let node = found.pop().unwrap_or_default();
-        let live = found.pop().unwrap_or_default().pop();
-        // An operator has removed a key, the lease has expired, or this is the first renewal.
         let own = write_incarnation(self.incarnation);
-        if let Some(live) = live.as_ref().filter(|live| live.value != own.as_bytes()) {
-            return Err(PresenceError::NameConflict(self.conflict_with(live, node.first())?));
+        let addresses = write_addresses(&self.addresses);
+        let reads = [&self.live_key, &self.node_key].map(|key| Range::One(key.clone()).request());
+        let puts = [
+            put_request(&self.live_key, own.as_bytes(), lease),
+            put_request(&self.node_key, &addresses, 0),
+        ];
+        let mut comparisons = vec![
+            comparison(&self.live_key, "LEASE", "lease", lease.to_string()),
+            comparison(&self.node_key, "VALUE", "value", BASE64.encode(&addresses)),
+        ];
+        let mut writes = &puts[..0];
+        loop {
+            let done = self.etcd.transact(&comparisons, writes, &reads)?;
+            if done.has_succeeded {
+                return Ok(());
+            }
+            // The lease is new, an operator has changed a key, or another process has written it.
+            let mut found = done.ranges.into_iter().map(|keys| keys.into_iter().next());
+            let (live, node) = (found.next().flatten(), found.next().flatten());
+            if let Some(live) = &live
+                && let Some(other) = self.other_process(live)
+            {
+                return Err(PresenceError::NameConflict(self.conflict(other, live, node)?));
+            }
+            comparisons = vec![has_revision(&self.live_key, live.map_or(0, |live| live.revision))];
+            writes = &puts;
         }
-        let revision = live.map_or(0, |live| live.revision);
-        let unchanged =
-            compare(&self.live_key, "MOD", json!({"mod_revision": revision.to_string()}));
-        let puts = [put(&self.live_key, own.as_bytes(), lease), put(&self.node_key, &value, 0)];
-        // If another process has written the key in between, the next renewal finds it.
-        self.etcd.transact(&json!({"compare": [unchanged], "success": puts}))?;
-        Ok(())
     }
 
-    fn conflict_with(
+    /// Returns the incarnation of the other process that has written `live`. Returns `None` if this
+    /// process has written it, or no process: it has another format, or no lease.
+    fn other_process(&self, live: &KeyValue) -> Option<u64> {
+        let incarnation = read_incarnation(&live.value)?;
+        (live.lease != 0 && incarnation != self.incarnation).then_some(incarnation)
+    }
+
+    fn conflict(
         &mut self,
+        incarnation: u64,
         live: &KeyValue,
-        node: Option<&KeyValue>,
+        node: Option<KeyValue>,
     ) -> Result<NameConflict, CoordinatorError> {
         let id = json!({"ID": live.lease.to_string()});
         let lease = self.etcd.call("/v3/lease/timetolive", &id)?;
         Ok(NameConflict {
             key: live.key.clone(),
-            incarnation: read_incarnation(&live.value),
+            incarnation,
             address: node.and_then(|node| read_addresses(&node.value)).map(|of| of.members),
             // etcd raises short lifetimes to one and a half election timeouts.
             lease_secs: number(&lease, "grantedTTL").unwrap_or(LEASE_SECS),
@@ -148,18 +161,4 @@ impl Presence {
         let Some(lease) = self.lease.take() else { return Ok(()) };
         self.etcd.call("/v3/lease/revoke", &json!({"ID": lease.to_string()})).map(drop)
     }
-}
-
-fn put(key: &str, value: &[u8], lease: u64) -> Value {
-    let (key, value) = (BASE64.encode(key), BASE64.encode(value));
-    json!({"requestPut": {"key": key, "value": value, "lease": lease.to_string()}})
-}
-
-/// Returns a comparison of a transaction. `operand` is the field with the expected value.
-fn compare(key: &str, target: &str, operand: Value) -> Value {
-    let mut comparison = json!({"target": target, "result": "EQUAL", "key": BASE64.encode(key)});
-    if let (Some(comparison), Value::Object(operand)) = (comparison.as_object_mut(), operand) {
-        comparison.extend(operand);
-    }
-    comparison
 }

@@ -121,6 +121,14 @@ fn a_process_does_not_take_the_name_of_a_live_process() {
     post(&server, "/v3/kv/deleterange", &format!(r#"{{"key":"{}"}}"#, key("nodes")));
     first.renew().unwrap();
     assert_eq!(server.group("0").read().unwrap().addresses["a"], addresses(10));
+    for (kind, value) in [("live", "none"), ("live", "0000000000000007"), ("nodes", "none")] {
+        let (key, value) = (key(kind), BASE64.encode(value));
+        post(&server, "/v3/kv/put", &format!(r#"{{"key":"{key}","value":"{value}"}}"#));
+        first.renew().unwrap();
+        let view = server.group("0").read().unwrap();
+        assert!(view.is_live(&process("a", 1)), "no process has written {kind}");
+        assert_eq!(view.addresses["a"], addresses(10));
+    }
     // The first process ends without revoking its lease.
     drop(first);
     let start = Instant::now();

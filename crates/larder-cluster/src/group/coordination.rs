@@ -158,12 +158,13 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Renews the lease. Succeeds, too, if etcd does not answer, because the thread of elections
-    /// logs that, and while an earlier process of the node may have ended without its lease.
+    /// Renews the lease. Ignores that etcd does not answer, because the thread of elections logs it.
+    /// Waits for the lease of an earlier process: fails only if that must have ended.
     fn renew(&mut self) -> Result<(), NameConflict> {
         match self.presence.renew() {
             Ok(()) => (self.is_complete, self.gives_up_at) = (true, None),
-            Err(PresenceError::Coordinator(_)) => (),
+            // After an outage, etcd lets all leases last for their whole lifetime again.
+            Err(PresenceError::Coordinator(_)) => self.gives_up_at = None,
             Err(PresenceError::NameConflict(conflict)) => {
                 let now = Instant::now();
                 if self.gives_up_at.is_none() && !self.is_complete {
