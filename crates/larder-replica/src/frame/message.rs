@@ -9,7 +9,7 @@ use super::state::Batch;
 use crate::slot_set::SlotSet;
 
 /// The version of this format. Both sides must have the same version.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// The maximum length of a frame without its header, in bytes.
 pub const FRAME_LEN_MAX: usize = 1 << 20;
