@@ -30,6 +30,8 @@ SLOTS = 4096
 # The limit of the time that clients wait for a reply. docs/failover.md promises 3 seconds. The rest allows for other
 # load on the machine.
 SILENT_SECS = 8
+# Longer than the pause of TCP before it sends unconfirmed bytes again, after a cut of `LEASE_PASSED_SECS`.
+RETRANSMITTED_SECS = 10
 # Longer than the lease of a node at etcd (2 s), and than the delay before another node stands for election.
 LEASE_PASSED_SECS = 4
 
@@ -445,14 +447,15 @@ def failed_changes_are_not_made_later(*directions):
                 thread.join()
             assert all(reply == b"" or reply.startswith(b"SERVER_ERROR") for reply in replies.values()), replies
             assert len(replies) == len(requests)
-            # The system has until then discarded what it could not send.
+            # By then, the system has discarded the bytes that it could not send.
             time.sleep(LEASE_PASSED_SECS)
             client(other).set_many({"old": "new", "counter": "5"})
             assert client(other).delete("gone")
+            # Bytes that the follower's system still has reach the leader before the leader's reach the follower.
             for source, target in directions:
                 {"cut": cut, "leader": leader}[source].unsilence({"cut": cut, "leader": leader}[target])
+                time.sleep(RETRANSMITTED_SECS)
             net.wait_until_in_sync()
-            time.sleep(LEASE_PASSED_SECS)
         for node in net:
             assert client(node).get_many(["old", "counter", "gone"]) == {"old": b"new", "counter": b"5"}, node.name
 

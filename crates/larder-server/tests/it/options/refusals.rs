@@ -60,6 +60,7 @@ fn a_replication_port_is_not_a_way_around_logins() {
         (&["--token-file", "logins", "--http-listen", "127.0.0.1:0"], "--token-file"),
         (&["-Z", "-o", "ssl_chain_cert=a,ssl_key=b,ssl_ca_cert=c,ssl_verify_mode=2"], "-o ssl_"),
         (&["-Z", "-o", "ssl_chain_cert=a,ssl_key=b", "-l", "mtls:127.0.0.1"], "mtls:"),
+        (&["-s", "socket"], "-s"),
     ] {
         let (status, said) = refused(Scratch::new("port"), &[guard, on].concat());
         let reason = format!("--replicate-on 127.0.0.1:0: with {name}");
