@@ -72,8 +72,8 @@ pub trait Host {
         self.tracker()
     }
 
-    /// Requests messages about all changes of the items of other groups, because a connection
-    /// tracks items that it has not read. The tracker gets these messages.
+    /// Requests all changes of the items of other groups for the tracker, because a connection has
+    /// subscribed to prefixes (`BCAST`).
     fn request_changes(&self) {}
 
     /// Returns whether the connection with this number is open.

@@ -47,7 +47,7 @@ pub enum Conversation {
 
 impl Conversation {
     /// Returns the conversation of the same client with a group. This server receives all changes
-    /// of its own group, so the leader of that group need not track what the client reads.
+    /// of its own group, so the leader of that group does not track the client's lookups.
     pub(crate) fn with(self, group: GroupIndex) -> Self {
         match self {
             Self::TrackedResp2 if group == GroupIndex::OWN => Self::Resp2,

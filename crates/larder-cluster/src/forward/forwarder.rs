@@ -76,7 +76,7 @@ impl Forwarder {
         Self(Arc::new(ForwarderShared { tracker: Some(Arc::clone(tracker)), ..Default::default() }))
     }
 
-    /// Requests all changes of the group's items while a client tracks items that it has not read.
+    /// Requests all changes of the group's items while a client subscribes to prefixes.
     pub(super) fn request_changes(&self) {
         self.request_changes_on(&mut lock(&self.0.state));
     }

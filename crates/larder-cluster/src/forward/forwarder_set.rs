@@ -37,8 +37,7 @@ impl Forwarders {
         Box::new(RemoteRoute::new(self.forwarder_of(group), conversation))
     }
 
-    /// Requests all changes of the items of other groups, if a client tracks items that it has not
-    /// read.
+    /// Requests all changes of the items of other groups if a client has subscribed to prefixes.
     pub fn request_changes(&self) {
         lock(&self.others).values().for_each(Forwarder::request_changes);
     }

@@ -170,7 +170,7 @@ impl<E: Engine> Session<E> {
         Self { resp: Some(Box::new(state)), ..Self::opening(Parser::default(), client) }
     }
 
-    /// Returns a session for requests that another node forwards. It tracks what it reads for
+    /// Returns a session for requests that another node forwards. It tracks the looked-up keys for
     /// `reader`, the subscription of that node.
     #[must_use]
     pub fn forwarded(conversation: Conversation, reader: Option<Arc<Subscription>>) -> Self {

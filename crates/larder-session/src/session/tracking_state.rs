@@ -30,7 +30,7 @@ pub(crate) enum Choice {
 }
 
 impl TrackingState {
-    /// Returns the state of a session that tracks what it reads for another node, which receives
+    /// Returns the state of a session that tracks looked-up keys for another node. The node receives
     /// the messages.
     pub(crate) fn shared(reader: Arc<Subscription>) -> Self {
         Self { subscription: Some(reader), ..Self::default() }
