@@ -129,6 +129,29 @@ def test_the_image_is_newer_than_the_region(region):
         assert user.get("changed") == b"3"
 
 
+def test_a_newer_image_that_is_damaged(region):
+    """The items of the region are older than the image, so they must not return, although the image is unusable."""
+    image, without = Image(region, True), Image(region, False)
+    server = image.start()
+    with client(server) as user:
+        user.set("deleted", b"1")
+    end(server, "SIGTERM")
+    end(without.start(), "SIGUSR1")
+    os.truncate(image.file, image.file.stat().st_size - 100)
+    server = image.start()
+    assert server.stats()["restart_state"] == "cold"
+    assert "starts empty" in server.output()
+    with client(server) as user:
+        assert user.get("deleted") is None
+
+
+def test_the_path_of_an_image_is_too_long_for_the_region(region):
+    image = Image(region, True)
+    image.file = region.folder / ("x" * 250)
+    with pytest.raises(ExitedAtStart, match="at most 248 bytes"):
+        image.start()
+
+
 @pytest.mark.parametrize("other", ["", ".other"], ids=["no image", "another image"])
 def test_a_start_without_the_option_removes_the_image(region, other):
     """The items of the image are older than a change that a server with the region, and without the image, has made."""

@@ -3,7 +3,8 @@
 //! the files, locks them, and restores the clock.
 
 use larder_store::segment::{
-    Cache, Config, ConfigError, ImageOrigin, Restart, image_origin, is_image,
+    Cache, ColdStartReason, Config, ConfigError, IMAGE_PATH_LEN_MAX, ImageOrigin, Restart,
+    image_origin, is_image,
 };
 use larder_support::clock::{Clock, boot_millis};
 use nix::unistd::User;
@@ -107,12 +108,12 @@ pub struct Files<'a> {
 /// Opens the cache in the memory file, or in anonymous memory if no memory file is given. A
 /// restored cache also continues its clock.
 ///
-/// If an image exists, reads the items from the image if the memory file provides none, or if the
-/// image is newer, because a server without the memory file has written it. The caller must call
-/// [`remove_image`] before it serves clients.
+/// Reads the items from the image if the memory file provides none, or if the image is newer: then
+/// a server without the memory file has written it. The caller must call [`remove_image`] before it
+/// serves clients.
 ///
-/// If the memory file names an image that is not the one of `files`, removes that image, because it
-/// would restore items that are deleted from now on.
+/// Removes the image that the memory file names if `files` does not name it. A later start would
+/// restore items from it that are deleted from now on.
 ///
 /// # Errors
 /// [`FileError`]: a file is unusable.
@@ -129,6 +130,9 @@ pub fn open(
             "the memory file cannot also be the image",
         ));
     }
+    if let (Some(_), Some(image)) = (memory, image) {
+        check_image_path(image)?;
+    }
     if let Some(image) = image.filter(|image| image.exists()) {
         check_image(image, user)?;
     }
@@ -143,12 +147,13 @@ pub fn open(
     };
     let mut opened = reopen()?;
     let is_cold = !matches!(opened, Some((_, Restart::Warm | Restart::Repaired)));
-    let origin = image.map(origin_of).transpose()?.flatten();
+    let image_run = image.map(run_of_this_boot).transpose()?.flatten().unwrap_or(0);
     let last_run = opened.as_ref().map_or(0, |(cache, _)| cache.run());
-    let is_stale = !is_cold && is_newer(origin, last_run)?;
+    let is_stale = !is_cold && image_run > last_run;
     if let (true, Some((path, _)), Some(image)) = (is_stale, &region, image) {
         tracing::warn!(
-            "-e {}: the items are from {}, which a server without -e has written later; no action is needed",
+            "-e {}: the file is older than the image {}, which a server without -e has written; the items are \
+             from the image, no action is needed",
             path.display(),
             image.display()
         );
@@ -160,10 +165,16 @@ pub fn open(
     if let Some(image) = image.filter(|image| (is_cold || is_stale) && image.exists()) {
         // Close the cache in the memory file first, because `read_image` writes into that file.
         let first = opened.take().map(|(_, restart)| restart);
-        from_image = read_image(image, user, &config, region.as_ref().map(|(_, file)| file))?;
-        if from_image.is_none() {
-            opened = reopen()?.zip(first).map(|((cache, _), restart)| (cache, restart));
-        }
+        let read = read_image(image, user, &config, region.as_ref().map(|(_, file)| file))?;
+        from_image = match read {
+            Ok(loaded) => Some(loaded),
+            Err(why) => {
+                // The memory file is empty now.
+                let restart = if is_stale { Some(Restart::Cold(Some(why))) } else { first };
+                opened = reopen()?.zip(restart).map(|((cache, _), restart)| (cache, restart));
+                None
+            }
+        };
     }
     let (cache, restart, clock) = match (from_image, opened) {
         (Some((cache, clock)), _) => (cache, Restart::Warm, clock),
@@ -182,8 +193,7 @@ pub fn open(
         }
     };
     cache.set_note(clock.checkpoint());
-    let before = last_run.max(origin.map_or(0, |origin| origin.run));
-    cache.set_run(boot_millis().max(before + 1));
+    cache.set_run(boot_millis().max(last_run.max(image_run).saturating_add(1)));
     if clock.ahead() != 0 {
         tracing::info!(
             "the system's clock was set since the cache was created, by {} s; items keep their lifetimes",
@@ -242,6 +252,17 @@ fn report(path: &Path, restart: Restart) {
     }
 }
 
+/// Refuses a path that the memory file cannot name.
+fn check_image_path(path: &Path) -> Result<(), FileError> {
+    let absolute = std::path::absolute(path);
+    let absolute = absolute.map_err(|error| FileError::Io(path.to_owned(), error))?;
+    if absolute.as_os_str().len() > IMAGE_PATH_LEN_MAX {
+        let reason = "with -e, the path of the image can have at most 248 bytes";
+        return Err(FileError::NotOwn(path.to_owned(), reason));
+    }
+    Ok(())
+}
+
 /// Refuses a file that is neither empty nor an image, because the server would overwrite it.
 fn check_image(path: &Path, user: Option<&str>) -> Result<(), FileError> {
     let file = open_own(path, user)?;
@@ -254,26 +275,26 @@ fn check_image(path: &Path, user: Option<&str>) -> Result<(), FileError> {
 }
 
 /// Reads an image into the memory file `region`, or into anonymous memory if `region` is `None`.
-/// Returns `None` if the image is unusable.
+/// Returns the reason if the image is unusable.
 fn read_image(
     path: &Path,
     user: Option<&str>,
     config: &Config,
     region: Option<&File>,
-) -> Result<Option<(Cache, Clock)>, FileError> {
+) -> Result<Result<(Cache, Clock), ColdStartReason>, FileError> {
     let io = |error| FileError::Io(path.to_owned(), error);
     let file = open_own(path, user)?;
     let mut image = BufReader::with_capacity(1 << 20, &file);
     let loaded = Cache::from_image(config, region, boot_id().map_err(io)?, &mut image);
     match loaded.map_err(|error| FileError::Cache(path.to_owned(), error))? {
-        Ok((cache, saved)) => Ok(Some((cache, Clock::not_before(Duration::from_micros(saved))))),
+        Ok((cache, saved)) => Ok(Ok((cache, Clock::not_before(Duration::from_micros(saved))))),
         Err(why) => {
             tracing::warn!(
                 "-o memory_image {}: the image is unusable, and the cache starts without it: {why}; no action \
                  is needed, clients fill it again",
                 path.display()
             );
-            Ok(None)
+            Ok(Err(why))
         }
     }
 }
@@ -289,12 +310,13 @@ fn origin_of(path: &Path) -> Result<Option<ImageOrigin>, FileError> {
     }
 }
 
-/// Returns whether the process that wrote an image has started after process `run`, the last one
-/// with the memory file. Both must be of this boot of the machine, because runs are its uptimes.
-fn is_newer(image: Option<ImageOrigin>, run: u64) -> Result<bool, FileError> {
-    let Some(image) = image.filter(|image| image.run > run) else { return Ok(false) };
-    let boot = boot_id().map_err(|error| FileError::Io(PathBuf::new(), error))?;
-    Ok(image.boot == boot)
+/// Returns the run of the process that wrote an image. Returns `None` if there is no image, or if
+/// the machine has booted since: runs of different boots can't be compared, because a run is the
+/// uptime of the machine.
+fn run_of_this_boot(path: &Path) -> Result<Option<u64>, FileError> {
+    let Some(origin) = origin_of(path)? else { return Ok(None) };
+    let boot = boot_id().map_err(|error| FileError::Io(path.to_owned(), error))?;
+    Ok((origin.boot == boot).then_some(origin.run))
 }
 
 /// Removes the image that the memory file names, unless it is `image`, which the caller removes
@@ -305,7 +327,17 @@ fn remove_other_image(cache: &Cache, image: Option<&Path>) -> Result<(), FileErr
     if path.as_os_str().is_empty() || is_same {
         return Ok(());
     }
-    if origin_of(&path).is_ok_and(|origin| origin.is_some_and(|origin| origin.run == cache.run())) {
+    let origin = match origin_of(&path) {
+        Ok(origin) => origin,
+        Err(error) => {
+            tracing::warn!(
+                "an image of these items was not removed: {error}; remove it, because it would restore items that \
+                 are deleted from now on"
+            );
+            return Ok(());
+        }
+    };
+    if origin.is_some_and(|origin| origin.run == cache.run()) {
         remove_image(&path)?;
         tracing::info!("removed the image {}: it would restore deleted items", path.display());
     }
@@ -348,10 +380,11 @@ pub fn write_image(path: &Path, cache: &Cache, clock: &Clock) -> Result<(), File
         let saved = u64::try_from(clock.precise().as_micros()).unwrap_or(u64::MAX);
         cache.write_image(saved, boot_id()?, &mut to)?;
         to.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-        std::fs::rename(&unfinished, path)?;
-        sync_folder_of(path)?;
+        // Name the image before it exists, so that each later process that uses the memory file
+        // without the image removes it.
         cache.set_image_path(&std::path::absolute(path)?);
-        Ok(())
+        std::fs::rename(&unfinished, path)?;
+        sync_folder_of(path)
     };
     // Remove the remains of an earlier process.
     let _ = std::fs::remove_file(&unfinished);

@@ -72,7 +72,8 @@ pub trait Updates: Lookups + Uploads {
 
     /// Updates a key like [`Updates::update`], for decisions that do not depend on the old item.
     /// The engine may pass `Miss` for an existing item, and always does for an item on slower
-    /// storage. So it never returns [`Refusal::Pending`].
+    /// storage. So it returns [`Refusal::Pending`] only for a `Put` in a cache that does not evict, if
+    /// another item on slower storage may have the same index word.
     ///
     /// # Errors
     /// [`Refusal`]: nothing changed.

@@ -71,6 +71,7 @@ pub use handle::batch_reads::PendingRead;
 pub use handle::state::Handle;
 pub use large_value::lease::ChainLease;
 pub use large_value::upload::Upload;
+pub use memory::header_page::IMAGE_PATH_LEN_MAX;
 pub use miss_ratio::curve::MissRatioCurve;
 pub use restart::image::{ImageOrigin, image_origin, is_image};
 pub use restart::region_file::{ColdStartReason, Restart};
@@ -229,8 +230,8 @@ impl Cache {
     }
 
     /// Returns the number of the last process that used this memory, or 0 if it has not set one.
-    /// Images contain the number, too. So a later process can tell which of a memory file and an
-    /// image was used last, if numbers rise.
+    /// Images contain the number, too. If each process sets a higher number than all processes
+    /// before it, the number shows whether a memory file or an image was used last.
     #[must_use]
     pub fn run(&self) -> u64 {
         self.shared.table().header_page().uses.run.load(Ordering::Relaxed)
@@ -249,7 +250,8 @@ impl Cache {
     }
 
     /// Stores the path of the image that this process has written. An empty path means that there
-    /// is no image. Stores an empty path if the given one is longer than 248 bytes.
+    /// is no image. Stores an empty path if the given one is longer than
+    /// [`IMAGE_PATH_LEN_MAX`].
     pub fn set_image_path(&self, path: &Path) {
         self.shared.table().header_page().image.store(path.as_os_str().as_bytes());
     }

@@ -151,11 +151,14 @@ pub(crate) struct ImageWords {
 
 const IMAGE_PATH_WORDS: usize = 31;
 
+/// The maximum length of the path of an image, in bytes.
+pub const IMAGE_PATH_LEN_MAX: usize = 8 * IMAGE_PATH_WORDS;
+
 impl ImageWords {
-    /// Stores the path, or none if it is longer than 248 bytes.
+    /// Stores the path, or none if it is longer than [`IMAGE_PATH_LEN_MAX`].
     pub(crate) fn store(&self, path: &[u8]) {
         self.len.store(0, Ordering::Release);
-        if path.len() > 8 * IMAGE_PATH_WORDS {
+        if path.len() > IMAGE_PATH_LEN_MAX {
             return;
         }
         for (word, bytes) in self.path.iter().zip(path.chunks(8)) {

@@ -56,7 +56,7 @@ pub(crate) enum AttachError {
     /// The region can't be used. It may have been partly changed.
     Corrupt(CorruptRegion),
     /// There is no free memory for the flash tier, and the cache does not evict. The region can
-    /// still be used.
+    /// still be used, but flash with other contents than before has made its items on flash unusable.
     NoRoomForFlash,
 }
 

@@ -150,12 +150,15 @@ pub(crate) fn load(
 ) -> Result<Result<(Shared, u64), ColdStartReason>, ConfigError> {
     match load_region(config, file, boot, image) {
         Ok(loaded) => Ok(Ok(loaded)),
-        Err(ImageError::Config(error)) => Err(error),
-        Err(ImageError::Unusable(unusable)) => {
+        Err(error) => {
+            // A later start must not take the loaded part for the region of an earlier process.
             if let Some(file) = file {
                 file.set_len(0).map_err(ConfigError::Map)?;
             }
-            Ok(Err(unusable))
+            match error {
+                ImageError::Config(error) => Err(error),
+                ImageError::Unusable(unusable) => Ok(Err(unusable)),
+            }
         }
     }
 }

@@ -239,12 +239,10 @@ pub(crate) fn reuse(
         Err(AttachError::Corrupt(CorruptRegion(what))) => {
             return Err(ColdStartReason::Damaged(what).into());
         }
-        Err(AttachError::NoRoomForFlash) => {
-            return Err(ReopenError::Config(ConfigError::NoRoomForFlash));
-        }
+        Err(AttachError::NoRoomForFlash) => return Err(no_room_for_flash(&config)),
     };
     if config.flash.is_some() && attached.index.has_forgotten_bits() {
-        return Err(ColdStartReason::NoRoomForFlash.into());
+        return Err(no_room_for_flash(&config));
     }
     if config.flash.is_some() {
         attached.alloc.index_share_max = INDEX_SHARE_FLASH;
@@ -259,6 +257,15 @@ pub(crate) fn reuse(
     Ok((Shared::assemble(config, attached.index, attached.alloc, attached.items, flash), restart))
 }
 
+/// Returns the error of a restored region without memory for a flash tier. A cache that evicts
+/// starts empty; one that does not evict refuses to start, and keeps its items.
+fn no_room_for_flash(config: &Config) -> ReopenError {
+    match config.evict {
+        true => ColdStartReason::NoRoomForFlash.into(),
+        false => ReopenError::Config(ConfigError::NoRoomForFlash),
+    }
+}
+
 /// Returns the flash tier of a restored region, or `None` if the cache has no flash. If the format
 /// `known` is given, the tier has its old content. Otherwise it is empty.
 fn reopen_flash(
@@ -266,10 +273,10 @@ fn reopen_flash(
     seed: u64,
     attached: &mut RestoredRegion,
     known: Option<Format>,
-) -> Result<Option<Flash>, ColdStartReason> {
+) -> Result<Option<Flash>, ReopenError> {
     let table = &attached.index.buckets;
     let Some(flash) = &config.flash else { return Ok(None) };
-    let no_room = |_| ColdStartReason::NoRoomForFlash;
+    let no_room = |_| no_room_for_flash(config);
     let tier = match (known, attached.pages.take()) {
         (Some(format), Some(lists)) => {
             let buffers = Shared::begin_buffers(table, &mut attached.alloc).map_err(no_room)?;
