@@ -21,29 +21,20 @@ const RSA: &str = "an RSA key";
 /// The identifiers are within this number of bytes at the start of a key.
 const HEAD_LEN: usize = 120;
 
-/// Returns the message about a key that cannot be used. `type_name` is its type, if that is known.
-pub(super) fn explain_unsupported(type_name: Option<String>, error: &rustls::Error) -> String {
-    let what = type_name.map_or_else(|| error.to_string(), |name| format!("this is {name}"));
-    format!("{what}; {SUPPORTED} are supported")
+/// Returns the message about a key that cannot be used: its type, if that is known, the supported
+/// types, and the error.
+pub(super) fn explain_unsupported(type_name: Option<&str>, error: &rustls::Error) -> String {
+    let type_name = type_name.unwrap_or("a key of an unknown type");
+    format!("this is {type_name}; {SUPPORTED} are supported ({error})")
 }
 
 /// Returns the type of a key, or `None` if it is unknown.
-pub(super) fn type_name(key: &PrivateKeyDer<'_>) -> Option<String> {
+pub(super) fn type_name(key: &PrivateKeyDer<'_>) -> Option<&'static str> {
     let bytes = key.secret_der();
     let head = &bytes[..bytes.len().min(HEAD_LEN)];
     let has = |part: &[u8]| head.windows(part.len()).any(|window| window == part);
-    let name = match key {
-        PrivateKeyDer::Pkcs1(_) => RSA,
-        _ => IDENTIFIERS.into_iter().find(|(identifier, _)| has(identifier))?.1,
-    };
-    let bits = (name == RSA).then(|| modulus_bits(head)).flatten();
-    Some(bits.map_or_else(|| name.to_owned(), |bits| format!("{name} of {bits} bits")))
-}
-
-/// Returns the number of bits of the first integer of more than 255 bytes, which is the modulus of
-/// an RSA key. Its first byte is 0.
-fn modulus_bits(der: &[u8]) -> Option<usize> {
-    let at = der.windows(2).position(|window| window == [0x02, 0x82])?;
-    let [high, low] = *der.get(at + 2..)?.first_chunk()?;
-    usize::from(u16::from_be_bytes([high, low])).checked_sub(1).map(|len| len * 8)
+    match key {
+        PrivateKeyDer::Pkcs1(_) => Some(RSA),
+        _ => IDENTIFIERS.into_iter().find(|(identifier, _)| has(identifier)).map(|(_, name)| name),
+    }
 }
