@@ -73,8 +73,8 @@ const READ_MAPS: usize = 16;
 const PAGE_ERRORS_MAX: u32 = 16;
 /// Flash is switched off after this many failed reads and writes within a minute. A read with a
 /// wrong checksum counts as failed. The count starts again at each full minute of the server's
-/// clock. A page counts only up to [`Flash::page_errors_counted`], so that a defect of one page
-/// does not switch off all others.
+/// clock. Until a page is opened again, only [`Flash::page_errors_counted`] of its errors count, so
+/// that a defect of one page does not switch off all others.
 const ERRORS_MAX: u64 = 256;
 /// Flash is also switched off after writes to this many pages in succession have failed.
 const FAILED_WRITES_MAX: u32 = 3;

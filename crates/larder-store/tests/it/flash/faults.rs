@@ -192,15 +192,19 @@ fn failed_writes_to_one_page_do_not_turn_flash_off() {
         let delay_max = Duration::from_millis(5);
         device.set_faults(Faults { defect, delay_max, ..Faults::default() });
         let (first, failures) = (from, cache.flash_gauges().unwrap().failures);
-        while cache.flash_gauges().unwrap().failures == failures {
+        while cache.flash_gauges().unwrap().failures < failures + 3 {
             (from..from + 500).for_each(|i| client.set(&key(i), &value(i, 0, 1000)));
             from += 500;
-            assert!(from < first + 60_000, "a write reaches the page: {:?}", cache.flash_gauges());
+            assert!(
+                from < first + 60_000,
+                "writes of several threads reach the page: {:?}",
+                cache.flash_gauges()
+            );
         }
         settle(&cache);
     }
     let gauges = cache.flash_gauges().unwrap();
-    assert!(gauges.failures > 4 && !gauges.is_off, "{gauges:?}");
+    assert!(!gauges.is_off, "{gauges:?}");
 }
 
 #[test]
