@@ -7,8 +7,8 @@ use larder_store::segment::MissRatioCurve;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Lookups that found a value. Methods that do not return values, such as
-    /// [`crate::Cache::contains`], counters, updates and iterators do not count.
+    /// Lookups that found a value. [`crate::Cache::contains`], TTLs, counters, updates and iterators
+    /// do not count.
     pub hits: u64,
     /// Lookups that found no value or an expired one, with the same exceptions.
     pub misses: u64,
@@ -37,14 +37,16 @@ impl Stats {
 
     pub(crate) fn of(core: &Core) -> Self {
         let (counters, gauges) = (core.workers.counters(), core.store.gauges());
-        let of_classes = |count: fn(&larder_operations::ClassCounters) -> u64| {
+        let of_classes = |count: fn(&larder_operations::ClassCounters) -> u64| -> u64 {
             counters.classes.iter().map(count).sum()
         };
         let of_thread = &counters.thread;
+        // Refused swaps count as stores of memcached's protocol, but store nothing.
+        let refused_swaps = of_classes(|class| class.cas_badval.get()) + of_thread.cas_misses.get();
         Self {
             hits: of_classes(|class| class.get_hits.get()),
             misses: of_thread.get_misses.get(),
-            insertions: of_classes(|class| class.cmd_set.get()),
+            insertions: of_classes(|class| class.cmd_set.get()).saturating_sub(refused_swaps),
             refusals: of_thread.store_too_large.get() + of_thread.store_no_memory.get(),
             evictions: gauges.evictions,
             items: gauges.items,

@@ -169,10 +169,7 @@ impl Claim<'_> {
     /// counters nor the item's access history.
     pub(crate) fn peek(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         let key = self.hashed(key);
-        let shown = self.context().describe(key, |item| match &item.value {
-            Value::Whole(bytes) => bytes.to_vec(),
-            Value::Large(lease) => copy_of(lease),
-        });
+        let shown = self.context().describe(key, |item| copy_of_value(&item.value));
         if let Lookup::Hit(copy) = shown { Some(copy) } else { None }
     }
 
@@ -313,6 +310,14 @@ impl Drop for Claim<'_> {
             let sum = Counters::sum(CLASSES, [&*departed, &extra.1]);
             *departed = sum;
         }
+    }
+}
+
+/// Returns a contiguous copy of a value.
+pub(crate) fn copy_of_value(value: &Value<'_, ChainLease>) -> Vec<u8> {
+    match value {
+        Value::Whole(bytes) => bytes.to_vec(),
+        Value::Large(lease) => copy_of(lease),
     }
 }
 

@@ -4,7 +4,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `join.rs` | starting to make a value, or waiting for it: in a thread or in a task |
-//! | `table.rs` | the values that are being made, and who waits for them |
+//! | `table.rs` | values that are being made, and the threads and tasks that wait for them |
 
 mod join;
 mod table;

@@ -34,7 +34,7 @@ impl Cache {
     ///
     /// The value is the number in decimal digits, with `-` before a negative one. [`Cache::get`]
     /// and [`Cache::insert`] read and set it. [`crate::Stats`] count neither a lookup nor an
-    /// insertion.
+    /// insertion. [`crate::Builder::item_size_max`] does not limit counters.
     ///
     /// # Errors
     /// [`CounterError`]: nothing changed.
@@ -90,6 +90,7 @@ impl Claim<'_> {
             AddOutcome::NonNumeric => Err(CounterError::NotANumber),
             AddOutcome::Overflow => Err(CounterError::Overflow),
             AddOutcome::OutOfMemory | AddOutcome::Pending => {
+                self.context().counters.thread.store_no_memory.add(1);
                 Err(CounterError::Insert(InsertError::OutOfMemory))
             }
         }
@@ -100,7 +101,7 @@ impl Claim<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CounterError {
     /// The value is not a decimal number from [`i64::MIN`] to [`i64::MAX`], without leading zeros
-    /// and without `+`.
+    /// and without `+`. Trailing spaces are ignored.
     NotANumber,
     /// The sum is not in the range of `i64`.
     Overflow,

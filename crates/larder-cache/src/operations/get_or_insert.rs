@@ -88,13 +88,14 @@ impl Cache {
     /// A maker may use this cache and others. If the maker of the value depends on this call, a
     /// wait would be a deadlock, and the call awaits its own `make`. The cache detects a call that
     /// is polled by the maker's own future, at any depth, and a maker that waits for another one
-    /// that waits for it. A deadlock remains possible in two cases:
+    /// that waits for it. It cannot detect these dependencies, and the calls wait forever:
     ///
-    /// - The maker waits for a task that it has spawned, and that task requests the same key.
-    /// - A task calls [`Cache::get_or_insert_with`], which blocks its thread, and the thread should
-    ///   poll the maker of that value. Tasks should use only the asynchronous methods.
-    ///
-    /// While a maker is neither polled nor dropped, other calls for its key wait.
+    /// - The maker waits for another task or thread, which requests the same key.
+    /// - A task calls [`Cache::get_or_insert_with`] while the maker is a task of the same thread:
+    ///   the blocked thread cannot poll it. Tasks should use only the asynchronous methods.
+    /// - A task polls a call, keeps its future without polling it (for example after `select!`),
+    ///   and requests the same key again. Drop the first future before.
+    /// - The destructor of a maker's future requests the same key.
     pub async fn get_or_insert_async<M: Into<Insertion>>(
         &self,
         key: impl AsRef<[u8]>,
@@ -139,7 +140,10 @@ impl Cache {
         // Another maker may have stored a value since the lookup.
         let value = match self.peek(key) {
             Some(value) => value,
-            None => self.insert_made(&maker, key, maker.run(make)?.into()),
+            None => {
+                let made = maker.run(|| make().map(Into::into))?;
+                self.insert_made(&maker, key, made)
+            }
         };
         maker.finish(&value);
         Ok(value)
@@ -164,8 +168,9 @@ impl Cache {
             Some(value) => value,
             None => {
                 let mut make = pin!(make);
-                let made = poll_fn(|cx| maker.run(|| make.as_mut().poll(cx))).await?;
-                self.insert_made(&maker, key, made.into())
+                let made =
+                    poll_fn(|cx| maker.run(|| make.as_mut().poll(cx).map_ok(Into::into))).await?;
+                self.insert_made(&maker, key, made)
             }
         };
         maker.finish(&value);

@@ -29,13 +29,15 @@ impl Cache {
     /// ```
     ///
     /// The iterator is weakly consistent. It returns each key that exists during the whole
-    /// iteration at least once, in no particular order. It returns a key twice only if a write
-    /// moves the item within the index. It may or may not return a key that is stored or removed
-    /// during the iteration.
+    /// iteration at least once, in no particular order. It may return a key again if a write moves
+    /// the item within the index. If thousands of items move between two steps, it reads a part of
+    /// the index again, and returns the keys of this part again. It may or may not return a key that
+    /// is stored or removed during the iteration.
     ///
-    /// The iterator reads about 64 keys at a time, and holds no lock and no memory of the cache
-    /// between these steps, so the caller may take any time and may use the cache. It visits the
-    /// whole index, and its keys do not count as lookups or uses.
+    /// The iterator reads about 64 keys at a time, and pins no items between these steps, so the
+    /// caller may take any time and may use the cache. The cache keeps up to 32 KiB of reports of
+    /// moved items for it. The iterator visits the whole index, and its keys do not count as lookups
+    /// or uses.
     #[must_use]
     pub fn keys(&self) -> Keys<'_> {
         let walk = self.core.claim().walk();

@@ -46,9 +46,9 @@ impl Cache {
     /// # }
     /// ```
     ///
-    /// `f` receives a copy of the value, and runs without a lock. If another thread changes the
-    /// value before the change of `f` is made, `f` is called again with the new value. It should
-    /// therefore have no side effects. It may use the cache. [`crate::Stats`] count an insertion if
+    /// `f` receives a copy of the value, and runs without a lock. If the value has other bytes when
+    /// the change of `f` is made, `f` is called again with the new value. So it should have no side
+    /// effects. It may use the cache. [`crate::Stats`] count an insertion if
     /// a value is stored, but no lookup.
     ///
     /// # Errors
@@ -107,7 +107,11 @@ impl<'v> Exchange<'v> {
         let Some(value) = self.value else { return Change::Remove };
         let attributes = Attributes { expiry: self.expiry.unwrap_or(old), ..Attributes::default() };
         let value = if is_uploaded { NewValue::Uploaded } else { NewValue::Bytes(value) };
-        let tags = if self.tags.is_none() { NewTags::Same } else { NewTags::These(tags) };
+        let tags = match self.tags {
+            None => NewTags::Same,
+            Some([]) => NewTags::None,
+            Some(_) => NewTags::These(tags),
+        };
         Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false, tags }
     }
 }
@@ -153,7 +157,8 @@ impl Claim<'_> {
     ) -> Result<bool, Refusal> {
         let value = new.value.unwrap_or_default();
         let limits = self.context().limits;
-        if limits.footprint(key.bytes.len(), value.len(), 0) > limits.item_size_max {
+        let footprint = limits.footprint(key.bytes.len(), value.len(), 0);
+        if new.value.is_some() && footprint > limits.item_size_max {
             return Err(Refusal::TooLarge);
         }
         let mut upload = self.upload(value)?;

@@ -2,10 +2,10 @@
 
 use crate::cache::Cache;
 use crate::insert::{InsertError, InsertOptions};
-use crate::workers::Claim;
+use crate::workers::{Claim, copy_of_value};
 use bytes::Bytes;
 use larder_operations::{Store, StoreOutcome};
-use larder_store::{Expiry, Lookup, Value};
+use larder_store::{Expiry, Lookup};
 use std::fmt;
 
 /// The version of a stored value. Each store gives a value a new version, which differs from all
@@ -90,11 +90,7 @@ impl Claim<'_> {
     fn read_versioned(&mut self, key: &[u8]) -> Option<(Bytes, Version)> {
         let key = self.hashed(key);
         let shown = self.context().content(key, |content| {
-            let value = match &content.value {
-                Value::Whole(bytes) => Bytes::copy_from_slice(bytes),
-                Value::Large(lease) => crate::workers::copy_of(lease).into(),
-            };
-            Some((value, Version(content.cas)))
+            Some((copy_of_value(&content.value).into(), Version(content.cas)))
         });
         if let Lookup::Hit(shown) = shown { shown } else { None }
     }

@@ -22,7 +22,7 @@ impl<E> From<InsertError> for TypedError<E> {
 impl<E: fmt::Display> fmt::Display for TypedError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Encode(error) => write!(f, "it can't be encoded: {error}"),
+            Self::Encode(error) => write!(f, "the key or the value can't be encoded: {error}"),
             Self::Insert(error) => error.fmt(f),
         }
     }

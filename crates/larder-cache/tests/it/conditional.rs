@@ -56,6 +56,8 @@ fn counters_report_each_kind_of_error_and_change_nothing() {
         assert_eq!(cache.increment("text", 1), Err(CounterError::NotANumber), "{text:?}");
         assert_eq!(cache.get("text").unwrap(), text);
     }
+    cache.insert("text", "9 ").unwrap();
+    assert_eq!(cache.increment("text", 1), Ok(10));
     cache.insert("large", vec![b'1'; 200_000]).unwrap();
     assert_eq!(cache.increment("large", 1), Err(CounterError::NotANumber));
     cache.insert("max", i64::MAX.to_string()).unwrap();
@@ -228,6 +230,7 @@ fn a_swap_tells_a_changed_value_from_a_missing_one() {
     assert_eq!(cache.get_versioned("key").unwrap().1, new, "a refused swap changes nothing");
     cache.drop_tag("tag");
     assert_eq!(cache.compare_and_swap("key", new, "late"), Ok(SwapOutcome::Missing));
+    assert_eq!(cache.stats().insertions, 2, "refused swaps store nothing");
     let key_length = cache.compare_and_swap("", new, "late");
     assert_eq!(key_length, Err(SwapError::Store(InsertError::KeyLength)));
 }

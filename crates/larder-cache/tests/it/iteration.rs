@@ -88,18 +88,20 @@ fn an_iteration_returns_every_key_that_stays_while_threads_write() {
 #[test]
 fn the_cache_can_be_used_during_an_iteration() {
     let cache = cache(1 << 20);
+    let value = |number: u32| number.to_be_bytes().repeat(10 + number as usize % 5);
     for number in 0..1000_u32 {
-        cache.insert(number.to_be_bytes(), [2; 50]).unwrap();
+        cache.insert(number.to_be_bytes(), value(number)).unwrap();
     }
     // All memory is written several times while two iterations are paused.
     let (mut first, mut second) = (cache.keys(), cache.iter());
     assert!(first.next().is_some() && second.next().is_some());
-    for number in 0..100_000_u32 {
-        cache.insert((number % 30_000).to_be_bytes(), [3; 50]).unwrap();
+    for number in 0..100_000 {
+        cache.insert((number % 30_000_u32).to_be_bytes(), value(number % 30_000)).unwrap();
     }
     assert_eq!(cache.stats().refusals, 0);
-    assert!(first.count() > 0);
-    assert!(second.all(|(_, value)| value.len() == 50));
+    let number_of = |key: &[u8]| u32::from_be_bytes(key.try_into().unwrap());
+    assert!(first.all(|key| number_of(&key) < 30_000));
+    assert!(second.all(|(key, found)| found == value(number_of(&key))));
     for key in cache.keys() {
         cache.remove(key);
     }
