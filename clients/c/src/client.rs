@@ -5,6 +5,7 @@ use crate::memory::{free, handle, handle_mut, optional_text, put, text};
 use crate::status::Status;
 use larder_client::{Tls, blocking};
 use std::ffi::c_char;
+use std::io;
 use std::ptr::null_mut;
 use std::time::Duration;
 
@@ -116,7 +117,7 @@ pub unsafe extern "C" fn larder_options_login(
 ///   its intermediate CAs. [Default: no client certificate]
 /// - `key_file`: a PEM file with the key of the client certificate. [Default: `cert_file`]
 /// - `server_name`: the name that the certificates of all servers must contain. [Default: the host
-///   of each server's address]
+///   of each server; `localhost` for unix sockets]
 ///
 /// This call reads the files, which later calls do not need. It returns
 /// LARDER_STATUS_INVALID_ARGUMENT if a file or the name is unusable, and larder_error_message()
@@ -145,21 +146,10 @@ pub unsafe extern "C" fn larder_options_tls(
         let key_file = unsafe { optional_text(key_file) }?;
         // SAFETY: `server_name` is NULL or ends with a zero.
         let server_name = unsafe { optional_text(server_name) }?;
-        let invalid = |text: &str| Failure::new(Status::InvalidArgument, text);
-        let mut tls = Tls::new();
-        if let Some(file) = ca_file {
-            tls = tls.ca_file(file);
-        }
-        tls = match (cert_file, key_file) {
-            (Some(cert), key) => tls.client_certificate(cert, key.unwrap_or(cert)),
-            (None, Some(_)) => return Err(invalid("key_file needs a cert_file")),
-            (None, None) => tls,
-        };
-        if let Some(name) = server_name {
-            tls = tls.server_name(name);
-        }
-        let tls = tls.load().map_err(|error| invalid(&error.to_string()))?;
-        options.tls = Some(tls);
+        let server_name = server_name.map(str::to_owned);
+        let tls = Tls::load_parts(ca_file, cert_file, key_file, server_name);
+        let invalid = |error: io::Error| Failure::new(Status::InvalidArgument, &error.to_string());
+        options.tls = Some(tls.map_err(invalid)?);
         Ok(Status::Ok)
     })
 }

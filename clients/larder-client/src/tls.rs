@@ -78,7 +78,8 @@ impl Tls {
     }
 
     /// Reads the files now, and checks the server name. Clients with the returned settings do not
-    /// read the files again. Without this call, each client reads them while it is built.
+    /// read the files again. Without this call, each client reads them while it is
+    /// built, and again when discovery returns another list of servers.
     ///
     /// # Errors
     /// A file cannot be read or does not contain the expected PEM data, the system trusts no CA, or
@@ -91,6 +92,28 @@ impl Tls {
         }
         self.loaded = Some(Loaded(config));
         Ok(self)
+    }
+
+    /// Loads settings for a binding to another language. Without `key_file`, the key is in
+    /// `cert_file`.
+    ///
+    /// # Errors
+    /// Those of [`load`](Self::load). `InvalidInput` for a key without a certificate.
+    #[doc(hidden)]
+    pub fn load_parts<P: Into<PathBuf>>(
+        ca_file: Option<P>,
+        cert_file: Option<P>,
+        key_file: Option<P>,
+        server_name: Option<String>,
+    ) -> io::Result<Self> {
+        let (cert_file, key_file) = (cert_file.map(Into::into), key_file.map(Into::into));
+        if cert_file.is_none() && key_file.is_some() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "key_file needs a cert_file"));
+        }
+        let client_certificate =
+            cert_file.map(|cert: PathBuf| (cert.clone(), key_file.unwrap_or(cert)));
+        let ca_file = ca_file.map(Into::into);
+        Self { ca_file, client_certificate, server_name, loaded: None }.load()
     }
 
     /// Reads the files unless they are loaded, and returns a function that builds a connector for

@@ -24,19 +24,8 @@ impl BaseTls {
         key_file: Option<PathBuf>,
         server_name: Option<String>,
     ) -> PyResult<Self> {
-        let mut settings = Tls::new();
-        if let Some(file) = ca_file {
-            settings = settings.ca_file(file);
-        }
-        settings = match (cert_file, key_file) {
-            (Some(cert), key) => settings.client_certificate(&cert, key.as_ref().unwrap_or(&cert)),
-            (None, Some(_)) => return Err(PyValueError::new_err("key_file needs a cert_file")),
-            (None, None) => settings,
-        };
-        if let Some(name) = server_name {
-            settings = settings.server_name(name);
-        }
-        Ok(Self { settings: settings.load().map_err(exception)? })
+        let settings = Tls::load_parts(ca_file, cert_file, key_file, server_name);
+        Ok(Self { settings: settings.map_err(exception)? })
     }
 }
 

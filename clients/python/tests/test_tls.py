@@ -8,6 +8,7 @@ import pickle
 import re
 import ssl
 import threading
+import time
 
 import django
 import pytest
@@ -177,8 +178,10 @@ def test_a_handshake_without_an_answer_ends_at_the_deadline(connect, tls):
     with Fake() as fake:
         fake.address = "{}:{}".format(*fake.address)
         client = connect(fake, tls=tls, connect_timeout=0.2)
+        begun = time.monotonic()
         with pytest.raises(TimeoutError):
             client.get("key")
+        assert time.monotonic() - begun < PATIENT["timeout"] / 2
 
 
 @pytest.mark.parametrize("kind", [Client, PooledClient])
@@ -229,6 +232,14 @@ def test_many_tasks(folder, tls, run):
 def test_a_forked_child_opens_its_own_connections(secure, tls):
     client = PooledClient(secure.address, tls=tls, default_noreply=False, **PATIENT)
     client.set("fork", b"parent")
+    before = client.stats()[b"total_connections"]
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert client.get("fork") == b"parent"
+    # Only the connection of `stats` is new: the parent keeps its own.
+    assert client.stats()[b"total_connections"] == before + 1
     child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):

@@ -15,7 +15,7 @@ use magnus::{
 };
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::{Duration, TryFromFloatSecsError};
+use std::time::Duration;
 
 /// The connections to a client's servers. Calls open connections when they need them, even after
 /// `close`.
@@ -62,27 +62,28 @@ pub(crate) fn define(ruby: &Ruby) -> Result<(), Error> {
 }
 
 impl Connections {
-    /// Creates the connections to `servers`, which are pairs of an address and a weight. `timeout`
-    /// is in seconds. `max` is the pool size per server, or `nil` for one shared connection per
+    /// Creates the connections to `servers`, which are pairs of an address and a weight. The timeouts
+    /// of a call and of opening a connection are in seconds. `max` is the pool size per server, or `nil` for one shared connection per
     /// server. `failover` moves keys of an unavailable server to other servers. `login` contains
     /// the user and the password for each connection. With `tls`, connections are encrypted.
     fn new(
         ruby: &Ruby,
         servers: Vec<(String, u32)>,
-        timeout: f64,
+        (timeout, connect_timeout): (f64, f64),
         max: Option<usize>,
         failover: bool,
         login: Option<(String, String)>,
         tls: Option<&Tls>,
     ) -> Result<Self, Error> {
-        let invalid = |error: TryFromFloatSecsError| {
-            Error::new(ruby.exception_arg_error(), format!("socket_timeout: {error}"))
+        let duration = |name: &str, seconds| {
+            Duration::try_from_secs_f64(seconds)
+                .map_err(|error| Error::new(ruby.exception_arg_error(), format!("{name}: {error}")))
         };
-        let timeout = Duration::try_from_secs_f64(timeout).map_err(invalid)?;
         let builder = Client::builder(servers)
             .hashing(Hashing::Dalli)
             .failover(if failover { Failover::Next } else { Failover::Fail })
-            .timeout(timeout)
+            .timeout(duration("socket_timeout", timeout)?)
+            .connect_timeout(duration("connect_timeout", connect_timeout)?)
             .waiter(Arc::new(RubyWaiter::default()));
         let builder = match login {
             Some((user, password)) => builder.login(user, password),

@@ -23,19 +23,8 @@ impl Tls {
         key_file: Option<PathBuf>,
         server_name: Option<String>,
     ) -> Result<Self, Error> {
-        let invalid = |text: String| Error::new(ruby.exception_arg_error(), format!("ssl: {text}"));
-        let mut tls = larder_client::Tls::new();
-        if let Some(file) = ca_file {
-            tls = tls.ca_file(file);
-        }
-        tls = match (cert_file, key_file) {
-            (Some(cert), key) => tls.client_certificate(&cert, key.as_ref().unwrap_or(&cert)),
-            (None, Some(_)) => return Err(invalid("key_file needs a cert_file".to_owned())),
-            (None, None) => tls,
-        };
-        if let Some(name) = server_name {
-            tls = tls.server_name(name);
-        }
-        tls.load().map(Self).map_err(|error| invalid(error.to_string()))
+        let tls = larder_client::Tls::load_parts(ca_file, cert_file, key_file, server_name);
+        tls.map(Self)
+            .map_err(|error| Error::new(ruby.exception_arg_error(), format!("ssl: {error}")))
     }
 }

@@ -52,7 +52,8 @@ class TlsTest < Minitest::Test
   end
 
   def client(server, ssl, **options)
-    Larder::Client.new(server.address, socket_timeout: PATIENCE, ssl: ssl, **options)
+    timeouts = { socket_timeout: PATIENCE, connect_timeout: PATIENCE }
+    Larder::Client.new(server.address, ssl: ssl, **timeouts, **options)
   end
 
   def error_of(server, ssl)
@@ -102,7 +103,9 @@ class TlsTest < Minitest::Test
     wait_until("the reason") { error_of(self.class.server(:larderd), nil).include?("the server requires TLS") }
     plain = TCPServer.new("127.0.0.1", 0)
     thread = Thread.new { loop { plain.accept.write("ERROR\r\n") } }
-    error = assert_raises(Larder::RingError) { Larder::Client.new("127.0.0.1:#{plain.addr[1]}", ssl: CA).get("key") }
+    address = "127.0.0.1:#{plain.addr[1]}"
+    cache = Larder::Client.new(address, socket_timeout: PATIENCE, connect_timeout: PATIENCE, ssl: CA)
+    error = assert_raises(Larder::RingError) { cache.get("key") }
     assert_match(/the server does not speak TLS/, error.message)
   ensure
     thread&.kill&.join
@@ -126,6 +129,10 @@ class TlsTest < Minitest::Test
         end
       end
       assert_equal [true], threads.flat_map(&:value).uniq
+      connections = cache.stats.values[0]["total_connections"].to_i
+      Process.wait(fork { exit!(0) })
+      assert_equal [2, 1], cache.get("2-1")
+      assert_equal connections, cache.stats.values[0]["total_connections"].to_i, "the parent keeps its connections"
       pid = fork { exit!(cache.get("1-1") == [1, 1] ? 0 : 1) }
       assert_predicate Process.wait2(pid)[1], :success?
       assert_equal [2, 1], cache.get("2-1")
@@ -134,9 +141,9 @@ class TlsTest < Minitest::Test
 
   def test_a_waiting_call_can_be_killed
     silent = FakeServer.new { nil }
-    cache = client(silent, CA, socket_timeout: 600)
+    cache = client(silent, CA, socket_timeout: 600, connect_timeout: 600)
     thread = Thread.new { cache.get("key") }
-    wait_until("the handshake") { silent.accepted == 1 && thread.stop? }
+    wait_until("the handshake") { silent.accepted == 1 && thread.status == "sleep" }
     thread.kill
     assert thread.join(PATIENCE)
   ensure

@@ -44,6 +44,8 @@ pub(crate) struct Stream {
     tls: Option<Box<Session>>,
     timeout: ReadTimeout,
     wait: Wait,
+    /// The process that has opened the connection. A forked child must not send on it.
+    process: u32,
 }
 
 /// The present read timeout of a socket. `None` before the first blocking read.
@@ -91,7 +93,8 @@ impl Stream {
             };
         }
         let (tls, timeout) = (handshake.session(), ReadTimeout::default());
-        Ok(Self { socket: Arc::new(socket), tls, timeout, wait: wait.clone() })
+        let process = std::process::id();
+        Ok(Self { socket: Arc::new(socket), tls, timeout, wait: wait.clone(), process })
     }
 
     /// Returns the socket, for threads that wait for its readiness while others use the stream.
@@ -230,7 +233,9 @@ impl ReadTimeout {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if let Some(tls) = &mut self.tls {
+        if let Some(tls) = &mut self.tls
+            && self.process == std::process::id()
+        {
             tls.close(&mut NonBlockingStream(&self.socket));
         }
     }

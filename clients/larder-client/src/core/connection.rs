@@ -53,6 +53,9 @@ struct PendingRequest {
     check: Option<ReplyCheck>,
 }
 
+/// The reason why a connection without TLS is unusable if the server requires TLS.
+pub(crate) const REQUIRES_TLS: &str = "a TLS alert: the server requires TLS";
+
 /// The reason why a connection is unusable: the start of malformed or unsolicited bytes, as
 /// printable text, or a message about an earlier reply or about a TLS alert.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,12 +213,10 @@ impl Connection {
     fn fail(&mut self) -> InvalidReply {
         self.has_failed = true;
         let rest = self.input.get(self.read..self.received).unwrap_or_default();
-        let text = if is_tls_alert(rest) {
-            "a TLS alert: the server requires TLS".to_owned()
-        } else {
-            shown(rest)
-        };
-        InvalidReply(text.into())
+        match is_tls_alert(rest) {
+            true => InvalidReply(REQUIRES_TLS.into()),
+            false => InvalidReply(shown(rest).into()),
+        }
     }
 }
 
@@ -362,37 +363,40 @@ mod tests {
         assert!(connection.is_settled());
     }
 
+    /// Returns a connection that waits for the reply to one request.
+    fn waiting(frame: Frame) -> Connection {
+        let mut connection = Connection::default();
+        connection.push_request(frame, any, |_| ());
+        connection
+    }
+
     #[test]
     fn unsolicited_or_malformed_input_fails_the_connection() {
         let mut connection = Connection::default();
         receive(&mut connection, b"END\r\n");
         assert_eq!(connection.next_reply(), Err(InvalidReply("END\\r\\n".into())));
-        let mut connection = Connection::default();
-        connection.push_request(Frame::One, any, |_| ());
+        let mut connection = waiting(Frame::One);
         receive(&mut connection, b"VALUE a b c\r\n");
         assert!(connection.next_reply().is_err() && !connection.is_settled());
     }
 
     #[test]
     fn a_tls_alert_fails_the_connection_before_it_ends() {
-        let mut connection = Connection::default();
-        connection.push_request(Frame::One, any, |_| ());
+        let mut connection = waiting(Frame::One);
         receive(&mut connection, b"\x15");
         assert_eq!(connection.next_reply(), Ok(None));
         receive(&mut connection, b"\x03\x03\0\x02\x02\x32");
         let error = connection.next_reply().unwrap_err();
-        assert!(error.0.contains("requires TLS"), "{error:?}");
+        assert_eq!(&*error.0, REQUIRES_TLS);
     }
 
     #[test]
     fn room_grows_with_the_announced_length_up_to_a_limit() {
-        let mut connection = Connection::default();
-        connection.push_request(Frame::Last, any, |_| ());
+        let mut connection = waiting(Frame::Last);
         receive(&mut connection, b"VALUE a 0 1000000\r\n");
         assert_eq!(connection.next_reply(), Ok(None));
         assert!(connection.room().len() >= 1_000_000);
-        let mut connection = Connection::default();
-        connection.push_request(Frame::Last, any, |_| ());
+        let mut connection = waiting(Frame::Last);
         receive(&mut connection, b"VALUE a 0 1000000000\r\n");
         assert_eq!(connection.next_reply(), Ok(None));
         assert!(connection.room().len() <= ROOM_MAX);

@@ -3,7 +3,7 @@ connections of the clients for asyncio and of administrative commands, with the 
 
 import os
 import ssl
-from functools import cached_property
+from collections.abc import Callable
 from typing import Any
 
 from ._native import BaseTls
@@ -46,6 +46,8 @@ class Tls(BaseTls):
         self.cert_file = cert_file
         self.key_file = key_file
         self.server_name = server_name
+        #: The settings for the standard library's `ssl`.
+        self.context = self._context()
 
     def _arguments(self) -> tuple[_Path | None, _Path | None, _Path | None, str | None]:
         return self.ca_file, self.cert_file, self.key_file, self.server_name
@@ -63,9 +65,7 @@ class Tls(BaseTls):
         ca_file, cert_file, key_file, server_name = map(repr, self._arguments())
         return f"Tls({ca_file=!s}, {cert_file=!s}, {key_file=!s}, {server_name=!s})"
 
-    @cached_property
-    def context(self) -> ssl.SSLContext:
-        """The settings for the standard library's `ssl`."""
+    def _context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # As in Rust: names in the subject of a certificate do not count, and a certificate in `ca_file` is trusted even
@@ -75,14 +75,22 @@ class Tls(BaseTls):
         if self.ca_file is None:
             context.load_default_certs()
         else:
-            context.load_verify_locations(self.ca_file)
+            _load(context.load_verify_locations, self.ca_file)
         if self.cert_file is not None:
-            context.load_cert_chain(self.cert_file, self.key_file)
+            _load(context.load_cert_chain, self.cert_file, self.key_file)
         return context
 
     def name_of(self, host: str) -> str:
         """Returns the name that the certificate of a server at this host must contain."""
         return host if self.server_name is None else self.server_name
+
+
+def _load(load: Callable[..., None], *files: Any) -> None:
+    """Loads files that `BaseTls` has read already. OpenSSL refuses some keys and certificates that Rust accepts."""
+    try:
+        load(*files)
+    except ssl.SSLError as error:
+        raise ValueError(f"{files[0]}: {error.reason or error}") from error
 
 
 def settings(tls: "Tls | bool | None") -> Tls | None:

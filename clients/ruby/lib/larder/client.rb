@@ -13,6 +13,8 @@ module Larder
     OPTIONS = {
       # The time limit of a call in seconds, including the wait for a connection.
       socket_timeout: 1,
+      # The time limit of opening a connection in seconds, TLS included.
+      connect_timeout: 0.25,
       # The largest number of connections per server. Each call takes one of them, and waits if all are in use. If
       # false, threads share one connection per server, and fibers of a scheduler have a pool of 64.
       pool: 64,
@@ -62,7 +64,7 @@ module Larder
       @keys = Keys.new(*options.values_at(:namespace, :digest_class))
       @values = Values.new(**options.slice(:serializer, :compress, :compressor, :compression_min_size,
                                            :value_max_bytes, :raw))
-      connect(servers, **options.slice(:socket_timeout, :pool, :failover, :username, :password, :ssl))
+      connect(servers, **options.slice(:socket_timeout, :connect_timeout, :pool, :failover, :username, :password, :ssl))
       Fork.watch(self)
     end
 
@@ -283,16 +285,17 @@ module Larder
       Tls.new(*settings.transform_keys(&:to_sym).values_at(*TLS_SETTINGS))
     end
 
-    def connect(servers, socket_timeout:, pool:, failover:, username:, password:, ssl:)
+    def connect(servers, socket_timeout:, connect_timeout:, pool:, failover:, username:, password:, ssl:)
       username ||= ENV.fetch("MEMCACHE_USERNAME", nil)
       password ||= ENV.fetch("MEMCACHE_PASSWORD", "")
       login = [username, password] if username
       pool ||= nil
       tls = tls(ssl)
-      @connections = Connections.new(servers, socket_timeout, pool, failover, login, tls)
+      timeouts = [socket_timeout, connect_timeout]
+      @connections = Connections.new(servers, timeouts, pool, failover, login, tls)
       # Each server has a Connections object for separate calls to it. A single server needs no second object.
       @each = servers.to_h do |server|
-        [server[0], servers.size == 1 ? @connections : Connections.new([server], socket_timeout, 1, false, login, tls)]
+        [server[0], servers.size == 1 ? @connections : Connections.new([server], timeouts, 1, false, login, tls)]
       end
     end
 

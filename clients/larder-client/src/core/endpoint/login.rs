@@ -1,7 +1,9 @@
 //! The login of memcached's text protocol (`-Y`): the first command of a connection stores the user
 //! and the password under any key.
 
-use crate::core::connection::{Answers, Connection, Frame, ReplyCheck, shown};
+use crate::core::connection::{
+    Answers, Connection, Frame, InvalidReply, REQUIRES_TLS, ReplyCheck, shown,
+};
 use crate::error::ErrorKind;
 use larder_protocol::answer::Answer;
 use std::fmt;
@@ -56,19 +58,21 @@ impl Login {
     /// `Login`: the server refused. `Connect`: the reply does not match a login. The `Connect`
     /// error omits the reply, which may repeat the password.
     pub(crate) fn is_done(connection: &mut Connection) -> Result<bool, ErrorKind> {
-        let reply = connection.next_reply();
-        if matches!(reply, Ok(None)) {
-            return Ok(false);
-        }
-        match reply.ok().flatten().as_deref().and_then(|reply| Answers(reply).next()) {
+        let unexpected =
+            |error| ErrorKind::connect(io::Error::new(io::ErrorKind::InvalidData, error));
+        let reply = match connection.next_reply() {
+            Ok(None) => return Ok(false),
+            Err(InvalidReply(text)) if &*text == REQUIRES_TLS => {
+                return Err(unexpected(REQUIRES_TLS));
+            }
+            reply => reply.ok().flatten(),
+        };
+        match reply.as_deref().and_then(|reply| Answers(reply).next()) {
             Some(Answer::Stored { .. }) if connection.is_settled() => Ok(true),
             Some(Answer::Error { line, .. }) if line.starts_with(b"CLIENT_ERROR") => {
                 Err(ErrorKind::Login(shown(line).into()))
             }
-            _ => {
-                let error = "the reply to the login is neither STORED nor CLIENT_ERROR";
-                Err(ErrorKind::connect(io::Error::new(io::ErrorKind::InvalidData, error)))
-            }
+            _ => Err(unexpected("the reply to the login is neither STORED nor CLIENT_ERROR")),
         }
     }
 }
@@ -91,6 +95,10 @@ mod tests {
             ("ERROR Too many open connections\r\n", "Err(Connect("),
             ("set login 0 -1 13\r\nann pass word\r\n", "Err(Connect("),
             ("\0\0\r\n", "Err(Connect("),
+            (
+                "\x15\x03\x03\0\x02\x02\x32",
+                "Err(Connect(Custom { kind: InvalidData, error: \"a TLS alert",
+            ),
         ] {
             let mut connection = login.connection();
             assert_eq!(connection.output(), b"set login 0 -1 13\r\nann pass word\r\n");
