@@ -90,8 +90,9 @@ def is_unknown(message, commands):
 
 
 def check(report, done, count, unknown=UNKNOWN, reasons=()):
-    """Fails if a test has failed for another reason than a command in `unknown` or a reason in `reasons`, if a test in
-    `reasons` has passed, or if fewer than `count` tests have passed."""
+    """Fails if a test that `reasons` does not name has failed for another reason than a command in `unknown`, if a test
+    in `reasons` has passed, or if fewer than `count` tests have passed. Does not compare the reasons of the tests in
+    `reasons`."""
     assert report.exists(), done.stdout[-4000:] + done.stderr[-4000:]
     failed, passed = outcomes(report)
     unexplained = {

@@ -51,7 +51,8 @@ impl<E: Engine> Session<E> {
             }
             Command::ClientTracking(wanted) => {
                 let outcome = tracking::set_tracking(cx, self.client, state, wanted, output);
-                // A route is for a client with a near cache, or for one without.
+                // A route states at its start whether the client has a near cache, so existing routes do
+                // not fit any more.
                 self.close_routes();
                 return outcome;
             }
