@@ -129,5 +129,8 @@ fn a_value_that_cannot_be_encoded_is_an_error_and_removes_the_old_value() {
     assert_eq!(evens.insert(&0, &2), Err(TypedError::Insert(InsertError::KeyLength)));
     let made = evens.try_get_or_insert_with(&1, InsertOptions::new(), || Ok::<_, Infallible>(5));
     assert_eq!((made, evens.get(&1)), (Ok(5), None), "the caller gets the value");
-    assert_eq!(TypedError::Encode(IsOdd).to_string(), "it can't be encoded: the number is odd");
+    assert_eq!(
+        TypedError::Encode(IsOdd).to_string(),
+        "the key or the value can't be encoded: the number is odd"
+    );
 }
