@@ -73,13 +73,16 @@ def test_a_second_cluster_with_the_same_names_does_not_start(etcd, tmp_path):
         leader = group.leader()
         client(leader).set_many({f"k{number}": "v" for number in range(100)})
         epoch = leader.seen()["epoch"]
-        for options in (["--cluster-secret", str(secret)], []):
-            for node in group:
-                second = Node(etcd, node.name, "--cluster", "twin", *options)
-                status, shown = second.process.wait(TIMEOUT_SECS), second.output()
-                second.dir.cleanup()
-                assert status == 69, shown
-                assert f"/larder/1/twin/live/0/{node.name}: process" in shown and "--node" in shown, shown
+        seconds = [
+            Node(etcd, node.name, "--cluster", "twin", *options)
+            for options in (["--cluster-secret", str(secret)], [])
+            for node in group
+        ]
+        for second in seconds:
+            status, shown = second.process.wait(TIMEOUT_SECS), second.output()
+            second.dir.cleanup()
+            assert status == 69, shown
+            assert f"/larder/1/twin/live/0/{second.name}: process" in shown and "--node" in shown, shown
         assert group.leader() is leader and leader.seen()["epoch"] == epoch
         assert sorted(leader.seen()["in_sync"].split()) == ["n1", "n2", "n3"]
         for node in group:

@@ -26,8 +26,9 @@ const _: () = assert!(
 
 /// The pause between attempts to register while the lease of an earlier process lasts.
 const REGISTRATION_RETRY: Duration = Duration::from_millis(100);
-/// The time after the end of a lease in which etcd must have removed its keys.
-const LEASE_MARGIN: Duration = Duration::from_secs(1);
+/// The time after the end of a lease in which etcd must have removed its keys. When etcd elects a
+/// leader, it starts all leases again, and adds an election timeout.
+const LEASE_MARGIN: Duration = Duration::from_secs(8);
 
 /// The interval at which a leader updates the list of servers for clients, and other members read
 /// it.
