@@ -105,3 +105,14 @@ def test_a_node_is_ready_when_it_has_all_items(etcd):
         assert not larder(etcd, "ready", "ready", follower.name)[0]
         assert not larder(etcd, "ready", "ready", "nobody")[0]
     assert larder(etcd, "ready", "none", "n1") == (False, "larder: cluster none has no group 0 with a leader")
+
+
+def test_a_leader_counts_as_synced_and_has_no_lag(etcd):
+    with Group(etcd, 2, "--cluster", "synced") as group:
+        old, new = group.leader(), group.followers()[0]
+        assert [node.stats("replication")["synced"] for node in group] == ["1", "1"]
+        assert larder(etcd, "transfer-leadership", "synced")[0]
+        wait_until(new.leads, "the next leader")
+        # The link of the new leader is down, and heard from the old leader last.
+        assert new.stats("replication")["link_lag"] == "0.000000"
+        wait_until(lambda: old.stats("replication")["synced"] == "1", "the old leader follows")

@@ -66,16 +66,16 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     .shown(FOLLOWS),
     Row::gauge(
         "synced",
-        Server(|s| Value::bit(link(s).is_synced)),
-        "1 if this server has completed a full sync, else 0.",
+        Server(|s| Value::bit(leads(s) || link(s).is_synced)),
+        "1 if this server has all items of its leader, or leads; 0 before the end of its first full sync.",
     )
     .metric("larder_replication_synced", &[])
     .shown(FOLLOWS),
     Row::gauge(
         "link_lag",
-        Server(|s| link(s).lag.unwrap_or_default().into()),
+        Server(|s| link_lag(s).into()),
         "Replication lag of this server: the time since the last message of the leader, plus the lag at that message; 0 \
-         before a full sync.",
+         before a full sync, and while this server leads.",
     )
     .unit(Seconds)
     .metric("larder_replication_lag_seconds", &[])
@@ -198,6 +198,11 @@ fn role(snapshot: &Snapshot<'_>) -> &'static str {
     }
 }
 
+/// Returns whether this server leads its group.
+fn leads(snapshot: &Snapshot<'_>) -> bool {
+    snapshot.server.node.group.is_some() && role(snapshot) == "leader"
+}
+
 fn leader(snapshot: &Snapshot<'_>) -> String {
     let of_group = snapshot.server.node.group.as_ref().and_then(|group| {
         let Role::Follower { leader, .. } = group.role() else { return None };
@@ -212,6 +217,15 @@ fn leader(snapshot: &Snapshot<'_>) -> String {
 fn longest_lag(snapshot: &Snapshot<'_>) -> Duration {
     let followers = snapshot.server.node.replication.followers();
     followers.iter().map(|follower| follower.stats().lag).max().unwrap_or_default()
+}
+
+/// Returns the replication lag of this server. The link keeps its last values while the server
+/// leads, so a leader does not read them.
+fn link_lag(snapshot: &Snapshot<'_>) -> Duration {
+    if leads(snapshot) {
+        return Duration::ZERO;
+    }
+    link(snapshot).lag.unwrap_or_default()
 }
 
 fn link(snapshot: &Snapshot<'_>) -> LinkStats {
