@@ -87,6 +87,12 @@ class Node(Server):
     def seen(self):
         return self.stats("cluster")
 
+    def metrics(self):
+        """Returns the samples of a scrape, by name and labels (with `--metrics-listen`)."""
+        text = httpx.get(f"http://{self._gateway_address('METRICS')}/metrics").text
+        samples = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, _, value in samples}
+
     def leads(self):
         """Whether the node leads and answers. A paused node does not answer."""
         if self.is_paused:

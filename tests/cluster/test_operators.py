@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from group import Client, Group, client, wait_for_same_keys
+from group import Client, Etcd, Group, client, wait_for_same_keys
 from replicas import ask
 from server import LARDERD, wait_until
 
@@ -116,3 +116,22 @@ def test_a_leader_counts_as_synced_and_has_no_lag(etcd):
         # The link of the new leader is down, and heard from the old leader last.
         assert new.stats("replication")["link_lag"] == "0.000000"
         wait_until(lambda: old.stats("replication")["synced"] == "1", "the old leader follows")
+
+
+def test_statistics_and_metrics_show_the_requests_to_etcd():
+    with Etcd() as etcd, Group(etcd, 2, "--cluster", "watched", "--metrics-listen", "127.0.0.1:0") as group:
+        leader, follower = group.leader(), group.followers()[0]
+        seen = leader.seen()
+        assert int(seen["etcd_requests"]) > 0 and float(seen["etcd_time"]) > 0 and float(seen["etcd_latency"]) > 0
+        assert float(seen["etcd_success_age"]) < 5
+        metrics = leader.metrics()
+        names = f'cluster="watched",group="0",node="{leader.name}",leader="{leader.name}"'
+        assert metrics[f"larder_cluster_info{{{names}}}"] == 1
+        assert metrics["larder_cluster_members"] == 2
+        lag = f'larder_replication_follower_lag_seconds{{follower="{follower.name}",host="127.0.0.1"}}'
+        assert metrics[lag] < 10
+        assert metrics["larder_replication_full_syncs_sent_total"] == 1
+        failures = int(leader.seen()["etcd_failures"])
+        etcd.kill()
+        wait_until(lambda: int(leader.seen()["etcd_failures"]) > failures, "failed requests")
+        wait_until(lambda: leader.metrics()["larder_etcd_success_age_seconds"] > 1, "the age of the last success")

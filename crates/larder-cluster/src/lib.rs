@@ -28,5 +28,6 @@ pub use node::{Node, NodeConfig};
 pub use peers::{Credentials, NodeTls, NodeTlsFiles};
 pub use replication::{
     FollowerStats, FollowerStatus, LinkStats, LinkStatus, ReplicatedCache, ReplicationStatus,
+    SyncTotals,
 };
 pub use threads::{JoinError, NodeThreads};

@@ -89,6 +89,7 @@ impl NodeThreads {
         continues: &dyn Fn() -> bool,
     ) -> Result<(), JoinError> {
         let Some(group) = node.group.clone() else { return Ok(()) };
+        let etcd = &EtcdSettings { counters: Arc::clone(&group.etcd), ..etcd.clone() };
         let coordination = Coordination::new(etcd.clone(), Arc::clone(&group), addresses.clone());
         if let Some(registration) =
             coordination.register(continues).map_err(JoinError::NameConflict)?

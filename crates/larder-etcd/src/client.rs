@@ -1,5 +1,6 @@
 //! A client of etcd's JSON gateway. It encodes keys and values in base64.
 
+use crate::counters::EtcdCounters;
 use crate::login::{Login, LoginError};
 use crate::settings::{EtcdSettings, SettingsError};
 use base64::Engine;
@@ -47,6 +48,7 @@ pub struct Etcd {
     /// The index in `urls` of the server that receives the next request.
     at: usize,
     login: Option<Login>,
+    counters: Arc<EtcdCounters>,
 }
 
 /// A failed request to one server.
@@ -125,7 +127,8 @@ impl Etcd {
             .tls_config(tls.build())
             .build();
         let (agent, login) = (config.new_agent(), settings.login.clone());
-        Ok(Self { agent, limits, urls: urls.into(), at: 0, login })
+        let counters = Arc::clone(&settings.counters);
+        Ok(Self { agent, limits, urls: urls.into(), at: 0, login, counters })
     }
 
     /// Sends a request to the servers one after the other, until one succeeds or the time limit is
@@ -134,6 +137,14 @@ impl Etcd {
     /// # Errors
     /// The error of the last server that was tried.
     pub(crate) fn call(&mut self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
+        let start = Instant::now();
+        let answer = self.try_servers(path, body);
+        self.counters.note(start.elapsed(), answer.is_ok());
+        answer
+    }
+
+    /// Carries out [`Self::call`].
+    fn try_servers(&mut self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
         let (start, mut last) = (Instant::now(), CoordinatorError::NoServer);
         // The last request must start before this time has passed.
         let start_max = self.limits.call - self.limits.request;

@@ -15,6 +15,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `settings.rs`, `client.rs`, `login.rs` | options, the client of etcd, and its login |
+//! | `counters.rs` | counters of calls, for statistics |
 //! | `records.rs` | the encoding of values |
 //! | `group.rs` | the record of a group, and requests of operators |
 //! | `presence.rs` | the lease of a process |
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod counters;
 mod discovery;
 mod group;
 mod login;
@@ -32,6 +34,7 @@ mod settings;
 mod shard_map;
 
 pub use client::{Etcd, TimeLimits};
+pub use counters::EtcdCounters;
 pub use discovery::{Discovery, DiscoveryKeeper};
 pub use group::{EtcdGroup, TRANSFER_REQUEST_SECS, groups};
 pub use login::Login;

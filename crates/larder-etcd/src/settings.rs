@@ -1,8 +1,10 @@
 //! The addresses of etcd, and the credentials for it.
 
+use crate::counters::EtcdCounters;
 use crate::login::Login;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The options for connections to etcd, as given on the command line.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +32,8 @@ pub struct EtcdSettings {
     pub certificate: Option<(Vec<u8>, Vec<u8>)>,
     /// A name and a password.
     pub login: Option<Login>,
+    /// The counters of all clients with these settings.
+    pub counters: Arc<EtcdCounters>,
 }
 
 impl std::fmt::Debug for EtcdSettings {
@@ -85,7 +89,8 @@ impl EtcdOptions<'_> {
             _ => None,
         };
         let login = self.password.map(read_login).transpose()?;
-        Ok(EtcdSettings { urls: self.urls.to_vec(), authorities, certificate, login })
+        let urls = self.urls.to_vec();
+        Ok(EtcdSettings { urls, authorities, certificate, login, counters: Arc::default() })
     }
 }
 

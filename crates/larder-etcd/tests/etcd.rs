@@ -14,6 +14,7 @@ use larder_etcd::{
 };
 use larder_replica::{Addresses, Coordinator, Process, Record, ShardMap};
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn process(node: &str, incarnation: u64) -> Process {
@@ -184,6 +185,29 @@ fn invalid_settings_and_unreachable_servers_are_errors() {
     let start = Instant::now();
     EtcdGroup::new(silent_etcd, named("0")).read().unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn the_clients_with_the_same_settings_share_their_counters() {
+    let Some(server) = start() else { return };
+    let urls = vec!["http://127.0.0.1:1".to_owned(), server.url.clone()];
+    let settings = EtcdSettings { urls, ..EtcdSettings::default() };
+    let counters = Arc::clone(&settings.counters);
+    assert_eq!((counters.requests(), counters.last_time()), (0, Duration::ZERO));
+    let group = |settings: &EtcdSettings| {
+        EtcdGroup::new(Etcd::with_limits(settings, TimeLimits::COMMAND).unwrap(), named("0"))
+    };
+    for _ in 0..2 {
+        group(&settings).read().unwrap();
+    }
+    // The first server is unreachable; the second one answers the same call.
+    assert_eq!((counters.requests(), counters.failures()), (2, 0));
+    assert!(counters.total_time() >= counters.last_time() && !counters.last_time().is_zero());
+    let lost = EtcdSettings { urls: vec!["http://127.0.0.1:1".to_owned()], ..settings };
+    let age = counters.success_age();
+    group(&lost).read().unwrap_err();
+    assert_eq!((counters.requests(), counters.failures()), (3, 1));
+    assert!(counters.success_age() > age, "a failure is no success");
 }
 
 /// Returns the number of logins that etcd has accepted.

@@ -157,12 +157,14 @@ pub enum Rights {
 }
 
 /// One sample: the value of a metric for one set of labels.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct MetricSample {
     /// The metric's Prometheus name; a counter's name ends in `_total`.
     pub name: &'static str,
     /// The names and values of labels.
     pub labels: &'static [(&'static str, &'static str)],
+    /// Further labels, whose values are known only at run time, such as the name of a node.
+    pub dynamic_labels: Vec<(&'static str, String)>,
     /// One sentence about the metric, the same for all labels.
     pub help: &'static str,
     /// The kind of the metric.

@@ -1,7 +1,7 @@
 //! The state of the group that all threads of a node share.
 
 use super::topology::Topology;
-use larder_etcd::{Discovery, GroupName};
+use larder_etcd::{Discovery, EtcdCounters, GroupName};
 use larder_operations::Tracker;
 use larder_replica::{
     Addresses, DoubtPolicy, Member, MemberSettings, Millis, Process, Revision, Role, Succession,
@@ -95,6 +95,8 @@ pub struct Group {
     /// The members for which replies wait although they are not in sync yet. Maps the incarnation
     /// of a member to the time up to which it has all changes.
     joining: Mutex<HashMap<u64, Millis>>,
+    /// The counters of this node's calls to etcd.
+    pub etcd: Arc<EtcdCounters>,
     /// The list of servers for clients.
     pub discovery: Mutex<Discovery>,
 }
@@ -119,6 +121,7 @@ impl Group {
             elections: AtomicU64::new(0),
             journals: OnceLock::new(),
             joining: Mutex::default(),
+            etcd: Arc::default(),
             discovery: Mutex::default(),
         }
     }

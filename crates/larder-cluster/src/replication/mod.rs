@@ -16,4 +16,6 @@ pub(crate) use follower::Follower;
 pub(crate) use journal_waker::JournalWaker;
 pub(crate) use leader::Leader;
 pub use leader::ReplicatedCache;
-pub use status::{FollowerStats, FollowerStatus, LinkStats, LinkStatus, ReplicationStatus};
+pub use status::{
+    FollowerStats, FollowerStatus, LinkStats, LinkStatus, ReplicationStatus, SyncTotals,
+};

@@ -21,6 +21,8 @@ const WATERMARKS_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub struct ReplicationStatus {
     followers: Mutex<Vec<Arc<FollowerStatus>>>,
+    /// The totals of the connections of followers that have ended. Locked after `followers`.
+    ended: Mutex<SyncTotals>,
     /// The number of followers that have connected.
     admitted: AtomicU64,
     /// The number of connections that failed in the handshake or were refused: see
@@ -31,6 +33,22 @@ pub struct ReplicationStatus {
     pub link: Option<LinkStatus>,
     /// The journals whose changes followers receive; unset without `--replicate-on`.
     journals: OnceLock<Arc<Journals>>,
+}
+
+/// Totals over all connections of followers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SyncTotals {
+    /// The number of started full syncs.
+    pub full_syncs: u64,
+    /// The number of overruns of a journal.
+    pub overruns: u64,
+}
+
+impl SyncTotals {
+    fn add(&mut self, counts: SenderCounts) {
+        self.full_syncs += counts.full_syncs;
+        self.overruns += counts.overruns;
+    }
 }
 
 impl ReplicationStatus {
@@ -79,7 +97,20 @@ impl ReplicationStatus {
 
     pub(crate) fn remove(&self, follower: &Arc<FollowerStatus>) {
         let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = followers.len();
         followers.retain(|other| !Arc::ptr_eq(other, follower));
+        if followers.len() < before {
+            let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            ended.add(follower.stats().counts);
+        }
+    }
+
+    /// Returns the totals of all followers, including those that have disconnected.
+    pub fn sync_totals(&self) -> SyncTotals {
+        let followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut totals = *self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        followers.iter().for_each(|follower| totals.add(follower.stats().counts));
+        totals
     }
 }
 
@@ -313,5 +344,27 @@ impl LinkStatus {
         stats.silence = state.heard.map(|heard| heard.elapsed());
         stats.down = state.lost.map(|lost| lost.elapsed());
         stats
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_include_followers_that_have_disconnected() {
+        let status = ReplicationStatus::new(false);
+        let connect = |full_syncs, overruns| {
+            let follower = Arc::new(FollowerStatus::new("n".to_owned(), "a".to_owned()));
+            let counts = SenderCounts { full_syncs, overruns, ..SenderCounts::default() };
+            follower.note(FollowerStats { counts, ..FollowerStats::default() }, 1);
+            assert!(status.add(Arc::clone(&follower), 9));
+            follower
+        };
+        let (first, _second) = (connect(3, 2), connect(1, 0));
+        for _ in 0..2 {
+            status.remove(&first);
+            assert_eq!(status.sync_totals(), SyncTotals { full_syncs: 4, overruns: 2 });
+        }
     }
 }

@@ -37,5 +37,8 @@ fn metric(sample: &MetricSample) -> Metric {
         MetricKind::Counter => (Some(Counter { value }), None),
         MetricKind::Gauge => (None, Some(Gauge { value })),
     };
-    Metric { label: LabelPair::all(sample.labels), counter, gauge, histogram: None }
+    let mut label = LabelPair::all(sample.labels);
+    let dynamic = sample.dynamic_labels.iter();
+    label.extend(dynamic.map(|(name, value)| LabelPair::new(name, value)));
+    Metric { label, counter, gauge, histogram: None }
 }

@@ -53,9 +53,11 @@ pub(super) struct LabelPair {
 impl LabelPair {
     /// Builds labels from names and values.
     pub(super) fn all(pairs: &[(&str, &str)]) -> Vec<Self> {
-        let owned =
-            |(name, value): &(&str, &str)| Self { name: (*name).into(), value: (*value).into() };
-        pairs.iter().map(owned).collect()
+        pairs.iter().map(|(name, value)| Self::new(name, value)).collect()
+    }
+
+    pub(super) fn new(name: &str, value: &str) -> Self {
+        Self { name: name.into(), value: value.into() }
     }
 }
 

@@ -12,7 +12,8 @@ pub(super) fn samples(visit: &mut dyn FnMut(MetricSample)) {
     use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
     let mut show = |name, kind: MetricKind, value: f64, help| {
-        visit(MetricSample { name, labels: &[], help, kind, value });
+        let dynamic_labels = Vec::new();
+        visit(MetricSample { name, labels: &[], dynamic_labels, help, kind, value });
     };
     if let Some(stat) = linux::Stat::read() {
         show(

@@ -9,7 +9,8 @@ pub(super) fn samples(counts: &WebCounts, visit: &mut dyn FnMut(MetricSample)) {
         return;
     }
     let mut show = |name, labels, help, kind, value: u64| {
-        visit(MetricSample { name, labels, help, kind, value: value as f64 });
+        let value = value as f64;
+        visit(MetricSample { name, labels, dynamic_labels: Vec::new(), help, kind, value });
     };
     show(
         "larder_connections",

@@ -104,7 +104,7 @@ pub static PAGES: [&Page; 13] = [
     },
     &Page {
         name: "cluster",
-        sections: &[Section { each: SectionScope::Server, rows: &[cluster::ROWS] }],
+        sections: &[Section { each: SectionScope::Server, rows: &[cluster::ROWS, cluster::ETCD] }],
     },
 ];
 

@@ -1,5 +1,6 @@
 //! Rows of `stats cluster`, Larder's own: this node as a member of a group (`--cluster`).
 
+use crate::process::version;
 use crate::stats::row::Source::Server;
 use crate::stats::row::Unit::Seconds;
 use crate::stats::row::{Condition, Row, Value};
@@ -61,6 +62,13 @@ pub(in crate::stats) const ROWS: &[Row] = &[
         "Number of in-sync members.",
     )
     .metric("larder_cluster_in_sync", &[])
+    .shown(MEMBER),
+    Row::gauge(
+        "members",
+        Server(|s| number(s, |group| group.read(|m| m.view().addresses.len() as u64))),
+        "Number of members of the group in etcd, including those that are not alive (`larder cluster forget`).",
+    )
+    .metric("larder_cluster_members", &[])
     .shown(MEMBER),
     Row::gauge(
         "proof_age",
@@ -145,6 +153,50 @@ pub(in crate::stats) const ROWS: &[Row] = &[
         "Connections to leaders that this node has opened for forwarding.",
     )
     .shown(MEMBER),
+    Row::text("larder_version", Server(|_| version::LARDER.into()), "Version of Larder on this node.")
+        .shown(MEMBER),
+];
+
+/// The rows of this node's requests to etcd.
+pub(in crate::stats) const ETCD: &[Row] = &[
+    Row::counter(
+        "etcd_requests",
+        Server(|s| number(s, |group| group.etcd.requests())),
+        "Requests to etcd that have ended; retries at other servers of etcd do not count.",
+    )
+    .metric("larder_etcd_requests_total", &[])
+    .shown(MEMBER),
+    Row::counter(
+        "etcd_failures",
+        Server(|s| number(s, |group| group.etcd.failures())),
+        "Requests to etcd that failed at every server.",
+    )
+    .metric("larder_etcd_failures_total", &[])
+    .shown(MEMBER),
+    Row::counter(
+        "etcd_time",
+        Server(|s| time(s, |group| group.etcd.total_time())),
+        "Total time of the requests to etcd.",
+    )
+    .unit(Seconds)
+    .metric("larder_etcd_requests_seconds_total", &[])
+    .shown(MEMBER),
+    Row::gauge(
+        "etcd_latency",
+        Server(|s| time(s, |group| group.etcd.last_time())),
+        "Time of the last request to etcd.",
+    )
+    .unit(Seconds)
+    .metric("larder_etcd_latency_seconds", &[])
+    .shown(MEMBER),
+    Row::gauge(
+        "etcd_success_age",
+        Server(|s| time(s, |group| group.etcd.success_age())),
+        "Time since the last successful request to etcd, or since the start before the first one.",
+    )
+    .unit(Seconds)
+    .metric("larder_etcd_success_age_seconds", &[])
+    .shown(MEMBER),
 ];
 
 fn text(snapshot: &Snapshot<'_>, of: impl Fn(&Group) -> String) -> Value {
@@ -155,7 +207,12 @@ fn number(snapshot: &Snapshot<'_>, of: impl Fn(&Group) -> u64) -> Value {
     snapshot.server.node.group.as_ref().map_or(0, |group| of(group)).into()
 }
 
-fn leader(role: &Role, me: &str) -> String {
+fn time(snapshot: &Snapshot<'_>, of: impl Fn(&Group) -> Duration) -> Value {
+    snapshot.server.node.group.as_ref().map_or(Duration::ZERO, |group| of(group)).into()
+}
+
+/// Returns the name of the leader, or an empty string if this node knows none.
+pub(in crate::stats) fn leader(role: &Role, me: &str) -> String {
     match role {
         Role::Leaderless => String::new(),
         Role::Leader { .. } => me.to_owned(),

@@ -49,6 +49,20 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     )
     .metric("larder_replication_followers_refused_total", &[])
     .shown(LEADS),
+    Row::counter(
+        "full_syncs_sent",
+        Server(|s| s.server.node.replication.sync_totals().full_syncs.into()),
+        "Full syncs that this server has started, with all followers.",
+    )
+    .metric("larder_replication_full_syncs_sent_total", &[])
+    .shown(LEADS),
+    Row::counter(
+        "journal_overruns",
+        Server(|s| s.server.node.replication.sync_totals().overruns.into()),
+        "Full syncs caused by a full journal, with all followers; raise `--journal-size` if it grows.",
+    )
+    .metric("larder_replication_journal_overruns_total", &[])
+    .shown(LEADS),
     Row::gauge(
         "journal_bytes",
         Server(|s| s.server.options.journal_bytes().into()),

@@ -1,0 +1,72 @@
+//! Counters of calls to etcd, for statistics.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The counters of all clients with the same settings. A call that tries several servers counts
+/// once.
+#[derive(Debug)]
+pub struct EtcdCounters {
+    requests: AtomicU64,
+    failures: AtomicU64,
+    /// The total time of all calls, in microseconds.
+    total_micros: AtomicU64,
+    /// The time of the last call that has ended, in microseconds.
+    last_micros: AtomicU64,
+    /// The end of the last successful call; before the first one, the creation of the counters.
+    succeeded_at: Mutex<Instant>,
+}
+
+impl Default for EtcdCounters {
+    fn default() -> Self {
+        Self {
+            requests: AtomicU64::default(),
+            failures: AtomicU64::default(),
+            total_micros: AtomicU64::default(),
+            last_micros: AtomicU64::default(),
+            succeeded_at: Mutex::new(Instant::now()),
+        }
+    }
+}
+
+impl EtcdCounters {
+    /// Notes the end of a call that took this time.
+    pub(crate) fn note(&self, time: Duration, has_succeeded: bool) {
+        let micros = time.as_micros().try_into().unwrap_or(u64::MAX);
+        self.requests.fetch_add(1, Relaxed);
+        self.total_micros.fetch_add(micros, Relaxed);
+        self.last_micros.store(micros, Relaxed);
+        if has_succeeded {
+            *self.succeeded_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        } else {
+            self.failures.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Returns the number of calls that have ended.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Relaxed)
+    }
+
+    /// Returns the number of calls that have failed at every server that they tried.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
+    }
+
+    /// Returns the total time of all calls.
+    pub fn total_time(&self) -> Duration {
+        Duration::from_micros(self.total_micros.load(Relaxed))
+    }
+
+    /// Returns the time of the last call; 0 before the first one has ended.
+    pub fn last_time(&self) -> Duration {
+        Duration::from_micros(self.last_micros.load(Relaxed))
+    }
+
+    /// Returns the time since the last successful call, or since the creation of the counters
+    /// before the first one.
+    pub fn success_age(&self) -> Duration {
+        self.succeeded_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+}
