@@ -1,5 +1,6 @@
 """`--cluster`: a new leader replaces a failed one, and no group has two leaders."""
 
+import re
 import signal
 import time
 
@@ -168,6 +169,24 @@ def test_a_member_with_incomplete_data_does_not_lead(etcd):
         leader.signal(signal.SIGCONT)
         group.wait_until_in_sync()
         assert client(late).get("a") == b"1"
+
+
+def test_the_log_of_a_replaced_leader_has_the_length_of_its_pause(etcd):
+    with Group(etcd, 2, "--cluster", "paused") as group:
+        old, new = group.leader(), group.followers()[0]
+        old.signal(signal.SIGSTOP)
+        begun = time.monotonic()
+        wait_until(new.leads, "another leader")
+        least = time.monotonic() - begun
+        old.signal(signal.SIGCONT)
+        most = time.monotonic() - begun
+        wait_until(lambda: " s; check the machine for suspension" in old.output(), "the line in the log")
+        [pause] = re.findall(r"another member replaced this leader, .* was paused for ([0-9.]+) s", old.output())
+        assert least - 0.1 < float(pause) < most + 1
+        group.wait_until_in_sync()
+        new.signal(signal.SIGTERM)
+        wait_until(old.leads, "a planned transfer")
+        assert "was paused" not in new.output()
 
 
 def test_a_member_with_incomplete_data_leads_if_allowed(etcd):

@@ -3,6 +3,7 @@
 //! not delay the others. Further threads read and write the shard map (`shard_map.rs`).
 
 use super::membership::Group;
+use super::pause::PauseWatch;
 use crate::peers::Stop;
 use larder_etcd::{
     DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, LEASE_SECS, NameConflict, Presence,
@@ -56,7 +57,7 @@ impl Coordination {
         let Some(etcd) = self.etcd() else { return };
         let mut coordinator = EtcdGroup::new(etcd, self.group.name.clone());
         let mut log = EtcdLog::default();
-        let (mut role, mut in_sync) = (Role::Leaderless, Vec::new());
+        let mut roles = RoleLog::new();
         while !stop.is_set() {
             if let Some(acks) = self.group.acks() {
                 acks.end_late(Instant::now());
@@ -77,19 +78,7 @@ impl Coordination {
                     self.group.update(|member, now| member.handle_swap(now, answer.ok()));
                 }
             }
-            let new_role = self.group.role();
-            if new_role != role {
-                log_role(&new_role);
-                role = new_role;
-                in_sync.clear();
-            }
-            if matches!(role, Role::Leader { .. }) {
-                let new_in_sync = self.group.in_sync();
-                if new_in_sync != in_sync {
-                    tracing::info!("in sync: {}", new_in_sync.join(" "));
-                    in_sync = new_in_sync;
-                }
-            }
+            roles.note(&self.group);
         }
     }
 
@@ -206,6 +195,60 @@ impl EtcdLog {
             }
             _ => (),
         }
+    }
+}
+
+/// A log of the changes of this node's role, and of the in-sync members while it leads.
+struct RoleLog {
+    role: Role,
+    in_sync: Vec<String>,
+    /// Whether this node has led since it last followed another one.
+    has_led: bool,
+    pauses: PauseWatch,
+}
+
+impl RoleLog {
+    fn new() -> Self {
+        Self {
+            role: Role::Leaderless,
+            in_sync: Vec::new(),
+            has_led: false,
+            pauses: PauseWatch::default(),
+        }
+    }
+
+    /// Logs the changes since the last call. Must be called in each iteration of the loop, because
+    /// a long time between two calls is a pause of the process.
+    fn note(&mut self, group: &Group) {
+        self.pauses.note(boot_millis());
+        let role = group.role();
+        if role != self.role {
+            log_role(&role);
+            self.in_sync.clear();
+            self.has_led |= matches!(role, Role::Leader { .. });
+            if matches!(role, Role::Follower { .. }) && std::mem::take(&mut self.has_led) {
+                log_pause(self.pauses.take_recent(boot_millis()));
+            }
+            self.role = role;
+        }
+        if matches!(self.role, Role::Leader { .. }) {
+            let in_sync = group.in_sync();
+            if in_sync != self.in_sync {
+                tracing::info!("in sync: {}", in_sync.join(" "));
+                self.in_sync = in_sync;
+            }
+        }
+    }
+}
+
+/// Logs the pause that made another member replace this leader, if there was one.
+fn log_pause(pause: Option<Duration>) {
+    if let Some(pause) = pause {
+        tracing::warn!(
+            "another member replaced this leader, because this server was paused for {:.1} s; check the machine for \
+             suspension, lack of CPU time, and swapping",
+            pause.as_secs_f64()
+        );
     }
 }
 

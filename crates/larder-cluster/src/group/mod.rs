@@ -5,9 +5,12 @@
 //!  etcd ◀──▶ coordination.rs ──▶ Group (membership.rs) ◀── heartbeats and acknowledgements (replication/)
 //!       ◀──▶ shard_map.rs ─────▶ Topology (topology.rs)
 //! ```
+//!
+//! `pause.rs` detects pauses of the process, for the log of a replaced leader.
 
 mod coordination;
 mod membership;
+mod pause;
 mod shard_map;
 mod topology;
 
