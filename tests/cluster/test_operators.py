@@ -1,5 +1,6 @@
 """`larder cluster`: nodes execute operator requests, or reject them with a reason."""
 
+import json
 import signal
 import subprocess
 
@@ -7,7 +8,7 @@ import pytest
 
 from group import Client, Etcd, Group, client, wait_for_same_keys
 from replicas import ask
-from server import LARDERD, wait_until
+from server import LARDERD, Server, wait_until
 
 pytestmark = pytest.mark.larder
 
@@ -116,6 +117,35 @@ def test_a_leader_counts_as_synced_and_has_no_lag(etcd):
         # The link of the new leader is down, and heard from the old leader last.
         assert new.stats("replication")["link_lag"] == "0.000000"
         wait_until(lambda: old.stats("replication")["synced"] == "1", "the old leader follows")
+
+
+def status(etcd, cluster):
+    done, said = larder(etcd, "status", cluster, "--json")
+    assert done, said
+    [group] = json.loads(said)["groups"]
+    return group, {node["name"]: node for node in group["nodes"]}
+
+
+def test_the_status_shows_lag_memory_and_version_of_reachable_nodes(etcd):
+    with Group(etcd, 3, "--cluster", "shown", "--ack", "deletes") as group:
+        shown, nodes = status(etcd, "shown")
+        assert (shown["leader"], shown["ack"], shown["ack_for_all_nodes"]) == (group.leader().name, "deletes", False)
+        assert sorted(nodes) == sorted(group.nodes)
+        for node in nodes.values():
+            assert 0 <= node["lag_seconds"] < 10 and node["version"] and node["unreachable"] is None
+            assert 0 < node["memory_bytes"] < node["memory_limit_bytes"] == 64 << 20
+        text = larder(etcd, "status", "shown")[1]
+        assert text.count(" of 64.0 MiB  version ") == 3 and "  --ack deletes of the leader" in text
+        paused, killed = group.followers()
+        paused.signal(signal.SIGSTOP)
+        group.kill(killed)
+        _, nodes = status(etcd, "shown")
+        assert nodes[paused.name]["unreachable"] == "no reply within 1 s"
+        assert "refused" in nodes[killed.name]["unreachable"]
+        assert nodes[group.leader().name]["version"]
+        with Server(port=killed.port):
+            _, nodes = status(etcd, "shown")
+            assert nodes[killed.name]["unreachable"] == "a server outside of clusters has this address"
 
 
 def test_statistics_and_metrics_show_the_requests_to_etcd():

@@ -422,7 +422,8 @@ fn key_values(range: &Value) -> Option<Vec<KeyValue>> {
         BASE64.decode(text).ok()
     };
     let read = |one: &Value| {
-        let key = String::from_utf8(bytes(one, "key")?).ok()?;
+        // A key that is not UTF-8 does not make the others unreadable.
+        let key = String::from_utf8_lossy(&bytes(one, "key")?).into_owned();
         let (value, revision) = (bytes(one, "value")?, number(one, "mod_revision")?);
         Some(KeyValue { key, value, revision, lease: number(one, "lease").unwrap_or_default() })
     };

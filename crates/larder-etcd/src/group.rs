@@ -1,16 +1,17 @@
 //! The record of a group in etcd, and the requests of operators.
 
+use crate::GroupName;
 use crate::client::{Etcd, KeyValue, Range};
 use crate::records::{
     read_ack, read_addresses, read_incarnation, read_record, read_transfer, write_record,
     write_settings, write_transfer,
 };
-use crate::{GroupName, cluster_key};
+use crate::survey::{ClusterSurvey, ValueKind, survey};
 use larder_replica::{
     AckMode, Coordinator, CoordinatorError, GroupView, OperatorRequests, Record, Revision,
     TRANSFER_TIME_MAX,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The lifetime of a request for a leadership transfer, in seconds.
 pub const TRANSFER_REQUEST_SECS: u64 = 5;
@@ -80,26 +81,14 @@ impl Coordinator for EtcdGroup {
 /// Reads all groups of a cluster, by name. Their views have no transfer requests.
 ///
 /// # Errors
-/// [`CoordinatorError`].
+/// [`CoordinatorError`]: etcd did not answer, or the record of a group is malformed.
 pub fn groups(
     etcd: &mut Etcd,
     cluster: &str,
 ) -> Result<BTreeMap<String, GroupView>, CoordinatorError> {
-    let ranges = ["groups", "live", "nodes", "settings"]
-        .map(|kind| Range::Under(format!("{}{kind}/", cluster_key(cluster))));
-    let mut answers = etcd.read(&ranges)?.into_iter();
-    let mut next = || answers.next().unwrap_or_default();
-    let (records, live, nodes, settings) = (next(), next(), next(), next());
-    let names = records.iter().map(KeyValue::name).chain(nodes.iter().map(KeyValue::folder));
-    let names: BTreeSet<&str> = names.collect();
-    let of_group = |name: &str| {
-        let record = records.iter().find(|record| record.name() == name);
-        let is_of = |one: &&KeyValue| one.folder() == name;
-        let view = view(record, live.iter().filter(is_of), nodes.iter().filter(is_of))?;
-        let requests = requests(settings.iter().find(|one| one.name() == name), None);
-        Ok((name.to_owned(), GroupView { requests, ..view }))
-    };
-    names.into_iter().map(of_group).collect()
+    let ClusterSurvey { groups, faults, .. } = survey(etcd, cluster)?;
+    let malformed = faults.into_iter().find(|fault| fault.kind == ValueKind::Record);
+    malformed.map_or(Ok(groups), |fault| Err(CoordinatorError::MalformedValue(fault.key)))
 }
 
 fn view<'k>(

@@ -18,6 +18,7 @@
 //! | `counters.rs` | counters of calls, for statistics |
 //! | `records.rs` | the encoding of values |
 //! | `group.rs` | the record of a group, and requests of operators |
+//! | `survey.rs` | all keys of a cluster, for operators |
 //! | `presence.rs` | the lease of a process |
 //! | `discovery.rs` | the list of servers for clients |
 //! | `shard_map.rs` | the shard map |
@@ -32,6 +33,7 @@ mod presence;
 mod records;
 mod settings;
 mod shard_map;
+mod survey;
 
 pub use client::{Etcd, TimeLimits};
 pub use counters::EtcdCounters;
@@ -41,6 +43,7 @@ pub use login::Login;
 pub use presence::{LEASE_SECS, NameConflict, Presence, PresenceError};
 pub use settings::{EtcdOptions, EtcdSettings, SettingsError};
 pub use shard_map::{EtcdShardMap, LeaderView, ShardMapView};
+pub use survey::{ClusterSurvey, MalformedKey, ValueKind, survey};
 
 /// The names of a group and of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use etcd_server::{TIMEOUT, named, start};
 use larder_etcd::{
     DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, EtcdShardMap, GroupName, LEASE_SECS, Login,
-    Presence, PresenceError, TimeLimits,
+    Presence, PresenceError, TimeLimits, ValueKind, groups, survey,
 };
 use larder_replica::{Addresses, Coordinator, Process, Record, ShardMap};
 use std::net::TcpListener;
@@ -210,6 +210,34 @@ fn the_clients_with_the_same_settings_share_their_counters() {
     assert!(counters.success_age() > age, "a failure is no success");
 }
 
+#[test]
+fn a_malformed_value_does_not_hide_other_keys() {
+    let Some(server) = start() else { return };
+    let leader = process("a", 1);
+    server.group("0").swap(0, &record(1, &leader)).unwrap().expect("there was none");
+    let put = |key: &[u8], value: &str| {
+        let (key, value) =
+            (BASE64.encode([b"/larder/1/demo/", key].concat()), BASE64.encode(value));
+        post(&server, "/v3/kv/put", &format!(r#"{{"key":"{key}","value":"{value}"}}"#));
+    };
+    put(b"groups/1", "{");
+    put(b"nodes/0/\xff", "{");
+    put(b"live/0/a/b", "1");
+    let found = survey(&mut server.client(), "demo").unwrap();
+    assert_eq!(found.groups["0"].record, Some(record(1, &leader)));
+    assert_eq!(found.groups["1"].record, None);
+    let faults: Vec<_> = found.faults.iter().map(|fault| (&fault.key[15..], fault.kind)).collect();
+    let expected = [
+        ("groups/1", ValueKind::Record),
+        ("live/0/a/b", ValueKind::Unknown),
+        ("nodes/0/\u{fffd}", ValueKind::Addresses),
+    ];
+    assert_eq!(faults, expected);
+    // Members ignore a key that is not UTF-8, too.
+    assert_eq!(server.group("0").read().unwrap().record, Some(record(1, &leader)));
+    assert!(groups(&mut server.client(), "demo").unwrap_err().to_string().contains("groups/1"));
+}
+
 /// Returns the number of logins that etcd has accepted.
 fn logins(server: &etcd_server::Server) -> u32 {
     let mut metrics = ureq::get(format!("{}/metrics", server.url)).call().unwrap();
@@ -279,7 +307,7 @@ fn groups_returns_all_groups_of_one_cluster() {
     server.group("one").swap(0, &record(1, &a)).unwrap().expect("there was none");
     let mut presence = Presence::new(server.client(), &named("two"), &a, addresses(10));
     presence.renew().unwrap();
-    let groups = larder_etcd::groups(&mut server.client(), "demo").unwrap();
+    let groups = groups(&mut server.client(), "demo").unwrap();
     assert_eq!(groups.keys().collect::<Vec<_>>(), ["one", "two"]);
     assert_eq!(groups["one"].record, Some(record(1, &a)));
     assert!(!groups["one"].is_live(&a) && groups["two"].is_live(&a));

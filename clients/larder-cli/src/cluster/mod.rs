@@ -3,9 +3,11 @@
 
 mod leadership;
 mod moves;
+mod node_stats;
 mod options;
 mod progress;
 mod status;
+mod status_json;
 
 use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -14,14 +16,20 @@ use larder_replica::{AckMode, Coordinator};
 use leadership::{GroupSnapshot, promote, transfer_leadership};
 use moves::{MovePlan, cancel_moves, run_moves};
 use options::{ClusterArguments, GroupArguments, message};
-use status::status;
+use status::ClusterStatus;
 use std::io::Write;
 
 /// Subcommands of `larder cluster`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
-    /// Show the leader, members and slots of each group
-    Status(ClusterArguments),
+    /// Show the leader, members and slots of each group, and the lag and memory of each member
+    Status {
+        #[command(flatten)]
+        at: ClusterArguments,
+        /// Print one JSON object [default: text]
+        #[arg(long)]
+        json: bool,
+    },
     /// Set the acknowledgement mode of all nodes of a group, overriding larderd's --ack
     Set {
         #[command(flatten)]
@@ -111,7 +119,15 @@ fn ack_help(mode: AckMode) -> &'static str {
 /// A message for the operator.
 pub(crate) fn command(task: &ClusterCommand, out: &mut impl Write) -> Result<(), String> {
     match task {
-        ClusterCommand::Status(cluster) => status(cluster, out),
+        ClusterCommand::Status { at, json } => {
+            let status = ClusterStatus::read(at)?;
+            let printed = if *json {
+                writeln!(out, "{}", status_json::cluster(&status))
+            } else {
+                status.show(out)
+            };
+            printed.map_err(message)
+        }
         ClusterCommand::Set { group, ack } => {
             let mut seen = GroupSnapshot::read(group)?;
             seen.group.set_ack(*ack).map_err(message)

@@ -75,6 +75,8 @@ trait FakeNodes {
     fn finish_next_move(&self);
     fn lead(&self, group: &str, epoch: u32, leader: &Process);
     fn show_alive(&self, group: &str, process: &Process);
+    fn put(&self, key: &[u8], value: &str);
+    fn request(&self, path: &str, body: serde_json::Value);
 }
 
 impl FakeNodes for Server {
@@ -107,11 +109,18 @@ impl FakeNodes for Server {
 
     /// Writes the record without an etcd lease, which might expire while the machine is busy.
     fn show_alive(&self, group: &str, process: &Process) {
-        let key = BASE64.encode(format!("/larder/1/demo/live/{group}/{}", process.node));
-        let value = BASE64.encode(format!("{:016x}", process.incarnation));
-        let body = serde_json::json!({"key": key, "value": value}).to_string();
-        ureq::post(format!("{}/v3/kv/put", self.url)).send(body).unwrap();
+        let key = format!("live/{group}/{}", process.node);
+        self.put(key.as_bytes(), &format!("{:016x}", process.incarnation));
         assert!(self.group(group).read().unwrap().is_live(process));
+    }
+
+    fn put(&self, key: &[u8], value: &str) {
+        let key = BASE64.encode([b"/larder/1/demo/", key].concat());
+        self.request("put", serde_json::json!({"key": key, "value": BASE64.encode(value)}));
+    }
+
+    fn request(&self, path: &str, body: serde_json::Value) {
+        ureq::post(format!("{}/v3/kv/{path}", self.url)).send(body.to_string()).unwrap();
     }
 }
 
@@ -327,4 +336,73 @@ fn a_higher_epoch_of_the_same_leader_is_no_leadership_change() {
     lead(3, &b);
     assert_eq!(command.line(), "b leads in epoch 3");
     assert_eq!(command.end(), (true, String::new()));
+}
+
+#[test]
+fn malformed_keys_do_not_hide_the_rest_of_the_status() {
+    let Some(server) = start() else { return };
+    server.put(b"groups/0", "{");
+    check(
+        &server,
+        "status",
+        "group 0: unknown leader\n  malformed value of /larder/1/demo/groups/0 in etcd",
+    );
+    ["1", "2"].iter().for_each(|group| start_leader(&server, group));
+    let settings = r#"{"ack":"all"}"#;
+    let values = [("nodes/1/n1", "{}"), ("live/2/n9", "g"), ("settings/2", settings)];
+    values.iter().for_each(|(key, value)| server.put(key.as_bytes(), value));
+    let stray: [&[u8]; 3] = [b"nodes/1/n1/x", b"a", b"live/2/\xff/\xff"];
+    stray.iter().for_each(|key| server.put(key, ""));
+    server.put(b"map", "[]");
+    let lines = run(&server, "status").unwrap();
+    let expected = "unexpected key \"/larder/1/demo/a\" in etcd\n\
+                    unexpected key \"/larder/1/demo/live/2/\u{fffd}/\u{fffd}\" in etcd\n\
+                    malformed value of /larder/1/demo/map in etcd\n\
+                    unexpected key \"/larder/1/demo/nodes/1/n1/x\" in etcd\n\
+                    group 0: unknown leader\n  \
+                      malformed value of /larder/1/demo/groups/0 in etcd\n\
+                    group 1: n1 leads in epoch 1\n  \
+                      n1  leader       clients -  members   malformed value of /larder/1/demo/nodes/1/n1 in etcd\n\
+                    group 2: n2 leads in epoch 1\n  \
+                      malformed value of /larder/1/demo/settings/2 in etcd\n  \
+                      n2  leader       clients -  members \n  \
+                      n9  not alive    clients -  members   malformed value of /larder/1/demo/live/2/n9 in etcd";
+    assert_eq!(lines, expected);
+    // A plan of moves needs the records of all groups.
+    let error = run(&server, "move --to 1").unwrap_err();
+    assert!(error.contains("/larder/1/demo/groups/0"), "{error}");
+}
+
+#[test]
+fn the_status_as_json_has_the_same_contents() {
+    let Some(server) = start_cluster(&["0"]) else { return };
+    server.put(b"settings/0", r#"{"ack":"writes"}"#);
+    let addresses = r#"{"clients":"127.0.0.1:1","members":"127.0.0.1:2"}"#;
+    server.put(b"nodes/0/n1", addresses);
+    server.put(b"a", "");
+    let text = run(&server, "status --json").unwrap();
+    let node = |name: &str, state: &str| {
+        serde_json::json!({
+            "name": name, "state": state, "clients": null, "members": null, "lag_seconds": null,
+            "memory_bytes": null, "memory_limit_bytes": null, "version": null, "unreachable": null,
+            "faults": [],
+        })
+    };
+    let mut lost = node("n1", "not alive");
+    lost["clients"] = "127.0.0.1:1".into();
+    lost["members"] = "127.0.0.1:2".into();
+    lost["unreachable"] = "Connection refused (os error 111)".into();
+    let expected = serde_json::json!({
+        "cluster": "demo",
+        "groups": [{
+            "name": "0", "leader": "n0", "leader_alive": true, "epoch": 1, "ack": "writes",
+            "ack_for_all_nodes": true, "slots": "0-4095", "slot_count": 4096, "slots_to_import": 0,
+            "nodes": [node("n0", "leader"), lost], "faults": [],
+        }],
+        "faults": ["unexpected key \"/larder/1/demo/a\" in etcd"],
+    });
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), expected);
+    let line = "  n1  not alive    clients 127.0.0.1:1  members 127.0.0.1:2  \
+                unreachable: Connection refused (os error 111)";
+    assert!(run(&server, "status").unwrap().contains(line));
 }

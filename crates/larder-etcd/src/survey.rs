@@ -1,0 +1,134 @@
+//! All keys of a cluster, for operators. A malformed key or value does not hide the others.
+
+use crate::client::{Etcd, KeyValue, Range};
+use crate::cluster_key;
+use crate::records::{read_ack, read_addresses, read_incarnation, read_map, read_record};
+use larder_replica::{CoordinatorError, GroupView, ShardMap};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The groups of a cluster in etcd.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterSurvey {
+    /// The groups, by name. The views have no transfer requests. A malformed value is missing, as
+    /// if it were not in etcd.
+    pub groups: BTreeMap<String, GroupView>,
+    /// The shard map; `None` if there is none, or it is malformed.
+    pub map: Option<ShardMap>,
+    /// The malformed keys and values, in the order of their keys.
+    pub faults: Vec<MalformedKey>,
+}
+
+/// A malformed key, or a key with a malformed value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MalformedKey {
+    /// The key. Invalid UTF-8 is replaced.
+    pub key: String,
+    /// The kind of the value.
+    pub kind: ValueKind,
+    /// The group of the key; `None` if it has none.
+    pub group: Option<String>,
+    /// The node of the key; `None` if it has none.
+    pub node: Option<String>,
+}
+
+/// The kind of a value in etcd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueKind {
+    /// The record of a group.
+    Record,
+    /// The incarnation of a live process.
+    Incarnation,
+    /// The addresses of a node.
+    Addresses,
+    /// The settings of a group.
+    Settings,
+    /// The shard map.
+    ShardMap,
+    /// An unknown kind: the key itself is malformed.
+    Unknown,
+}
+
+impl fmt::Display for MalformedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            ValueKind::Unknown => write!(f, "unexpected key {:?} in etcd", self.key),
+            _ => write!(f, "malformed value of {} in etcd", self.key),
+        }
+    }
+}
+
+/// Reads all keys of a cluster.
+///
+/// # Errors
+/// [`CoordinatorError`]: etcd did not answer.
+pub fn survey(etcd: &mut Etcd, cluster: &str) -> Result<ClusterSurvey, CoordinatorError> {
+    let prefix = cluster_key(cluster);
+    let answers = etcd.read(&[Range::Under(prefix.clone())])?;
+    let mut survey = ClusterSurvey::default();
+    for one in answers.iter().flatten() {
+        survey.add(one.key.strip_prefix(&prefix).unwrap_or_default(), one);
+    }
+    Ok(survey)
+}
+
+impl ClusterSurvey {
+    /// Adds a key. `path` is the part of the key after the name of the cluster.
+    fn add(&mut self, path: &str, one: &KeyValue) {
+        let parts: Vec<&str> = path.split('/').collect();
+        let (kind, is_valid) = match parts[..] {
+            ["groups", group] => (ValueKind::Record, self.add_record(group, one)),
+            ["settings", group] => (ValueKind::Settings, self.add_settings(group, one)),
+            ["live", group, node] => (ValueKind::Incarnation, self.add_live(group, node, one)),
+            ["nodes", group, node] => (ValueKind::Addresses, self.add_node(group, node, one)),
+            ["map"] => {
+                self.map = read_map(&one.value);
+                (ValueKind::ShardMap, self.map.is_some())
+            }
+            ["discovery"] | ["transfer", _] => return,
+            _ => (ValueKind::Unknown, false),
+        };
+        if !is_valid {
+            let part = |index: usize| parts.get(index).filter(|_| kind != ValueKind::Unknown);
+            let (group, node) = (part(1), part(2));
+            self.faults.push(MalformedKey {
+                key: one.key.clone(),
+                kind,
+                group: group.map(|group| (*group).to_owned()),
+                node: node.map(|node| (*node).to_owned()),
+            });
+        }
+    }
+
+    fn group(&mut self, name: &str) -> &mut GroupView {
+        self.groups.entry(name.to_owned()).or_default()
+    }
+
+    fn add_record(&mut self, group: &str, one: &KeyValue) -> bool {
+        let view = self.group(group);
+        (view.record, view.revision) = (read_record(&one.value), one.revision);
+        view.record.is_some()
+    }
+
+    fn add_settings(&mut self, group: &str, one: &KeyValue) -> bool {
+        let view = self.group(group);
+        view.requests.ack = read_ack(&one.value);
+        view.requests.ack.is_some()
+    }
+
+    fn add_live(&mut self, group: &str, node: &str, one: &KeyValue) -> bool {
+        let incarnation = read_incarnation(&one.value);
+        if let Some(incarnation) = incarnation {
+            self.group(group).live.insert(node.to_owned(), incarnation);
+        }
+        incarnation.is_some()
+    }
+
+    fn add_node(&mut self, group: &str, node: &str, one: &KeyValue) -> bool {
+        let view = self.group(group);
+        let addresses = read_addresses(&one.value);
+        let is_valid = addresses.is_some();
+        view.addresses.extend(addresses.map(|addresses| (node.to_owned(), addresses)));
+        is_valid
+    }
+}
