@@ -148,6 +148,21 @@ def test_the_status_shows_lag_memory_and_version_of_reachable_nodes(etcd):
             assert nodes[killed.name]["unreachable"] == "a server outside of clusters has this address"
 
 
+def test_a_lost_node_is_forgotten(etcd):
+    with Group(etcd, 2, "--cluster", "forget") as group:
+        leader, follower = group.leader(), group.followers()[0]
+        assert leader.seen()["members"] == "2"
+        refused = larder(etcd, "forget", "forget", follower.name)
+        assert refused == (False, f"larder: {follower.name} is alive according to etcd: stop it first")
+        group.kill(follower)
+        wait_until(lambda: larder(etcd, "forget", "forget", follower.name)[0], "the end of the lease")
+        assert sorted(status(etcd, "forget")[1]) == [leader.name]
+        wait_until(lambda: leader.seen()["members"] == "1", "one member")
+        group.start(follower.name)
+        group.wait_until_in_sync()
+        assert leader.seen()["members"] == "2", "a node that starts again is a member again"
+
+
 def test_statistics_and_metrics_show_the_requests_to_etcd():
     with Etcd() as etcd, Group(etcd, 2, "--cluster", "watched", "--metrics-listen", "127.0.0.1:0") as group:
         leader, follower = group.leader(), group.followers()[0]

@@ -286,6 +286,11 @@ pub(crate) fn put_request(key: &str, value: &[u8], lease: u64) -> Value {
     json!({"requestPut": {"key": key, "value": value, "lease": lease.to_string()}})
 }
 
+/// Returns a removal of a key for a transaction.
+pub(crate) fn delete_request(key: &str) -> Value {
+    json!({"requestDeleteRange": {"key": BASE64.encode(key)}})
+}
+
 /// Logs in at the servers one after the other, until one replies. Returns the token.
 fn log_in<'u>(
     agent: &ureq::Agent,

@@ -1,7 +1,7 @@
 //! The record of a group in etcd, and the requests of operators.
 
 use crate::GroupName;
-use crate::client::{Etcd, KeyValue, Range};
+use crate::client::{Etcd, KeyValue, Range, delete_request, has_revision};
 use crate::records::{
     read_ack, read_addresses, read_incarnation, read_record, read_transfer, write_record,
     write_settings, write_transfer,
@@ -54,6 +54,40 @@ impl EtcdGroup {
         let request = write_transfer(epoch, to);
         self.etcd.put(&self.name.key("transfer"), &request, Some(TRANSFER_REQUEST_SECS))
     }
+
+    /// Removes the addresses of a node, if no process of it is live and the record has this
+    /// revision (0: there is none).
+    ///
+    /// # Errors
+    /// [`CoordinatorError`]: the addresses may have been removed.
+    pub fn forget(
+        &mut self,
+        node: &str,
+        revision: Revision,
+    ) -> Result<Forgotten, CoordinatorError> {
+        let key = |kind| format!("{}/{node}", self.name.key(kind));
+        let comparisons =
+            [has_revision(&key("live"), 0), has_revision(&self.name.key("groups"), revision)];
+        let node_key = key("nodes");
+        let requests = [Range::One(node_key.clone()).request(), delete_request(&node_key)];
+        let done = self.etcd.transact(&comparisons, &requests, &[])?;
+        Ok(match (done.has_succeeded, done.ranges.iter().flatten().next()) {
+            (false, _) => Forgotten::Refused,
+            (true, None) => Forgotten::Absent,
+            (true, Some(_)) => Forgotten::Removed,
+        })
+    }
+}
+
+/// The result of [`EtcdGroup::forget`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forgotten {
+    /// etcd had the addresses of the node, and has removed them.
+    Removed,
+    /// etcd did not have the addresses of the node.
+    Absent,
+    /// The node is live, or the record has another revision. Nothing was removed.
+    Refused,
 }
 
 impl Coordinator for EtcdGroup {

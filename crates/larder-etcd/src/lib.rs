@@ -38,7 +38,7 @@ mod survey;
 pub use client::{Etcd, TimeLimits};
 pub use counters::EtcdCounters;
 pub use discovery::{Discovery, DiscoveryKeeper};
-pub use group::{EtcdGroup, TRANSFER_REQUEST_SECS, groups};
+pub use group::{EtcdGroup, Forgotten, TRANSFER_REQUEST_SECS, groups};
 pub use login::Login;
 pub use presence::{LEASE_SECS, NameConflict, Presence, PresenceError};
 pub use settings::{EtcdOptions, EtcdSettings, SettingsError};

@@ -1,6 +1,7 @@
 //! `larder cluster`: shows the groups of a cluster from their records in etcd, and carries out
 //! operator commands.
 
+mod forget;
 mod leadership;
 mod moves;
 mod node_stats;
@@ -11,6 +12,7 @@ mod status_json;
 
 use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use forget::forget;
 use larder_etcd::EtcdGroup;
 use larder_replica::{AckMode, Coordinator};
 use leadership::{GroupSnapshot, promote, transfer_leadership};
@@ -57,6 +59,13 @@ pub(crate) enum ClusterCommand {
         /// Accept the loss of items that the new leader lacks
         #[arg(long, required = true)]
         unclean: bool,
+    },
+    /// Remove a node that is gone for good from etcd; fails while the node is alive or leads
+    Forget {
+        #[command(flatten)]
+        group: GroupArguments,
+        /// Name of the node
+        node: String,
     },
     /// Exit with success if a node is in sync, for readiness probes
     Ready {
@@ -138,6 +147,7 @@ pub(crate) fn command(task: &ClusterCommand, out: &mut impl Write) -> Result<(),
         ClusterCommand::Promote { group, node, .. } => {
             promote(GroupSnapshot::read(group)?, node, out)
         }
+        ClusterCommand::Forget { group, node } => forget(GroupSnapshot::read(group)?, node, out),
         ClusterCommand::Ready { group, node, or_unknown } => {
             let mut etcd_group = EtcdGroup::new(group.at.etcd_for_probe()?, group.name());
             let seen = match etcd_group.read() {

@@ -406,3 +406,27 @@ fn the_status_as_json_has_the_same_contents() {
                 unreachable: Connection refused (os error 111)";
     assert!(run(&server, "status").unwrap().contains(line));
 }
+
+#[test]
+fn a_node_is_forgotten_unless_it_is_alive_or_leads() {
+    let Some(server) = start_cluster(&["0"]) else { return };
+    let addresses = r#"{"clients":null,"members":"127.0.0.1:2"}"#;
+    ["n0", "n1"].iter().for_each(|node| {
+        server.put(format!("nodes/0/{node}").as_bytes(), addresses);
+    });
+    check_error(&server, "forget n0", "n0 is alive according to etcd: stop it first");
+    server.show_alive("0", &process("n1", 7));
+    check_error(&server, "forget n1", "n1 is alive according to etcd: stop it first");
+    for node in ["n0", "n1"] {
+        let key = BASE64.encode(format!("/larder/1/demo/live/0/{node}"));
+        server.request("deleterange", serde_json::json!({"key": key}));
+    }
+    let leads =
+        "n0 leads group 0 according to its record: wait until another node leads, or use promote";
+    check_error(&server, "forget n0", leads);
+    check(&server, "forget n1", "n1 is no longer a node of group 0");
+    check(&server, "forget n1", "etcd has no node n1 in group 0");
+    check(&server, "forget n9", "etcd has no node n9 in group 0");
+    let status = run(&server, "status").unwrap();
+    assert!(status.contains("  n0  ") && !status.contains("  n1  "), "{status}");
+}
