@@ -12,6 +12,7 @@
 //! | `slow_storage.rs` | [`SlowStorage`]: items that must be read before they can be used |
 //! | `acknowledgement.rs` | [`Acknowledge`]: changes that replicas have to confirm |
 //! | `walk.rs` | [`Walks`] |
+//! | `fence.rs` | [`Fence`]: a time limit of changes |
 //! | `change_observer.rs` | [`ChangeObserver`]: reports of changed items |
 //! | `maintenance.rs`, `gauges.rs` | [`Maintenance`], [`Gauges`] |
 //! | `layer.rs` | [`Layer`]: an engine around another one, to which it passes most calls |
@@ -21,6 +22,7 @@ mod acknowledgement;
 mod change;
 mod change_observer;
 mod combined;
+mod fence;
 mod gauges;
 mod item;
 pub mod layer;
@@ -35,6 +37,7 @@ pub use acknowledgement::*;
 pub use change::*;
 pub use change_observer::*;
 pub use combined::*;
+pub use fence::*;
 pub use gauges::*;
 pub use item::*;
 pub use layer::Layer;

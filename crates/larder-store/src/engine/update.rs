@@ -1,6 +1,7 @@
 //! Updates of one key or of all keys, and uploads.
 
-use super::{Change, HashedKey, Item, Lookup, Lookups, Refusal, Seconds, Tag, Updated};
+use super::{Change, Fence, HashedKey, Item, Lookup, Lookups, Refusal, Seconds, Tag, Updated};
+use std::sync::Arc;
 
 /// Memory that leases and uploads use above their shares, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,6 +87,12 @@ pub trait Updates: Lookups + Uploads {
     ) -> Result<Updated<R>, Refusal> {
         self.update(key, upload, decide)
     }
+
+    /// Sets the fence of the following changes; `None` sets no limit. An update that the fence does
+    /// not allow closes the fence and returns [`Refusal::Pending`]. A flush that it does not allow
+    /// closes it and has no effect. Only handles with a journal support fences: other engines have
+    /// no changes that other nodes forward.
+    fn set_fence(&mut self, _fence: Option<Arc<Fence>>) {}
 
     /// Returns the tag with this name, for the items of [`Change::Put`], and adds it to the table
     /// of tags if it is new. If the table has no slot for the tag, the engine drops another tag to

@@ -3,6 +3,7 @@
 use super::values::{AnyLease, Lease, PendingRead, Position, Upload, Walk};
 use crate::engine::*;
 use std::any::Any;
+use std::sync::Arc;
 use std::task::Waker;
 
 /// A closure that receives an item, or the reason why there is none, and returns the change.
@@ -44,6 +45,7 @@ pub(super) trait AnyEngine: Send {
         upload: &mut Option<Upload>,
         decide: &mut Decide<'_, 'v>,
     ) -> Result<u64, Refusal>;
+    fn set_fence(&mut self, fence: Option<Arc<Fence>>);
     fn tag(&mut self, name: &[u8]) -> Result<Tag, Refusal>;
     fn drop_tag(&mut self, name: &[u8]) -> bool;
     fn has_tags(&self) -> bool;
@@ -204,6 +206,10 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
             });
             updated.map(|updated| updated.cas)
         })
+    }
+
+    fn set_fence(&mut self, fence: Option<Arc<Fence>>) {
+        Updates::set_fence(self, fence);
     }
 
     fn tag(&mut self, name: &[u8]) -> Result<Tag, Refusal> {

@@ -4,6 +4,7 @@ use super::any_engine::AnyEngine;
 use super::values::{Lease, PendingRead, Position, Upload, Walk};
 use crate::engine::*;
 use std::fmt;
+use std::sync::Arc;
 use std::task::Waker;
 
 /// The message of the panic if a closure has left no result. This can't happen, because an engine
@@ -144,6 +145,10 @@ impl Updates for Handle {
             change
         })?;
         Ok(Updated { result: result.expect(CALLED), cas })
+    }
+
+    fn set_fence(&mut self, fence: Option<Arc<Fence>>) {
+        self.0.set_fence(fence);
     }
 
     fn tag(&mut self, name: &[u8]) -> Result<Tag, Refusal> {

@@ -33,6 +33,8 @@ pub struct JournaledHandle<E> {
     /// offset, and the effects of a number of flushes. One of the two may be 0, which requires
     /// nothing. `None` if the replies do not wait.
     waits_for: Option<(u64, u64)>,
+    /// The fence of the changes; `None` without a limit.
+    fence: Option<Arc<Fence>>,
 }
 
 /// The position on which the replies of a batch depend: a position of the inner engine, one of the
@@ -60,6 +62,7 @@ impl<E> JournaledHandle<E> {
             is_waited_for: false,
             notified_until,
             waits_for: None,
+            fence: None,
         }
     }
 }
@@ -75,9 +78,12 @@ impl<E> Drop for JournaledHandle<E> {
 }
 
 impl<E> JournaledHandle<E> {
-    /// Appends a change of this kind to the journal. Has no effect for `None`.
-    fn note(&mut self, key: HashedKey<'_>, kind: Option<ChangeKind>) {
-        if let Some(kind) = kind {
+    /// Appends the change of an update to the journal.
+    ///
+    /// # Errors
+    /// The fence did not allow the change.
+    fn note(&mut self, key: HashedKey<'_>, decision: Decision) -> Result<(), Refusal> {
+        if let Decision::Noted(kind) = decision {
             self.journal.append(kind, key.bytes, self.now.in_millis());
             self.has_written = true;
             if self.journals.acks().waits_for(kind) {
@@ -85,6 +91,10 @@ impl<E> JournaledHandle<E> {
                 let before = self.waits_for.map_or(0, |(_, generation)| generation);
                 self.waits_for = Some((self.journal.end(), before));
             }
+        }
+        match decision {
+            Decision::Fenced => Err(Refusal::Pending),
+            Decision::Unnoted | Decision::Noted(_) => Ok(()),
         }
     }
 }
@@ -107,17 +117,47 @@ fn kind(change: &Change<'_>, now: Now) -> Option<ChangeKind> {
     }
 }
 
-/// Returns `decide` with an addition: each call also stores the kind of its change in `into`. The
-/// engine applies the change of the last call.
+/// Returns whether a fence allows changes now. If not, closes it.
+fn allows(fence: Option<&Fence>) -> bool {
+    fence.is_none_or(|fence| {
+        let is_open = fence.is_open();
+        if !is_open {
+            fence.close();
+        }
+        is_open
+    })
+}
+
+/// The last call of a closure of [`Updates::update`].
+#[derive(Clone, Copy, Default)]
+enum Decision {
+    /// The engine has not called it, or it changes nothing that journals contain.
+    #[default]
+    Unnoted,
+    /// A change that journals contain.
+    Noted(ChangeKind),
+    /// A change that the fence does not allow.
+    Fenced,
+}
+
+/// Returns `decide` with additions: each call also stores its decision in `into`, and keeps the item
+/// if the fence does not allow the change. The engine applies the change of the last call.
 #[inline]
 fn noted<'v, L: Lease, R>(
     mut decide: impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R),
     now: Now,
-    into: &mut Option<ChangeKind>,
+    fence: Option<&Fence>,
+    into: &mut Decision,
 ) -> impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R) {
     move |found| {
         let (change, result) = decide(found);
-        *into = kind(&change, now);
+        let kind = kind(&change, now);
+        *into = kind.map_or(Decision::Unnoted, Decision::Noted);
+        // The engine holds the lock of the key, which all later changes of the key need.
+        if kind.is_some() && !allows(fence) {
+            *into = Decision::Fenced;
+            return (Change::Keep, result);
+        }
         (change, result)
     }
 }
@@ -184,10 +224,11 @@ impl<E: Engine> Updates for JournaledHandle<E> {
         upload: &mut Option<Self::Upload>,
         decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
-        let (mut kind, now) = (None, self.now);
-        let updated = self.engine.update(key, upload, noted(decide, now, &mut kind));
-        self.note(key, kind.filter(|_| updated.is_ok()));
-        updated
+        let (mut decision, now) = (Decision::default(), self.now);
+        let decide = noted(decide, now, self.fence.as_deref(), &mut decision);
+        let updated = self.engine.update(key, upload, decide)?;
+        self.note(key, decision)?;
+        Ok(updated)
     }
 
     #[inline]
@@ -197,10 +238,15 @@ impl<E: Engine> Updates for JournaledHandle<E> {
         upload: &mut Option<Self::Upload>,
         decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
-        let (mut kind, now) = (None, self.now);
-        let updated = self.engine.update_unread(key, upload, noted(decide, now, &mut kind));
-        self.note(key, kind.filter(|_| updated.is_ok()));
-        updated
+        let (mut decision, now) = (Decision::default(), self.now);
+        let decide = noted(decide, now, self.fence.as_deref(), &mut decision);
+        let updated = self.engine.update_unread(key, upload, decide)?;
+        self.note(key, decision)?;
+        Ok(updated)
+    }
+
+    fn set_fence(&mut self, fence: Option<Arc<Fence>>) {
+        self.fence = fence;
     }
 
     /// Refuses all tags, because journals do not support them yet.
@@ -217,6 +263,9 @@ impl<E: Engine> Updates for JournaledHandle<E> {
     }
 
     fn flush(&mut self, at: Option<Seconds>) {
+        if !allows(self.fence.as_deref()) {
+            return;
+        }
         if let Some(at) = at {
             self.journals.note_flush(at);
         }

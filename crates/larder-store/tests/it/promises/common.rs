@@ -3,7 +3,7 @@
 pub(crate) use crate::shared::*;
 use larder_store::segment::{Cache, Config, Handle};
 use larder_store::{
-    Access, Attributes, Change, Item, Lease, Lookup, Lookups, Maintenance, NewCas, NewTags,
+    Access, Attributes, Change, Engine, Item, Lease, Lookup, Lookups, Maintenance, NewCas, NewTags,
     NewValue, Refusal, Seconds, SizeClasses, Updates, Uploads, Value,
 };
 use nix::time::{ClockId, clock_gettime};
@@ -57,12 +57,12 @@ pub(crate) fn store(value: NewValue<'_>, attributes: Attributes, cas: NewCas) ->
     Change::Put { attributes, cas, value, fetched: false, tags: NewTags::None }
 }
 
-pub(crate) fn set(engine: &mut Handle, key: &[u8], value: &[u8]) -> Result<u64, Refusal> {
+pub(crate) fn set(engine: &mut impl Engine, key: &[u8], value: &[u8]) -> Result<u64, Refusal> {
     set_with(engine, key, value, Attributes::default(), NewCas::Fresh)
 }
 
 pub(crate) fn set_with(
-    engine: &mut Handle,
+    engine: &mut impl Engine,
     key: &[u8],
     value: &[u8],
     attributes: Attributes,
@@ -84,12 +84,12 @@ pub(crate) fn amend(engine: &mut Handle, key: &[u8], attributes: Attributes, cas
     }
 }
 
-pub(crate) fn remove(engine: &mut Handle, key: &[u8]) {
+pub(crate) fn remove(engine: &mut impl Engine, key: &[u8]) {
     change(engine, key, || Change::Remove).expect("a removal takes no memory");
 }
 
 pub(crate) fn change<'v>(
-    engine: &mut Handle,
+    engine: &mut impl Engine,
     key: &[u8],
     change: impl Fn() -> Change<'v>,
 ) -> Result<u64, Refusal> {
@@ -117,7 +117,7 @@ pub(crate) fn get(engine: &mut Handle, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Returns whether a live item exists. The call does not count as an access.
-pub(crate) fn has(engine: &mut Handle, key: &[u8]) -> bool {
+pub(crate) fn has(engine: &mut impl Engine, key: &[u8]) -> bool {
     let key = hashed(engine, key);
     matches!(engine.get(key, Access::Untracked, |_| ()), Lookup::Hit(()))
 }

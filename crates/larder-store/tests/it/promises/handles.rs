@@ -4,7 +4,9 @@ use super::common::*;
 use larder_store::cache::Cache as _;
 use larder_store::journal::{JournaledCache, Journals};
 use larder_store::segment::Cache;
-use larder_store::{Batches, Change, HashedKey, Lookups, Maintenance, NewCas, Updates};
+use larder_store::{
+    Batches, Change, Fence, HashedKey, Lookups, Maintenance, NewCas, Refusal, Updates,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -204,4 +206,46 @@ fn a_paused_reader_is_woken_before_a_quarter_of_a_journal_is_written() {
     }
     rests.join().unwrap();
     assert!(quiet_batches > 19 * WORDS / 3, "{quiet_batches}");
+}
+
+/// A fence is checked under the lock of the key, with the change: after it has passed, an update
+/// changes nothing, and neither journals nor replicas learn of it.
+#[test]
+fn a_fence_that_has_passed_refuses_all_changes() {
+    let journals = Journals::new(1 << 16, 2);
+    let cache = JournaledCache::new(cache(64 * MIB), Arc::clone(&journals));
+    let (mut fenced, mut free) = (cache.engine(), cache.engine());
+    free.begin_batch(START);
+    fenced.begin_batch(START);
+    set(&mut free, b"key", b"value").unwrap();
+    let ends = journals.ends();
+    // The clock stands at 7.
+    let fence = Arc::new(Fence::new(|| 7));
+    fence.extend(8);
+    fenced.set_fence(Some(Arc::clone(&fence)));
+    set(&mut fenced, b"allowed", b"value").unwrap();
+    assert_ne!(journals.ends(), ends);
+    let ends = journals.ends();
+    for is_closed in [false, true] {
+        let fence = Arc::new(Fence::new(|| 7));
+        fence.extend(7);
+        if is_closed {
+            fence.close();
+        }
+        fenced.set_fence(Some(Arc::clone(&fence)));
+        let key = HashedKey { bytes: b"key", hash: fenced.hash(b"key") };
+        assert!(has(&mut fenced, b"key"), "lookups have no limit");
+        assert_eq!(fenced.update(key, &mut None, |_| (Change::Keep, 5)).unwrap().result, 5);
+        let removed = fenced.update(key, &mut None, |_| (Change::Remove, ()));
+        assert_eq!(removed.unwrap_err(), Refusal::Pending);
+        let removed = fenced.update_unread(key, &mut None, |_| (Change::Remove, ()));
+        assert_eq!(removed.unwrap_err(), Refusal::Pending);
+        assert!(fence.is_closed(), "its owner learns that a change was refused");
+        fenced.flush(None);
+        assert!(has(&mut fenced, b"key"));
+        assert_eq!((journals.ends(), fenced.flush_generation()), (ends.clone(), 0));
+    }
+    fenced.set_fence(None);
+    remove(&mut fenced, b"key");
+    assert!(!has(&mut free, b"key"));
 }

@@ -1,0 +1,80 @@
+//! [`Fence`]: a time limit of changes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The value of a fence that was closed for good.
+const CLOSED: u64 = u64::MAX;
+
+/// A time after which an engine refuses changes, and which the owner of the fence moves on.
+///
+/// An engine checks its fence under the lock of the changed key. So once the fence has passed, or
+/// [`Fence::close`] has returned, a change either has taken effect, or holds the lock that all later
+/// changes of the key need, or never takes effect.
+#[derive(Debug)]
+pub struct Fence {
+    /// The end of the time in which changes are allowed, on `clock`; [`CLOSED`] for good.
+    until: AtomicU64,
+    clock: fn() -> u64,
+}
+
+impl Fence {
+    /// Creates a fence that allows no change yet. `clock` returns milliseconds and must not stop
+    /// while the process is paused.
+    #[must_use]
+    pub fn new(clock: fn() -> u64) -> Self {
+        Self { until: AtomicU64::new(0), clock }
+    }
+
+    /// Allows changes until this time on the fence's clock. Has no effect if the fence is closed, or
+    /// allows changes for longer already.
+    pub fn extend(&self, until: u64) {
+        let until = until.min(CLOSED - 1);
+        self.until.fetch_max(until, Ordering::SeqCst);
+    }
+
+    /// Refuses all further changes, even if [`Fence::extend`] is called later.
+    pub fn close(&self) {
+        self.until.store(CLOSED, Ordering::SeqCst);
+    }
+
+    /// Returns whether the fence was closed for good.
+    pub fn is_closed(&self) -> bool {
+        self.until.load(Ordering::SeqCst) == CLOSED
+    }
+
+    /// Returns whether changes are allowed now.
+    pub fn is_open(&self) -> bool {
+        let until = self.until.load(Ordering::SeqCst);
+        until != CLOSED && (self.clock)() < until
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        static NOW: Cell<u64> = const { Cell::new(0) };
+    }
+
+    #[test]
+    fn a_fence_is_open_until_its_time_and_never_after_it_was_closed() {
+        let fence = Fence::new(|| NOW.get());
+        assert!(!fence.is_open(), "it allows nothing yet");
+        fence.extend(5);
+        fence.extend(3);
+        NOW.set(4);
+        assert!(fence.is_open());
+        NOW.set(5);
+        assert!(!fence.is_open());
+        fence.extend(u64::MAX);
+        assert!(fence.is_open() && !fence.is_closed());
+        NOW.set(u64::MAX);
+        assert!(!fence.is_open(), "a clock that fails");
+        NOW.set(6);
+        fence.close();
+        fence.extend(7);
+        assert!(fence.is_closed() && !fence.is_open());
+    }
+}
