@@ -15,6 +15,7 @@
 //! | `applier.rs` | the follower's side of the stream |
 //! | `lineage.rs` | delta sync after a change of leader |
 //! | `group.rs`, `member.rs` | the record of a group, and elections |
+//! | `link_leases.rs` | how long a leader may execute the changes that another node forwards |
 //! | `slot_set.rs`, `shard_map.rs` | sets of slots, and the owner of each slot |
 //! | `ownership.rs` | slots that migrate between groups |
 #![forbid(unsafe_code)]
@@ -27,6 +28,7 @@ mod handshake;
 mod item_writer;
 mod keys;
 mod lineage;
+mod link_leases;
 mod member;
 mod ownership;
 mod secret;
@@ -40,6 +42,7 @@ pub use group::*;
 pub use handshake::*;
 pub use larder_store::journal::AckMode;
 pub use lineage::Succession;
+pub use link_leases::*;
 pub use member::*;
 pub use ownership::*;
 pub use secret::*;
