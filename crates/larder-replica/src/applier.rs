@@ -445,6 +445,8 @@ impl<E: Engine> Applier<E> {
             | Frame::Close { .. }
             | Frame::Reply { .. }
             | Frame::ChangedKeys(_)
+            | Frame::LinkHeartbeat { .. }
+            | Frame::Lease(_)
             | Frame::TrackAll(_)
             | Frame::Invalidated(_) => return Err(StreamError::Unexpected),
         }

@@ -54,16 +54,22 @@ pub struct AdmittedPeer {
     pub group: Option<String>,
     /// The peer's request.
     pub purpose: Purpose,
+    /// The number of the connection. It rises with each connection of the peer's process.
+    pub link: u64,
 }
 
 /// The process that has accepted a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderIdentity {
+    /// The name of its node; empty for a server that is not a member of a cluster.
+    pub node: String,
     /// The incarnation of the process.
     pub incarnation: u64,
     /// The epoch of the process as the leader of a group; 0 if the process does not lead or is not
     /// ready to lead.
     pub epoch: u32,
+    /// The time on a clock of the process when it accepted the connection, in milliseconds.
+    pub time: u64,
 }
 
 /// The handshake of the side that accepts the connection.
@@ -93,12 +99,15 @@ impl LeaderHandshake {
     pub fn receive(
         &mut self,
         frame: Frame<'_>,
-        LeaderIdentity { incarnation, epoch }: LeaderIdentity,
+        identity: &LeaderIdentity,
         out: &mut Vec<u8>,
     ) -> Result<Option<AdmittedPeer>, HandshakeError> {
         let admitted = self.authenticate(frame, out);
         match &admitted {
-            Ok(Some(_)) => Frame::Accepted { incarnation, epoch }.write(out),
+            Ok(Some(_)) => {
+                let LeaderIdentity { ref node, incarnation, epoch, time: sent } = *identity;
+                Frame::Accepted { incarnation, epoch, sent, node }.write(out);
+            }
             Ok(None) => (),
             Err(error) => {
                 let reason = match error {
@@ -123,8 +132,8 @@ impl LeaderHandshake {
             (Frame::Hello { version, .. }, None, _) if version != VERSION => {
                 Err(HandshakeError::Version(version))
             }
-            (Frame::Hello { nonce, name, member, purpose, .. }, None, secret) => {
-                let admitted = self.admit(name, member.as_ref(), purpose)?;
+            (Frame::Hello { nonce, name, member, purpose, link, .. }, None, secret) => {
+                let admitted = self.admit(name, member.as_ref(), purpose, link)?;
                 let Some(secret) = secret else { return Ok(Some(admitted)) };
                 let proof = secret.proof(Side::Leader, &nonce, &self.nonce);
                 Frame::Challenge { nonce: self.nonce, proof }.write(out);
@@ -145,6 +154,7 @@ impl LeaderHandshake {
         name: &str,
         member: Option<&HelloMember<'_>>,
         purpose: Purpose,
+        link: u64,
     ) -> Result<AdmittedPeer, HandshakeError> {
         let own = self.group.as_deref().unwrap_or_default();
         let is_of_group = member.is_none_or(|of| own == of.group);
@@ -162,7 +172,7 @@ impl LeaderHandshake {
         let group = member.map(|of| of.group.to_owned());
         let member =
             member.map(|of| Process { node: name.to_owned(), incarnation: of.incarnation });
-        Ok(AdmittedPeer { name: name.to_owned(), member, group, purpose })
+        Ok(AdmittedPeer { name: name.to_owned(), member, group, purpose, link })
     }
 }
 
@@ -180,16 +190,17 @@ pub struct FollowerHandshake {
 }
 
 impl FollowerHandshake {
-    /// Starts the handshake: appends the `Hello` to `out`. `nonce` must be a fresh random number.
+    /// Starts the handshake: appends the `Hello` to `out`. `nonce` must be a fresh random number,
+    /// and `link` must rise with each connection of this process.
     pub fn start(
         secret: Option<Secret>,
         nonce: Nonce,
-        name: &str,
-        member: Option<HelloMember<'_>>,
+        (name, member): (&str, Option<HelloMember<'_>>),
         purpose: Purpose,
+        link: u64,
         out: &mut Vec<u8>,
     ) -> Self {
-        Frame::Hello { version: VERSION, nonce, name, member, purpose }.write(out);
+        Frame::Hello { version: VERSION, nonce, name, member, purpose, link }.write(out);
         Self { secret, nonce, is_proven: false }
     }
 
@@ -216,8 +227,9 @@ impl FollowerHandshake {
             (Frame::Accepted { .. }, Some(_)) if !self.is_proven => {
                 Err(HandshakeError::SecretMissing)
             }
-            (Frame::Accepted { incarnation, epoch }, _) => {
-                Ok(Some(LeaderIdentity { incarnation, epoch }))
+            (Frame::Accepted { incarnation, epoch, sent, node }, _) => {
+                let (node, time) = (node.to_owned(), sent);
+                Ok(Some(LeaderIdentity { node, incarnation, epoch, time }))
             }
             (Frame::Refused(reason), _) => Err(HandshakeError::Refused(reason.to_owned())),
             _ => Err(HandshakeError::Unexpected),
@@ -231,7 +243,10 @@ mod tests {
     use crate::frame::HANDSHAKE_FRAME_LEN_MAX;
     use crate::slot_set::SlotSet;
 
-    const LEADER: LeaderIdentity = LeaderIdentity { incarnation: 77, epoch: 5 };
+    fn identity() -> LeaderIdentity {
+        LeaderIdentity { node: "n".to_owned(), incarnation: 77, epoch: 5, time: 8 }
+    }
+
     const ONE: Option<&[u8]> = Some(b"a secret of the cluster");
     const OTHER: Option<&[u8]> = Some(b"another secret of it");
 
@@ -242,7 +257,7 @@ mod tests {
 
     fn hello(version: u16, group: Option<&str>, purpose: Purpose) -> Frame<'_> {
         let member = group.map(|group| HelloMember { group, incarnation: 9 });
-        Frame::Hello { version, nonce: [2; 32], name: "f", member, purpose }
+        Frame::Hello { version, nonce: [2; 32], name: "f", member, purpose, link: 3 }
     }
 
     /// Runs a handshake, and returns the results of both sides.
@@ -257,12 +272,18 @@ mod tests {
         let (mut up, mut down) = (Vec::new(), Vec::new());
         let secret = followers.map(|text| Secret::of(text).unwrap());
         let member = Some(HelloMember { group: "demo/0", incarnation: 9 });
-        let mut handshake =
-            FollowerHandshake::start(secret, [2; 32], "f", member, Purpose::Follow(None), &mut up);
+        let mut handshake = FollowerHandshake::start(
+            secret,
+            [2; 32],
+            ("f", member),
+            Purpose::Follow(None),
+            3,
+            &mut up,
+        );
         let (mut admitted, mut accepted) = (Ok(None), Ok(None));
         for _ in 0..3 {
             while let Ok(Some((frame, len))) = Frame::read(&up, HANDSHAKE_FRAME_LEN_MAX) {
-                admitted = leader.receive(frame, LEADER, &mut down);
+                admitted = leader.receive(frame, &identity(), &mut down);
                 up.drain(..len);
             }
             while let Ok(Some((frame, len))) = Frame::read(&down, HANDSHAKE_FRAME_LEN_MAX) {
@@ -277,8 +298,8 @@ mod tests {
     fn the_same_secret_or_none_on_both_sides_succeeds() {
         let member = Some(Process { node: "f".to_owned(), incarnation: 9 });
         let (group, purpose) = (Some("demo/0".to_owned()), Purpose::Follow(None));
-        let admitted = AdmittedPeer { name: "f".to_owned(), member, group, purpose };
-        let success = (Ok(Some(admitted)), Ok(Some(LEADER)));
+        let admitted = AdmittedPeer { name: "f".to_owned(), member, group, purpose, link: 3 };
+        let success = (Ok(Some(admitted)), Ok(Some(identity())));
         assert_eq!(run_handshake(None, None), success);
         assert_eq!(run_handshake(ONE, ONE), success);
     }
@@ -295,16 +316,19 @@ mod tests {
     fn a_wrong_or_early_proof_is_refused() {
         let (mut handshake, mut out) = (leader(ONE), Vec::new());
         let follow = || Purpose::Follow(None);
-        assert_eq!(handshake.receive(hello(VERSION, None, follow()), LEADER, &mut out), Ok(None));
-        let refused = handshake.receive(Frame::Proof([0; 32]), LEADER, &mut out);
+        assert_eq!(
+            handshake.receive(hello(VERSION, None, follow()), &identity(), &mut out),
+            Ok(None)
+        );
+        let refused = handshake.receive(Frame::Proof([0; 32]), &identity(), &mut out);
         assert_eq!(refused, Err(HandshakeError::Secret));
-        let refused = leader(ONE).receive(Frame::Proof([0; 32]), LEADER, &mut out);
+        let refused = leader(ONE).receive(Frame::Proof([0; 32]), &identity(), &mut out);
         assert_eq!(refused, Err(HandshakeError::Unexpected));
     }
 
     #[test]
     fn each_request_requires_its_membership() {
-        let refused = |frame| leader(None).receive(frame, LEADER, &mut Vec::new());
+        let refused = |frame| leader(None).receive(frame, &identity(), &mut Vec::new());
         let follow = || Purpose::Follow(None);
         assert_eq!(refused(hello(9, None, follow())), Err(HandshakeError::Version(9)));
         let other = refused(hello(VERSION, Some("demo/1"), follow()));

@@ -82,6 +82,13 @@ pub(super) fn start(out: &mut Vec<u8>, kind: u8) {
     out.push(kind);
 }
 
+/// Returns the encoded length in the header at the start of `bytes`; `None` if the header is
+/// incomplete.
+pub(super) fn encoded_len(bytes: &[u8]) -> Option<usize> {
+    let [l0, l1, l2, l3, ..] = *bytes.first_chunk::<HEADER_LEN>()?;
+    Some(HEADER_LEN + u32::from_le_bytes([l0, l1, l2, l3]) as usize)
+}
+
 /// Validates the first frame of `bytes`. Returns its type, its fields and its encoded length;
 /// `None` if it is incomplete.
 pub(super) fn open(

@@ -2,7 +2,8 @@
 
 use super::changed_keys::ChangedKeys;
 use super::fields::{
-    Fields, FrameError, Nonce, Position, open, write, write_offsets, write_position, write_text,
+    Fields, FrameError, Nonce, Position, encoded_len, open, write, write_offsets, write_position,
+    write_text,
 };
 use super::invalidated::Invalidated;
 use super::state::Batch;
@@ -38,6 +39,8 @@ pub enum Frame<'b> {
         member: Option<HelloMember<'b>>,
         /// The purpose of the connection.
         purpose: Purpose,
+        /// The number of the connection. It rises with each connection of a process.
+        link: u64,
     },
     /// The node that has accepted the connection proves that it has the secret, and requires the
     /// same of the peer.
@@ -58,6 +61,11 @@ pub enum Frame<'b> {
         /// The epoch of the accepting process as the leader of its group; 0 if it does not lead or
         /// is not ready to lead.
         epoch: u32,
+        /// The time at which the frame was written, in milliseconds on a clock of the accepting
+        /// process.
+        sent: u64,
+        /// The name of the accepting node; empty for a server that is not a member of a cluster.
+        node: &'b str,
     },
     /// A full sync starts. A follower removes all its items; an importing leader removes none.
     FullSyncStart {
@@ -108,7 +116,7 @@ pub enum Frame<'b> {
         number: u64,
         /// The age of the oldest change that the leader has not sent yet, in milliseconds. `None`
         /// in an export. `None` also if another node may lead already, because this node does not
-        /// have the changes of that leader. 0 on a connection for forwarded requests.
+        /// have the changes of that leader.
         lag_ms: Option<u32>,
         /// The send time, in milliseconds on a clock of the leader.
         sent: u64,
@@ -169,6 +177,16 @@ pub enum Frame<'b> {
         /// The next bytes of the replies.
         bytes: &'b [u8],
     },
+    /// The leader is alive. Sent on a connection for forwarded requests.
+    LinkHeartbeat {
+        /// The send time, in milliseconds on a clock of the leader.
+        sent: u64,
+        /// The number of bytes that the leader has read on this connection after the handshake.
+        received: u64,
+    },
+    /// The leader may execute the changes in forwarded requests of this connection until this time
+    /// on its clock, in milliseconds. A lower number than before has no effect.
+    Lease(u64),
     /// The forwarding node requests the keys of all changes (true), or only those of items that its
     /// clients with near caches have read (false, and before the first frame).
     TrackAll(bool),
@@ -219,7 +237,7 @@ impl Frame<'_> {
     /// state instead.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Hello { version, nonce, name, member, purpose } => write(out, 1, |out| {
+            Self::Hello { version, nonce, name, member, purpose, link } => write(out, 1, |out| {
                 out.extend_from_slice(&version.to_le_bytes());
                 out.extend_from_slice(nonce);
                 write_text(out, name);
@@ -240,6 +258,7 @@ impl Frame<'_> {
                         out.extend(slots.to_bytes());
                     }
                 }
+                out.extend_from_slice(&link.to_le_bytes());
             }),
             Self::Challenge { nonce, proof } => write(out, 2, |out| {
                 out.extend_from_slice(nonce);
@@ -247,9 +266,11 @@ impl Frame<'_> {
             }),
             Self::Proof(proof) => write(out, 3, |out| out.extend_from_slice(proof)),
             Self::Refused(reason) => write(out, 4, |out| out.extend_from_slice(reason.as_bytes())),
-            Self::Accepted { incarnation, epoch } => write(out, 5, |out| {
+            Self::Accepted { incarnation, epoch, sent, node } => write(out, 5, |out| {
                 out.extend_from_slice(&incarnation.to_le_bytes());
                 out.extend_from_slice(&epoch.to_le_bytes());
+                out.extend_from_slice(&sent.to_le_bytes());
+                write_text(out, node);
             }),
             Self::FullSyncStart { generation } => {
                 write(out, 6, |out| out.extend_from_slice(&generation.to_le_bytes()));
@@ -306,9 +327,21 @@ impl Frame<'_> {
             Self::CheckpointSettled { ends } => write(out, 22, |out| write_offsets(out, ends)),
             Self::ReleaseSlots => write(out, 23, |_| ()),
             Self::Barrier => write(out, 24, |_| ()),
+            Self::Lease(until) => write(out, 28, |out| out.extend_from_slice(&until.to_le_bytes())),
+            Self::LinkHeartbeat { sent, received } => write(out, 31, |out| {
+                out.extend_from_slice(&sent.to_le_bytes());
+                out.extend_from_slice(&received.to_le_bytes());
+            }),
             Self::TrackAll(all) => write(out, 29, |out| out.push((*all).into())),
             Self::Invalidated(keys) => keys.write(out),
         }
+    }
+
+    /// Returns the encoded length of the first frame of `bytes`, which must be complete and valid;
+    /// `None` if `bytes` is shorter than a header.
+    #[must_use]
+    pub fn encoded_len(bytes: &[u8]) -> Option<usize> {
+        encoded_len(bytes)
     }
 
     /// Reads the first frame of `bytes`. Returns it with its encoded length; `None` if it is
@@ -342,6 +375,7 @@ fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
                 [3] => Purpose::Import(SlotSet::from_bytes(&fields.array()?)),
                 [_] => return None,
             },
+            link: fields.number()?,
         },
         2 => Frame::Challenge { nonce: fields.array()?, proof: fields.array()? },
         3 => Frame::Proof(fields.array()?),
@@ -349,6 +383,8 @@ fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
         5 => Frame::Accepted {
             incarnation: fields.number()?,
             epoch: u32::from_le_bytes(fields.array()?),
+            sent: fields.number()?,
+            node: fields.text()?,
         },
         6 => Frame::FullSyncStart { generation: fields.number()? },
         7 => Frame::Batch(Batch::read(&mut fields)?),
@@ -397,9 +433,11 @@ fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
         22 => Frame::CheckpointSettled { ends: fields.offsets()? },
         23 => Frame::ReleaseSlots,
         24 => Frame::Barrier,
-        // 25 to 28 are reserved for tags and leases.
+        // 25 to 27 are reserved for tags.
+        28 => Frame::Lease(fields.number()?),
         29 => Frame::TrackAll(fields.flag()?),
         30 => Frame::Invalidated(Invalidated { keys: fields.rest() }),
+        31 => Frame::LinkHeartbeat { sent: fields.number()?, received: fields.number()? },
         _ => return None,
     };
     (fields.len() == 0).then_some(frame)
@@ -418,6 +456,7 @@ mod tests {
                 name: "b",
                 member: None,
                 purpose: Purpose::Follow(Some(position)),
+                link: 1,
             },
             Frame::Hello {
                 version: 9,
@@ -425,11 +464,12 @@ mod tests {
                 name: "",
                 member: Some(HelloMember { group: "demo/0", incarnation: 5 }),
                 purpose: Purpose::Forward,
+                link: u64::MAX,
             },
             Frame::Challenge { nonce: [5; 32], proof: [6; 32] },
             Frame::Proof([7; 32]),
             Frame::Refused("no"),
-            Frame::Accepted { incarnation: 1 << 60, epoch: 3 },
+            Frame::Accepted { incarnation: 1 << 60, epoch: 3, sent: 9, node: "n1" },
             Frame::FullSyncStart { generation: 4 },
             Frame::Part(b"some bytes"),
             Frame::Flush { generation: 5 },
@@ -453,6 +493,8 @@ mod tests {
             Frame::CheckpointSettled { ends: vec![6, 7] },
             Frame::ReleaseSlots,
             Frame::Barrier,
+            Frame::Lease(77),
+            Frame::LinkHeartbeat { sent: 78, received: 79 },
             Frame::TrackAll(true),
             Frame::Invalidated(Invalidated { keys: b"\x01\0a\x02\0bc" }),
             Frame::Hello {
@@ -461,6 +503,7 @@ mod tests {
                 name: "c",
                 member: Some(HelloMember { group: "demo/1", incarnation: 6 }),
                 purpose: Purpose::Import([0, 7, 4095].into_iter().collect()),
+                link: 0,
             },
         ]
     }
@@ -507,7 +550,7 @@ mod tests {
             }
             random = random.wrapping_add(1);
             if let Some(kind) = body.first_mut() {
-                *kind %= 26;
+                *kind %= 32;
             }
             let mut bytes = Vec::new();
             let Some((kind, fields)) = body.split_first() else { continue };
