@@ -237,7 +237,13 @@ impl<E: Engine> Session<E> {
                     self.pending = Pending::ScatterGather(scattered);
                     return Step::finish(0, next);
                 }
-                PartStep::Close => return Step::finish(0, Next::Close),
+                PartStep::Close => {
+                    if self.changes_have_results(&mut scattered) {
+                        return Step::finish(0, Next::Close);
+                    }
+                    self.pending = Pending::ScatterGather(scattered);
+                    return Step::finish(0, Next::Wait);
+                }
             }
         }
         poll.answered.add_all(&scattered.answered);
@@ -251,6 +257,26 @@ impl<E: Engine> Session<E> {
             self.pending = Pending::DiscardLine;
         }
         self.consume_answered(cx, scattered.is_queued, scattered.len)
+    }
+
+    /// Returns whether all changes that other groups may still execute have results. The session
+    /// waits for them before it closes the connection, because the client counts them as failed then.
+    /// Drops their replies.
+    fn changes_have_results(&mut self, scattered: &mut ScatterGather<E>) -> bool {
+        if let Some(first) = scattered.parts.front_mut() {
+            first.state = PartState::ConnectionLost;
+        }
+        for part in scattered.parts.iter_mut().filter(|part| !part.is_repeatable) {
+            while let PartState::Remote(group, id) = part.state {
+                let Some(route) = self.rare().routes.get(group) else { break };
+                match route.take(id, &mut Vec::new()) {
+                    ForwardOutcome::Pending => return false,
+                    ForwardOutcome::More => route.resume(),
+                    _ => part.state = PartState::ConnectionLost,
+                }
+            }
+        }
+        true
     }
 
     /// Continues the first part.
@@ -352,14 +378,20 @@ impl<E: Engine> Session<E> {
         input: &[u8],
         poll: &mut PollState,
     ) {
+        let is_of_group =
+            |part: &Part<E>| matches!(part.state, PartState::Remote(of, _) if of == group);
+        // The group may have executed the change. A lookup that was sent before the change would show
+        // it if the lookup were repeated. The session closes the connection when it reaches the
+        // first of these parts.
+        let is_lost =
+            is_lost && scattered.parts.iter().any(|part| is_of_group(part) && !part.is_repeatable);
         for part in &mut scattered.parts {
-            if !matches!(part.state, PartState::Remote(of, _) if of == group) {
+            if !is_of_group(part) {
                 continue;
             }
-            if is_lost && !part.is_repeatable {
-                // The session closes the connection when it reaches this part.
+            if is_lost {
                 part.state = PartState::ConnectionLost;
-                return;
+                continue;
             }
             let bytes = part.bytes(input).to_vec();
             self.resend_part(cx, part, &bytes, poll);

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::cell::Cell;
 
 for_each_engine! { many_groups_reply_like_one_server malformed_requests_are_answered_in_order_by_many_groups requests_follow_moved_keys
-resp_commands_are_scattered random_resp_commands_are_scattered a_command_on_keys_of_two_groups_is_refused a_transaction_ends_within_a_batch a_multi_key_command_fails_with_one_of_its_parts an_error_ends_the_reply_to_a_line_of_keys flush_all_reaches_all_groups requests_for_a_group_without_a_leader_get_errors
+resp_commands_are_scattered random_resp_commands_are_scattered a_command_on_keys_of_two_groups_is_refused a_transaction_ends_within_a_batch a_multi_key_command_fails_with_one_of_its_parts a_lookup_shows_no_later_change_of_its_pipeline a_connection_closes_after_the_changes_of_all_groups an_error_ends_the_reply_to_a_line_of_keys flush_all_reaches_all_groups requests_for_a_group_without_a_leader_get_errors
 only_the_owner_answers_forwarded_requests }
 
 /// A shard map that assigns keys to groups by their last byte.
@@ -280,6 +280,44 @@ fn a_multi_key_command_fails_with_one_of_its_parts(engine: TestEngine) {
         let expected = (text(replies.as_bytes()), is_closed);
         assert_eq!((text(&answered.0), answered.1), expected, "{request} {outcome:?}");
     }
+}
+
+/// Checks that a lookup whose connection was lost is not repeated after a change that was sent behind
+/// it, and may have been executed.
+fn a_lookup_shows_no_later_change_of_its_pipeline(engine: TestEngine) {
+    use ForwardOutcome::{ConnectionLost, Done};
+    for (stream, outcomes, replies, is_closed) in [
+        ("get a\r\nincr a 1\r\n", vec![ConnectionLost, ConnectionLost], "", true),
+        (
+            "get b\r\nget a\r\nincr a 1\r\n",
+            vec![Done, ConnectionLost, ConnectionLost],
+            "END\r\n",
+            true,
+        ),
+        // The change is another group's.
+        ("get a\r\nincr b 1\r\n", vec![ConnectionLost], "END\r\nNOT_FOUND\r\n", false),
+        ("get a\r\nget a\r\n", vec![ConnectionLost, ConnectionLost], "END\r\nEND\r\n", false),
+    ] {
+        let (mut server, _) = member(engine, 2, false, &outcomes, usize::MAX);
+        server.host.shard_map = by_last_byte(2);
+        let answered = Delivery::at_once().run_in(server, TestClient::new(), stream.as_bytes());
+        let expected = (text(replies.as_bytes()), is_closed);
+        assert_eq!((text(&answered.0), answered.1), expected, "{stream}");
+    }
+}
+
+/// Checks that the session closes the connection only when the changes at other groups have results,
+/// because the client counts all of them as failed then.
+fn a_connection_closes_after_the_changes_of_all_groups(engine: TestEngine) {
+    let outcomes = [ForwardOutcome::ConnectionLost];
+    let (mut server, leaders) = member(engine, 2, false, &outcomes, usize::MAX);
+    server.host.shard_map = by_last_byte(2);
+    let stream = [&b"incr a 1\r\n"[..], &set("b", b"5"), b"get d\r\n"].concat();
+    let answered = Delivery::at_once().run_in(server, TestClient::new(), &stream);
+    assert_eq!((text(&answered.0), answered.1), (text(b""), true));
+    // The leader executes requests when the session takes their replies.
+    let found = leaders[0].lock().unwrap().replies_to(b"get b\r\n");
+    assert_eq!(text(&found), text(b"VALUE b 0 1\r\n5\r\nEND\r\n"));
 }
 
 /// Checks that the reply to a line of keys ends with the error if the group of some keys has no
