@@ -2,7 +2,7 @@
 //! to its purpose.
 
 use crate::error::{LocalError, PeerError, Violation};
-use crate::forward::{Answerer, SessionHost};
+use crate::forward::{AdmittedLink, Answerer, SessionHost};
 use crate::group::Group;
 use crate::migration::Export;
 use crate::node::Node;
@@ -12,6 +12,7 @@ use larder_replica::{
     AdmittedPeer, Frame, LeaderHandshake, LeaderIdentity, Migration, Purpose, SlotSet,
 };
 use larder_store::cache::Cache;
+use larder_support::clock::boot_millis;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -43,6 +44,8 @@ struct AcceptedPeer {
     /// The epoch in which the current leadership of this node started; 0 if this node does not lead
     /// or is not ready to lead.
     leadership: u32,
+    /// The connection as one for forwarded requests; `None` for other purposes.
+    link: Option<AdmittedLink>,
 }
 
 /// The listener that accepts and serves the peers of this node.
@@ -134,8 +137,8 @@ impl PeerListener {
     /// # Errors
     /// The peer is refused.
     fn dispatch(&self, accepted: AcceptedPeer, address: &str) -> Result<(), PeerError> {
-        let AcceptedPeer { stream, admitted, leadership } = accepted;
-        let AdmittedPeer { name, member, group: peers_group, purpose } = admitted;
+        let AcceptedPeer { stream, admitted, leadership, link } = accepted;
+        let AdmittedPeer { name, member, group: peers_group, purpose, .. } = admitted;
         match (purpose, &self.membership) {
             (Purpose::Follow(position), _) => {
                 let member = member.zip(self.group());
@@ -144,7 +147,8 @@ impl PeerListener {
                 self.leader.serve((name, address), position.as_ref(), &stream, member)
             }
             (Purpose::Forward, Some(membership)) => {
-                if let Err(error) = membership.answerer.serve(&stream, &self.stop) {
+                let served = link.map(|link| membership.answerer.serve(&stream, &link, &self.stop));
+                if let Some(Err(error)) = served {
                     tracing::debug!("the connection of {name} for requests has ended: {error}");
                 }
                 Ok(())
@@ -214,10 +218,12 @@ impl PeerListener {
             let leadership = group.and_then(Group::leadership);
             let epoch = group.and_then(Group::leading_epoch);
             let identity = LeaderIdentity {
+                node: group.map_or_else(String::new, |group| group.me().node.clone()),
                 incarnation: self.leader.incarnation,
                 epoch: epoch.unwrap_or_default(),
+                time: boot_millis(),
             };
-            let admitted = handshake.receive(frame, identity, &mut out);
+            let admitted = handshake.receive(frame, &identity, &mut out);
             input.drain(..len);
             let follows = matches!(
                 &admitted,
@@ -226,12 +232,29 @@ impl PeerListener {
             if follows && leadership.is_none() {
                 return Err(stream.refuse(LocalError::NotLeader));
             }
+            // The earlier connection must be closed before the peer learns that it is accepted.
+            let link = match &admitted {
+                Ok(Some(admitted)) => {
+                    self.admit_link(admitted).map_err(|err| stream.refuse(err))?
+                }
+                _ => None,
+            };
             (&stream).write_all(&out)?;
             out.clear();
             if let Some(admitted) = admitted? {
                 let leadership = leadership.unwrap_or_default();
-                return Ok(AcceptedPeer { stream, admitted, leadership });
+                return Ok(AcceptedPeer { stream, admitted, leadership, link });
             }
+        }
+    }
+
+    /// Admits a connection for forwarded requests. Returns `None` for other purposes.
+    fn admit_link(&self, peer: &AdmittedPeer) -> Result<Option<AdmittedLink>, PeerError> {
+        match (&peer.purpose, &peer.member, &self.membership) {
+            (Purpose::Forward, Some(process), Some(membership)) => {
+                membership.answerer.admit(process.incarnation, peer.link).map(Some)
+            }
+            _ => Ok(None),
         }
     }
 }

@@ -107,6 +107,13 @@ pub(crate) enum LocalError {
     /// A process other than the leader listens at the leader's address.
     #[error("another process answers at the leader's address")]
     OtherProcess,
+    /// A later process of the leader's node listens at the leader's address.
+    #[error("the leader has ended: another process of its node answers at its address")]
+    Restarted,
+    /// The peer has opened a later connection for forwarded requests, or its lease has ended while a
+    /// request was executed.
+    #[error("the connection for forwarded requests is obsolete")]
+    Obsolete,
     /// A node name or host that is not valid in a certificate.
     #[error("no certificate can be for the name {0}")]
     InvalidName(String),
@@ -130,6 +137,12 @@ pub(crate) enum Timeout {
     /// A frame from the leader that imports slots.
     #[error("no frame from the importing leader in time")]
     Importer,
+    /// The leader's reads of this node's frames.
+    #[error("the leader has read no requests in time")]
+    Requests,
+    /// A lease of a node that forwards requests.
+    #[error("no lease from the forwarding node in time")]
+    Lease,
     /// The results of requests that were sent to a leader before another node replaced it.
     #[error("no results from the former leader in time")]
     Retired,
@@ -167,6 +180,12 @@ impl PeerError {
     /// Returns whether no process listens at the peer's address.
     pub(crate) fn is_connection_refused(&self) -> bool {
         matches!(self, Self::Connection(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+    }
+
+    /// Returns whether another process of the peer's node answered, so that the expected process has
+    /// ended.
+    pub(crate) fn is_restart(&self) -> bool {
+        matches!(self, Self::Local(LocalError::Restarted))
     }
 
     /// Names the TLS handshake in the text of a failed connection or of a violation. If the

@@ -3,15 +3,16 @@
 
 use super::change_relay::ChangeRelay;
 use super::conversation::conversation_of;
+use super::link_registry::{AdmittedLink, LinkRegistry};
 use super::session_host::SessionHost;
-use crate::error::{LocalError, PeerError, Violation};
+use crate::error::{LocalError, PeerError, Timeout, Violation};
 use crate::group::Group;
 use crate::node::Node;
 use crate::peers::{PeerStream, Stop, is_silence};
 use larder_operations::{Counters, OpContext, Subscription};
 use larder_replica::{FRAME_LEN_MAX, Frame, ReplyEnd};
 use larder_session::{Conversation, Next, Session, Settings};
-use larder_store::erased;
+use larder_store::{Fence, Updates, erased};
 use larder_support::clock::boot_millis;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::{HashMap, VecDeque};
@@ -28,6 +29,8 @@ const HEARTBEAT: Duration = Duration::from_millis(100);
 /// The time for which a node that shuts down keeps its connections for forwarded requests, so that
 /// peers can move their requests to the next leader.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
+/// The time without a lease after which a connection is closed.
+const LEASE_SILENCE_MAX: Duration = Duration::from_secs(30);
 /// The maximum number of bytes of replies in one frame.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
@@ -56,6 +59,7 @@ pub(crate) struct Answerer {
     gateway_settings: Settings,
     handles: Vec<Mutex<erased::Handle>>,
     next: AtomicUsize,
+    links: LinkRegistry,
 }
 
 /// The conversation of one client of the peer.
@@ -89,6 +93,8 @@ enum State {
     Waiting,
     /// The reply is paused until a `Continue` frame.
     Full,
+    /// The conversation continues when the peer has sent a lease.
+    Fenced,
     /// The conversation has ended: the peer closes its client's connection, or sends the requests
     /// to another node.
     Ended,
@@ -135,12 +141,23 @@ impl Answerer {
             settings,
             handles: handles.into_iter().map(Mutex::new).collect(),
             next: AtomicUsize::new(0),
+            links: LinkRegistry::default(),
         }
+    }
+
+    /// Admits a connection of a peer. See [`LinkRegistry::admit`].
+    pub(crate) fn admit(&self, peer: u64, number: u64) -> Result<AdmittedLink, PeerError> {
+        self.links.admit(peer, number)
     }
 
     /// Answers requests until the connection ends, or [`DRAIN_MAX`] after the node has started to
     /// shut down.
-    pub(crate) fn serve(&self, mut stream: &PeerStream, stop: &Stop) -> Result<(), PeerError> {
+    pub(crate) fn serve(
+        &self,
+        mut stream: &PeerStream,
+        link: &AdmittedLink,
+        stop: &Stop,
+    ) -> Result<(), PeerError> {
         let connection = self.next.fetch_add(1, Ordering::Relaxed);
         let number = connection % self.handles.len().max(1);
         let (Some(handle), Some(counters)) =
@@ -155,20 +172,32 @@ impl Answerer {
             woken: Arc::new(WokenRoutes::new()?),
             ready: VecDeque::new(),
             changes: ChangeRelay::new(&self.node.tracker, &self.host, connection),
+            fence: Arc::clone(&link.fence),
+            fenced: Vec::new(),
+            leased_at: Instant::now(),
             out: Vec::new(),
             stopped_at: None,
         };
         let (mut input, mut bytes) = (Vec::new(), vec![0; READ_LEN]);
-        let (mut heartbeat_at, mut heartbeats) = (Instant::now(), 0);
+        let (mut heartbeat_at, mut received) = (Instant::now(), 0);
         stream.set_read_timeout(Some(HEARTBEAT))?;
         while !peer.has_ended(stop) {
             if peer.woken.wait(stream, HEARTBEAT.saturating_sub(heartbeat_at.elapsed())) {
                 match stream.read(&mut bytes) {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    Ok(len) => input.extend_from_slice(bytes.get(..len).unwrap_or_default()),
+                    Ok(len) => {
+                        received += len as u64;
+                        input.extend_from_slice(bytes.get(..len).unwrap_or_default());
+                    }
                     Err(error) if is_silence(&error) => (),
                     Err(error) => return Err(error.into()),
                 }
+            }
+            if link.fence.is_closed() {
+                return Err(LocalError::Obsolete.into());
+            }
+            if peer.leased_at.elapsed() > LEASE_SILENCE_MAX {
+                return Err(Timeout::Lease.into());
             }
             peer.ready.extend(peer.woken.take());
             let mut at = 0;
@@ -176,6 +205,7 @@ impl Answerer {
                 let rest = input.get(at..).unwrap_or_default();
                 let (len, has_more) = {
                     let mut engine = handle.lock().unwrap_or_else(PoisonError::into_inner);
+                    engine.set_fence(Some(Arc::clone(&link.fence)));
                     peer.answer_some(&mut engine, rest)?
                 };
                 at += len;
@@ -187,9 +217,8 @@ impl Answerer {
             }
             input.drain(..at);
             if heartbeat_at.elapsed() >= HEARTBEAT {
-                (heartbeat_at, heartbeats) = (Instant::now(), heartbeats + 1);
-                let (number, sent) = (heartbeats, boot_millis());
-                Frame::Heartbeat { number, lag_ms: Some(0), sent }.write(&mut peer.out);
+                heartbeat_at = Instant::now();
+                Frame::LinkHeartbeat { sent: boot_millis(), received }.write(&mut peer.out);
             }
             stream.write_all(&peer.out)?;
             peer.out.clear();
@@ -204,7 +233,7 @@ impl Answerer {
         &self,
         route: u64,
         conversation: &mut ForwardedConversation,
-        (engine, counters): (&mut erased::Handle, &Counters),
+        (engine, counters, fence): (&mut erased::Handle, &Counters, &Fence),
         is_stopping: bool,
         woken: &Arc<WokenRoutes>,
         out: &mut Vec<u8>,
@@ -231,6 +260,10 @@ impl Answerer {
             let operations = OpContext::new(engine, counters, &settings.limits, now);
             let buffers = (unread.as_slice(), &mut *output);
             let progress = self.host.receive(session, operations, settings, &waker, buffers);
+            if fence.is_closed() {
+                *state = State::Waiting;
+                return;
+            }
             unread.drain(..progress.consumed);
             let had_started = had_started || progress.consumed > 0 || !output.is_empty();
             let end = match progress.next {
@@ -283,6 +316,12 @@ struct Conversations<'a> {
     ready: VecDeque<u64>,
     /// The changes of items that clients of the peer keep copies of.
     changes: ChangeRelay,
+    /// The limit of the changes in the peer's requests.
+    fence: Arc<Fence>,
+    /// The routes of conversations that wait for a lease.
+    fenced: Vec<u64>,
+    /// The time of the last lease.
+    leased_at: Instant,
     /// Frames that are not sent yet.
     out: Vec<u8>,
     /// The time at which this connection detected the shutdown of the node; `None` before.
@@ -318,6 +357,11 @@ impl Conversations<'_> {
             } else {
                 return Ok((at, false));
             }
+            if self.fence.is_closed() {
+                // The peer has another connection, or a change came too late: the replies so far are
+                // not sent, and the peer counts its requests as lost.
+                return Err(LocalError::Obsolete.into());
+            }
         }
         Ok((at, true))
     }
@@ -350,16 +394,29 @@ impl Conversations<'_> {
                 self.changes.track_all(all, &mut self.out);
                 self.ready.push_back(CHANGES);
             }
+            Frame::Lease(until) => {
+                self.fence.extend(until);
+                self.leased_at = Instant::now();
+                for route in std::mem::take(&mut self.fenced) {
+                    self.resume(route, State::Fenced, engine);
+                }
+            }
             _ => return Err(Violation::UnexpectedFrame.into()),
         }
         Ok(())
     }
 
-    /// Continues to answer a conversation if it is in this state.
+    /// Continues to answer a conversation if it is in this state. Without a lease, the conversation
+    /// waits for one: the requests may be late, and the peer may have reported them as failed.
     fn resume(&mut self, route: u64, state: State, engine: &mut erased::Handle) {
         let conversation = self.all.get_mut(&route).filter(|of| of.state == state);
         let Some(conversation) = conversation else { return };
-        let cache = (engine, self.counters);
+        if !self.fence.is_open() {
+            conversation.state = State::Fenced;
+            self.fenced.push(route);
+            return;
+        }
+        let cache = (engine, self.counters, &*self.fence);
         let is_stopping = self.stopped_at.is_some();
         self.answerer.answer(route, conversation, cache, is_stopping, &self.woken, &mut self.out);
         if conversation.state == State::Ended {

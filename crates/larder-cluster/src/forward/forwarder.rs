@@ -5,6 +5,7 @@
 //! at most a second. They stop waiting when there is a connection, when this node leads, or when
 //! the group no longer owns keys.
 
+use super::earlier_links::EarlierLinks;
 use super::link::{Link, LocalMember, connect};
 use super::owner::OwnerGroup;
 use super::pending::{RouteState, lock};
@@ -131,6 +132,7 @@ impl Forwarder {
     ) {
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         let (mut connected, mut failed): (_, Option<(Process, Instant)>) = (None, None);
+        let mut earlier = EarlierLinks::default();
         while !stop.is_set() {
             let leader = group.leader();
             let process = leader.as_ref().map(|(process, _)| process.clone());
@@ -146,6 +148,7 @@ impl Forwarder {
                 let tracker = self.0.tracker.as_ref();
                 match connect(&process, address.as_deref(), me, credentials, tracker, stop) {
                     Ok(link) => {
+                        earlier.note_connected(&process, &link.0);
                         threads.retain(|thread| !thread.is_finished());
                         match self.start_threads(&link, &mut threads, stop) {
                             Ok(()) => connected = Some(process),
@@ -162,6 +165,14 @@ impl Forwarder {
                             "cannot connect to the leader {} to forward requests: {error}",
                             process.node
                         );
+                        if error.is_connection_refused() {
+                            earlier.note_refused(&process);
+                        } else {
+                            earlier.note_failed();
+                        }
+                        if error.is_restart() {
+                            earlier.note_end(&process);
+                        }
                         failed = Some((process, Instant::now()));
                         group.note_failure();
                     }
@@ -214,6 +225,7 @@ impl Forwarder {
             let error = reading.read_all(&|route| forwarder.retry_soon(route), rest, &stop);
             tracing::debug!("the connection for forwarded requests has ended: {error}");
             forwarder.drop_link(&reading);
+            reading.await_end(&stop);
         };
         threads.push(spawn("from leader", Box::new(read))?);
         self.0.connections.fetch_add(1, Ordering::Relaxed);

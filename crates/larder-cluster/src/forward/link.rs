@@ -1,31 +1,41 @@
 //! A connection to a leader. The requests of all clients of this node share it.
+//!
+//! After the connection was closed, the requests on it without a reply get their outcome only when
+//! the leader can no longer execute them: see [`Link::await_end`].
 
 use super::pending::{RouteState, lock};
 use crate::error::{LocalError, PeerError, Timeout, Violation};
 use crate::peers::{Credentials, PeerConnection, PeerStream, Stop, Target, dial, is_silence};
 use larder_operations::{DeferredWakes, Tracker};
 use larder_replica::{
-    FRAME_LEN_MAX, Frame, FrameError, HelloMember, Invalidated, Process, Purpose, ReplyEnd,
+    FRAME_LEN_MAX, Frame, FrameError, HelloMember, Invalidated, LEASE_TIME, LinkLeases, Millis,
+    Process, Purpose, ReplyEnd,
 };
 use larder_session::ForwardOutcome;
+use larder_support::clock::boot_millis;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The time without received bytes after which a leader counts as unreachable: a leader sends ten
-/// heartbeats a second. It is also the write timeout of the connection.
-const FORWARD_SILENCE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The write timeout of the connection, and the time after which the system closes it if the leader's
+/// system confirms no bytes.
+const WRITE_TIMEOUT: Duration = Duration::from_millis(LEASE_TIME);
 /// The maximum time that a connection to a former leader waits for the results of its requests.
 const RETIRED_MAX: Duration = Duration::from_secs(10);
 /// The interval at which a waiting read checks whether the connection must end.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The length, in bytes, to which the writer shrinks a longer buffer.
 const BUFFER_LEN_MAX: usize = 1 << 20;
-/// The maximum number of bytes of requests in one frame.
-const PIECE_LEN: usize = 256 << 10;
+/// The interval at which a closed connection checks whether the leader can still execute requests.
+const END_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The maximum number of bytes of requests in one frame. A lease waits for the frame before it.
+const PIECE_LEN: usize = 16 << 10;
+/// The number of bytes from which on the writer sends no further frames before it looks for a lease.
+const WRITE_LEN: usize = 64 << 10;
 const READ_LEN: usize = 256 << 10;
 
 /// The callback for sessions with requests that the peer has refused.
@@ -51,12 +61,17 @@ pub(super) struct Link {
     retired_at: OnceLock<Instant>,
     /// The tracker that gets the changes of items at the peer; `None` if the peer sends none.
     tracker: Option<Arc<Tracker>>,
+    /// Whether the peer's process has ended, or has closed its side of this connection.
+    has_peer_ended: AtomicBool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
     pub(super) is_closed: bool,
+    pub(super) leases: LinkLeases,
+    /// The end of the lease to send next, and the time of its grant.
+    lease: Option<(Millis, Millis)>,
     /// Wakers of sessions that wait for room in the output.
     pub(super) waiting: Vec<Waker>,
 }
@@ -75,26 +90,45 @@ pub(super) fn connect(
     let member = Some(HelloMember { group: &me.group, incarnation: me.process.incarnation });
     let target = Target { address, node: Some(&leader.node) };
     let dialed = dial(target, credentials, &me.process.node, member, Purpose::Forward, stop)?;
-    let PeerConnection { stream, identity, rest } = dialed;
+    let PeerConnection { stream, identity, rest, handshake_time } = dialed;
     if identity.incarnation != leader.incarnation {
-        return Err(LocalError::OtherProcess.into());
+        let is_successor = identity.node == leader.node;
+        return Err(
+            if is_successor { LocalError::Restarted } else { LocalError::OtherProcess }.into()
+        );
     }
     stream.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
-    stream.set_write_timeout(Some(FORWARD_SILENCE_TIMEOUT))?;
+    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     // A request whose failure this node has reported must not take effect much later.
-    stream.discard_late_bytes(FORWARD_SILENCE_TIMEOUT)?;
-    Ok((Arc::new(Link::new(stream, tracker.cloned())), rest))
+    stream.discard_late_bytes(WRITE_TIMEOUT)?;
+    let leases = LinkLeases::new(identity.time, millis(handshake_time), boot_millis());
+    let link = Arc::new(Link::new(stream, tracker.cloned(), leases));
+    // The leader executes no change before it has a lease.
+    link.renew_lease(None);
+    Ok((link, rest))
 }
 
 impl Link {
-    pub(super) fn new(stream: PeerStream, tracker: Option<Arc<Tracker>>) -> Self {
+    pub(super) fn new(
+        stream: PeerStream,
+        tracker: Option<Arc<Tracker>>,
+        leases: LinkLeases,
+    ) -> Self {
+        let output = Output {
+            bytes: Vec::new(),
+            is_closed: false,
+            leases,
+            lease: None,
+            waiting: Vec::new(),
+        };
         Self {
             stream,
-            output: Mutex::default(),
+            output: Mutex::new(output),
             has_output: Condvar::new(),
             routes: Mutex::default(),
             retired_at: OnceLock::new(),
             tracker,
+            has_peer_ended: AtomicBool::new(false),
         }
     }
 
@@ -128,32 +162,72 @@ impl Link {
         })
     }
 
-    /// Sends the output until the connection is closed.
+    /// Notes a heartbeat: its send time, and the number of bytes that the leader has read. Grants a
+    /// lease, which the writer sends before the output.
+    fn renew_lease(&self, heartbeat: Option<(Millis, u64)>) {
+        let (now, output) = (boot_millis(), &mut *lock(&self.output));
+        if let Some((sent, received)) = heartbeat {
+            output.leases.note_heartbeat(sent, received, now);
+        }
+        output.lease = output.leases.grant(now).map(|until| (until, now));
+        self.has_output.notify_one();
+    }
+
+    /// Sends leases and the output until the connection is closed.
     pub(super) fn write_all(&self) {
-        let mut sending = Vec::new();
-        loop {
-            let waiting = {
-                let output = lock(&self.output);
-                let is_idle = |output: &mut Output| output.bytes.is_empty() && !output.is_closed;
-                let mut output = self
-                    .has_output
-                    .wait_while(output, is_idle)
-                    .unwrap_or_else(PoisonError::into_inner);
-                if output.is_closed {
-                    return;
-                }
-                std::mem::swap(&mut output.bytes, &mut sending);
-                std::mem::take(&mut output.waiting)
-            };
+        let (mut sending, mut at) = (Vec::new(), 0);
+        while let Some(waiting) = self.next_output(&mut sending, &mut at) {
             waiting.into_iter().for_each(Waker::wake);
-            if (&self.stream).write_all(&sending).is_err() {
+            let rest = sending.get(at..).unwrap_or_default();
+            let piece = rest.get(..frames_len(rest, WRITE_LEN)).unwrap_or(rest);
+            if !self.write_with_lease(piece) {
                 // The reader detects the shutdown, and ends the connection.
                 let _ = self.stream.shutdown(Shutdown::Both);
                 return;
             }
-            sending.clear();
-            sending.shrink_to(BUFFER_LEN_MAX);
+            at += piece.len();
         }
+    }
+
+    /// Waits for a lease or for output. Moves the output to `sending` if all of it was sent, and sets
+    /// `at` to the start of the unsent bytes. Returns the wakers of sessions that wait for room in the
+    /// output, or `None` if the connection is closed.
+    fn next_output(&self, sending: &mut Vec<u8>, at: &mut usize) -> Option<Vec<Waker>> {
+        let is_sent = *at == sending.len();
+        let is_idle = |output: &mut Output| {
+            is_sent && output.bytes.is_empty() && output.lease.is_none() && !output.is_closed
+        };
+        let mut output = self
+            .has_output
+            .wait_while(lock(&self.output), is_idle)
+            .unwrap_or_else(PoisonError::into_inner);
+        if output.is_closed {
+            return None;
+        }
+        if !is_sent {
+            return Some(Vec::new());
+        }
+        sending.clear();
+        sending.shrink_to(BUFFER_LEN_MAX);
+        *at = 0;
+        std::mem::swap(&mut output.bytes, sending);
+        Some(std::mem::take(&mut output.waiting))
+    }
+
+    /// Sends a granted lease, if there is one, then `bytes`. Returns false if the connection has
+    /// failed.
+    fn write_with_lease(&self, bytes: &[u8]) -> bool {
+        let mut lease = Vec::new();
+        {
+            let output = &mut *lock(&self.output);
+            if let Some((until, granted_at)) = output.lease.take() {
+                Frame::Lease(until).write(&mut lease);
+                output.leases.note_written(lease.len() as u64, Some(granted_at));
+            }
+            output.leases.note_written(bytes.len() as u64, None);
+        }
+        let mut stream = &self.stream;
+        (lease.is_empty() || stream.write_all(&lease).is_ok()) && stream.write_all(bytes).is_ok()
     }
 
     /// Distributes replies until the connection ends. Returns the reason. Calls `on_refused` for
@@ -166,6 +240,7 @@ impl Link {
     ) -> PeerError {
         let (mut bytes, mut heard) = (vec![0; READ_LEN], Instant::now());
         loop {
+            let mut heartbeat = None;
             loop {
                 match Frame::read(&input, FRAME_LEN_MAX) {
                     Ok(Some((frame, len))) => {
@@ -178,7 +253,9 @@ impl Link {
                                     return error.into();
                                 }
                             }
-                            Frame::Heartbeat { .. } => (),
+                            Frame::LinkHeartbeat { sent, received } => {
+                                heartbeat = Some((sent, received));
+                            }
                             _ => return Violation::UnexpectedFrame.into(),
                         }
                         input.drain(..len);
@@ -187,17 +264,19 @@ impl Link {
                     Err(error) => return error.into(),
                 }
             }
+            if heartbeat.is_some() {
+                self.renew_lease(heartbeat);
+            }
+            if let Some(timeout) = self.timeout(heard) {
+                return timeout.into();
+            }
             match (&self.stream).read(&mut bytes) {
                 Ok(0) => return ErrorKind::UnexpectedEof.into(),
                 Ok(len) => {
                     heard = Instant::now();
                     input.extend_from_slice(bytes.get(..len).unwrap_or_default());
                 }
-                Err(error) if is_silence(&error) => {
-                    if heard.elapsed() > FORWARD_SILENCE_TIMEOUT {
-                        return Timeout::Heartbeat.into();
-                    }
-                }
+                Err(error) if is_silence(&error) => (),
                 Err(error) => return error.into(),
             }
             if stop.is_set() || lock(&self.output).is_closed {
@@ -207,6 +286,15 @@ impl Link {
                 return reason;
             }
         }
+    }
+
+    /// Returns the time limit that the leader has exceeded, if any. It was last heard at `heard`.
+    fn timeout(&self, heard: Instant) -> Option<Timeout> {
+        let leases = &lock(&self.output).leases;
+        if heard.elapsed() > Duration::from_millis(leases.lease_time()) {
+            return Some(Timeout::Heartbeat);
+        }
+        leases.is_stalled(boot_millis()).then_some(Timeout::Requests)
     }
 
     /// Sends messages about changed items to the clients that keep copies of them.
@@ -267,17 +355,39 @@ impl Link {
         }
     }
 
-    /// Closes the connection. Requests without a complete reply end with
-    /// [`ForwardOutcome::ConnectionLost`]: the peer may have executed them.
+    /// Closes the connection, and grants no more leases. Requests without a complete reply get their
+    /// outcome in [`Link::await_end`].
     pub(super) fn close(&self) {
         let _ = self.stream.shutdown(Shutdown::Both);
         let waiting = {
             let mut output = lock(&self.output);
             output.is_closed = true;
+            output.leases.close();
             std::mem::take(&mut output.waiting)
         };
         self.has_output.notify_all();
         waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Notes that the peer executes no more requests of this connection: its process has ended, or it
+    /// has accepted a later connection.
+    pub(super) fn note_peer_end(&self) {
+        self.has_peer_ended.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the peer can no longer execute changes that were sent on this connection.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_peer_ended.load(Ordering::Acquire)
+            || lock(&self.output).leases.have_ended(boot_millis())
+    }
+
+    /// Waits until the peer can no longer execute requests of this closed connection, or this node
+    /// shuts down. Then requests without a complete reply end with
+    /// [`ForwardOutcome::ConnectionLost`]: the peer may have executed them before.
+    pub(super) fn await_end(&self, stop: &Stop) {
+        while self.has_unanswered() && !self.has_ended() && !stop.is_set() {
+            stop.wait(END_POLL_INTERVAL);
+        }
         let routes = std::mem::take(&mut *lock(&self.routes));
         for (number, route) in routes {
             let mut state = lock(&route);
@@ -286,4 +396,20 @@ impl Link {
             }
         }
     }
+}
+
+fn millis(time: Duration) -> Millis {
+    time.as_millis().try_into().unwrap_or(Millis::MAX)
+}
+
+/// Returns the length of the first frames of `bytes`: as few as have at least `len_min` bytes
+/// together, or all.
+fn frames_len(bytes: &[u8], len_min: usize) -> usize {
+    let mut len = 0;
+    while len < len_min
+        && let Some(next) = bytes.get(len..).and_then(Frame::encoded_len)
+    {
+        len += next;
+    }
+    len.min(bytes.len())
 }

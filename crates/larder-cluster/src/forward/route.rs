@@ -208,11 +208,8 @@ impl RemoteRoute {
 
     fn send(&self, link: &Link, route: u64, bytes: &[u8], more: bool) {
         self.forwarder.0.forwarded.fetch_add(1, Ordering::Relaxed);
+        // If the connection is closed already, the requests end with the others on it.
         link.send(route, bytes, more);
-        // The connection may have closed while this thread added the route or the request.
-        if lock(&link.output).is_closed {
-            lock(&self.state).end(ForwardOutcome::ConnectionLost);
-        }
     }
 
     /// Returns the connection and route of the conversation, or `None` if this side has not opened
@@ -243,7 +240,8 @@ mod tests {
     use super::*;
     use crate::error::{LocalError, PeerError};
     use crate::peers::{HandshakeLimit, PeerStream, Stop};
-    use larder_replica::ReplyEnd;
+    use larder_replica::{LinkLeases, ReplyEnd};
+    use larder_support::clock::boot_millis;
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use std::sync::atomic::AtomicUsize;
@@ -307,7 +305,9 @@ mod tests {
         near.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
         let stop = Stop::new().unwrap();
         let limit = HandshakeLimit::new(Duration::from_secs(30), &stop);
-        let link = Arc::new(Link::new(PeerStream::accept(near, None, &limit).unwrap(), None));
+        let leases = LinkLeases::new(0, 0, boot_millis());
+        let link =
+            Arc::new(Link::new(PeerStream::accept(near, None, &limit).unwrap(), None, leases));
         lock(&forwarder.0.state).link = Some(Arc::clone(&link));
         (link, listener.accept().unwrap().0)
     }
@@ -352,6 +352,7 @@ mod tests {
         forwarder.retire();
         let second = route.pass(b"get b\r\n", false, &waker);
         former.close();
+        former.await_end(&Stop::new().unwrap());
         assert_eq!(route.take(second, &mut Vec::new()), ForwardOutcome::Pending);
     }
 

@@ -270,11 +270,12 @@ impl Importer {
         let target = Target { address, node: Some(&leader.node) };
         let purpose = Purpose::Import(planned.slots.clone());
         let dialed = dial(target, &self.node.credentials, &me.node, member, purpose, &self.stop)?;
-        let identity = dialed.identity;
+        let identity = &dialed.identity;
         if identity.incarnation != leader.incarnation || identity.epoch == 0 {
             return Err(ImportError::LeaderReplaced);
         }
-        Ok((dialed, identity.epoch))
+        let epoch = identity.epoch;
+        Ok((dialed, epoch))
     }
 
     /// Raises this leader's epoch above the epoch of the other group, so that no CAS value is used

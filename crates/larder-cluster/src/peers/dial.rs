@@ -10,7 +10,8 @@ use larder_support::address::host_of;
 use rustls::pki_types::{DnsName, ServerName};
 use std::io::{self, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// The time limit for a member of a group. It applies to the connect to each address of the peer,
 /// and then to the TLS handshake and the handshake of the nodes together. It is short because the
@@ -19,6 +20,9 @@ use std::time::Duration;
 const MEMBER_CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 /// The same time limit for a follower outside of groups.
 const FOLLOWER_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The number of the next connection. The peer closes earlier connections for the same purpose.
+static NEXT_LINK: AtomicU64 = AtomicU64::new(0);
 
 /// The peer to connect to.
 #[derive(Clone, Copy)]
@@ -34,6 +38,8 @@ pub(crate) struct PeerConnection {
     pub(crate) identity: LeaderIdentity,
     /// The bytes received after the handshake.
     pub(crate) rest: Vec<u8>,
+    /// The duration of the handshake of the nodes: at least the round-trip time.
+    pub(crate) handshake_time: Duration,
 }
 
 /// Connects, and carries out the handshake.
@@ -55,7 +61,10 @@ pub(crate) fn dial(
     let stream = PeerStream::connect(socket, tls, &limit)?;
     let (mut input, mut out) = (Vec::new(), Vec::new());
     let (secret, nonce) = (credentials.secret.clone(), rand::random());
-    let mut handshake = FollowerHandshake::start(secret, nonce, name, member, purpose, &mut out);
+    let started = Instant::now();
+    let link = NEXT_LINK.fetch_add(1, Ordering::Relaxed);
+    let sender = (name, member);
+    let mut handshake = FollowerHandshake::start(secret, nonce, sender, purpose, link, &mut out);
     loop {
         (&stream).write_all(&out)?;
         out.clear();
@@ -66,7 +75,8 @@ pub(crate) fn dial(
         let identity = handshake.receive(frame, &mut out)?;
         input.drain(..len);
         if let Some(identity) = identity {
-            return Ok(PeerConnection { stream, identity, rest: input });
+            let handshake_time = started.elapsed();
+            return Ok(PeerConnection { stream, identity, rest: input, handshake_time });
         }
     }
 }

@@ -187,7 +187,7 @@ impl Follower {
         leader: &FollowedLeader<'_>,
         has_connected: &mut bool,
     ) -> Result<std::convert::Infallible, PeerError> {
-        let PeerConnection { stream, identity, rest } = self.dial(applier, leader)?;
+        let PeerConnection { stream, identity, rest, .. } = self.dial(applier, leader)?;
         stream.set_write_timeout(Some(LEADER_SILENCE_TIMEOUT))?;
         *has_connected = true;
         let incarnation = identity.incarnation;

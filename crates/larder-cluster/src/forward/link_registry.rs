@@ -1,0 +1,74 @@
+//! The open connections for forwarded requests at a leader. Each process of a peer has one: a later
+//! connection closes the earlier one for good.
+
+use crate::error::{LocalError, PeerError};
+use larder_store::Fence;
+use larder_support::clock::boot_millis;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The open connections, by the incarnation of the peer's process.
+type OpenLinks = Arc<Mutex<HashMap<u64, (u64, Arc<Fence>)>>>;
+
+/// The open connections for forwarded requests.
+#[derive(Default)]
+pub(crate) struct LinkRegistry(OpenLinks);
+
+/// An open connection for forwarded requests. Dropping it closes its fence.
+pub(crate) struct AdmittedLink {
+    open: OpenLinks,
+    peer: u64,
+    number: u64,
+    /// The limit of the changes in the connection's requests.
+    pub(super) fence: Arc<Fence>,
+}
+
+impl LinkRegistry {
+    /// Admits a connection of the process with this incarnation, and closes its earlier one. Must be
+    /// called before the peer learns that its connection is accepted: it then reports the unanswered
+    /// requests of the earlier connection as lost.
+    ///
+    /// # Errors
+    /// The process has a connection with a higher number, so this one was given up.
+    pub(crate) fn admit(&self, peer: u64, number: u64) -> Result<AdmittedLink, PeerError> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.get(&peer).is_some_and(|(later, _)| *later > number) {
+            return Err(LocalError::Obsolete.into());
+        }
+        let fence = Arc::new(Fence::new(boot_millis));
+        if let Some((_, earlier)) = open.insert(peer, (number, Arc::clone(&fence))) {
+            earlier.close();
+        }
+        Ok(AdmittedLink { open: Arc::clone(&self.0), peer, number, fence })
+    }
+}
+
+impl Drop for AdmittedLink {
+    fn drop(&mut self) {
+        self.fence.close();
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.get(&self.peer).is_some_and(|(number, _)| *number == self.number) {
+            open.remove(&self.peer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_connection_of_a_process_closes_the_earlier_one_for_good() {
+        let registry = LinkRegistry::default();
+        let (first, other) = (registry.admit(7, 1).unwrap(), registry.admit(8, 1).unwrap());
+        first.fence.extend(u64::MAX);
+        assert!(first.fence.is_open());
+        let second = registry.admit(7, 3).unwrap();
+        first.fence.extend(u64::MAX);
+        assert!(first.fence.is_closed() && !second.fence.is_closed() && !other.fence.is_closed());
+        drop(first);
+        assert!(registry.admit(7, 2).is_err(), "its handshake was late");
+        drop(second);
+        assert!(registry.admit(7, 2).is_ok());
+    }
+}
