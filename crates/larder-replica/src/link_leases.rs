@@ -49,7 +49,9 @@ pub struct LinkLeases {
     written: u64,
     /// The number of these bytes that the leader has read.
     received: u64,
-    /// The time at which the leader last confirmed bytes, or had confirmed all of them.
+    /// The time of the last heartbeat.
+    heartbeat_at: Millis,
+    /// The time of the last heartbeat that confirmed further bytes, or all of them.
     progress_at: Millis,
 }
 
@@ -67,6 +69,7 @@ impl LinkLeases {
             delay,
             written: 0,
             received: 0,
+            heartbeat_at: now,
             progress_at: now,
         }
     }
@@ -78,6 +81,7 @@ impl LinkLeases {
         if sent >= self.leaders_clock(now) {
             self.leader_time = (sent, now);
         }
+        self.heartbeat_at = now;
         if received > self.received || received >= self.written {
             (self.received, self.progress_at) = (received, now);
         }
@@ -120,9 +124,10 @@ impl LinkLeases {
     }
 
     /// Returns whether the leader has read nothing for too long, although there are bytes to read.
+    /// Only heartbeats show it: they can be behind long replies, and then say nothing yet.
     #[must_use]
-    pub fn is_stalled(&self, now: Millis) -> bool {
-        self.received < self.written && now.saturating_sub(self.progress_at) > self.lease_time()
+    pub fn is_stalled(&self) -> bool {
+        self.heartbeat_at.saturating_sub(self.progress_at) > self.lease_time()
     }
 
     /// Returns the time from a grant to the end of the lease.

@@ -230,8 +230,11 @@ impl Forwarder {
         threads.push(spawn("from leader", Box::new(read))?);
         self.0.connections.fetch_add(1, Ordering::Relaxed);
         let state = &mut *lock(&self.0.state);
-        (state.link, state.requests_all) = (Some(Arc::clone(link)), false);
-        self.request_changes_on(state);
+        // The connection may have failed already, and its reader may have ended.
+        if !lock(&link.output).is_closed {
+            (state.link, state.requests_all) = (Some(Arc::clone(link)), false);
+            self.request_changes_on(state);
+        }
         Ok(())
     }
 
@@ -255,11 +258,12 @@ impl Forwarder {
 
     /// Closes a connection. If it was the current connection, the forwarder then has no connection.
     fn drop_link(&self, link: &Arc<Link>) {
+        // In this order, `start_threads` can't make a closed connection the current one.
+        link.close();
         let is_current = {
             let mut state = lock(&self.0.state);
             state.link.take_if(|current| Arc::ptr_eq(current, link)).is_some()
         };
-        link.close();
         if is_current {
             self.note_missed_changes();
         }

@@ -33,7 +33,7 @@ const BUFFER_LEN_MAX: usize = 1 << 20;
 /// The interval at which a closed connection checks whether the leader can still execute requests.
 const END_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The maximum number of bytes of requests in one frame. A lease waits for the frame before it.
-const PIECE_LEN: usize = 16 << 10;
+const PIECE_LEN: usize = 64 << 10;
 /// The number of bytes from which on the writer sends no further frames before it looks for a lease.
 const WRITE_LEN: usize = 64 << 10;
 const READ_LEN: usize = 256 << 10;
@@ -294,7 +294,7 @@ impl Link {
         if heard.elapsed() > Duration::from_millis(leases.lease_time()) {
             return Some(Timeout::Heartbeat);
         }
-        leases.is_stalled(boot_millis()).then_some(Timeout::Requests)
+        leases.is_stalled().then_some(Timeout::Requests)
     }
 
     /// Sends messages about changed items to the clients that keep copies of them.
@@ -363,6 +363,7 @@ impl Link {
             let mut output = lock(&self.output);
             output.is_closed = true;
             output.leases.close();
+            output.bytes = Vec::new();
             std::mem::take(&mut output.waiting)
         };
         self.has_output.notify_all();

@@ -8,7 +8,7 @@ use crate::error::{LocalError, PeerError};
 use larder_replica::{FollowerHandshake, HelloMember, LeaderIdentity, Purpose};
 use larder_support::address::host_of;
 use rustls::pki_types::{DnsName, ServerName};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -81,15 +81,22 @@ pub(crate) fn dial(
     }
 }
 
+/// Connects to one of the addresses of a name.
+///
+/// # Errors
+/// The error is a refused connection only if each address has refused one.
 fn connect(address: &str, time: Duration) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut failed: Option<io::Error> = None;
     for address in address.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, time) {
             Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
+            Err(error) => {
+                let is_refused = |error: &io::Error| error.kind() == ErrorKind::ConnectionRefused;
+                failed = Some(failed.filter(|before| !is_refused(before)).unwrap_or(error));
+            }
         }
     }
-    Err(last)
+    Err(failed.unwrap_or_else(|| io::Error::new(ErrorKind::NotFound, "the name has no address")))
 }
 
 impl Target<'_> {

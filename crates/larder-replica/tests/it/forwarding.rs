@@ -212,7 +212,7 @@ impl World {
         if self.pauses(0) {
             return;
         }
-        self.give_up(now);
+        self.give_up();
         if self.pauses(0) {
             return;
         }
@@ -253,7 +253,7 @@ impl World {
 
     /// Closes the current connection if the leader is silent. The leader does not notice: its
     /// network drops the reset.
-    fn give_up(&mut self, now: Millis) {
+    fn give_up(&mut self) {
         let Some(connection) = self.connections.last_mut().filter(|of| !of.is_closed) else {
             return;
         };
@@ -261,7 +261,7 @@ impl World {
             Some(leases) => leases.lease_time(),
             None => CONNECT_TIMEOUT,
         };
-        let is_stalled = connection.leases.as_ref().is_some_and(|leases| leases.is_stalled(now));
+        let is_stalled = connection.leases.as_ref().is_some_and(|leases| leases.is_stalled());
         let heard_at = connection.heard_at.max(connection.opened_at);
         let is_reset = self.has_faults && self.now < FAULTS && self.random.below(300) == 0;
         if self.now > heard_at + silence || is_stalled || connection.is_refused || is_reset {

@@ -266,17 +266,22 @@ impl<E: Engine> Session<E> {
         if let Some(first) = scattered.parts.front_mut() {
             first.state = PartState::ConnectionLost;
         }
-        for part in scattered.parts.iter_mut().filter(|part| !part.is_repeatable) {
+        let mut waits = false;
+        for part in &mut scattered.parts {
             while let PartState::Remote(group, id) = part.state {
                 let Some(route) = self.rare().routes.get(group) else { break };
                 match route.take(id, &mut Vec::new()) {
-                    ForwardOutcome::Pending => return false,
+                    ForwardOutcome::Pending => {
+                        waits |= !part.is_repeatable;
+                        break;
+                    }
+                    // The replies of the group continue, also those of lookups before a change.
                     ForwardOutcome::More => route.resume(),
                     _ => part.state = PartState::ConnectionLost,
                 }
             }
         }
-        true
+        !waits
     }
 
     /// Continues the first part.

@@ -318,6 +318,16 @@ fn a_connection_closes_after_the_changes_of_all_groups(engine: TestEngine) {
     // The leader executes requests when the session takes their replies.
     let found = leaders[0].lock().unwrap().replies_to(b"get b\r\n");
     assert_eq!(text(&found), text(b"VALUE b 0 1\r\n5\r\nEND\r\n"));
+    // The reply to a lookup before the change may wait for room.
+    let outcomes = [ForwardOutcome::ConnectionLost];
+    let (mut server, leaders) = member(engine, 2, false, &outcomes, 10);
+    server.host.shard_map = by_last_byte(2);
+    leaders[0].lock().unwrap().replies_to(&set("d", &pattern(100)));
+    let stream = [&b"incr a 1\r\nget d\r\n"[..], &set("b", b"6")].concat();
+    let answered = Delivery::at_once().run_in(server, TestClient::new(), &stream);
+    assert_eq!((text(&answered.0), answered.1), (text(b""), true));
+    let stored = leaders[0].lock().unwrap().replies_to(b"get b\r\n");
+    assert_eq!(text(&stored), text(b"VALUE b 0 1\r\n6\r\nEND\r\n"));
 }
 
 /// Checks that the reply to a line of keys ends with the error if the group of some keys has no
