@@ -2,11 +2,11 @@
 //! to its purpose.
 
 use crate::error::{LocalError, PeerError, Violation};
-use crate::forward::{AdmittedLink, Answerer, SessionHost};
+use crate::forward::{Answerer, SessionHost};
 use crate::group::Group;
 use crate::migration::Export;
 use crate::node::Node;
-use crate::peers::{HandshakeLimit, PeerStream, Stop, handshake_frame};
+use crate::peers::{AdmittedLink, HandshakeLimit, LinkRegistry, PeerStream, Stop, handshake_frame};
 use crate::replication::{FollowingMember, Leader, ReplicatedCache};
 use larder_replica::{
     AdmittedPeer, Frame, LeaderHandshake, LeaderIdentity, Migration, Purpose, SlotSet,
@@ -35,6 +35,10 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 struct Membership {
     group: Arc<Group>,
     answerer: Answerer,
+    /// The connections for forwarded requests.
+    forward_links: LinkRegistry,
+    /// The connections of followers.
+    follow_links: LinkRegistry,
 }
 
 /// A peer after its handshake.
@@ -44,7 +48,7 @@ struct AcceptedPeer {
     /// The epoch in which the current leadership of this node started; 0 if this node does not lead
     /// or is not ready to lead.
     leadership: u32,
-    /// The connection as one for forwarded requests; `None` for other purposes.
+    /// The entry in the registry of a member's connection; `None` for other peers, and for imports.
     link: Option<AdmittedLink>,
 }
 
@@ -68,7 +72,12 @@ impl PeerListener {
         let membership = node.group.as_ref().map(|group| {
             let handles = node.answerer_counters.iter().map(|_| cache.journaled.engine());
             let answerer = Answerer::new(node, host, group, handles.collect());
-            Membership { group: Arc::clone(group), answerer }
+            Membership {
+                group: Arc::clone(group),
+                answerer,
+                forward_links: LinkRegistry::default(),
+                follow_links: LinkRegistry::default(),
+            }
         });
         let incarnation =
             node.group.as_ref().map_or_else(rand::random, |group| group.me().incarnation);
@@ -141,9 +150,13 @@ impl PeerListener {
         let AdmittedPeer { name, member, group: peers_group, purpose, .. } = admitted;
         match (purpose, &self.membership) {
             (Purpose::Follow(position), _) => {
-                let member = member.zip(self.group());
-                let member =
-                    member.map(|(process, group)| FollowingMember { process, group, leadership });
+                let member = member.zip(self.group()).zip(link.as_ref());
+                let member = member.map(|((process, group), link)| FollowingMember {
+                    process,
+                    group,
+                    leadership,
+                    link,
+                });
                 self.leader.serve((name, address), position.as_ref(), &stream, member)
             }
             (Purpose::Forward, Some(membership)) => {
@@ -248,14 +261,17 @@ impl PeerListener {
         }
     }
 
-    /// Admits a connection for forwarded requests. Returns `None` for other purposes.
+    /// Admits the connection of a member that forwards requests or follows. Returns `None` for others.
     fn admit_link(&self, peer: &AdmittedPeer) -> Result<Option<AdmittedLink>, PeerError> {
-        match (&peer.purpose, &peer.member, &self.membership) {
-            (Purpose::Forward, Some(process), Some(membership)) => {
-                membership.answerer.admit(process.incarnation, peer.link).map(Some)
-            }
-            _ => Ok(None),
-        }
+        let (Some(process), Some(membership)) = (&peer.member, &self.membership) else {
+            return Ok(None);
+        };
+        let links = match peer.purpose {
+            Purpose::Forward => &membership.forward_links,
+            Purpose::Follow(_) => &membership.follow_links,
+            Purpose::Import(_) => return Ok(None),
+        };
+        links.admit(process.incarnation, peer.link).map(Some)
     }
 }
 

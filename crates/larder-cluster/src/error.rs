@@ -83,6 +83,14 @@ pub(crate) enum LocalError {
     /// The node has lost the leadership of its group, or shuts down during an import.
     #[error("this node does not lead its group any more")]
     LeadershipLost,
+    /// The follower needs a full sync, and the record of the group still names it as in sync.
+    #[error(
+        "the member needs a full sync, and etcd has not removed it from the in-sync list in time"
+    )]
+    StillInSync,
+    /// A journal has overwritten changes that were not sent to the follower.
+    #[error("the follower was too slow for the journals, and needs a full sync")]
+    Overrun,
     /// The maximum number of followers is connected.
     #[error("as many followers as allowed are connected")]
     FollowersMax,

@@ -23,7 +23,7 @@ pub struct TimeLimits {
 
 impl TimeLimits {
     /// The limits of a node, which has to determine the leader within a second. The simulation
-    /// (`tests/it/election.rs` of `larder-replica`) has a copy, `REQUEST_TIMEOUT`.
+    /// (`tests/it/election/nodes.rs` of `larder-replica`) has a copy, `REQUEST_TIMEOUT`.
     pub const NODE: Self =
         Self { request: Duration::from_millis(400), call: Duration::from_millis(700) };
     /// The limits of an operator's command, which may wait for a busy etcd.

@@ -10,7 +10,7 @@ use serde_json::json;
 use std::fmt;
 use std::time::Duration;
 
-/// The lifetime of a lease without a renewal, in seconds. The simulation (`tests/it/election.rs` of
+/// The lifetime of a lease without a renewal, in seconds. The simulation (`tests/it/election/nodes.rs` of
 /// `larder-replica`) has a copy, `LEASE`.
 pub const LEASE_SECS: u64 = 2;
 

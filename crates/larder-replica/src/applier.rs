@@ -28,7 +28,7 @@ pub enum StreamError {
     #[error("unexpected frame from the leader")]
     Unexpected,
     /// A full sync or delta sync would change the items of a member that may become the leader.
-    #[error("sync refused: this member is standing for election")]
+    #[error("sync refused: this member is in sync, or is standing for election")]
     SyncRefused,
     /// A flush, an overrun of the exporter's journals, or a change of ownership has made an import
     /// incomplete.
@@ -38,6 +38,15 @@ pub enum StreamError {
     /// reach back far enough, or the keys together are longer than [`CHANGED_KEYS_LEN_MAX`].
     #[error("no delta sync: too many changes since the previous leader, a full sync is needed")]
     TooManyChanges,
+}
+
+/// The kind of a sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncKind {
+    /// A full sync, which removes all items first.
+    Full,
+    /// A delta sync, which keeps all acknowledged changes at every moment.
+    Delta,
 }
 
 /// Counters of an applier.
@@ -81,10 +90,12 @@ pub struct Applier<E: Engine> {
     /// The journals that the engine writes; `None` outside of groups and for imports.
     journals: Option<Arc<Journals>>,
     checkpoints: Checkpoints,
-    /// How far this process followed the previous leader. A delta sync with the current leader
-    /// needs this. `None` if no delta sync is possible, and after the current leader has started a
-    /// sync.
+    /// How far this process followed the previous leader. A delta sync needs this. `None` if no delta
+    /// sync is possible, and after a sync with the current leader.
     previous: Option<Lineage>,
+    /// Whether a delta sync has stored changes of a later leader than that of `previous`. They are
+    /// in this member's own journals, so a delta sync with a third leader finds them.
+    has_partial_delta: bool,
     /// Frames for the leader, sent before the next acknowledgement.
     outbox: Vec<u8>,
     lag_ms: Option<u32>,
@@ -131,6 +142,7 @@ impl<E: Engine> Applier<E> {
             journals: None,
             checkpoints: Checkpoints::default(),
             previous: None,
+            has_partial_delta: false,
             outbox: Vec::new(),
             lag_ms: None,
             last_batch: 0,
@@ -165,11 +177,16 @@ impl<E: Engine> Applier<E> {
     }
 
     /// Returns the position from which the next stream can resume or start a delta sync, or `None`
-    /// if it must start with a full sync.
+    /// if it must start with a full sync. `leader` is the incarnation of the leader's process, if it
+    /// is known.
     #[must_use]
-    pub fn position(&self) -> Option<Position> {
-        let before = || self.previous.as_ref().map(|before| before.position().clone());
-        self.current_position().or_else(before)
+    pub fn position(&self, leader: Option<u64>) -> Option<Position> {
+        self.current_position().or_else(|| {
+            let before = self.previous.as_ref()?.position();
+            // A resumed stream would not undo the changes of the partial delta sync.
+            let is_undone = !self.has_partial_delta || leader != Some(before.incarnation);
+            is_undone.then(|| before.clone())
+        })
     }
 
     fn current_position(&self) -> Option<Position> {
@@ -192,7 +209,7 @@ impl<E: Engine> Applier<E> {
     /// need; `None` if they need full syncs.
     pub fn become_leader(&mut self) -> Option<Succession> {
         let lineage = self.end_stream().or(self.previous.take())?;
-        self.previous = None;
+        (self.previous, self.has_partial_delta) = (None, false);
         Some(Succession::new(lineage, self.engine.flush_generation()))
     }
 
@@ -206,6 +223,7 @@ impl<E: Engine> Applier<E> {
         // If a delayed flush is pending here, no delta sync is possible. The next leader does not
         // have this flush, and only a full sync cancels it.
         let journals = self.journals.as_ref().filter(|journals| !journals.flush_pends(now.secs));
+        self.has_partial_delta = false;
         self.previous = journals.map(|journals| {
             let generation = self.engine.flush_generation();
             Lineage::led(Position { incarnation, generation, offsets: journals.ends() })
@@ -257,7 +275,9 @@ impl<E: Engine> Applier<E> {
             (self.offsets, self.is_syncing, self.has_barrier) = (None, false, false);
         }
         if self.incarnation != incarnation {
-            self.previous = self.end_stream().or(self.previous.take());
+            if let Some(lineage) = self.end_stream() {
+                (self.previous, self.has_partial_delta) = (Some(lineage), false);
+            }
             self.incarnation = incarnation;
         }
     }
@@ -268,7 +288,7 @@ impl<E: Engine> Applier<E> {
     /// [`StreamError`]: the caller must close the connection. Changes applied before the error
     /// stay, and the next stream can start at [`Applier::position`].
     pub fn receive(&mut self, bytes: &[u8], now: Now) -> Result<(), StreamError> {
-        self.receive_with_consent(bytes, now, &mut || true)
+        self.receive_with_consent(bytes, now, &mut |_| true)
     }
 
     /// Applies received bytes of an import. Calls `may` within the batch that stores them. If `may`
@@ -283,7 +303,7 @@ impl<E: Engine> Applier<E> {
         now: Now,
         may: impl FnOnce() -> bool,
     ) -> Result<(), StreamError> {
-        self.receive_in_batch(bytes, now, may, &mut || true)
+        self.receive_in_batch(bytes, now, may, &mut |_| true)
     }
 
     /// Applies received bytes of the stream. Calls `may_sync` before a full sync or a delta sync
@@ -296,7 +316,7 @@ impl<E: Engine> Applier<E> {
         &mut self,
         bytes: &[u8],
         now: Now,
-        may_sync: &mut dyn FnMut() -> bool,
+        may_sync: &mut dyn FnMut(SyncKind) -> bool,
     ) -> Result<(), StreamError> {
         self.receive_in_batch(bytes, now, || true, may_sync)
     }
@@ -306,7 +326,7 @@ impl<E: Engine> Applier<E> {
         bytes: &[u8],
         now: Now,
         may: impl FnOnce() -> bool,
-        may_sync: &mut dyn FnMut() -> bool,
+        may_sync: &mut dyn FnMut(SyncKind) -> bool,
     ) -> Result<(), StreamError> {
         let mut all = std::mem::take(&mut self.rest);
         all.extend_from_slice(bytes);
@@ -364,7 +384,7 @@ impl<E: Engine> Applier<E> {
         &mut self,
         frame: Frame<'_>,
         now: Now,
-        may_sync: &mut dyn FnMut() -> bool,
+        may_sync: &mut dyn FnMut(SyncKind) -> bool,
     ) -> Result<(), StreamError> {
         if self.incoming.is_some() && !matches!(frame, Frame::Part(_) | Frame::Heartbeat { .. }) {
             // Until a large value is complete, the leader may send parts of it and heartbeats, or
@@ -372,10 +392,15 @@ impl<E: Engine> Applier<E> {
             let Frame::FullSyncStart { .. } = frame else { return Err(StreamError::Unexpected) };
             self.incoming = None;
         }
-        if matches!(frame, Frame::FullSyncStart { .. } | Frame::DeltaSyncStart { .. }) {
+        let sync = match frame {
+            Frame::FullSyncStart { .. } => Some(SyncKind::Full),
+            Frame::DeltaSyncStart { .. } => Some(SyncKind::Delta),
+            _ => None,
+        };
+        if let Some(kind) = sync {
             // `may_sync` runs outside of a batch, because it may wait until all batches have ended.
             self.engine.end_batch();
-            let may = may_sync();
+            let may = may_sync(kind);
             self.engine.begin_batch(now);
             if !may {
                 return Err(StreamError::SyncRefused);
@@ -389,6 +414,7 @@ impl<E: Engine> Applier<E> {
                     return Err(StreamError::ImportRestart);
                 }
                 self.start_sync(generation);
+                self.previous = None;
             }
             Frame::Flush { .. } if self.is_import => return Err(StreamError::ImportRestart),
             Frame::Barrier if self.is_import && self.is_synced() => {
@@ -397,15 +423,19 @@ impl<E: Engine> Applier<E> {
             Frame::FullSyncStart { generation } => {
                 self.counts.full_syncs += 1;
                 self.start_sync(generation);
+                (self.previous, self.has_partial_delta) = (None, false);
                 self.engine.flush(None);
             }
             Frame::DeltaSyncStart { before, generation } => {
                 let changed_keys = self.changed_since(&before);
                 self.start_sync(generation);
-                ChangedKeys::write_all(
-                    changed_keys.ok_or(StreamError::TooManyChanges)?.iter(),
-                    &mut self.outbox,
-                );
+                let Some(changed_keys) = changed_keys else {
+                    // The next stream starts with a full sync.
+                    self.previous = None;
+                    return Err(StreamError::TooManyChanges);
+                };
+                self.has_partial_delta = true;
+                ChangedKeys::write_all(changed_keys.iter(), &mut self.outbox);
                 self.counts.delta_syncs += 1;
             }
             Frame::Checkpoint => {
@@ -418,9 +448,14 @@ impl<E: Engine> Applier<E> {
             Frame::Flush { generation } => {
                 self.counts.flushes += 1;
                 self.generation = generation;
+                // Journals do not contain a flush of a partial delta sync.
+                self.previous = None;
                 self.engine.flush(None);
             }
             Frame::Watermark { number, offsets } => {
+                if !self.is_syncing {
+                    (self.previous, self.has_partial_delta) = (None, false);
+                }
                 (self.offsets, self.last_watermark, self.has_unacknowledged) =
                     (Some(offsets), number, true);
             }
@@ -456,7 +491,6 @@ impl<E: Engine> Applier<E> {
     /// Invalidates the position until the sync is complete.
     fn start_sync(&mut self, generation: u64) {
         (self.generation, self.offsets, self.is_syncing) = (generation, None, true);
-        self.previous = None;
     }
 
     /// Returns the keys of changes that this member has and a leader at this position may lack.

@@ -25,7 +25,7 @@
 //! while [`MemberSettings::unclean_after`] is `None`.
 
 use crate::group::{EPOCH_MAX, GroupView, Process, Record, Revision, TransferRequest};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Milliseconds, as a duration or as a time. The clock of times continues while the machine is
 /// suspended. Names of this type have no unit; those of other integers end in `_ms` or `_MS`.
@@ -148,9 +148,13 @@ pub struct Member {
     leadership_epoch: Option<u32>,
     /// The minimum epoch of this leader, requested by [`Member::raise_epoch`].
     epoch_min: u32,
-    /// The followers that have all items of this leader, and the time up to which each has all
-    /// changes.
+    /// The members that have all items of this leader, and the time up to which each has all
+    /// changes. A member in sync with the previous leader has all acknowledged changes when this
+    /// leader starts.
     ready: BTreeMap<Process, Millis>,
+    /// The members of `ready` that were in sync with the previous leader, and have not completed a
+    /// sync with this one yet.
+    inherited: BTreeSet<Process>,
     /// The election promises to this leader: for each member the send time of the last promised
     /// heartbeat.
     promises: BTreeMap<Process, Millis>,
@@ -161,7 +165,7 @@ pub struct Member {
     /// The time at which the leader was first found without a lease; `None` if the leader has a
     /// lease, or if there is no record.
     dead_since: Option<Millis>,
-    /// Whether a full sync or delta sync of this member is incomplete.
+    /// Whether a full sync of this member is incomplete.
     lacks_items: bool,
     /// The last known record, kept if the coordinator loses it.
     last_record: Option<Record>,
@@ -176,8 +180,8 @@ pub struct Member {
 enum Transfer {
     /// No candidate has all changes yet.
     Waiting,
-    /// This member has all changes: the next record names it.
-    To(Process),
+    /// These members have all changes. The first one leads in the next record, and all are in sync.
+    To(Vec<Process>),
 }
 
 impl Member {
@@ -196,6 +200,7 @@ impl Member {
             leadership_epoch: None,
             epoch_min: 0,
             ready: BTreeMap::new(),
+            inherited: BTreeSet::new(),
             promises: BTreeMap::new(),
             promised_until: 0,
             refusals: (0, 0),
@@ -335,15 +340,17 @@ impl Member {
             let may_lead = last.in_sync.contains(me) && !self.lacks_items
                 || !last.in_sync.iter().any(|process| self.view.is_live(process));
             let epoch = (last.epoch + 1).min(EPOCH_MAX);
-            let (leader, in_sync) = (me.clone(), vec![me.clone()]);
+            let (leader, in_sync) = (me.clone(), self.inherited_in_sync(last));
             return may_lead.then_some(Record { epoch, leader, in_sync });
         };
-        if let Some(Transfer::To(next)) = self.transfer.as_ref().filter(|_| self.leads())
+        if let Some(Transfer::To(in_sync)) = self.transfer.as_ref().filter(|_| self.leads())
+            && let Some(next) = in_sync.first()
             && record.in_sync.contains(next)
             && record.epoch < EPOCH_MAX
         {
-            let (epoch, leader) = (record.epoch + 1, next.clone());
-            return Some(Record { epoch, leader, in_sync: vec![next.clone()] });
+            let is_in_sync = |process: &&Process| record.in_sync.contains(process);
+            let in_sync = in_sync.iter().filter(is_in_sync).cloned().collect();
+            return Some(Record { epoch: record.epoch + 1, leader: next.clone(), in_sync });
         }
         if self.leads() {
             let ready = self.ready.iter().filter(|(_, time)| is_caught_up(**time, now));
@@ -357,10 +364,22 @@ impl Member {
         }
         if record.epoch < EPOCH_MAX && self.may_stand_for_election(record, now) {
             let (epoch, leader) = (record.epoch + 1, me.clone());
-            return Some(Record { epoch, leader, in_sync: vec![me.clone()] });
+            return Some(Record { epoch, leader, in_sync: self.inherited_in_sync(record) });
         }
         // An equal record changes the revision, so that pending swaps cannot take effect any more.
         (!self.pending_swaps.is_empty()).then(|| record.clone())
+    }
+
+    /// Returns the members in sync for the record in which this member leads after the leader of
+    /// `record`. They have all acknowledged changes. The former leader is not among them: if its
+    /// process has ended, changes would wait for it.
+    fn inherited_in_sync(&self, record: &Record) -> Vec<Process> {
+        let me = &self.settings.me;
+        let has_items = record.in_sync.contains(me) && !self.lacks_items;
+        let others = record.in_sync.iter().filter(|process| {
+            has_items && *process != me && **process != record.leader && self.view.is_live(process)
+        });
+        std::iter::once(me).chain(others).cloned().collect()
     }
 
     fn may_stand_for_election(&self, record: &Record, now: Millis) -> bool {
@@ -427,6 +446,7 @@ impl Member {
         if is_new {
             (self.promised_until, self.transfer) = (0, None);
             self.ready.clear();
+            self.inherited.clear();
             self.promises.clear();
         }
         let is_dead = view.record.as_ref().is_some_and(|record| !view.is_live(&record.leader));
@@ -449,6 +469,9 @@ impl Member {
         };
         if !still_leads {
             (self.leadership_epoch, self.epoch_min) = (Some(record.epoch), 0);
+            let others = record.in_sync.iter().filter(|process| **process != self.settings.me);
+            self.inherited = others.cloned().collect();
+            self.ready.extend(self.inherited.iter().map(|process| (process.clone(), now)));
         }
         if !led && is_own && !had_items && !was_unclean {
             self.started_empty = Some(record.epoch);
@@ -485,11 +508,11 @@ impl Member {
         could
     }
 
-    /// Names the next leader of the transfer under way. `next` must have all changes of requests
-    /// that this leader has answered.
-    pub fn transfer_to(&mut self, next: Process) {
+    /// Names the members in sync after the transfer under way, the next leader first. All must have
+    /// all changes of requests that this leader has answered.
+    pub fn transfer_to(&mut self, in_sync: Vec<Process>) {
         if self.transfer.is_some() {
-            self.transfer = Some(Transfer::To(next));
+            self.transfer = Some(Transfer::To(in_sync));
         }
     }
 
@@ -507,21 +530,33 @@ impl Member {
         self.read_soon();
     }
 
-    /// Notes that a full sync or delta sync will start. Returns false if this member must keep its
-    /// items, because a pending swap may make it the leader.
+    /// Notes that a full sync will start, which removes all items. Returns false if this member must
+    /// keep its items, because the record names it as in sync, or a pending swap may make it the
+    /// leader.
     #[must_use]
-    pub fn start_sync(&mut self) -> bool {
-        self.lacks_items |= self.pending_swaps.is_empty();
-        self.lacks_items
+    pub fn start_full_sync(&mut self) -> bool {
+        let record = self.view.record.as_ref();
+        let is_named = record.is_some_and(|record| record.in_sync.contains(&self.settings.me));
+        let may = self.pending_swaps.is_empty() && !is_named;
+        self.lacks_items |= may;
+        may
     }
 
-    /// Returns whether a full sync or delta sync of this member is incomplete.
+    /// Returns whether a delta sync may start. It takes no acknowledged change away, so this member
+    /// may stand for election before the sync is complete. It may not start while a swap is pending,
+    /// which may make this member the leader.
+    #[must_use]
+    pub fn may_start_delta_sync(&self) -> bool {
+        self.pending_swaps.is_empty()
+    }
+
+    /// Returns whether a full sync of this member is incomplete.
     #[must_use]
     pub fn lacks_items(&self) -> bool {
         self.lacks_items
     }
 
-    /// Notes that a full sync or delta sync is complete, or that this member leads.
+    /// Notes that a full sync is complete, or that this member leads.
     pub fn end_sync(&mut self) {
         self.lacks_items = false;
     }
@@ -553,9 +588,12 @@ impl Member {
         promised: Option<Millis>,
     ) {
         match synced_until {
-            Some(time) => self.ready.insert(member.clone(), time),
-            None => self.ready.remove(member),
-        };
+            Some(time) => {
+                self.inherited.remove(member);
+                self.ready.insert(member.clone(), time);
+            }
+            None => self.note_not_ready(member),
+        }
         if let Some(sent) = promised {
             let promise = self.promises.entry(member.clone()).or_default();
             *promise = (*promise).max(sent);
@@ -564,7 +602,31 @@ impl Member {
 
     /// Notes that the connection of a member has ended.
     pub fn note_disconnected(&mut self, member: &Process) {
+        self.note_not_ready(member);
+    }
+
+    /// Notes that a member has not completed a sync. A member that was in sync with the previous
+    /// leader stays in sync until the time up to which it has all changes is too old.
+    fn note_not_ready(&mut self, member: &Process) {
+        if !self.inherited.contains(member) {
+            self.ready.remove(member);
+        }
+    }
+
+    /// Notes that a member needs a full sync, so that it must leave the members in sync. The sync
+    /// may start when [`Self::may_be_in_sync`] returns false.
+    pub fn exclude(&mut self, member: &Process) {
+        self.inherited.remove(member);
         self.ready.remove(member);
+    }
+
+    /// Returns the other processes for which replies must wait when this leader starts: those in the
+    /// record, and those in pending swaps.
+    #[must_use]
+    pub fn named_in_sync(&self) -> BTreeSet<Process> {
+        let pending_swaps = self.pending_swaps.iter().map(|(_, record)| record);
+        let named = self.view.record.iter().chain(pending_swaps).flat_map(|of| &of.in_sync);
+        named.filter(|process| **process != self.settings.me).cloned().collect()
     }
 
     /// Returns whether the process with this incarnation may stand for election: it is in sync by

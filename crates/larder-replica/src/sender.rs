@@ -242,7 +242,8 @@ impl<E: Engine> Sender<E> {
         self.delta_sync.is_some()
     }
 
-    /// Returns whether the first step will start a full sync. Returns false after that step.
+    /// Returns whether the next step will start a full sync: the first step, or the step after an
+    /// overrun.
     #[must_use]
     pub fn starts_with_full_sync(&self) -> bool {
         !self.has_started
@@ -330,8 +331,10 @@ impl<E: Engine> Sender<E> {
             Frame::DeltaSyncStart { before, generation: self.generation }.write(out);
         }
         if self.keys.is_done() && self.take_keys(now).is_err() {
+            // The next step starts a full sync, unless the caller closes the connection before.
             self.counts.overruns += 1;
-            self.start_full_sync(out);
+            self.has_started = false;
+            return Step::More;
         }
         // Read the count after taking keys and before reading items: see the top of this file.
         let generation = self.engine.flush_generation();

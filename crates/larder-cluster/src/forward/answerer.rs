@@ -3,12 +3,11 @@
 
 use super::change_relay::ChangeRelay;
 use super::conversation::conversation_of;
-use super::link_registry::{AdmittedLink, LinkRegistry};
 use super::session_host::SessionHost;
 use crate::error::{LocalError, PeerError, Timeout, Violation};
 use crate::group::Group;
 use crate::node::Node;
-use crate::peers::{PeerStream, Stop, is_silence};
+use crate::peers::{AdmittedLink, PeerStream, Stop, is_silence};
 use larder_operations::{Counters, OpContext, Subscription};
 use larder_replica::{FRAME_LEN_MAX, Frame, ReplyEnd};
 use larder_session::{Conversation, Next, Session, Settings};
@@ -59,7 +58,6 @@ pub(crate) struct Answerer {
     gateway_settings: Settings,
     handles: Vec<Mutex<erased::Handle>>,
     next: AtomicUsize,
-    links: LinkRegistry,
 }
 
 /// The conversation of one client of the peer.
@@ -83,6 +81,16 @@ struct RequestBatch {
     is_whole: bool,
     /// Whether this node has started to answer the requests, so that some may have taken effect.
     has_started: bool,
+    /// The number of unread bytes that were too few for a whole request.
+    too_few: usize,
+}
+
+impl RequestBatch {
+    /// Returns whether it is worth it to parse the unread bytes. A request of many pieces is parsed
+    /// again only when a quarter more has arrived.
+    fn is_due(&self) -> bool {
+        self.is_whole || self.unread.len() > self.too_few + self.too_few / 4
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -141,13 +149,7 @@ impl Answerer {
             settings,
             handles: handles.into_iter().map(Mutex::new).collect(),
             next: AtomicUsize::new(0),
-            links: LinkRegistry::default(),
         }
-    }
-
-    /// Admits a connection of a peer. See [`LinkRegistry::admit`].
-    pub(crate) fn admit(&self, peer: u64, number: u64) -> Result<AdmittedLink, PeerError> {
-        self.links.admit(peer, number)
     }
 
     /// Answers requests until the connection ends, or [`DRAIN_MAX`] after the node has started to
@@ -209,19 +211,17 @@ impl Answerer {
                     peer.answer_some(&mut engine, rest)?
                 };
                 at += len;
-                if !has_more {
-                    break;
+                if heartbeat_at.elapsed() >= HEARTBEAT {
+                    heartbeat_at = Instant::now();
+                    Frame::LinkHeartbeat { sent: boot_millis(), received }.write(&mut peer.out);
                 }
                 stream.write_all(&peer.out)?;
                 peer.out.clear();
+                if !has_more {
+                    break;
+                }
             }
             input.drain(..at);
-            if heartbeat_at.elapsed() >= HEARTBEAT {
-                heartbeat_at = Instant::now();
-                Frame::LinkHeartbeat { sent: boot_millis(), received }.write(&mut peer.out);
-            }
-            stream.write_all(&peer.out)?;
-            peer.out.clear();
             peer.out.shrink_to(UNSENT_MAX);
         }
         Ok(())
@@ -243,7 +243,11 @@ impl Answerer {
         let settings = if *is_gateway { &self.gateway_settings } else { &self.settings };
         let waker = || woken.waker(route);
         *state = State::Idle;
-        while let Some(RequestBatch { unread, is_whole, has_started }) = batches.front_mut() {
+        while let Some(batch) = batches.front_mut() {
+            if !batch.is_due() {
+                return;
+            }
+            let RequestBatch { unread, is_whole, has_started, too_few } = batch;
             let had_started = *has_started;
             if !had_started && (is_stopping || !self.group.is_serving()) {
                 Frame::Reply { route, end: ReplyEnd::NotLeader, bytes: b"" }.write(out);
@@ -271,12 +275,19 @@ impl Answerer {
                     *state = State::Waiting;
                     return;
                 }
-                Next::Yield => continue,
+                Next::Yield if fence.is_open() => continue,
+                Next::Yield => {
+                    *state = State::Fenced;
+                    return;
+                }
                 Next::Wait => {
                     *state = State::Waiting;
                     return;
                 }
-                Next::Read { .. } if !*is_whole => return,
+                Next::Read { .. } if !*is_whole => {
+                    *too_few = unread.len();
+                    return;
+                }
                 // The peer has marked the requests as complete, but the last request is incomplete.
                 Next::Read { .. } if !unread.is_empty() => ReplyEnd::Close,
                 Next::Read { .. } => ReplyEnd::Done,
@@ -397,8 +408,11 @@ impl Conversations<'_> {
             Frame::Lease(until) => {
                 self.fence.extend(until);
                 self.leased_at = Instant::now();
-                for route in std::mem::take(&mut self.fenced) {
-                    self.resume(route, State::Fenced, engine);
+                for route in self.fenced.drain(..) {
+                    if let Some(conversation) = self.all.get_mut(&route) {
+                        conversation.state = State::Waiting;
+                        self.ready.push_back(route);
+                    }
                 }
             }
             _ => return Err(Violation::UnexpectedFrame.into()),
@@ -419,8 +433,10 @@ impl Conversations<'_> {
         let cache = (engine, self.counters, &*self.fence);
         let is_stopping = self.stopped_at.is_some();
         self.answerer.answer(route, conversation, cache, is_stopping, &self.woken, &mut self.out);
-        if conversation.state == State::Ended {
-            self.close(route);
+        match conversation.state {
+            State::Ended => self.close(route),
+            State::Fenced => self.fenced.push(route),
+            State::Idle | State::Waiting | State::Full => (),
         }
     }
 

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A leader executes changes only until the end of a lease of the forwarding node
-//! (`larder_replica::LinkLeases`). `link_registry.rs` and `earlier_links.rs` are the two sides of the
-//! proofs that end a lease early.
+//! (`larder_replica::LinkLeases`). `peers/link_registry.rs` and `earlier_links.rs` are the two sides of
+//! the proofs that end a lease early.
 //!
 //! Answerers also send the keys of changed items that clients of the other node keep copies of
 //! (`change_relay.rs`).
@@ -21,7 +21,6 @@ mod earlier_links;
 mod forwarder;
 mod forwarder_set;
 mod link;
-mod link_registry;
 mod map_watch;
 mod owner;
 mod pending;
@@ -31,7 +30,6 @@ mod session_host;
 pub(crate) use answerer::Answerer;
 pub use forwarder_set::Forwarders;
 pub(crate) use link::LocalMember;
-pub(crate) use link_registry::AdmittedLink;
 pub(crate) use map_watch::MapWatch;
 pub(crate) use owner::LocalGroup;
 pub use session_host::SessionHost;

@@ -15,7 +15,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The interval at which a process renews its lease. The simulation has a copy
-/// (`tests/it/election.rs` of `larder-replica`).
+/// (`tests/it/election/nodes.rs` of `larder-replica`).
 const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(LEASE_SECS * 1000 / 5);
 
 // When a leader fails, the election promises to it end before its last lease at etcd expires. So

@@ -228,7 +228,7 @@ impl Group {
     pub(crate) fn grant_transfer_request(&self, done: &mut Revision) {
         let request = self.read(|member| member.transfer_request().cloned());
         if let Some(request) = request.filter(|request| request.number != *done)
-            && self.transfer_leadership(request.to.as_deref())
+            && self.transfer_leadership(request.to.as_deref(), true)
         {
             *done = request.number;
         }
@@ -236,11 +236,12 @@ impl Group {
 
     /// Transfers the leadership of this node to the node `to`, or to any member in sync. This node
     /// stops answering, waits until a candidate has all changes, and writes a record that names the
-    /// candidate as the leader. Requests wait, and are forwarded afterwards.
+    /// candidate as the leader. The members that have all changes stay in sync, among them this node
+    /// if it `stays`. Requests wait, and are forwarded afterwards.
     ///
     /// Returns whether this node led and there was a candidate. The transfer may have timed out
     /// nevertheless.
-    pub fn transfer_leadership(&self, to: Option<&str>) -> bool {
+    pub fn transfer_leadership(&self, to: Option<&str>, stays: bool) -> bool {
         let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else {
             return false;
         };
@@ -256,8 +257,12 @@ impl Group {
                 let ends = journals.ends();
                 let has_all =
                     |process: &&Process| journals.acks().has_passed(process.incarnation, &ends);
+                let named = self.read(Member::named_in_sync);
                 if let Some(next) = candidates.iter().find(has_all) {
-                    self.update(|member, _| member.transfer_to(next.clone()));
+                    let others = named.iter().filter(has_all).filter(|process| *process != next);
+                    let me = stays.then(|| self.me());
+                    let in_sync = std::iter::once(next).chain(others).chain(&me).cloned().collect();
+                    self.update(|member, _| member.transfer_to(in_sync));
                 }
             }
             std::thread::sleep(TRANSFER_TICK);
@@ -365,6 +370,11 @@ impl Group {
     /// other node any more.
     pub(crate) fn note_ready(&self, epoch: u32, succession: Option<Succession>) {
         *self.succession.lock().unwrap_or_else(PoisonError::into_inner) = succession.map(Arc::new);
+        if let Some(acks) = self.acks() {
+            // Replies wait for the members in sync from the first request on.
+            let named = self.read(Member::named_in_sync);
+            named.iter().for_each(|process| acks.require(process.incarnation));
+        }
         self.ready_epoch.store(epoch, Ordering::Release);
         self.elections.fetch_add(1, Ordering::Relaxed);
         self.update(|member, _| member.end_sync());

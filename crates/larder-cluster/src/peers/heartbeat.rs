@@ -3,7 +3,7 @@
 use larder_replica::LEADER_LEASE;
 use std::time::{Duration, Instant};
 
-/// The interval at which a leader sends heartbeats. The simulation (`tests/it/election.rs` of
+/// The interval at which a leader sends heartbeats. The simulation (`tests/it/election/nodes.rs` of
 /// `larder-replica`) has a copy, `HEARTBEAT_INTERVAL`.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 

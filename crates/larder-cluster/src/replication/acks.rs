@@ -3,7 +3,7 @@
 use super::status::{AckProgress, FollowerStatus};
 use crate::error::{PeerError, Timeout, Violation};
 use crate::group::Group;
-use crate::peers::{PeerStream, is_silence};
+use crate::peers::{AdmittedLink, PeerStream, is_silence};
 use larder_replica::{
     CHANGED_KEYS_LEN_MAX, Frame, HANDSHAKE_FRAME_LEN_MAX, Millis, Process, SentWatermark,
     is_caught_up,
@@ -23,6 +23,8 @@ pub(crate) struct FollowingMember<'g> {
     pub(crate) group: &'g Group,
     /// The start epoch of the leadership to which the follower has connected.
     pub(crate) leadership: u32,
+    /// The follower's connection. A later one closes its fence.
+    pub(crate) link: &'g AdmittedLink,
 }
 
 /// Keys of a delta sync, for the sender: see [`larder_replica::Sender::push_changed_keys`].
@@ -81,9 +83,13 @@ pub(super) fn read_acks(
             if let Some(member) = member {
                 joining.note(member, journals, is_synced, (synced_until, watermark));
                 if sent.is_some() {
-                    let FollowingMember { process, group, .. } = member;
+                    let FollowingMember { process, group, link, .. } = member;
                     let has_joined = is_synced && joining.has_joined;
                     group.update(|member, _| {
+                        // A later connection of the follower may have started a full sync.
+                        if link.fence.is_closed() {
+                            return;
+                        }
                         // The member may have joined earlier, but replies may have stopped waiting
                         // for it since then.
                         let is_synced = has_joined && journals.acks().requires(process.incarnation);

@@ -6,7 +6,7 @@ use crate::group::Group;
 use crate::node::Node;
 use crate::peers::{PeerConnection, PeerStream, Stop, Target, dial, is_silence};
 use larder_replica::{
-    Applier, HelloMember, LeaderIdentity, Member, Millis, Process, Purpose, Role,
+    Applier, HelloMember, LeaderIdentity, Member, Millis, Process, Purpose, Role, SyncKind,
 };
 use larder_store::cache::Cache;
 use larder_store::{Now, erased};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// The time without received bytes after which a leader counts as unreachable: a leader sends ten
 /// heartbeats a second. It is also the write timeout of the connection. The simulation has a copy
-/// (`tests/it/election.rs` of `larder-replica`).
+/// (`tests/it/election/nodes.rs` of `larder-replica`).
 const LEADER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks for the shutdown of the node, and for another
 /// leader.
@@ -237,7 +237,7 @@ impl Follower {
         heartbeats: &mut Heartbeats,
     ) -> Result<(), PeerError> {
         let now = self.node.clock.moment().into();
-        let received = applier.receive_with_consent(bytes, now, &mut || leader.start_sync());
+        let received = applier.receive_with_consent(bytes, now, &mut |kind| leader.may_sync(kind));
         leader.note_synced(applier.is_synced());
         if let Some(link) = &self.node.replication.link {
             link.note(applier, bytes.len());
@@ -263,14 +263,15 @@ impl Follower {
         applier: &Applier<erased::Handle>,
         leader: &FollowedLeader<'_>,
     ) -> Result<PeerConnection, PeerError> {
-        let purpose = Purpose::Follow(applier.position());
         match leader {
             FollowedLeader::At(address) => {
+                let purpose = Purpose::Follow(applier.position(None));
                 let target = Target { address, node: None };
                 dial(target, &self.node.credentials, &self.name, None, purpose, &self.stop)
             }
             FollowedLeader::Of(group, process) => {
                 let address = leader.address().ok_or(LocalError::NoAddress)?;
+                let purpose = Purpose::Follow(applier.position(Some(process.incarnation)));
                 let (me, name) = (group.me(), group.full_name());
                 let member = Some(HelloMember { group: &name, incarnation: me.incarnation });
                 let target = Target { address: &address, node: Some(&process.node) };
@@ -326,15 +327,18 @@ impl FollowedLeader<'_> {
         }
     }
 
-    /// Prepares a full sync or delta sync. Returns false if this node must keep its items.
-    fn start_sync(&self) -> bool {
+    /// Prepares a sync. Returns false if this node must keep its items as they are.
+    fn may_sync(&self, kind: SyncKind) -> bool {
         match self {
             Self::At(_) => true,
             Self::Of(group, _) => {
                 group.note_data_until(None);
                 // Lookups under way must end before the sync removes items.
                 group.settle();
-                group.update(|member, _| member.start_sync())
+                group.update(|member, _| match kind {
+                    SyncKind::Full => member.start_full_sync(),
+                    SyncKind::Delta => member.may_start_delta_sync(),
+                })
             }
         }
     }

@@ -15,13 +15,18 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::sync::{Arc, mpsc};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The maximum number of connected followers.
 const FOLLOWERS_MAX: usize = 16;
 /// The time for which an idle sender lets changes gather, unless a reply waits for them. Larger
 /// batches need less CPU time.
 const REST: Duration = Duration::from_millis(1);
+
+/// The maximum time for the coordinator to write a record without a member that needs a full sync.
+const EXCLUSION_MAX: Duration = Duration::from_secs(2);
+/// The interval of checks for that record.
+const EXCLUSION_TICK: Duration = Duration::from_millis(5);
 
 /// The cache of a server that has followers.
 pub struct ReplicatedCache {
@@ -72,7 +77,12 @@ impl Leader {
             _ => "resumes",
         };
         tracing::info!("follower {} at {address} {how}", status.name);
-        let ended = self.stream(sender, journals, stream, &status, member.as_ref());
+        let starts = match &member {
+            Some(member) if sender.starts_with_full_sync() => self.await_exclusion(member),
+            _ => Ok(()),
+        };
+        let ended =
+            starts.and_then(|()| self.stream(sender, journals, stream, &status, member.as_ref()));
         self.node.replication.remove(&status);
         if let Some(FollowingMember { process, group, .. }) = &member {
             group.update(|member, _| member.note_disconnected(process));
@@ -82,6 +92,27 @@ impl Leader {
             && !self.stop.is_set()
         {
             tracing::info!("follower {} at {address} disconnected: {error}", status.name);
+        }
+        Ok(())
+    }
+
+    /// Waits until a member that needs a full sync is no longer in sync: the full sync removes its
+    /// items first, and a member in sync may become the leader.
+    ///
+    /// # Errors
+    /// This node does not lead any more, or the coordinator has not written the record in time.
+    fn await_exclusion(&self, member: &FollowingMember<'_>) -> Result<(), PeerError> {
+        let FollowingMember { process, group, leadership, .. } = member;
+        let end = Instant::now() + EXCLUSION_MAX;
+        group.update(|member, _| member.exclude(process));
+        while group.update(|member, now| member.may_be_in_sync(process.incarnation, now)) {
+            if self.stop.is_set() || group.leadership_epoch() != Some(*leadership) {
+                return Err(LocalError::LeadershipLost.into());
+            }
+            if Instant::now() >= end {
+                return Err(LocalError::StillInSync.into());
+            }
+            group.wait(EXCLUSION_TICK);
         }
         Ok(())
     }
@@ -155,6 +186,10 @@ impl Leader {
                 let sent = boot_millis();
                 Frame::Heartbeat { number, lag_ms, sent }.write(&mut out);
                 status.note_heartbeat(number, behind);
+            }
+            if sender.starts_with_full_sync() && sender.counts().overruns > 0 && member.is_some() {
+                // The member may be in sync. Its next connection starts with a full sync.
+                return Err(LocalError::Overrun.into());
             }
             let step = sender.step(now, &waker, &mut out);
             // Record the watermarks before the write, so that their acknowledgements find them.

@@ -116,7 +116,7 @@ fn a_delta_sync_requires_the_same_leader_and_flushes() {
     b.full_sync(&first);
     c.full_sync(&other);
     let succession = a.applier.become_leader().unwrap();
-    let (b, c) = (b.applier.position().unwrap(), c.applier.position().unwrap());
+    let (b, c) = (b.applier.position(None).unwrap(), c.applier.position(None).unwrap());
     assert!(a.sender(Some(&b), Some(&succession)).is_delta_syncing());
     assert!(a.sender(Some(&c), Some(&succession)).starts_with_full_sync());
     assert!(a.sender(Some(&b), None).starts_with_full_sync());
@@ -125,21 +125,27 @@ fn a_delta_sync_requires_the_same_leader_and_flushes() {
 }
 
 #[test]
-fn an_interrupted_delta_sync_ends_in_a_full_sync() {
+fn an_interrupted_delta_sync_starts_again() {
     let leader = Node::new(1);
     let (mut a, mut b) = (Node::new(2), Node::new(3));
     a.full_sync(&leader);
     b.full_sync(&leader);
     let succession = a.applier.become_leader().unwrap();
-    let position = b.applier.position();
+    let position = b.applier.position(None);
     let mut sender = a.sender(position.as_ref(), Some(&succession));
     b.applier.start_stream(a.incarnation);
-    assert_eq!(b.applier.position(), position, "no frame has arrived");
+    assert_eq!(b.applier.position(None), position, "no frame has arrived");
     let mut sent = Vec::new();
     sender.step(Now::default(), Waker::noop(), &mut sent);
     b.applier.receive(&sent, Now::default()).unwrap();
     assert!(!b.applier.is_synced());
-    assert_eq!(b.applier.position(), None);
+    assert_eq!(b.applier.position(Some(a.incarnation)), position);
+    assert_eq!(
+        b.applier.position(Some(leader.incarnation)),
+        None,
+        "a resumed stream would keep changes that only `a` has"
+    );
+    assert!(b.applier.become_leader().is_some(), "it has all acknowledged changes");
 }
 
 #[test]
@@ -156,7 +162,7 @@ fn an_interrupted_full_sync_starts_again() {
     follower.applier.receive(&sent, Now::default()).unwrap();
     assert!(follower.applier.counts().states > 0);
     assert!(!follower.applier.is_synced());
-    assert_eq!(follower.applier.position(), None);
+    assert_eq!(follower.applier.position(None), None);
 }
 
 /// One writer writes more keys between two steps than a step takes. Another writer has written a

@@ -65,7 +65,7 @@ fn accept(
             life_cycle::drain(&mut &wakeups);
             let phase = server.life.handle_requests(|| server.reload());
             if let Some(group) = server.node.group.as_ref().filter(|_| phase != Phase::Serving) {
-                group.transfer_leadership(None);
+                group.transfer_leadership(None, false);
             }
             match phase {
                 // This may be the wake of a connection that has closed, so there may be room for

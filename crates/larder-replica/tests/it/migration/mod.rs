@@ -5,7 +5,7 @@
 //! [`ShardMap`]. Faults: nodes are paused at any step; leaders are replaced; connections between
 //! them break; replies of the coordinator are lost; requests to it take effect long after they have
 //! timed out. Operators plan migrations, drain groups and cancel migrations. The model's
-//! coordinator alone elects leaders; `election.rs` tests elections.
+//! coordinator alone elects leaders; `../election/` tests elections.
 //!
 //! The test checks at every step: each slot has at most one leader that answers for it; that leader
 //! has the last acknowledged value; CAS values of a key never decrease. After the last fault, all

@@ -4,7 +4,8 @@
 //! Senders, appliers, journals and engines are the real ones. Writers write between any two steps
 //! of a sender, and senders send between any two steps of a writer (`hooked.rs`). Faults:
 //! connections are slow, and break in the middle of a frame; processes stop, and restart without
-//! items; a follower replaces the leader, whose process stops or follows; followers are paused; the
+//! items; a follower replaces the leader, also within a delta sync, and the
+//! process of the leader stops or follows; followers are paused; the
 //! clocks of the nodes differ in pace. In about half of the runs, journals are so short that
 //! followers are overrun. `world.rs` checks the order of each key's values after each delivery, and
 //! compares all items after all faults are repaired.

@@ -186,10 +186,14 @@ impl<C: Cache> World<C> {
         Rc::new(Process::new(cache, incarnation, clock, self.journals_len))
     }
 
-    /// Makes a follower the leader, if it is synced (bytes may still be in transit to it). The
-    /// process of the old leader stops or continues as a follower.
+    /// Makes a follower the leader, if it is synced (bytes may still be in transit to it), or within a
+    /// delta sync. The process of the old leader stops or continues as a follower.
     fn replace_leader(&self, number: usize) {
-        if !self.followers.borrow()[number].applier.is_synced() {
+        let may_lead = {
+            let follower = &self.followers.borrow()[number];
+            follower.applier.is_synced() || follower.is_delta_syncing
+        };
+        if !may_lead {
             return;
         }
         let old = self.leader();
@@ -258,7 +262,7 @@ impl<C: Cache> World<C> {
         follower.has_missed_leader = follower.leaders != self.leaders.get();
         follower.leaders = self.leaders.get();
         let applier = &mut follower.applier;
-        let position = applier.position();
+        let position = applier.position(Some(leader.incarnation));
         let engine = HookedCache { cache: leader.cache.inner().cache.clone(), role: Role::Sender };
         let journals = Arc::clone(&leader.journals);
         let succession = leader.succession.borrow();

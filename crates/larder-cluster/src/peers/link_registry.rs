@@ -1,5 +1,5 @@
-//! The open connections for forwarded requests at a leader. Each process of a peer has one: a later
-//! connection closes the earlier one for good.
+//! The open connections of peers for one purpose. Each process has one: a later connection closes the
+//! earlier one for good.
 
 use crate::error::{LocalError, PeerError};
 use larder_store::Fence;
@@ -10,23 +10,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The open connections, by the incarnation of the peer's process.
 type OpenLinks = Arc<Mutex<HashMap<u64, (u64, Arc<Fence>)>>>;
 
-/// The open connections for forwarded requests.
+/// The open connections for one purpose.
 #[derive(Default)]
 pub(crate) struct LinkRegistry(OpenLinks);
 
-/// An open connection for forwarded requests. Dropping it closes its fence.
+/// An open connection. Dropping it closes its fence.
 pub(crate) struct AdmittedLink {
     open: OpenLinks,
     peer: u64,
     number: u64,
-    /// The limit of the changes in the connection's requests.
-    pub(super) fence: Arc<Fence>,
+    /// The limit of the changes in the connection's requests. It is closed when the peer has opened a
+    /// later connection.
+    pub(crate) fence: Arc<Fence>,
 }
 
 impl LinkRegistry {
     /// Admits a connection of the process with this incarnation, and closes its earlier one. Must be
-    /// called before the peer learns that its connection is accepted: it then reports the unanswered
-    /// requests of the earlier connection as lost.
+    /// called before the peer learns that its connection is accepted: it then relies on the end of the
+    /// earlier connection.
     ///
     /// # Errors
     /// The process has a connection with a higher number, so this one was given up.

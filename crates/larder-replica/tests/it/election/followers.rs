@@ -1,0 +1,248 @@
+//! Leaders and followers: connections, syncs, changes and acknowledgements.
+
+use super::nodes::*;
+use larder_replica::{Millis, PROMISE_TIME, Process, Role};
+use std::collections::BTreeSet;
+
+impl World {
+    /// Makes a change and acknowledges changes, if the node leads and answers.
+    pub(super) fn lead(&mut self, number: usize) {
+        let answers = self.may_answer(number);
+        let node = &mut self.nodes[number];
+        let now = node.clock(self.time);
+        let Some(member) = &mut node.member else { return };
+        let Role::Leader { starts_empty, .. } = member.role() else {
+            node.ready_epoch = None;
+            return;
+        };
+        if node.ready_epoch != member.leadership_epoch() {
+            node.ready_epoch = member.leadership_epoch();
+            node.followers.clear();
+            if starts_empty {
+                node.changes.clear();
+            }
+            member.end_sync();
+            if self.time < FAULTS && self.random.below(4) == 0 {
+                self.second_failure = Some((self.time + self.random.below(600), number));
+            }
+            // Senders of an earlier leadership have closed their connections.
+            let leader = node.process();
+            let closes =
+                |node: &&mut Node| node.connected.as_ref().map(|of| &of.leader) == leader.as_ref();
+            self.nodes.iter_mut().filter(closes).for_each(|node| node.connected = None);
+            return;
+        }
+        if !answers {
+            return;
+        }
+        let joins = node.followers.iter().filter(|(_, of)| of.ends.is_some() && !of.has_joined);
+        let joining: Vec<Process> = joins.map(|(process, _)| process.clone()).collect();
+        let named = member.named_in_sync();
+        let known = node.followers.keys().chain(&named).collect::<BTreeSet<_>>();
+        let required: Vec<&Process> = known
+            .into_iter()
+            .filter(|process| {
+                member.may_be_in_sync(process.incarnation, now) || joining.contains(process)
+            })
+            .collect();
+        let nothing = Changes::new();
+        let changes_of =
+            |process: &&Process| node.followers.get(*process).map_or(&nothing, |of| &of.changes);
+        let has =
+            |change: &&u64| required.iter().all(|process| changes_of(process).contains(change));
+        self.acknowledged.extend(node.changes.iter().filter(has).copied().collect::<Vec<_>>());
+        if self.random.below(10) == 0 {
+            node.changes.insert(self.next_change);
+            self.next_change += 1;
+        }
+    }
+
+    pub(super) fn send(&mut self, from: usize, to: usize, message: Message) {
+        if !self.is_cut[from][to] {
+            let arrives = self.time + self.random.below(60);
+            self.messages.push((arrives, from, to, message));
+        }
+    }
+
+    /// Sends the heartbeat of a node to each follower that is connected to it.
+    pub(super) fn send_heartbeats(&mut self, number: usize) {
+        let node = &mut self.nodes[number];
+        let Some(leader) = node.process() else { return };
+        if node.next_heartbeat > self.time {
+            return;
+        }
+        node.next_heartbeat = self.time + HEARTBEAT_INTERVAL;
+        let (now, changes) = (node.clock(self.time), node.changes.clone());
+        for other in 0..NODES {
+            let follower = self.nodes[other].process();
+            let connected = self.nodes[other].connected.as_ref();
+            let is_connected = connected.is_some_and(|connected| connected.leader == leader);
+            let Some(follower) = follower.filter(|_| is_connected) else { continue };
+            let node = &mut self.nodes[number];
+            let Some(member) = &mut node.member else { continue };
+            if node.followers.get(&follower).is_some_and(|of| of.is_full_sync) {
+                // A full sync starts after the member has left the members in sync.
+                member.exclude(&follower);
+                if member.may_be_in_sync(follower.incarnation, now) {
+                    continue;
+                }
+            }
+            let (leader, changes) = (leader.clone(), changes.clone());
+            self.send(number, other, Message::Heartbeat { leader, sent: now, changes });
+        }
+    }
+
+    /// Connects a follower to the leader in its view.
+    pub(super) fn connect(&mut self, number: usize) {
+        let time = self.time;
+        let node = &mut self.nodes[number];
+        let Some(member) = &mut node.member else { return };
+        let Role::Follower { leader, .. } = member.role() else {
+            node.connected = None;
+            return;
+        };
+        if node.connected.as_ref().is_some_and(|connected| connected.leader != leader) {
+            node.connected = None;
+        }
+        if node.next_connect > time {
+            return;
+        }
+        node.next_connect = time + CONNECT_INTERVAL;
+        let Some(to) = (0..NODES).find(|other| self.nodes[*other].name == leader.node) else {
+            return;
+        };
+        let is_cut = self.is_cut[number][to] || self.is_cut[to][number];
+        let there = self.nodes[to].process();
+        let node = &mut self.nodes[number];
+        let Some(member) = &mut node.member else { return };
+        match there {
+            // No message arrives, and the connection times out.
+            _ if is_cut => {
+                if node
+                    .connected
+                    .as_ref()
+                    .is_some_and(|connected| connected.since + LEADER_SILENCE_TIMEOUT < time)
+                {
+                    node.connected = None;
+                }
+            }
+            None => {
+                node.connected = None;
+                member.note_refusal(&leader);
+            }
+            Some(process) if process == leader => {
+                let me = member.me().clone();
+                if node.connected.is_none() {
+                    member.note_connected();
+                    self.accept(number, to, me, process);
+                }
+            }
+            Some(_) => {
+                node.connected = None;
+                member.note_replaced(&leader);
+            }
+        }
+    }
+
+    /// Connects a follower to a leader that is ready. Any earlier connection of it ends at the leader.
+    pub(super) fn accept(&mut self, number: usize, to: usize, follower: Process, leader: Process) {
+        let (since, is_full_sync) = (self.time, self.random.below(4) == 0);
+        let there = &mut self.nodes[to];
+        let leads = there.member.as_ref().is_some_and(|member| {
+            member.leadership_epoch().is_some() && there.ready_epoch == member.leadership_epoch()
+        });
+        if !leads || there.paused_until > since {
+            return;
+        }
+        let state = FollowerState { since, is_full_sync, ..FollowerState::default() };
+        there.followers.insert(follower, state);
+        let connected = Connection { leader, since, is_full_sync, has_started: false };
+        self.nodes[number].connected = Some(connected);
+    }
+
+    /// Stores a leader's changes. Returns whether the sync is complete, or `None` if the follower
+    /// refuses the sync.
+    pub(super) fn sync(&mut self, number: usize, changes: Changes) -> Option<bool> {
+        let half: Changes = changes.iter().filter(|_| self.random.below(2) == 0).copied().collect();
+        let node = &mut self.nodes[number];
+        let (member, connected) = (node.member.as_mut()?, node.connected.as_mut()?);
+        if !connected.has_started {
+            connected.has_started = match connected.is_full_sync {
+                true => member.start_full_sync(),
+                false => member.may_start_delta_sync(),
+            };
+            if !connected.has_started {
+                node.connected = None;
+                member.read_soon();
+                return None;
+            }
+            if connected.is_full_sync {
+                node.changes.clear();
+            }
+            node.changes.extend(half);
+        }
+        let is_complete = connected.since + SYNC_TIME < self.time;
+        if is_complete {
+            node.changes = changes;
+            member.end_sync();
+        }
+        Some(is_complete)
+    }
+
+    /// Handles a follower's acknowledgement at its leader.
+    pub(super) fn note_ack(
+        &mut self,
+        to: usize,
+        ack: (Process, u64),
+        synced: Option<(Millis, Changes)>,
+        promised: Option<Millis>,
+    ) {
+        let node = &mut self.nodes[to];
+        let (Some(member), (follower, since)) = (&mut node.member, ack) else { return };
+        let Some(state) = node.followers.get_mut(&follower).filter(|of| of.since == since) else {
+            return;
+        };
+        let synced_until = synced.and_then(|(sent, changes)| {
+            state.is_full_sync = false;
+            state.changes = changes;
+            let ends = state.ends.get_or_insert_with(|| node.changes.clone());
+            state.has_joined |= state.changes.is_superset(ends);
+            state.has_joined.then_some(sent)
+        });
+        member.note_ack(&follower, synced_until, promised);
+    }
+
+    pub(super) fn deliver(&mut self) {
+        let (time, mut later) = (self.time, Vec::new());
+        for (arrives, from, to, message) in std::mem::take(&mut self.messages) {
+            if arrives > time || self.nodes[to].paused_until > time {
+                later.push((arrives, from, to, message));
+                continue;
+            }
+            match message {
+                Message::Heartbeat { leader, sent, changes } => {
+                    let connected = self.nodes[to].connected.clone();
+                    let Some(connected) = connected.filter(|of| of.leader == leader) else {
+                        continue;
+                    };
+                    let Some(is_synced) = self.sync(to, changes) else { continue };
+                    let node = &mut self.nodes[to];
+                    let now = node.clock(time);
+                    let Some(member) = &mut node.member else { continue };
+                    let promised = member.note_heartbeat(&leader, now).then_some(sent);
+                    let synced = is_synced.then(|| (sent, node.changes.clone()));
+                    let (member, since) = (member.me().clone(), connected.since);
+                    if promised.is_some() {
+                        let until = time + PROMISE_TIME * 98 / 100;
+                        self.promised.insert(member.clone(), (leader.clone(), until));
+                    }
+                    self.send(to, from, Message::Ack { member, since, synced, promised });
+                }
+                Message::Ack { member, since, synced, promised } => {
+                    self.note_ack(to, (member, since), synced, promised);
+                }
+            }
+        }
+        self.messages.append(&mut later);
+    }
+}

@@ -1,0 +1,156 @@
+//! The nodes, their messages and requests, and the state of the simulation.
+
+use crate::seeds::Random;
+use larder_replica::{Command, GroupView, Member, Millis, Process, Record, Revision};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) const NODES: usize = 3;
+/// The time with faults, in milliseconds.
+pub(super) const FAULTS: u64 = 20_000;
+/// The time after the faults within which exactly one leader must answer, in milliseconds.
+pub(super) const RECOVERY: u64 = 3000;
+/// The time after `RECOVERY` within which all members must be in sync, in milliseconds.
+pub(super) const QUIET: u64 = 3000;
+/// The time of one step, in milliseconds.
+pub(super) const STEP: u64 = 10;
+
+// The constants below stand for constants of crates that these tests cannot use: change both.
+// Constants of `member.rs` are not listed, because the real state machine uses them itself. All are
+// in milliseconds.
+
+/// The timeout of a request to the coordinator. It follows `TimeLimits::NODE` (`client.rs` of
+/// `larder-etcd`): 400 for a request, 700 for a call.
+pub(super) const REQUEST_TIMEOUT: u64 = 600;
+/// The lifetime of a lease at the coordinator. Equal to `LEASE_SECS` (`presence.rs` of
+/// `larder-etcd`).
+pub(super) const LEASE: u64 = 2000;
+/// The interval of lease renewals. Derived from `LEASE_RENEWAL_INTERVAL` (`group/coordination.rs`
+/// of `larder-cluster`): 400 ms, plus 100 ms for the request.
+pub(super) const LEASE_RENEWAL_INTERVAL: u64 = 500;
+/// The interval of heartbeats. Equal to `HEARTBEAT_INTERVAL` (`peers/heartbeat.rs` of
+/// `larder-cluster`).
+pub(super) const HEARTBEAT_INTERVAL: u64 = 100;
+/// The interval of attempts to connect to a leader. Derived from `PAUSE_MIN`
+/// (`replication/follower.rs` of `larder-cluster`): 50 ms, plus 10 ms for the attempt.
+pub(super) const CONNECT_INTERVAL: u64 = 60;
+/// The age at which a connection whose link is cut ends. Equal to `LEADER_SILENCE_TIMEOUT`
+/// (`replication/follower.rs` of `larder-cluster`), but counts from the connect.
+pub(super) const LEADER_SILENCE_TIMEOUT: u64 = 3000;
+/// The duration of a sync after a connect.
+pub(super) const SYNC_TIME: u64 = 300;
+
+pub(super) enum Answer {
+    Read(GroupView),
+    Swapped(Option<Revision>),
+}
+
+/// A request to the coordinator.
+pub(super) struct PendingRequest {
+    pub(super) command: Command,
+    pub(super) arrives: u64,
+    pub(super) answer: Option<(u64, Answer)>,
+    pub(super) times_out: u64,
+}
+
+pub(super) struct Node {
+    pub(super) name: String,
+    /// The rate of the clock, in thousandths of real time.
+    pub(super) pace: u64,
+    /// The value of the clock at the start, in milliseconds.
+    pub(super) offset: u64,
+    pub(super) member: Option<Member>,
+    pub(super) request: Option<PendingRequest>,
+    pub(super) paused_until: u64,
+    pub(super) next_heartbeat: u64,
+    pub(super) next_lease: u64,
+    /// The connection to the leader.
+    pub(super) connected: Option<Connection>,
+    pub(super) next_connect: u64,
+    /// The changes that the node has.
+    pub(super) changes: Changes,
+    /// The followers of this leader.
+    pub(super) followers: BTreeMap<Process, FollowerState>,
+    /// The start epoch of the leadership that the node is ready for.
+    pub(super) ready_epoch: Option<u32>,
+}
+
+pub(super) struct World {
+    pub(super) random: Random,
+    pub(super) time: u64,
+    pub(super) nodes: Vec<Node>,
+    pub(super) record: Option<Record>,
+    pub(super) revision: Revision,
+    /// The time at which each leader was replaced.
+    pub(super) deposed: BTreeMap<Process, u64>,
+    /// The leader to which each member has made its last promise, and a time before which the member
+    /// must not replace this leader: slightly before the end of the promise, even if its clock is the
+    /// fastest.
+    pub(super) promised: BTreeMap<Process, (Process, u64)>,
+    pub(super) leases: BTreeMap<String, (u64, u64)>,
+    pub(super) is_coordinator_down: bool,
+    /// Whether the link of each node to the coordinator is cut.
+    pub(super) is_coordinator_cut: [bool; NODES],
+    /// Whether the link from one node (first index) to another (second index) is cut.
+    pub(super) is_cut: [[bool; NODES]; NODES],
+    pub(super) messages: Vec<(u64, usize, usize, Message)>,
+    pub(super) next_change: u64,
+    pub(super) acknowledged: Changes,
+    /// The end of a leader soon after its election: the time, and the node.
+    pub(super) second_failure: Option<(u64, usize)>,
+    /// Swaps that have timed out, and the times at which they take effect.
+    pub(super) strays: Vec<(u64, usize, Command)>,
+    pub(super) trace: u64,
+}
+
+impl Node {
+    pub(super) fn clock(&self, time: u64) -> Millis {
+        self.offset + time * self.pace / 1000
+    }
+
+    pub(super) fn process(&self) -> Option<Process> {
+        self.member.as_ref().map(|member| member.me().clone())
+    }
+}
+
+pub(super) type Changes = BTreeSet<u64>;
+
+/// A follower's connection to a leader.
+#[derive(Clone)]
+pub(super) struct Connection {
+    pub(super) leader: Process,
+    /// The time of the connection, which identifies it.
+    pub(super) since: u64,
+    pub(super) is_full_sync: bool,
+    pub(super) has_started: bool,
+}
+
+/// A leader's state of a follower.
+#[derive(Default)]
+pub(super) struct FollowerState {
+    /// The follower's last connection.
+    pub(super) since: u64,
+    pub(super) is_full_sync: bool,
+    /// The changes that the follower has acknowledged.
+    pub(super) changes: Changes,
+    /// The changes that the leader had when replies started to wait for the follower, after its
+    /// sync.
+    pub(super) ends: Option<Changes>,
+    pub(super) has_joined: bool,
+}
+
+pub(super) enum Message {
+    Heartbeat {
+        leader: Process,
+        sent: Millis,
+        /// The leader's changes.
+        changes: Changes,
+    },
+    Ack {
+        member: Process,
+        /// The time of the follower's connection.
+        since: u64,
+        /// The send time of the heartbeat, and the follower's changes; `None` during a sync.
+        synced: Option<(Millis, Changes)>,
+        promised: Option<Millis>,
+    },
+}
