@@ -28,7 +28,7 @@ pub const LEASE_TIME: Millis = 1000;
 /// The maximum of that time on a slow connection. A lease can be behind all requests in the buffers of
 /// the system, which are some megabytes.
 const LEASE_TIME_MAX: Millis = 10_000;
-/// A lease lasts this many times as long as the leader takes to confirm one.
+/// A lease lasts this multiple of the time in which the leader confirms one.
 const DELAYS_PER_LEASE: u64 = 4;
 
 /// The leases of one connection. Times are in milliseconds on the clock of this node, unless they
