@@ -172,7 +172,7 @@ def test_a_member_with_incomplete_data_does_not_lead(etcd):
 
 
 def test_the_log_of_a_replaced_leader_has_the_length_of_its_pause(etcd):
-    with Group(etcd, 2, "--cluster", "paused") as group:
+    with Group(etcd, 2, "--cluster", "pausedleader") as group:
         old, new = group.leader(), group.followers()[0]
         old.signal(signal.SIGSTOP)
         begun = time.monotonic()

@@ -105,7 +105,7 @@ impl Leader {
         let FollowingMember { process, group, leadership, .. } = member;
         let end = Instant::now() + EXCLUSION_MAX;
         group.update(|member, _| member.exclude(process));
-        while group.update(|member, now| member.may_be_in_sync(process.incarnation, now)) {
+        while group.read(|member| member.may_be_in_sync(process.incarnation, boot_millis())) {
             if self.stop.is_set() || group.leadership_epoch() != Some(*leadership) {
                 return Err(LocalError::LeadershipLost.into());
             }
