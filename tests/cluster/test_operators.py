@@ -52,6 +52,8 @@ def test_the_ack_mode_is_set_for_the_group(etcd):
         assert client(leader).set("a", "1")
         assert leader.seen()["held"] == "0"
         assert larder(etcd, "set", "set", "--ack", "writes") == (True, "")
+        unknown = larder(etcd, "set", "set", "--group", "7", "--ack", "none")
+        assert unknown == (False, "larder: cluster set has no group 7 with a leader")
         wait_until(lambda: all(node.seen()["ack"] == "writes" for node in group), "the same everywhere")
         # After a second, the leader removes members that do not run from the in-sync members. Then no reply waits for
         # them. So the test repeats the set until a reply has waited.
@@ -72,7 +74,7 @@ def test_a_node_with_incomplete_data_leads_on_request(etcd):
         assert client(leader).set("old", "1")
         wait_for_same_keys(group)
         refused = larder(etcd, "promote", "promoted", follower.name, "--unclean")
-        assert refused == (False, f"larder: leader {leader.name} is alive: use transfer-leadership")
+        assert not refused[0] and f"leader {leader.name} has a lease at etcd: use transfer-leadership" in refused[1]
         follower.signal(signal.SIGSTOP)
         wait_until(lambda: leader.seen()["in_sync"].split() == [leader.name], "the leader alone")
         # The test stores more than the socket buffers hold, because the follower applies the content of the buffers

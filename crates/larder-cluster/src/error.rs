@@ -83,11 +83,6 @@ pub(crate) enum LocalError {
     /// The node has lost the leadership of its group, or shuts down during an import.
     #[error("this node does not lead its group any more")]
     LeadershipLost,
-    /// The follower needs a full sync, and the record of the group still names it as in sync.
-    #[error(
-        "the member needs a full sync, and etcd has not removed it from the in-sync list in time"
-    )]
-    StillInSync,
     /// A journal has overwritten changes that were not sent to the follower.
     #[error("the follower was too slow for the journals, and needs a full sync")]
     Overrun,
@@ -188,6 +183,11 @@ impl PeerError {
     /// Returns whether no process listens at the peer's address.
     pub(crate) fn is_connection_refused(&self) -> bool {
         matches!(self, Self::Connection(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+    }
+
+    /// Returns whether this node has refused a sync.
+    pub(crate) fn is_refused_sync(&self) -> bool {
+        matches!(self, Self::Protocol(Violation::Stream(StreamError::SyncRefused)))
     }
 
     /// Returns whether another process of the peer's node answered, so that the expected process has

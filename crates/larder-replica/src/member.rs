@@ -47,6 +47,11 @@ const RETRY_PAUSE: Millis = 200;
 const LAG_MAX: Millis = 1000;
 /// The number of refused connections in a row after which the leader's process counts as ended.
 const REFUSALS_UNTIL_DEAD: u32 = 2;
+/// The time between two calls of [`Member::next`] from which on the process was paused. A request to
+/// the coordinator takes less.
+const PAUSE_MIN: Millis = 1000;
+/// The time in which a leader receives acknowledgements after it was paused.
+const RESUME_TIME: Millis = 500;
 /// The maximum duration of a leadership transfer.
 pub const TRANSFER_TIME_MAX: Millis = 2000;
 
@@ -135,6 +140,11 @@ pub struct Member {
     next_read: Millis,
     /// The send time of the last request to the coordinator.
     requested_at: Millis,
+    /// The time of the last call of [`Member::next`].
+    called_at: Millis,
+    /// The time until which this leader removes no member from the members in sync, because it was
+    /// paused and has not received their acknowledgements yet.
+    resuming_until: Millis,
     /// The send time of the last request whose reply showed that this member leads; `None` if it
     /// does not lead.
     confirmed_at: Option<Millis>,
@@ -194,6 +204,8 @@ impl Member {
             has_view: false,
             next_read: 0,
             requested_at: 0,
+            called_at: 0,
+            resuming_until: 0,
             confirmed_at: None,
             pending_swaps: Vec::new(),
             started_empty: None,
@@ -296,8 +308,12 @@ impl Member {
     }
 
     /// Returns the next request to the coordinator, if one is due. The caller reports its outcome
-    /// before the next call.
+    /// before the next call. The caller calls it several times a second.
     pub fn next(&mut self, now: Millis) -> Option<Command> {
+        if now.saturating_sub(self.called_at) > PAUSE_MIN {
+            self.resuming_until = now + RESUME_TIME;
+        }
+        self.called_at = now;
         if now >= self.transfer_until {
             self.transfer = None;
         }
@@ -353,7 +369,10 @@ impl Member {
             return Some(Record { epoch: record.epoch + 1, leader: next.clone(), in_sync });
         }
         if self.leads() {
-            let ready = self.ready.iter().filter(|(_, time)| is_caught_up(**time, now));
+            let is_resuming = now < self.resuming_until;
+            let ready = self.ready.iter().filter(|(process, time)| {
+                is_caught_up(**time, now) || is_resuming && record.in_sync.contains(process)
+            });
             let in_sync: Vec<Process> =
                 std::iter::once(me).chain(ready.map(|(process, _)| process)).cloned().collect();
             let is_same = in_sync.len() == record.in_sync.len()
@@ -471,7 +490,8 @@ impl Member {
             (self.leadership_epoch, self.epoch_min) = (Some(record.epoch), 0);
             let others = record.in_sync.iter().filter(|process| **process != self.settings.me);
             self.inherited = others.cloned().collect();
-            self.ready.extend(self.inherited.iter().map(|process| (process.clone(), now)));
+            // They stay until some time after this leader is ready for followers.
+            self.ready.extend(self.inherited.iter().map(|process| (process.clone(), Millis::MAX)));
         }
         if !led && is_own && !had_items && !was_unclean {
             self.started_empty = Some(record.epoch);
@@ -496,9 +516,13 @@ impl Member {
             return Vec::new();
         }
         let record = self.view.record.iter().flat_map(|record| &record.in_sync);
+        let is_connected = |process: &Process| {
+            !self.inherited.contains(process) || self.promises.contains_key(process)
+        };
         let is_ready = |process: &&Process| {
             to.is_none_or(|to| process.node == to)
                 && self.ready.get(*process).is_some_and(|time| is_caught_up(*time, now))
+                && is_connected(process)
         };
         let could: Vec<Process> = record.filter(is_ready).cloned().collect();
         if !could.is_empty() {
@@ -556,9 +580,16 @@ impl Member {
         self.lacks_items
     }
 
-    /// Notes that a full sync is complete, or that this member leads.
+    /// Notes that a full sync is complete.
     pub fn end_sync(&mut self) {
         self.lacks_items = false;
+    }
+
+    /// Notes that this leader is ready for followers. The members that were in sync with the
+    /// previous leader leave the members in sync if they do not connect within [`LAG_MAX`].
+    pub fn note_ready(&mut self, now: Millis) {
+        self.lacks_items = false;
+        self.ready.extend(self.inherited.iter().map(|process| (process.clone(), now)));
     }
 
     /// Notes that the leader has accepted a connection.

@@ -123,7 +123,10 @@ pub(super) fn promote(
 ) -> Result<(), String> {
     let Record { epoch, leader, in_sync } = snapshot.record()?.clone();
     if snapshot.view.is_live(&leader) {
-        return Err(format!("leader {} is alive: use transfer-leadership", leader.node));
+        return Err(format!(
+            "leader {} has a lease at etcd: use transfer-leadership if it runs, or try again in 3 s if it has ended",
+            leader.node
+        ));
     }
     if let Some(other) = in_sync.iter().find(|process| snapshot.view.is_live(process)) {
         return Err(format!("{} is alive and in sync: it takes over automatically", other.node));

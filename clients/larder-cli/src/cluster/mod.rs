@@ -139,6 +139,8 @@ pub(crate) fn command(task: &ClusterCommand, out: &mut impl Write) -> Result<(),
         }
         ClusterCommand::Set { group, ack } => {
             let mut seen = GroupSnapshot::read(group)?;
+            // A misspelled name must not create a group.
+            seen.record()?;
             seen.group.set_ack(*ack).map_err(message)
         }
         ClusterCommand::TransferLeadership { group, node } => {

@@ -188,9 +188,11 @@ impl EtcdLog {
                 self.error = None;
             }
             (Err(error), None) => {
-                tracing::warn!(
-                    "etcd: a request failed: {error}; check --etcd, its credentials and the network"
-                );
+                let remedy = match error {
+                    CoordinatorError::MalformedValue(_) => "repair or delete the key with etcdctl",
+                    _ => "check --etcd, its credentials and the network",
+                };
+                tracing::warn!("etcd: a request failed: {error}; {remedy}");
                 self.error = Some(error.clone());
             }
             _ => (),
@@ -232,6 +234,10 @@ impl RoleLog {
             self.role = role;
         }
         if matches!(self.role, Role::Leader { .. }) {
+            if group.is_serving() {
+                // The leader has survived the pause.
+                self.pauses.forget();
+            }
             let in_sync = group.in_sync();
             if in_sync != self.in_sync {
                 tracing::info!("in sync: {}", in_sync.join(" "));

@@ -11,7 +11,7 @@ use larder_store::journal::{AckMode, Acknowledgements, Journals};
 use larder_support::clock::boot_millis;
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -88,6 +88,8 @@ pub struct Group {
     /// The start of this node's last leadership, for delta syncs of other members. `None` before
     /// the first leadership, and if other members need full syncs.
     succession: Mutex<Option<Arc<Succession>>>,
+    /// Whether this node shuts down, so that it does not stay in sync after a transfer.
+    shuts_down: AtomicBool,
     /// The number of times that this node has become the leader.
     pub elections: AtomicU64,
     /// The journals of this server's changes; unset until the server accepts peers.
@@ -118,6 +120,7 @@ impl Group {
             reads_until: AtomicU64::new(0),
             ready_epoch: AtomicU32::new(0),
             succession: Mutex::default(),
+            shuts_down: AtomicBool::new(false),
             elections: AtomicU64::new(0),
             journals: OnceLock::new(),
             joining: Mutex::default(),
@@ -245,6 +248,9 @@ impl Group {
         let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else {
             return false;
         };
+        if !stays {
+            self.shuts_down.store(true, Ordering::Relaxed);
+        }
         let end = Instant::now() + Duration::from_millis(TRANSFER_TIME_MAX);
         let candidates = self.update(|member, now| member.start_transfer(now, to));
         if candidates.is_empty() {
@@ -260,6 +266,7 @@ impl Group {
                 let named = self.read(Member::named_in_sync);
                 if let Some(next) = candidates.iter().find(has_all) {
                     let others = named.iter().filter(has_all).filter(|process| *process != next);
+                    let stays = stays && !self.shuts_down.load(Ordering::Relaxed);
                     let me = stays.then(|| self.me());
                     let in_sync = std::iter::once(next).chain(others).chain(&me).cloned().collect();
                     self.update(|member, _| member.transfer_to(in_sync));
@@ -377,7 +384,7 @@ impl Group {
         }
         self.ready_epoch.store(epoch, Ordering::Release);
         self.elections.fetch_add(1, Ordering::Relaxed);
-        self.update(|member, _| member.end_sync());
+        self.update(Member::note_ready);
     }
 
     /// Returns the epoch in which the current leadership of this node started, ready or not, or

@@ -29,6 +29,11 @@ impl PauseWatch {
         self.last = Some(now);
     }
 
+    /// Forgets the pause, because it has no result.
+    pub(super) fn forget(&mut self) {
+        self.pause = None;
+    }
+
     /// Returns the length of a pause that has just ended, and forgets the pause. Returns `None` if
     /// there was none in the last [`RESULT_MAX`] milliseconds.
     pub(super) fn take_recent(&mut self, now: Millis) -> Option<Duration> {
@@ -52,7 +57,10 @@ mod tests {
         watch.note(106_800);
         assert_eq!(watch.take_recent(106_900), Some(Duration::from_millis(5200)));
         assert_eq!(watch.take_recent(106_900), None, "it is reported once");
-        watch.note(110_000);
-        assert_eq!(watch.take_recent(120_001), None, "it ended long ago");
+        watch.note(109_000);
+        watch.forget();
+        assert_eq!(watch.take_recent(109_000), None, "the leader has survived it");
+        watch.note(111_000);
+        assert_eq!(watch.take_recent(121_001), None, "it ended long ago");
     }
 }

@@ -1,7 +1,7 @@
 //! The acknowledgements of a follower, and the transition of a member to in sync.
 
 use super::status::{AckProgress, FollowerStatus};
-use crate::error::{PeerError, Timeout, Violation};
+use crate::error::{LocalError, PeerError, Timeout, Violation};
 use crate::group::Group;
 use crate::peers::{AdmittedLink, PeerStream, is_silence};
 use larder_replica::{
@@ -27,6 +27,14 @@ pub(crate) struct FollowingMember<'g> {
     pub(crate) link: &'g AdmittedLink,
 }
 
+impl FollowingMember<'_> {
+    /// Returns whether the record or a pending swap names the member, or the next swap will.
+    pub(super) fn may_be_in_sync(&self) -> bool {
+        let incarnation = self.process.incarnation;
+        self.group.read(|member| member.may_be_in_sync(incarnation, boot_millis()))
+    }
+}
+
 /// Keys of a delta sync, for the sender: see [`larder_replica::Sender::push_changed_keys`].
 pub(super) struct ChangedKeysPart {
     pub(super) keys: Vec<u8>,
@@ -34,13 +42,13 @@ pub(super) struct ChangedKeysPart {
 }
 
 /// Reads the acknowledgements of a follower until the connection ends. Always returns an error: the
-/// reason for the end.
+/// reason for the end. `is_full_sync` states whether the connection starts with a full sync.
 pub(super) fn read_acks(
     mut stream: &PeerStream,
     journals: &Journals,
     status: &FollowerStatus,
     member: Option<&FollowingMember<'_>>,
-    keys_sender: Option<mpsc::Sender<ChangedKeysPart>>,
+    (is_full_sync, keys_sender): (bool, Option<mpsc::Sender<ChangedKeysPart>>),
 ) -> Result<(), PeerError> {
     stream.set_read_timeout(Some(FOLLOWER_SILENCE_TIMEOUT))?;
     let (mut input, mut bytes, mut changed_len) = (Vec::new(), [0; 4096], 0);
@@ -78,15 +86,20 @@ pub(super) fn read_acks(
             let Frame::Ack { batch, heartbeat, watermark, is_synced, promises } = frame else {
                 return Err(Violation::UnexpectedFrame.into());
             };
+            // Before the full sync, the follower may still count as synced with its old position.
+            let is_synced = is_synced && (!is_full_sync || watermark > 0);
             let AckProgress { sent, synced_until, watermark } =
                 status.note_ack((batch, heartbeat, watermark));
             if let Some(member) = member {
+                // A later connection of the follower may have started a full sync.
+                if member.link.fence.is_closed() {
+                    return Err(LocalError::Obsolete.into());
+                }
                 joining.note(member, journals, is_synced, (synced_until, watermark));
                 if sent.is_some() {
                     let FollowingMember { process, group, link, .. } = member;
                     let has_joined = is_synced && joining.has_joined;
                     group.update(|member, _| {
-                        // A later connection of the follower may have started a full sync.
                         if link.fence.is_closed() {
                             return;
                         }

@@ -27,6 +27,8 @@ const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The maximum pause before another attempt to connect.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// The pause after this node has refused a sync.
+const SYNC_REFUSED_PAUSE: Duration = Duration::from_millis(200);
 /// The maximum number of bytes of one read.
 const READ_LEN: usize = 256 << 10;
 
@@ -168,6 +170,10 @@ impl Follower {
         }
         if self.stop.is_set() || leader.is_replaced() {
             return has_connected;
+        }
+        if error.is_refused_sync() {
+            // This node's view of the record is old.
+            self.stop.wait(SYNC_REFUSED_PAUSE);
         }
         let error = error.to_string();
         if has_connected || error != *last_error {

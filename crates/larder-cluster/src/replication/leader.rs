@@ -15,7 +15,7 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::sync::{Arc, mpsc};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The maximum number of connected followers.
 const FOLLOWERS_MAX: usize = 16;
@@ -23,9 +23,7 @@ const FOLLOWERS_MAX: usize = 16;
 /// batches need less CPU time.
 const REST: Duration = Duration::from_millis(1);
 
-/// The maximum time for the coordinator to write a record without a member that needs a full sync.
-const EXCLUSION_MAX: Duration = Duration::from_secs(2);
-/// The interval of checks for that record.
+/// The interval of checks for a record without a member that needs a full sync.
 const EXCLUSION_TICK: Duration = Duration::from_millis(5);
 
 /// The cache of a server that has followers.
@@ -77,42 +75,25 @@ impl Leader {
             _ => "resumes",
         };
         tracing::info!("follower {} at {address} {how}", status.name);
-        let starts = match &member {
-            Some(member) if sender.starts_with_full_sync() => self.await_exclusion(member),
-            _ => Ok(()),
-        };
-        let ended =
-            starts.and_then(|()| self.stream(sender, journals, stream, &status, member.as_ref()));
+        let ended = self.stream(sender, journals, stream, &status, member.as_ref());
         self.node.replication.remove(&status);
-        if let Some(FollowingMember { process, group, .. }) = &member {
-            group.update(|member, _| member.note_disconnected(process));
-            group.end_joining(process.incarnation);
+        if let Some(FollowingMember { process, group, link, .. }) = &member {
+            // A later connection of the member has its own state.
+            let is_last = group.update(|member, _| {
+                let is_last = !link.fence.is_closed();
+                if is_last {
+                    member.note_disconnected(process);
+                }
+                is_last
+            });
+            if is_last {
+                group.end_joining(process.incarnation);
+            }
         }
         if let Err(error) = ended
             && !self.stop.is_set()
         {
             tracing::info!("follower {} at {address} disconnected: {error}", status.name);
-        }
-        Ok(())
-    }
-
-    /// Waits until a member that needs a full sync is no longer in sync: the full sync removes its
-    /// items first, and a member in sync may become the leader.
-    ///
-    /// # Errors
-    /// This node does not lead any more, or the coordinator has not written the record in time.
-    fn await_exclusion(&self, member: &FollowingMember<'_>) -> Result<(), PeerError> {
-        let FollowingMember { process, group, leadership, .. } = member;
-        let end = Instant::now() + EXCLUSION_MAX;
-        group.update(|member, _| member.exclude(process));
-        while group.read(|member| member.may_be_in_sync(process.incarnation, boot_millis())) {
-            if self.stop.is_set() || group.leadership_epoch() != Some(*leadership) {
-                return Err(LocalError::LeadershipLost.into());
-            }
-            if Instant::now() >= end {
-                return Err(LocalError::StillInSync.into());
-            }
-            group.wait(EXCLUSION_TICK);
         }
         Ok(())
     }
@@ -127,6 +108,7 @@ impl Leader {
         member: Option<&FollowingMember<'_>>,
     ) -> Result<(), PeerError> {
         let (keys_sender, changed_keys) = mpsc::channel();
+        let is_full_sync = sender.starts_with_full_sync();
         let is_delta_sync = sender.is_delta_syncing();
         std::thread::scope(|scope| {
             let acks = std::thread::Builder::new().name("acks".to_owned());
@@ -136,7 +118,7 @@ impl Leader {
                     journals,
                     status,
                     member,
-                    is_delta_sync.then_some(keys_sender),
+                    (is_full_sync, is_delta_sync.then_some(keys_sender)),
                 );
                 // The sender detects the end of the connection at its next write.
                 let _ = stream.shutdown(Shutdown::Both);
@@ -145,8 +127,11 @@ impl Leader {
             let sent = self.send(sender, journals, stream, status, member, &changed_keys);
             let _ = stream.shutdown(Shutdown::Both);
             let read = acks.join().unwrap_or(Ok(()));
-            // If the follower has disconnected, the reader's error has the reason.
-            read.and(sent)
+            match sent {
+                Err(PeerError::Local(error)) => Err(error.into()),
+                // If the follower has disconnected, the reader's error has the reason.
+                sent => read.and(sent),
+            }
         })
     }
 
@@ -164,6 +149,12 @@ impl Leader {
         let clock = self.node.clock.clone();
         let (mut out, mut heartbeats) = (Vec::new(), HeartbeatSchedule::default());
         let (mut sent_bytes, mut rested_after) = (0, 0);
+        // A full sync removes all items first, so it starts only after the member, which might become
+        // the leader, is no longer in sync.
+        let mut still_in_sync = member.filter(|_| sender.starts_with_full_sync());
+        if let Some(FollowingMember { process, group, .. }) = still_in_sync {
+            group.update(|member, _| member.exclude(process));
+        }
         while !self.stop.is_set() {
             let heard = journals.notifier().generation();
             if member
@@ -181,11 +172,21 @@ impl Leader {
             if let Some(number) = heartbeats.due() {
                 let behind = sender.lag_ms(now);
                 let is_in_doubt = member.is_some_and(|member| !member.group.is_serving());
-                let known = (!is_in_doubt).then_some(behind);
+                // A member that waits for a full sync does not know its lag.
+                let known = (!is_in_doubt && still_in_sync.is_none()).then_some(behind);
                 let lag_ms = known.and_then(|behind| behind.try_into().ok());
                 let sent = boot_millis();
                 Frame::Heartbeat { number, lag_ms, sent }.write(&mut out);
                 status.note_heartbeat(number, behind);
+            }
+            if let Some(member) = still_in_sync.take_if(|member| !member.may_be_in_sync()) {
+                tracing::debug!("the full sync of {} starts", member.process.node);
+            }
+            if let Some(FollowingMember { group, .. }) = still_in_sync {
+                stream.write_all(&out)?;
+                out.clear();
+                group.wait(EXCLUSION_TICK);
+                continue;
             }
             if sender.starts_with_full_sync() && sender.counts().overruns > 0 && member.is_some() {
                 // The member may be in sync. Its next connection starts with a full sync.

@@ -21,7 +21,7 @@ impl World {
             if starts_empty {
                 node.changes.clear();
             }
-            member.end_sync();
+            member.note_ready(now);
             if self.time < FAULTS && self.random.below(4) == 0 {
                 self.second_failure = Some((self.time + self.random.below(600), number));
             }
@@ -230,11 +230,12 @@ impl World {
                     let now = node.clock(time);
                     let Some(member) = &mut node.member else { continue };
                     let promised = member.note_heartbeat(&leader, now).then_some(sent);
+                    let epoch = member.view().record.as_ref().map_or(0, |record| record.epoch);
                     let synced = is_synced.then(|| (sent, node.changes.clone()));
                     let (member, since) = (member.me().clone(), connected.since);
                     if promised.is_some() {
                         let until = time + PROMISE_TIME * 98 / 100;
-                        self.promised.insert(member.clone(), (leader.clone(), until));
+                        self.promised.insert(member.clone(), (epoch, until));
                     }
                     self.send(to, from, Message::Ack { member, since, synced, promised });
                 }

@@ -121,7 +121,10 @@ fn members_stay_in_sync_after_an_election() {
         member
     };
     let mut member = elect();
+    assert!(!matches!(member.next(5000), Some(Command::Swap(..))), "it is not ready yet");
     // An incomplete delta sync, and the end of a connection, change nothing for a second.
+    let mut member = elect();
+    member.note_ready(3);
     member.note_ack(&other, None, Some(3));
     member.note_disconnected(&other);
     assert_eq!(member.next(1000), Some(Command::Read));
@@ -139,4 +142,13 @@ fn members_stay_in_sync_after_an_election() {
     assert!(member.may_be_in_sync(other.incarnation, 3), "the record names it");
     assert_eq!(swap(&mut member, 3).in_sync, std::slice::from_ref(&me));
     assert!(!member.may_be_in_sync(other.incarnation, 4));
+    // A leader that was paused waits for acknowledgements before it removes a member.
+    let mut member = elect();
+    member.note_ready(3);
+    member.note_ack(&other, Some(900), Some(900));
+    assert_eq!(member.next(1000), Some(Command::Read));
+    member.handle_view(1000, None);
+    assert!(!matches!(member.next(3000), Some(Command::Swap(..))));
+    member.handle_view(3000, None);
+    assert_eq!(swap(&mut member, 3500).in_sync, std::slice::from_ref(&me));
 }

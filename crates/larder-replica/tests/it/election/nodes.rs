@@ -82,10 +82,10 @@ pub(super) struct World {
     pub(super) revision: Revision,
     /// The time at which each leader was replaced.
     pub(super) deposed: BTreeMap<Process, u64>,
-    /// The leader to which each member has made its last promise, and a time before which the member
-    /// must not replace this leader: slightly before the end of the promise, even if its clock is the
-    /// fastest.
-    pub(super) promised: BTreeMap<Process, (Process, u64)>,
+    /// The epoch of the leader to which each member has made its last promise, and a time before which
+    /// the member must not replace this leader: slightly before the end of the promise, even if its
+    /// clock is the fastest.
+    pub(super) promised: BTreeMap<Process, (u32, u64)>,
     pub(super) leases: BTreeMap<String, (u64, u64)>,
     pub(super) is_coordinator_down: bool,
     /// Whether the link of each node to the coordinator is cut.

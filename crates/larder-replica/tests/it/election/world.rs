@@ -249,7 +249,8 @@ impl World {
         let runs = |process: &Process| {
             self.nodes.iter().any(|node| node.process().as_ref() == Some(process))
         };
-        let promised = self.promised.get(&record.leader).filter(|(to, _)| *to == before.leader);
+        let promised =
+            self.promised.get(&record.leader).filter(|(epoch, _)| *epoch == before.epoch);
         let promised = promised.map_or(0, |(_, until)| *until);
         let is_transfer = self.nodes[requester].name == before.leader.node;
         assert!(
