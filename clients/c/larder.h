@@ -127,7 +127,7 @@ larder_status larder_options_login(larder_options *options, const char *user, co
 //   its intermediate CAs. [Default: no client certificate]
 // - `key_file`: a PEM file with the key of the client certificate. [Default: `cert_file`]
 // - `server_name`: the name that the certificates of all servers must contain. [Default: the host
-//   of each server's address]
+//   of each server; `localhost` for unix sockets]
 //
 // This call reads the files, which later calls do not need. It returns
 // LARDER_STATUS_INVALID_ARGUMENT if a file or the name is unusable, and larder_error_message()
