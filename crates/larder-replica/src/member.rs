@@ -507,6 +507,12 @@ impl Member {
         self.view.requests.transfer.as_ref().filter(|request| request.epoch == epoch)
     }
 
+    /// Returns whether a leadership transfer is under way.
+    #[must_use]
+    pub fn is_transferring(&self) -> bool {
+        self.transfer.is_some()
+    }
+
     /// Starts a leadership transfer to the node `to`, or to any member in sync. Returns the
     /// candidates. This leader answers no requests until another leads, for at most
     /// [`TRANSFER_TIME_MAX`]. Without candidates, this leader continues to answer requests.

@@ -99,6 +99,9 @@ def test_a_leader_without_etcd_and_members_stops_by_default(doubt):
         follower.signal(signal.SIGCONT)
         wait_until(lambda: not no_leader(leader), "answers")
         assert client(leader).get("a") == b"1"
+        if doubt == "stop":
+            wait_until(lambda: "this leader answers requests again" in leader.output(), "the log")
+        assert ("this leader answers no requests for items" in leader.output()) == (doubt == "stop")
 
 
 def test_a_single_node_needs_no_etcd_after_its_election():

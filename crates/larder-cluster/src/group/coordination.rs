@@ -9,7 +9,9 @@ use larder_etcd::{
     DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, LEASE_SECS, NameConflict, Presence,
     PresenceError,
 };
-use larder_replica::{Addresses, Command, Coordinator, CoordinatorError, PROMISE_TIME, Role};
+use larder_replica::{
+    Addresses, Command, Coordinator, CoordinatorError, Member, PROMISE_TIME, Role,
+};
 use larder_support::clock::boot_millis;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -206,6 +208,9 @@ struct RoleLog {
     in_sync: Vec<String>,
     /// Whether this node has led since it last followed another one.
     has_led: bool,
+    /// Whether this leader answered requests at the last call, or has logged that it does not;
+    /// `None` before it has answered requests.
+    answers: Option<bool>,
     pauses: PauseWatch,
 }
 
@@ -215,6 +220,7 @@ impl RoleLog {
             role: Role::Leaderless,
             in_sync: Vec::new(),
             has_led: false,
+            answers: None,
             pauses: PauseWatch::default(),
         }
     }
@@ -227,6 +233,7 @@ impl RoleLog {
         if role != self.role {
             log_role(&role);
             self.in_sync.clear();
+            self.answers = None;
             self.has_led |= matches!(role, Role::Leader { .. });
             if matches!(role, Role::Follower { .. }) && std::mem::take(&mut self.has_led) {
                 log_pause(self.pauses.take_recent(boot_millis()));
@@ -238,11 +245,34 @@ impl RoleLog {
                 // The leader has survived the pause.
                 self.pauses.forget();
             }
+            self.note_answers(group);
             let in_sync = group.in_sync();
             if in_sync != self.in_sync {
                 tracing::info!("in sync: {}", in_sync.join(" "));
                 self.in_sync = in_sync;
             }
+        }
+    }
+}
+
+impl RoleLog {
+    /// Logs that this leader stops answering requests, or answers them again.
+    fn note_answers(&mut self, group: &Group) {
+        let answers = group.is_serving();
+        match (self.answers, answers) {
+            (Some(true), false) if !group.read(Member::is_transferring) => {
+                tracing::warn!(
+                    "this leader answers no requests for items: it has heard neither from etcd nor from every in-sync \
+                     member for a second (--doubt stop); check etcd, the members and the network"
+                );
+                self.answers = Some(false);
+            }
+            (Some(false), true) => {
+                tracing::info!("this leader answers requests again");
+                self.answers = Some(true);
+            }
+            (None, true) => self.answers = Some(true),
+            _ => (),
         }
     }
 }
