@@ -25,6 +25,7 @@
 //! while [`MemberSettings::unclean_after`] is `None`.
 
 use crate::group::{EPOCH_MAX, GroupView, Process, Record, Revision, TransferRequest};
+use crate::pause::PauseWatch;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Milliseconds, as a duration or as a time. The clock of times continues while the machine is
@@ -47,11 +48,11 @@ const RETRY_PAUSE: Millis = 200;
 const LAG_MAX: Millis = 1000;
 /// The number of refused connections in a row after which the leader's process counts as ended.
 const REFUSALS_UNTIL_DEAD: u32 = 2;
-/// The time between two calls of [`Member::next`] from which on the process was paused. A request to
-/// the coordinator takes less.
-const PAUSE_MIN: Millis = 1000;
 /// The time in which a leader receives acknowledgements after it was paused.
 const RESUME_TIME: Millis = 500;
+/// The time after a pause in which a change of leaders is a result of the pause. The paused leader
+/// reads the record at once, unless the coordinator is slow.
+const PAUSE_RESULT_MAX: Millis = 10_000;
 /// The maximum duration of a leadership transfer.
 pub const TRANSFER_TIME_MAX: Millis = 2000;
 
@@ -140,11 +141,10 @@ pub struct Member {
     next_read: Millis,
     /// The send time of the last request to the coordinator.
     requested_at: Millis,
-    /// The time of the last call of [`Member::next`].
-    called_at: Millis,
-    /// The time until which this leader removes no member from the members in sync, because it was
-    /// paused and has not received their acknowledgements yet.
-    resuming_until: Millis,
+    /// The pauses between calls of [`Member::next`].
+    pauses: PauseWatch,
+    /// The time of the last reply of the coordinator that showed that this member leads.
+    last_led_at: Millis,
     /// The send time of the last request whose reply showed that this member leads; `None` if it
     /// does not lead.
     confirmed_at: Option<Millis>,
@@ -204,8 +204,8 @@ impl Member {
             has_view: false,
             next_read: 0,
             requested_at: 0,
-            called_at: 0,
-            resuming_until: 0,
+            pauses: PauseWatch::default(),
+            last_led_at: 0,
             confirmed_at: None,
             pending_swaps: Vec::new(),
             started_empty: None,
@@ -310,10 +310,7 @@ impl Member {
     /// Returns the next request to the coordinator, if one is due. The caller reports its outcome
     /// before the next call. The caller calls it several times a second.
     pub fn next(&mut self, now: Millis) -> Option<Command> {
-        if now.saturating_sub(self.called_at) > PAUSE_MIN {
-            self.resuming_until = now + RESUME_TIME;
-        }
-        self.called_at = now;
+        self.pauses.note(now);
         if now >= self.transfer_until {
             self.transfer = None;
         }
@@ -369,7 +366,8 @@ impl Member {
             return Some(Record { epoch: record.epoch + 1, leader: next.clone(), in_sync });
         }
         if self.leads() {
-            let is_resuming = now < self.resuming_until;
+            // After a pause, this leader has not received the acknowledgements of its members yet.
+            let is_resuming = self.pauses.last().is_some_and(|(end, _)| now < end + RESUME_TIME);
             let ready = self.ready.iter().filter(|(process, time)| {
                 is_caught_up(**time, now) || is_resuming && record.in_sync.contains(process)
             });
@@ -497,6 +495,7 @@ impl Member {
             self.started_empty = Some(record.epoch);
         }
         self.confirmed_at = Some(self.requested_at);
+        self.last_led_at = now;
         self.next_read = self.requested_at + LEADER_READ_INTERVAL;
     }
 
@@ -505,6 +504,15 @@ impl Member {
     pub fn transfer_request(&self) -> Option<&TransferRequest> {
         let epoch = self.view.record.as_ref().filter(|_| self.leads())?.epoch;
         self.view.requests.transfer.as_ref().filter(|request| request.epoch == epoch)
+    }
+
+    /// Returns the length of the pause that made another member replace this leader. Returns `None` if
+    /// the leader was not paused shortly before, or has led since.
+    #[must_use]
+    pub fn replacing_pause(&self, now: Millis) -> Option<Millis> {
+        let (end, length) = self.pauses.last()?;
+        let is_recent = now.saturating_sub(end) <= PAUSE_RESULT_MAX;
+        (is_recent && self.last_led_at < end).then_some(length)
     }
 
     /// Returns whether a leadership transfer is under way.

@@ -7,7 +7,9 @@ use super::session_host::SessionHost;
 use crate::error::{LocalError, PeerError, Timeout, Violation};
 use crate::group::Group;
 use crate::node::Node;
-use crate::peers::{AdmittedLink, PeerStream, Stop, is_silence};
+use crate::peers::{
+    AdmittedLink, HEARTBEAT_INTERVAL, HeartbeatSchedule, PeerStream, Stop, is_silence,
+};
 use larder_operations::{Counters, OpContext, Subscription};
 use larder_replica::{FRAME_LEN_MAX, Frame, ReplyEnd};
 use larder_session::{Conversation, Next, Session, Settings};
@@ -23,8 +25,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// The interval of heartbeats.
-const HEARTBEAT: Duration = Duration::from_millis(100);
 /// The time for which a node that shuts down keeps its connections for forwarded requests, so that
 /// peers can move their requests to the next leader.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
@@ -181,10 +181,10 @@ impl Answerer {
             stopped_at: None,
         };
         let (mut input, mut bytes) = (Vec::new(), vec![0; READ_LEN]);
-        let (mut heartbeat_at, mut received) = (Instant::now(), 0);
-        stream.set_read_timeout(Some(HEARTBEAT))?;
+        let (mut heartbeats, mut received) = (HeartbeatSchedule::default(), 0);
+        stream.set_read_timeout(Some(HEARTBEAT_INTERVAL))?;
         while !peer.has_ended(stop) {
-            if peer.woken.wait(stream, HEARTBEAT.saturating_sub(heartbeat_at.elapsed())) {
+            if peer.woken.wait(stream, heartbeats.left()) {
                 match stream.read(&mut bytes) {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Ok(len) => {
@@ -211,8 +211,7 @@ impl Answerer {
                     peer.answer_some(&mut engine, rest)?
                 };
                 at += len;
-                if heartbeat_at.elapsed() >= HEARTBEAT {
-                    heartbeat_at = Instant::now();
+                if heartbeats.due().is_some() {
                     Frame::LinkHeartbeat { sent: boot_millis(), received }.write(&mut peer.out);
                 }
                 stream.write_all(&peer.out)?;

@@ -3,14 +3,13 @@
 //! not delay the others. Further threads read and write the shard map (`shard_map.rs`).
 
 use super::membership::Group;
-use super::pause::PauseWatch;
 use crate::peers::Stop;
 use larder_etcd::{
     DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, LEASE_SECS, NameConflict, Presence,
     PresenceError,
 };
 use larder_replica::{
-    Addresses, Command, Coordinator, CoordinatorError, Member, PROMISE_TIME, Role,
+    Addresses, Command, Coordinator, CoordinatorError, Member, Millis, PROMISE_TIME, Role,
 };
 use larder_support::clock::boot_millis;
 use std::sync::{Arc, PoisonError};
@@ -211,24 +210,15 @@ struct RoleLog {
     /// Whether this leader answered requests at the last call, or has logged that it does not;
     /// `None` before it has answered requests.
     answers: Option<bool>,
-    pauses: PauseWatch,
 }
 
 impl RoleLog {
     fn new() -> Self {
-        Self {
-            role: Role::Leaderless,
-            in_sync: Vec::new(),
-            has_led: false,
-            answers: None,
-            pauses: PauseWatch::default(),
-        }
+        Self { role: Role::Leaderless, in_sync: Vec::new(), has_led: false, answers: None }
     }
 
-    /// Logs the changes since the last call. Must be called in each iteration of the loop, because
-    /// a long time between two calls is a pause of the process.
+    /// Logs the changes since the last call.
     fn note(&mut self, group: &Group) {
-        self.pauses.note(boot_millis());
         let role = group.role();
         if role != self.role {
             log_role(&role);
@@ -236,15 +226,11 @@ impl RoleLog {
             self.answers = None;
             self.has_led |= matches!(role, Role::Leader { .. });
             if matches!(role, Role::Follower { .. }) && std::mem::take(&mut self.has_led) {
-                log_pause(self.pauses.take_recent(boot_millis()));
+                log_pause(group.read(|member| member.replacing_pause(boot_millis())));
             }
             self.role = role;
         }
         if matches!(self.role, Role::Leader { .. }) {
-            if group.is_serving() {
-                // The leader has survived the pause.
-                self.pauses.forget();
-            }
             self.note_answers(group);
             let in_sync = group.in_sync();
             if in_sync != self.in_sync {
@@ -278,12 +264,12 @@ impl RoleLog {
 }
 
 /// Logs the pause that made another member replace this leader, if there was one.
-fn log_pause(pause: Option<Duration>) {
+fn log_pause(pause: Option<Millis>) {
     if let Some(pause) = pause {
         tracing::warn!(
             "another member replaced this leader, because this server was paused for {:.1} s; check the machine for \
              suspension, lack of CPU time, and swapping",
-            pause.as_secs_f64()
+            Duration::from_millis(pause).as_secs_f64()
         );
     }
 }

@@ -10,7 +10,6 @@
 
 mod coordination;
 mod membership;
-mod pause;
 mod shard_map;
 mod topology;
 

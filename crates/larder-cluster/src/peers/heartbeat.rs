@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// The interval at which a leader sends heartbeats. The simulation (`tests/it/election/nodes.rs` of
 /// `larder-replica`) has a copy, `HEARTBEAT_INTERVAL`.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
+pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 
 // A lease that starts with one heartbeat must not end before the next heartbeat is due.
 const _: () =

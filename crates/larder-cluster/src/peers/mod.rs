@@ -13,7 +13,7 @@ mod stream;
 pub use credentials::Credentials;
 pub(crate) use dial::{PeerConnection, Target, dial};
 pub(crate) use handshake::{HandshakeLimit, handshake_frame, is_silence};
-pub(crate) use heartbeat::HeartbeatSchedule;
+pub(crate) use heartbeat::{HEARTBEAT_INTERVAL, HeartbeatSchedule};
 pub(crate) use link_registry::{AdmittedLink, LinkRegistry};
 pub use node_tls::{NodeTls, NodeTlsFiles};
 pub(crate) use stop::Stop;

@@ -34,7 +34,8 @@ const FAULTS: u64 = 20_000;
 const RECOVERY: u64 = 20_000;
 /// The time of one step, in milliseconds.
 const STEP: u64 = 10;
-/// The interval of heartbeats. Equal to `HEARTBEAT` (`forward/answerer.rs` of `larder-cluster`).
+/// The interval of heartbeats. Equal to `HEARTBEAT_INTERVAL` (`peers/heartbeat.rs` of
+/// `larder-cluster`).
 const HEARTBEAT: u64 = 100;
 
 /// The time limit of a handshake.

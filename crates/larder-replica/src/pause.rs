@@ -1,0 +1,49 @@
+//! Pauses of a process.
+
+use crate::member::Millis;
+
+/// The time between two iterations of the member's loop from which on the process was paused. The
+/// longest step of an iteration, a request to the coordinator, takes less.
+const PAUSE_MIN: Millis = 1000;
+
+/// Detects pauses of the process from the times of the iterations of a loop.
+#[derive(Debug, Default)]
+pub(crate) struct PauseWatch {
+    /// The time of the last iteration; `None` before the first one.
+    last: Option<Millis>,
+    /// The end and the length of the last pause.
+    pause: Option<(Millis, Millis)>,
+}
+
+impl PauseWatch {
+    /// Notes an iteration.
+    pub(crate) fn note(&mut self, now: Millis) {
+        let gap = self.last.map_or(0, |last| now.saturating_sub(last));
+        if gap > PAUSE_MIN {
+            self.pause = Some((now, gap));
+        }
+        self.last = Some(now);
+    }
+
+    /// Returns the end and the length of the last pause.
+    pub(crate) fn last(&self) -> Option<(Millis, Millis)> {
+        self.pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_gap_between_iterations_is_a_pause() {
+        let mut watch = PauseWatch::default();
+        for now in [100_000, 100_100, 101_100] {
+            watch.note(now);
+            assert_eq!(watch.last(), None, "{now}");
+        }
+        watch.note(106_700);
+        watch.note(106_800);
+        assert_eq!(watch.last(), Some((106_700, 5600)));
+    }
+}
