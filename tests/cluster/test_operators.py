@@ -134,7 +134,7 @@ def test_the_status_shows_lag_memory_and_version_of_reachable_nodes(etcd):
         assert (shown["leader"], shown["ack"], shown["ack_for_all_nodes"]) == (group.leader().name, "deletes", False)
         assert sorted(nodes) == sorted(group.nodes)
         for node in nodes.values():
-            assert 0 <= node["lag_seconds"] < 10 and node["version"] and node["unreachable"] is None
+            assert 0 <= node["lag_seconds"] < 10 and node["version"] and node["stats_error"] is None
             assert 0 < node["memory_bytes"] < node["memory_limit_bytes"] == 64 << 20
         text = larder(etcd, "status", "shown")[1]
         assert text.count(" of 64.0 MiB  version ") == 3 and "  --ack deletes of the leader" in text
@@ -142,12 +142,12 @@ def test_the_status_shows_lag_memory_and_version_of_reachable_nodes(etcd):
         paused.signal(signal.SIGSTOP)
         group.kill(killed)
         _, nodes = status(etcd, "shown")
-        assert nodes[paused.name]["unreachable"] == "no reply within 1 s"
-        assert "refused" in nodes[killed.name]["unreachable"]
+        assert nodes[paused.name]["stats_error"] == "no reply within 1 s"
+        assert "refused" in nodes[killed.name]["stats_error"]
         assert nodes[group.leader().name]["version"]
         with Server(port=killed.port):
             _, nodes = status(etcd, "shown")
-            assert nodes[killed.name]["unreachable"] == "a server outside of clusters has this address"
+            assert nodes[killed.name]["stats_error"] == "a server outside of clusters has this address"
 
 
 def test_a_lost_node_is_forgotten(etcd):

@@ -115,7 +115,7 @@ pub(crate) enum LocalError {
     Restarted,
     /// The peer has opened a later connection for forwarded requests, or its lease has ended while a
     /// request was executed.
-    #[error("the connection for forwarded requests is obsolete")]
+    #[error("the peer has opened a newer connection, or sent a change that came after its lease")]
     Obsolete,
     /// A node name or host that is not valid in a certificate.
     #[error("no certificate can be for the name {0}")]
@@ -141,8 +141,8 @@ pub(crate) enum Timeout {
     #[error("no frame from the importing leader in time")]
     Importer,
     /// The leader's reads of this node's frames.
-    #[error("the leader has read no requests in time")]
-    Requests,
+    #[error("the leader has stopped reading requests")]
+    LeaderStalled,
     /// A lease of a node that forwards requests.
     #[error("no lease from the forwarding node in time")]
     Lease,

@@ -90,11 +90,12 @@ pub struct Applier<E: Engine> {
     /// The journals that the engine writes; `None` outside of groups and for imports.
     journals: Option<Arc<Journals>>,
     checkpoints: Checkpoints,
-    /// How far this process followed the previous leader. A delta sync needs this. `None` if no delta
-    /// sync is possible, and after a sync with the current leader.
+    /// The position in the stream of the previous leader, from which a delta sync starts. `None` if no
+    /// delta sync is possible, and after a sync with the current leader.
     previous: Option<Lineage>,
-    /// Whether a delta sync has stored changes of a later leader than that of `previous`. They are
-    /// in this member's own journals, so a delta sync with a third leader finds them.
+    /// Whether an incomplete delta sync has stored changes of a later leader than that of `previous`.
+    /// These changes are in this member's own journals, so a delta sync with a third leader includes
+    /// them.
     has_partial_delta: bool,
     /// Frames for the leader, sent before the next acknowledgement.
     outbox: Vec<u8>,

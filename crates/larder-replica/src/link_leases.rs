@@ -123,8 +123,8 @@ impl LinkLeases {
         self.is_closed && self.leaders_clock(now) >= self.granted_until
     }
 
-    /// Returns whether the leader has read nothing for too long, although there are bytes to read.
-    /// Only heartbeats show it: they can be behind long replies, and then say nothing yet.
+    /// Returns whether the leader has read nothing for the time of a lease, although there were bytes
+    /// to read. Compares the times of heartbeats, because the next one may be behind a long reply.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         self.heartbeat_at.saturating_sub(self.progress_at) > self.lease_time()

@@ -220,7 +220,7 @@ impl NodeStatus {
         write!(out, "  {name:width$}  {state:11}  clients {clients}  members {members}")?;
         match &self.stats {
             None => (),
-            Some(Err(error)) => write!(out, "  unreachable: {error}")?,
+            Some(Err(error)) => write!(out, "  no statistics: {error}")?,
             Some(Ok(stats)) => write!(out, "  {}", stats_text(stats))?,
         }
         for fault in &self.faults {

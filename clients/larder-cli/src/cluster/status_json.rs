@@ -9,7 +9,7 @@ pub(super) fn cluster(status: &ClusterStatus) -> Value {
     json!({
         "cluster": status.name,
         "groups": status.groups.iter().map(group).collect::<Vec<_>>(),
-        "faults": faults(&status.faults),
+        "malformed_keys": faults(&status.faults),
     })
 }
 
@@ -29,7 +29,7 @@ fn group(group: &GroupStatus) -> Value {
         "slot_count": slots.map(|slots| slots.count),
         "slots_to_import": slots.map(|slots| slots.to_import.unwrap_or_default()),
         "nodes": group.nodes.iter().map(node).collect::<Vec<_>>(),
-        "faults": faults(&group.faults),
+        "malformed_keys": faults(&group.faults),
     })
 }
 
@@ -48,8 +48,8 @@ fn node(node: &NodeStatus) -> Value {
         "memory_bytes": stats.and_then(|stats| stats.memory),
         "memory_limit_bytes": stats.and_then(|stats| stats.memory_limit),
         "version": stats.and_then(|stats| stats.version.as_ref()),
-        "unreachable": error,
-        "faults": faults(&node.faults),
+        "stats_error": error,
+        "malformed_keys": faults(&node.faults),
     })
 }
 

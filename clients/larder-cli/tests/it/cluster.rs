@@ -384,26 +384,26 @@ fn the_status_as_json_has_the_same_contents() {
     let node = |name: &str, state: &str| {
         serde_json::json!({
             "name": name, "state": state, "clients": null, "members": null, "lag_seconds": null,
-            "memory_bytes": null, "memory_limit_bytes": null, "version": null, "unreachable": null,
-            "faults": [],
+            "memory_bytes": null, "memory_limit_bytes": null, "version": null, "stats_error": null,
+            "malformed_keys": [],
         })
     };
     let mut lost = node("n1", "not alive");
     lost["clients"] = "127.0.0.1:1".into();
     lost["members"] = "127.0.0.1:2".into();
-    lost["unreachable"] = "Connection refused (os error 111)".into();
+    lost["stats_error"] = "Connection refused (os error 111)".into();
     let expected = serde_json::json!({
         "cluster": "demo",
         "groups": [{
             "name": "0", "leader": "n0", "leader_alive": true, "epoch": 1, "ack": "writes",
             "ack_for_all_nodes": true, "slots": "0-4095", "slot_count": 4096, "slots_to_import": 0,
-            "nodes": [node("n0", "leader"), lost], "faults": [],
+            "nodes": [node("n0", "leader"), lost], "malformed_keys": [],
         }],
-        "faults": ["unexpected key \"/larder/1/demo/a\" in etcd"],
+        "malformed_keys": ["unexpected key \"/larder/1/demo/a\" in etcd"],
     });
     assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), expected);
     let line = "  n1  not alive    clients 127.0.0.1:1  members 127.0.0.1:2  \
-                unreachable: Connection refused (os error 111)";
+                no statistics: Connection refused (os error 111)";
     assert!(run(&server, "status").unwrap().contains(line));
 }
 

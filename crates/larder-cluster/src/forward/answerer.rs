@@ -81,15 +81,15 @@ struct RequestBatch {
     is_whole: bool,
     /// Whether this node has started to answer the requests, so that some may have taken effect.
     has_started: bool,
-    /// The number of unread bytes that were too few for a whole request.
-    too_few: usize,
+    /// The length of `unread` at the last parse that has found no complete request.
+    incomplete_len: usize,
 }
 
 impl RequestBatch {
-    /// Returns whether it is worth it to parse the unread bytes. A request of many pieces is parsed
-    /// again only when a quarter more has arrived.
-    fn is_due(&self) -> bool {
-        self.is_whole || self.unread.len() > self.too_few + self.too_few / 4
+    /// Returns whether to parse the unread bytes. An incomplete request is parsed again only when a
+    /// quarter more has arrived, so that the cost of a request of many pieces stays linear.
+    fn should_parse(&self) -> bool {
+        self.is_whole || self.unread.len() > self.incomplete_len + self.incomplete_len / 4
     }
 }
 
@@ -102,7 +102,7 @@ enum State {
     /// The reply is paused until a `Continue` frame.
     Full,
     /// The conversation continues when the peer has sent a lease.
-    Fenced,
+    AwaitingLease,
     /// The conversation has ended: the peer closes its client's connection, or sends the requests
     /// to another node.
     Ended,
@@ -175,7 +175,7 @@ impl Answerer {
             ready: VecDeque::new(),
             changes: ChangeRelay::new(&self.node.tracker, &self.host, connection),
             fence: Arc::clone(&link.fence),
-            fenced: Vec::new(),
+            awaiting_lease: Vec::new(),
             leased_at: Instant::now(),
             out: Vec::new(),
             stopped_at: None,
@@ -243,10 +243,10 @@ impl Answerer {
         let waker = || woken.waker(route);
         *state = State::Idle;
         while let Some(batch) = batches.front_mut() {
-            if !batch.is_due() {
+            if !batch.should_parse() {
                 return;
             }
-            let RequestBatch { unread, is_whole, has_started, too_few } = batch;
+            let RequestBatch { unread, is_whole, has_started, incomplete_len } = batch;
             let had_started = *has_started;
             if !had_started && (is_stopping || !self.group.is_serving()) {
                 Frame::Reply { route, end: ReplyEnd::NotLeader, bytes: b"" }.write(out);
@@ -276,7 +276,7 @@ impl Answerer {
                 }
                 Next::Yield if fence.is_open() => continue,
                 Next::Yield => {
-                    *state = State::Fenced;
+                    *state = State::AwaitingLease;
                     return;
                 }
                 Next::Wait => {
@@ -284,7 +284,7 @@ impl Answerer {
                     return;
                 }
                 Next::Read { .. } if !*is_whole => {
-                    *too_few = unread.len();
+                    *incomplete_len = unread.len();
                     return;
                 }
                 // The peer has marked the requests as complete, but the last request is incomplete.
@@ -329,7 +329,7 @@ struct Conversations<'a> {
     /// The limit of the changes in the peer's requests.
     fence: Arc<Fence>,
     /// The routes of conversations that wait for a lease.
-    fenced: Vec<u64>,
+    awaiting_lease: Vec<u64>,
     /// The time of the last lease.
     leased_at: Instant,
     /// Frames that are not sent yet.
@@ -407,7 +407,7 @@ impl Conversations<'_> {
             Frame::Lease(until) => {
                 self.fence.extend(until);
                 self.leased_at = Instant::now();
-                for route in self.fenced.drain(..) {
+                for route in self.awaiting_lease.drain(..) {
                     if let Some(conversation) = self.all.get_mut(&route) {
                         conversation.state = State::Waiting;
                         self.ready.push_back(route);
@@ -425,8 +425,8 @@ impl Conversations<'_> {
         let conversation = self.all.get_mut(&route).filter(|of| of.state == state);
         let Some(conversation) = conversation else { return };
         if !self.fence.is_open() {
-            conversation.state = State::Fenced;
-            self.fenced.push(route);
+            conversation.state = State::AwaitingLease;
+            self.awaiting_lease.push(route);
             return;
         }
         let cache = (engine, self.counters, &*self.fence);
@@ -434,7 +434,7 @@ impl Conversations<'_> {
         self.answerer.answer(route, conversation, cache, is_stopping, &self.woken, &mut self.out);
         match conversation.state {
             State::Ended => self.close(route),
-            State::Fenced => self.fenced.push(route),
+            State::AwaitingLease => self.awaiting_lease.push(route),
             State::Idle | State::Waiting | State::Full => (),
         }
     }

@@ -1,5 +1,5 @@
-//! The connections whose requests may still be under way at a leader, and the proofs that it
-//! executes them no more.
+//! The connections whose requests may still be under way at a leader, and the events after which it
+//! can't execute them any more.
 
 use super::link::Link;
 use larder_replica::Process;

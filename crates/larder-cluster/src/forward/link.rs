@@ -294,7 +294,7 @@ impl Link {
         if heard.elapsed() > Duration::from_millis(leases.lease_time()) {
             return Some(Timeout::Heartbeat);
         }
-        leases.is_stalled().then_some(Timeout::Requests)
+        leases.is_stalled().then_some(Timeout::LeaderStalled)
     }
 
     /// Sends messages about changed items to the clients that keep copies of them.

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A leader executes changes only until the end of a lease of the forwarding node
-//! (`larder_replica::LinkLeases`). `peers/link_registry.rs` and `earlier_links.rs` are the two sides of
-//! the proofs that end a lease early.
+//! (`larder_replica::LinkLeases`). It closes a connection for good when the peer opens a newer one
+//! (`peers/link_registry.rs`). From that, or from refused connections, the forwarding node learns
+//! that it need not wait for the end of a lease (`earlier_links.rs`).
 //!
 //! Answerers also send the keys of changed items that clients of the other node keep copies of
 //! (`change_relay.rs`).

@@ -149,8 +149,10 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Renews the lease. Ignores that etcd does not answer, because the thread of elections logs it.
-    /// Waits for the lease of an earlier process: fails only if that must have ended.
+    /// Renews the lease. Ignores errors of etcd, which the thread of elections logs.
+    ///
+    /// # Errors
+    /// Another process has the name of this node, and its lease should have ended if it had.
     fn renew(&mut self) -> Result<(), NameConflict> {
         match self.presence.renew() {
             Ok(()) => (self.is_complete, self.gives_up_at) = (true, None),

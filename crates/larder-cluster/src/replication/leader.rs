@@ -23,7 +23,7 @@ const FOLLOWERS_MAX: usize = 16;
 /// batches need less CPU time.
 const REST: Duration = Duration::from_millis(1);
 
-/// The interval of checks for a record without a member that needs a full sync.
+/// The interval of checks whether a member that needs a full sync is still in the record.
 const EXCLUSION_TICK: Duration = Duration::from_millis(5);
 
 /// The cache of a server that has followers.

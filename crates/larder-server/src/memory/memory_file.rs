@@ -108,12 +108,12 @@ pub struct Files<'a> {
 /// Opens the cache in the memory file, or in anonymous memory if no memory file is given. A
 /// restored cache also continues its clock.
 ///
-/// Reads the items from the image if the memory file provides none, or if the image is newer: then
+/// Reads the items from the image if the memory file has no items, or if the image is newer, because
 /// a server without the memory file has written it. The caller must call [`remove_image`] before it
 /// serves clients.
 ///
-/// Removes the image that the memory file names if `files` does not name it. A later start would
-/// restore items from it that are deleted from now on.
+/// Removes the image that the memory file names if `files` does not name it: a later start would
+/// restore deleted items from it.
 ///
 /// # Errors
 /// [`FileError`]: a file is unusable.
@@ -331,8 +331,8 @@ fn remove_other_image(cache: &Cache, image: Option<&Path>) -> Result<(), FileErr
         Ok(origin) => origin,
         Err(error) => {
             tracing::warn!(
-                "an image of these items was not removed: {error}; remove it, because it would restore items that \
-                 are deleted from now on"
+                "cannot remove an image of earlier items: {error}; remove it, or a later start may restore items \
+                 that were deleted since"
             );
             return Ok(());
         }

@@ -259,9 +259,9 @@ impl<E: Engine> Session<E> {
         self.consume_answered(cx, scattered.is_queued, scattered.len)
     }
 
-    /// Returns whether all changes that other groups may still execute have results. The session
-    /// waits for them before it closes the connection, because the client counts them as failed then.
-    /// Drops their replies.
+    /// Discards the replies to forwarded parts. Returns whether all forwarded changes have results. The
+    /// session must not close the client's connection before, because the client counts all its
+    /// pending changes as failed then. The first part counts as lost.
     fn changes_have_results(&mut self, scattered: &mut ScatterGather<E>) -> bool {
         if let Some(first) = scattered.parts.front_mut() {
             first.state = PartState::ConnectionLost;
@@ -385,9 +385,9 @@ impl<E: Engine> Session<E> {
     ) {
         let is_of_group =
             |part: &Part<E>| matches!(part.state, PartState::Remote(of, _) if of == group);
-        // The group may have executed the change. A lookup that was sent before the change would show
-        // it if the lookup were repeated. The session closes the connection when it reaches the
-        // first of these parts.
+        // If a change was lost, no lookup of the group is repeated: a lookup that was sent before the
+        // change could show it. The session closes the connection when it reaches the first of these
+        // parts.
         let is_lost =
             is_lost && scattered.parts.iter().any(|part| is_of_group(part) && !part.is_repeatable);
         for part in &mut scattered.parts {

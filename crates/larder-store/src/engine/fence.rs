@@ -7,9 +7,9 @@ const CLOSED: u64 = u64::MAX;
 
 /// A time after which an engine refuses changes, and which the owner of the fence moves on.
 ///
-/// An engine checks its fence under the lock of the changed key. So once the fence has passed, or
-/// [`Fence::close`] has returned, a change either has taken effect, or holds the lock that all later
-/// changes of the key need, or never takes effect.
+/// An engine checks its fence under the lock of the changed key. After the fence's time, or after
+/// [`Fence::close`] has returned, no change can pass the check. A change that passed before may still
+/// run, but it holds the lock of its key, so every later change of the key comes after it.
 #[derive(Debug)]
 pub struct Fence {
     /// The end of the time in which changes are allowed, on `clock`; [`CLOSED`] for good.

@@ -93,7 +93,7 @@ impl<E> JournaledHandle<E> {
             }
         }
         match decision {
-            Decision::Fenced => Err(Refusal::Pending),
+            Decision::Refused => Err(Refusal::Pending),
             Decision::Unnoted | Decision::Noted(_) => Ok(()),
         }
     }
@@ -128,16 +128,16 @@ fn allows(fence: Option<&Fence>) -> bool {
     })
 }
 
-/// The last call of a closure of [`Updates::update`].
+/// The effect of an update on the journal.
 #[derive(Clone, Copy, Default)]
 enum Decision {
-    /// The engine has not called it, or it changes nothing that journals contain.
+    /// There is no change to journal.
     #[default]
     Unnoted,
-    /// A change that journals contain.
+    /// A change to journal.
     Noted(ChangeKind),
-    /// A change that the fence does not allow.
-    Fenced,
+    /// The fence has refused the change.
+    Refused,
 }
 
 /// Returns `decide` with additions: each call also stores its decision in `into`, and keeps the item
@@ -155,7 +155,7 @@ fn noted<'v, L: Lease, R>(
         *into = kind.map_or(Decision::Unnoted, Decision::Noted);
         // The engine holds the lock of the key, which all later changes of the key need.
         if kind.is_some() && !allows(fence) {
-            *into = Decision::Fenced;
+            *into = Decision::Refused;
             return (Change::Keep, result);
         }
         (change, result)
