@@ -169,7 +169,7 @@ def test_statistics_and_metrics_show_the_requests_to_etcd():
     with Etcd() as etcd, Group(etcd, 2, "--cluster", "watched", "--metrics-listen", "127.0.0.1:0") as group:
         leader, follower = group.leader(), group.followers()[0]
         seen = leader.seen()
-        assert int(seen["etcd_requests"]) > 0 and float(seen["etcd_time"]) > 0 and float(seen["etcd_latency"]) > 0
+        assert int(seen["etcd_requests"]) > 0 and float(seen["etcd_time"]) > 0
         assert float(seen["etcd_success_age"]) < 5
         metrics = leader.metrics()
         names = f'cluster="watched",group="0",node="{leader.name}",leader="{leader.name}"'

@@ -1,6 +1,7 @@
 //! A client of etcd's JSON gateway. It encodes keys and values in base64.
 
 use crate::counters::EtcdCounters;
+use crate::keys::ClusterKey;
 use crate::login::{Login, LoginError};
 use crate::settings::{EtcdSettings, SettingsError};
 use base64::Engine;
@@ -409,14 +410,9 @@ pub(crate) struct KeyValue {
 }
 
 impl KeyValue {
-    /// Returns the part of the key after the last slash.
-    pub(crate) fn name(&self) -> &str {
-        self.key.rsplit('/').next().unwrap_or_default()
-    }
-
-    /// Returns the part of the key between the last two slashes.
-    pub(crate) fn folder(&self) -> &str {
-        self.key.rsplit('/').nth(1).unwrap_or_default()
+    /// Returns the group and the node of a valid key of a node; `None` for other keys.
+    pub(crate) fn member(&self) -> Option<(&str, &str)> {
+        ClusterKey::parse(&self.key).and_then(ClusterKey::member)
     }
 }
 

@@ -12,8 +12,6 @@ pub struct EtcdCounters {
     failures: AtomicU64,
     /// The total time of all calls, in microseconds.
     total_micros: AtomicU64,
-    /// The time of the last call that has ended, in microseconds.
-    last_micros: AtomicU64,
     /// The end of the last successful call; before the first one, the creation of the counters.
     succeeded_at: Mutex<Instant>,
 }
@@ -24,7 +22,6 @@ impl Default for EtcdCounters {
             requests: AtomicU64::default(),
             failures: AtomicU64::default(),
             total_micros: AtomicU64::default(),
-            last_micros: AtomicU64::default(),
             succeeded_at: Mutex::new(Instant::now()),
         }
     }
@@ -36,7 +33,6 @@ impl EtcdCounters {
         let micros = time.as_micros().try_into().unwrap_or(u64::MAX);
         self.requests.fetch_add(1, Relaxed);
         self.total_micros.fetch_add(micros, Relaxed);
-        self.last_micros.store(micros, Relaxed);
         if has_succeeded {
             *self.succeeded_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         } else {
@@ -57,11 +53,6 @@ impl EtcdCounters {
     /// Returns the total time of all calls.
     pub fn total_time(&self) -> Duration {
         Duration::from_micros(self.total_micros.load(Relaxed))
-    }
-
-    /// Returns the time of the last call; 0 before the first one has ended.
-    pub fn last_time(&self) -> Duration {
-        Duration::from_micros(self.last_micros.load(Relaxed))
     }
 
     /// Returns the time since the last successful call, or since the creation of the counters

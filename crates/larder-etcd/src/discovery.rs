@@ -66,17 +66,12 @@ impl DiscoveryKeeper {
         let mut next = || answers.next().unwrap_or_default();
         let (listed, live, nodes) = (next().pop(), next(), next());
         let (list, revision) = decode(listed.as_ref());
-        // The keys of `live` and of `nodes` end with GROUP/NODE.
-        let member = |one: &KeyValue| {
-            let mut parts = one.key.rsplitn(3, '/');
-            Some((parts.next()?.to_owned(), parts.next()?.to_owned()))
-        };
-        let live: BTreeSet<_> = live.iter().filter_map(member).collect();
+        let live: BTreeSet<_> = live.iter().filter_map(KeyValue::member).collect();
         let now = Instant::now();
         let mut servers = BTreeSet::new();
         for node in &nodes {
             let address = read_addresses(&node.value).and_then(|addresses| addresses.clients);
-            let (Some(address), Some(member)) = (address, member(node)) else { continue };
+            let (Some(address), Some(member)) = (address, node.member()) else { continue };
             if live.contains(&member) {
                 self.seen.insert(address.clone(), now);
             }

@@ -137,9 +137,9 @@ fn view<'k>(
             read_record(&record.value).ok_or_else(malformed)
         })
         .transpose()?;
-    let live = live.filter_map(|one| Some((one.name().to_owned(), read_incarnation(&one.value)?)));
-    let addresses =
-        nodes.filter_map(|one| Some((one.name().to_owned(), read_addresses(&one.value)?)));
+    let node = |one: &KeyValue| one.member().map(|(_, node)| node.to_owned());
+    let live = live.filter_map(|one| Some((node(one)?, read_incarnation(&one.value)?)));
+    let addresses = nodes.filter_map(|one| Some((node(one)?, read_addresses(&one.value)?)));
     let (live, addresses) = (live.collect(), addresses.collect());
     Ok(GroupView { record, revision, live, addresses, requests: OperatorRequests::default() })
 }

@@ -28,6 +28,7 @@ mod client;
 mod counters;
 mod discovery;
 mod group;
+mod keys;
 mod login;
 mod presence;
 mod records;

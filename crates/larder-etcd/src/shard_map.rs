@@ -2,6 +2,7 @@
 
 use crate::client::{Etcd, KeyValue, Range};
 use crate::cluster_key;
+use crate::keys::ClusterKey;
 use crate::records::{read_addresses, read_map, read_record, write_map};
 use larder_replica::{CoordinatorError, Record, Revision, ShardMap};
 use std::collections::BTreeMap;
@@ -60,9 +61,7 @@ impl EtcdShardMap {
         let map = map
             .map(|map| read_map(&map.value).ok_or(CoordinatorError::MalformedValue(map.key)))
             .transpose()?;
-        let leaders = records
-            .iter()
-            .filter_map(|record| Some((record.name().to_owned(), leader(record, &nodes)?)));
+        let leaders = records.iter().filter_map(|record| leader(record, &nodes));
         Ok(ShardMapView { map, revision, leaders: leaders.collect() })
     }
 
@@ -85,11 +84,12 @@ impl EtcdShardMap {
     }
 }
 
-fn leader(record: &KeyValue, nodes: &[KeyValue]) -> Option<LeaderView> {
-    let (group, revision) = (record.name(), record.revision);
-    let record = read_record(&record.value)?;
-    let is_leader = |node: &&KeyValue| node.folder() == group && node.name() == record.leader.node;
+/// Returns the group of a record, and its leader.
+fn leader(one: &KeyValue, nodes: &[KeyValue]) -> Option<(String, LeaderView)> {
+    let ClusterKey::Record { group } = ClusterKey::parse(&one.key)? else { return None };
+    let (record, revision) = (read_record(&one.value)?, one.revision);
+    let is_leader = |node: &&KeyValue| node.member() == Some((group, &record.leader.node));
     let node = nodes.iter().find(is_leader);
     let address = node.and_then(|node| read_addresses(&node.value)).map(|of| of.members);
-    Some(LeaderView { record, revision, address })
+    Some((group.to_owned(), LeaderView { record, revision, address }))
 }

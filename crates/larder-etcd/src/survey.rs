@@ -2,6 +2,7 @@
 
 use crate::client::{Etcd, KeyValue, Range};
 use crate::cluster_key;
+use crate::keys::ClusterKey;
 use crate::records::{read_ack, read_addresses, read_incarnation, read_map, read_record};
 use larder_replica::{CoordinatorError, GroupView, ShardMap};
 use std::collections::BTreeMap;
@@ -67,36 +68,36 @@ pub fn survey(etcd: &mut Etcd, cluster: &str) -> Result<ClusterSurvey, Coordinat
     let answers = etcd.read(&[Range::Under(prefix.clone())])?;
     let mut survey = ClusterSurvey::default();
     for one in answers.iter().flatten() {
-        survey.add(one.key.strip_prefix(&prefix).unwrap_or_default(), one);
+        survey.add(one);
     }
     Ok(survey)
 }
 
 impl ClusterSurvey {
-    /// Adds a key. `path` is the part of the key after the name of the cluster.
-    fn add(&mut self, path: &str, one: &KeyValue) {
-        let parts: Vec<&str> = path.split('/').collect();
-        let (kind, is_valid) = match parts[..] {
-            ["groups", group] => (ValueKind::Record, self.add_record(group, one)),
-            ["settings", group] => (ValueKind::Settings, self.add_settings(group, one)),
-            ["live", group, node] => (ValueKind::Incarnation, self.add_live(group, node, one)),
-            ["nodes", group, node] => (ValueKind::Addresses, self.add_node(group, node, one)),
-            ["map"] => {
-                self.map = read_map(&one.value);
-                (ValueKind::ShardMap, self.map.is_some())
+    fn add(&mut self, one: &KeyValue) {
+        let (kind, group, node, is_valid) = match ClusterKey::parse(&one.key) {
+            Some(ClusterKey::Record { group }) => {
+                (ValueKind::Record, Some(group), None, self.add_record(group, one))
             }
-            ["discovery"] | ["transfer", _] => return,
-            _ => (ValueKind::Unknown, false),
+            Some(ClusterKey::Settings { group }) => {
+                (ValueKind::Settings, Some(group), None, self.add_settings(group, one))
+            }
+            Some(ClusterKey::Live { group, node }) => {
+                (ValueKind::Incarnation, Some(group), Some(node), self.add_live(group, node, one))
+            }
+            Some(ClusterKey::Node { group, node }) => {
+                (ValueKind::Addresses, Some(group), Some(node), self.add_node(group, node, one))
+            }
+            Some(ClusterKey::Map) => {
+                self.map = read_map(&one.value);
+                (ValueKind::ShardMap, None, None, self.map.is_some())
+            }
+            Some(ClusterKey::Discovery | ClusterKey::Transfer) => return,
+            None => (ValueKind::Unknown, None, None, false),
         };
         if !is_valid {
-            let part = |index: usize| parts.get(index).filter(|_| kind != ValueKind::Unknown);
-            let (group, node) = (part(1), part(2));
-            self.faults.push(MalformedKey {
-                key: one.key.clone(),
-                kind,
-                group: group.map(|group| (*group).to_owned()),
-                node: node.map(|node| (*node).to_owned()),
-            });
+            let (group, node) = (group.map(str::to_owned), node.map(str::to_owned));
+            self.faults.push(MalformedKey { key: one.key.clone(), kind, group, node });
         }
     }
 

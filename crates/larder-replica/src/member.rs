@@ -143,7 +143,8 @@ pub struct Member {
     requested_at: Millis,
     /// The pauses between calls of [`Member::next`].
     pauses: PauseWatch,
-    /// The time of the last reply of the coordinator that showed that this member leads.
+    /// The send time of the last request whose reply showed that this member leads; 0 before the
+    /// first.
     last_led_at: Millis,
     /// The send time of the last request whose reply showed that this member leads; `None` if it
     /// does not lead.
@@ -495,7 +496,7 @@ impl Member {
             self.started_empty = Some(record.epoch);
         }
         self.confirmed_at = Some(self.requested_at);
-        self.last_led_at = now;
+        self.last_led_at = self.requested_at;
         self.next_read = self.requested_at + LEADER_READ_INTERVAL;
     }
 

@@ -11,6 +11,9 @@ const REPLY_TIME_MAX: Duration = Duration::from_secs(1);
 /// The maximum length of a node's reply, in bytes. A reply has about 10 KiB.
 const REPLY_LEN_MAX: u64 = 1 << 20;
 
+/// The maximum number of characters of a server's text that the command shows.
+const SHOWN_MAX: usize = 160;
+
 const PAGES: [&str; 4] = ["", " memory", " cluster", " replication"];
 
 /// The statistics of a node. A value is `None` if the node does not show it.
@@ -75,7 +78,10 @@ fn read(address: &str, deadline: Instant) -> Result<NodeStats, String> {
         let time = time_left(deadline).map_err(failed)?;
         reader.get_ref().get_ref().set_read_timeout(Some(time)).map_err(failed)?;
         if reader.read_line(&mut line).map_err(failed)? == 0 {
-            return Err("the node closed the connection; it may require TLS".to_owned());
+            return Err(match reader.get_ref().limit() {
+                0 => format!("a reply of more than {REPLY_LEN_MAX} bytes"),
+                _ => "the node closed the connection; it may require TLS".to_owned(),
+            });
         }
         match line.trim_end().split_once(' ') {
             Some(("STAT", stat)) => {
@@ -83,10 +89,15 @@ fn read(address: &str, deadline: Instant) -> Result<NodeStats, String> {
                 values.insert(name.to_owned(), value.to_owned());
             }
             None if line.trim_end() == "END" => pages_left -= 1,
-            _ => return Err(format!("unexpected reply to stats: {}", line.trim_end())),
+            _ => return Err(format!("unexpected reply to stats: {}", shown(line.trim_end()))),
         }
     }
     Ok(NodeStats::new(&values))
+}
+
+/// Returns a text of a server, which may be hostile, for a terminal.
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect()
 }
 
 fn connect(address: &str, deadline: Instant) -> std::io::Result<TcpStream> {
@@ -110,10 +121,11 @@ fn time_left(deadline: Instant) -> std::io::Result<Duration> {
 
 impl NodeStats {
     fn new(values: &HashMap<String, String>) -> Self {
-        let text = |name: &str| values.get(name).cloned();
+        let text = |name: &str| values.get(name).map(|value| shown(value));
         let number = |name: &str| values.get(name)?.parse::<u64>().ok();
         let is_synced = number("synced") == Some(1);
-        let lag = text("link_lag").and_then(|lag| lag.parse().ok());
+        let lag = text("link_lag").and_then(|lag| lag.parse::<f64>().ok());
+        let lag = lag.filter(|lag| lag.is_finite() && *lag >= 0.0);
         let limit = number("limit_maxbytes");
         let names = [text("cluster"), text("group"), text("node")];
         let names: Option<Vec<String>> = names.into_iter().collect();
@@ -174,6 +186,12 @@ mod tests {
         let login = "unexpected reply to stats: CLIENT_ERROR unauthenticated";
         check("CLIENT_ERROR unauthenticated\r\n", true, Err(login));
         check("STAT a b\r\n", true, Err("no reply within 1 s"));
+        let escape = "unexpected reply to stats: ERROR\\u{1b}[2J";
+        check("ERROR\u{1b}[2J\r\n", true, Err(escape));
+        let forged = NodeStats { ack: Some("a\\rb".to_owned()), ..NodeStats::default() };
+        let reply =
+            "STAT ack a\rb\r\nSTAT link_lag NaN\r\nSTAT synced 1\r\nEND\r\nEND\r\nEND\r\nEND\r\n";
+        check(reply, true, Ok(forged));
     }
 
     #[test]

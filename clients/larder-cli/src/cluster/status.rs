@@ -135,6 +135,7 @@ impl GroupStatus {
         let names: BTreeSet<&String> = in_sync
             .map(|process| &process.node)
             .chain(view.addresses.keys())
+            .chain(view.live.keys())
             .chain(of_nodes.iter().filter_map(|fault| fault.node.as_ref()))
             .collect();
         let nodes = names.into_iter().map(|node| NodeStatus::new(node, &view, &of_nodes)).collect();

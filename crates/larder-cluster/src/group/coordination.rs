@@ -28,6 +28,8 @@ const _: () = assert!(
 
 /// The pause between attempts to register while the lease of an earlier process lasts.
 const REGISTRATION_RETRY: Duration = Duration::from_millis(100);
+/// The maximum time of these attempts, while etcd fails again and again.
+const REGISTRATION_MAX: Duration = Duration::from_secs(30);
 /// The time after the end of a lease in which etcd must have removed its keys. When etcd elects a
 /// leader, it starts all leases again, and adds an election timeout.
 const LEASE_MARGIN: Duration = Duration::from_secs(8);
@@ -102,8 +104,8 @@ impl Coordination {
     }
 
     /// Registers the process at etcd. Waits while a lease of an earlier process of the node lasts,
-    /// unless `continues` returns false. Returns at once if etcd does not answer. Returns `None` if
-    /// the settings of etcd are invalid.
+    /// unless `continues` returns false, for [`REGISTRATION_MAX`] at most. Does not wait for an etcd
+    /// that does not answer. Returns `None` if the settings of etcd are invalid.
     ///
     /// # Errors
     /// Another live process has the name of this node.
@@ -116,7 +118,11 @@ impl Coordination {
         let presence = Presence::new(etcd, &self.group.name, &self.group.me(), addresses);
         let mut registration = Registration { presence, is_complete: false, gives_up_at: None };
         registration.renew()?;
-        while registration.gives_up_at.is_some() && continues() {
+        let start = Instant::now();
+        while registration.gives_up_at.is_some()
+            && start.elapsed() < REGISTRATION_MAX
+            && continues()
+        {
             std::thread::sleep(REGISTRATION_RETRY);
             registration.renew()?;
         }
@@ -157,7 +163,12 @@ impl Registration {
         match self.presence.renew() {
             Ok(()) => (self.is_complete, self.gives_up_at) = (true, None),
             // After an outage, etcd lets all leases last for their whole lifetime again.
-            Err(PresenceError::Coordinator(_)) => self.gives_up_at = None,
+            Err(PresenceError::Coordinator(_)) => {
+                if let Some(until) = &mut self.gives_up_at {
+                    let lifetime = Duration::from_secs(LEASE_SECS);
+                    *until = (*until).max(Instant::now() + lifetime + LEASE_MARGIN);
+                }
+            }
             Err(PresenceError::NameConflict(conflict)) => {
                 let now = Instant::now();
                 if self.gives_up_at.is_none() && !self.is_complete {

@@ -5,8 +5,6 @@
 //!  etcd ◀──▶ coordination.rs ──▶ Group (membership.rs) ◀── heartbeats and acknowledgements (replication/)
 //!       ◀──▶ shard_map.rs ─────▶ Topology (topology.rs)
 //! ```
-//!
-//! `pause.rs` detects pauses of the process, for the log of a replaced leader.
 
 mod coordination;
 mod membership;

@@ -133,7 +133,7 @@ impl Follower {
                             .forwarder_of(larder_session::GroupIndex::OWN)
                             .note_leading();
                         if let Some(link) = &self.node.replication.link {
-                            link.note_lost("");
+                            link.note_leading();
                         }
                     }
                     group.grant_transfer_request(&mut last_request);

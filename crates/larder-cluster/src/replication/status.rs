@@ -317,6 +317,14 @@ impl LinkStatus {
         error.clone_into(&mut state.stats.error);
     }
 
+    /// Notes that this server leads: it has no lag, and follows no other server.
+    pub(crate) fn note_leading(&self) {
+        self.note_lost("");
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.heard = None;
+        state.stats.is_synced = false;
+    }
+
     /// Updates the values of the applier. `bytes` is the number of bytes since the last call.
     pub(crate) fn note(&self, applier: &Applier<erased::Handle>, bytes: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -150,7 +150,7 @@ fn members_stay_in_sync_after_an_election() {
     member.handle_view(1000, None);
     assert!(!matches!(member.next(3000), Some(Command::Swap(..))));
     member.handle_view(3000, None);
-    assert_eq!(member.replacing_pause(3200), Some(2000));
+    assert_eq!(member.replacing_pause(3200), Some(2000), "no later request shows that it leads");
     assert_eq!(swap(&mut member, 3500).in_sync, std::slice::from_ref(&me));
     assert_eq!(member.replacing_pause(3600), None, "the leader has survived the pause");
 }

@@ -182,14 +182,6 @@ pub(in crate::stats) const ETCD: &[Row] = &[
     .metric("larder_etcd_requests_seconds_total", &[])
     .shown(MEMBER),
     Row::gauge(
-        "etcd_latency",
-        Server(|s| time(s, |group| group.etcd.last_time())),
-        "Time of the last request to etcd.",
-    )
-    .unit(Seconds)
-    .metric("larder_etcd_latency_seconds", &[])
-    .shown(MEMBER),
-    Row::gauge(
         "etcd_success_age",
         Server(|s| time(s, |group| group.etcd.success_age())),
         "Time since the last successful request to etcd, or since the start before the first one.",

@@ -59,7 +59,7 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     Row::counter(
         "journal_overruns",
         Server(|s| s.server.node.replication.sync_totals().overruns.into()),
-        "Full syncs caused by a full journal, with all followers; raise `--journal-size` if it grows.",
+        "Overruns of a journal by a follower, each of which causes a full sync; raise `--journal-size` if it grows.",
     )
     .metric("larder_replication_journal_overruns_total", &[])
     .shown(LEADS),
@@ -81,15 +81,15 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     Row::gauge(
         "synced",
         Server(|s| Value::bit(leads(s) || link(s).is_synced)),
-        "1 if this server has all items of its leader, or leads; 0 before the end of its first full sync.",
+        "1 if this server has all items of its leader, or leads; 0 during a sync, and before the first one.",
     )
     .metric("larder_replication_synced", &[])
     .shown(FOLLOWS),
     Row::gauge(
         "link_lag",
-        Server(|s| link_lag(s).into()),
+        Server(|s| link(s).lag.unwrap_or_default().into()),
         "Replication lag of this server: the time since the last message of the leader, plus the lag at that message; 0 \
-         before a full sync, and while this server leads.",
+         during a sync, before the first one, and while this server leads.",
     )
     .unit(Seconds)
     .metric("larder_replication_lag_seconds", &[])
@@ -214,7 +214,8 @@ fn role(snapshot: &Snapshot<'_>) -> &'static str {
 
 /// Returns whether this server leads its group.
 fn leads(snapshot: &Snapshot<'_>) -> bool {
-    snapshot.server.node.group.is_some() && role(snapshot) == "leader"
+    let group = snapshot.server.node.group.as_ref();
+    group.is_some_and(|group| matches!(group.role(), Role::Leader { .. }))
 }
 
 fn leader(snapshot: &Snapshot<'_>) -> String {
@@ -231,15 +232,6 @@ fn leader(snapshot: &Snapshot<'_>) -> String {
 fn longest_lag(snapshot: &Snapshot<'_>) -> Duration {
     let followers = snapshot.server.node.replication.followers();
     followers.iter().map(|follower| follower.stats().lag).max().unwrap_or_default()
-}
-
-/// Returns the replication lag of this server. The link keeps its last values while the server
-/// leads, so a leader does not read them.
-fn link_lag(snapshot: &Snapshot<'_>) -> Duration {
-    if leads(snapshot) {
-        return Duration::ZERO;
-    }
-    link(snapshot).lag.unwrap_or_default()
 }
 
 fn link(snapshot: &Snapshot<'_>) -> LinkStats {
