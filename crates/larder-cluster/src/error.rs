@@ -185,11 +185,6 @@ impl PeerError {
         matches!(self, Self::Connection(error) if error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
-    /// Returns whether this node has refused a sync.
-    pub(crate) fn is_refused_sync(&self) -> bool {
-        matches!(self, Self::Protocol(Violation::Stream(StreamError::SyncRefused)))
-    }
-
     /// Returns whether another process of the peer's node answered, so that the expected process has
     /// ended.
     pub(crate) fn is_restart(&self) -> bool {

@@ -14,7 +14,7 @@
 //! | `sender.rs`, `item_writer.rs`, `keys.rs` | the leader's side of the stream |
 //! | `applier.rs` | the follower's side of the stream |
 //! | `lineage.rs` | delta sync after a change of leader |
-//! | `group.rs`, `member.rs`, `pause.rs` | the record of a group, and elections |
+//! | `group.rs`, `member.rs`, `time.rs` | the record of a group, and elections |
 //! | `link_leases.rs` | how long a leader may execute the changes that another node forwards |
 //! | `slot_set.rs`, `shard_map.rs` | sets of slots, and the owner of each slot |
 //! | `ownership.rs` | slots that migrate between groups |
@@ -31,11 +31,11 @@ mod lineage;
 mod link_leases;
 mod member;
 mod ownership;
-mod pause;
 mod secret;
 mod sender;
 mod shard_map;
 mod slot_set;
+mod time;
 
 pub use applier::*;
 pub use frame::*;
@@ -50,3 +50,4 @@ pub use secret::*;
 pub use sender::*;
 pub use shard_map::*;
 pub use slot_set::*;
+pub use time::*;

@@ -19,7 +19,7 @@
 //!
 //! The factor 0.98 allows for clocks whose rates differ from real time by 1 % each.
 
-use crate::member::Millis;
+use crate::time::Millis;
 use std::collections::VecDeque;
 
 /// The time from the grant of a lease to its end, unless the connection is slow. It is also the time
@@ -47,7 +47,7 @@ pub struct LinkLeases {
     delay: Millis,
     /// The number of bytes of frames that were sent.
     written: u64,
-    /// The number of these bytes that the leader has read.
+    /// The number of these bytes that the leader has handled.
     received: u64,
     /// The time of the last heartbeat.
     heartbeat_at: Millis,
@@ -74,8 +74,8 @@ impl LinkLeases {
         }
     }
 
-    /// Notes a heartbeat of the leader: the time on its clock, and the number of bytes that it has
-    /// read.
+    /// Notes a heartbeat of the leader: the time on its clock, and the number of bytes of frames that
+    /// it has handled.
     pub fn note_heartbeat(&mut self, sent: Millis, received: u64, now: Millis) {
         // A heartbeat that was delayed shows an earlier time than the estimate.
         if sent >= self.leaders_clock(now) {
@@ -123,8 +123,8 @@ impl LinkLeases {
         self.is_closed && self.leaders_clock(now) >= self.granted_until
     }
 
-    /// Returns whether the leader has read nothing for the time of a lease, although there were bytes
-    /// to read. Compares the times of heartbeats, because the next one may be behind a long reply.
+    /// Returns whether the leader has handled nothing for the time of a lease, although there were
+    /// frames to handle. Compares the times of heartbeats, because the next one may be behind a long reply.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         self.heartbeat_at.saturating_sub(self.progress_at) > self.lease_time()

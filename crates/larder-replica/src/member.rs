@@ -25,12 +25,8 @@
 //! while [`MemberSettings::unclean_after`] is `None`.
 
 use crate::group::{EPOCH_MAX, GroupView, Process, Record, Revision, TransferRequest};
-use crate::pause::PauseWatch;
+use crate::time::{Millis, PauseWatch};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Milliseconds, as a duration or as a time. The clock of times continues while the machine is
-/// suspended. Names of this type have no unit; those of other integers end in `_ms` or `_MS`.
-pub type Millis = u64;
 
 /// The time for which a leader may answer requests after it sent the message whose reply confirmed
 /// its leadership.
@@ -531,13 +527,13 @@ impl Member {
             return Vec::new();
         }
         let record = self.view.record.iter().flat_map(|record| &record.in_sync);
-        let is_connected = |process: &Process| {
+        let has_synced_or_promised = |process: &Process| {
             !self.inherited.contains(process) || self.promises.contains_key(process)
         };
         let is_ready = |process: &&Process| {
             to.is_none_or(|to| process.node == to)
                 && self.ready.get(*process).is_some_and(|time| is_caught_up(*time, now))
-                && is_connected(process)
+                && has_synced_or_promised(process)
         };
         let could: Vec<Process> = record.filter(is_ready).cloned().collect();
         if !could.is_empty() {

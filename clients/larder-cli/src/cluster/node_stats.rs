@@ -12,7 +12,7 @@ const REPLY_TIME_MAX: Duration = Duration::from_secs(1);
 const REPLY_LEN_MAX: u64 = 1 << 20;
 
 /// The maximum number of characters of a server's text that the command shows.
-const SHOWN_MAX: usize = 160;
+const TEXT_LEN_MAX: usize = 160;
 
 const PAGES: [&str; 4] = ["", " memory", " cluster", " replication"];
 
@@ -89,15 +89,15 @@ fn read(address: &str, deadline: Instant) -> Result<NodeStats, String> {
                 values.insert(name.to_owned(), value.to_owned());
             }
             None if line.trim_end() == "END" => pages_left -= 1,
-            _ => return Err(format!("unexpected reply to stats: {}", shown(line.trim_end()))),
+            _ => return Err(format!("unexpected reply to stats: {}", escaped(line.trim_end()))),
         }
     }
     Ok(NodeStats::new(&values))
 }
 
 /// Returns a text of a server, which may be hostile, for a terminal.
-fn shown(text: &str) -> String {
-    text.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect()
+fn escaped(text: &str) -> String {
+    text.chars().take(TEXT_LEN_MAX).flat_map(char::escape_debug).collect()
 }
 
 fn connect(address: &str, deadline: Instant) -> std::io::Result<TcpStream> {
@@ -121,7 +121,7 @@ fn time_left(deadline: Instant) -> std::io::Result<Duration> {
 
 impl NodeStats {
     fn new(values: &HashMap<String, String>) -> Self {
-        let text = |name: &str| values.get(name).map(|value| shown(value));
+        let text = |name: &str| values.get(name).map(|value| escaped(value));
         let number = |name: &str| values.get(name)?.parse::<u64>().ok();
         let is_synced = number("synced") == Some(1);
         let lag = text("link_lag").and_then(|lag| lag.parse::<f64>().ok());

@@ -195,7 +195,7 @@ impl Answerer {
                     Err(error) => return Err(error.into()),
                 }
             }
-            if link.fence.is_closed() {
+            if !link.is_current() {
                 return Err(LocalError::Obsolete.into());
             }
             if peer.leased_at.elapsed() > LEASE_SILENCE_MAX {
@@ -212,6 +212,7 @@ impl Answerer {
                 };
                 at += len;
                 if heartbeats.due().is_some() {
+                    let received = received - (input.len() - at) as u64;
                     Frame::LinkHeartbeat { sent: boot_millis(), received }.write(&mut peer.out);
                 }
                 stream.write_all(&peer.out)?;
@@ -268,6 +269,9 @@ impl Answerer {
                 return;
             }
             unread.drain(..progress.consumed);
+            if progress.consumed > 0 {
+                *incomplete_len = 0;
+            }
             let had_started = had_started || progress.consumed > 0 || !output.is_empty();
             let end = match progress.next {
                 _ if progress.hold => {

@@ -245,12 +245,12 @@ impl Group {
     /// Returns whether this node led and there was a candidate. The transfer may have timed out
     /// nevertheless.
     pub fn transfer_leadership(&self, to: Option<&str>, stays: bool) -> bool {
-        let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else {
-            return false;
-        };
         if !stays {
             self.shuts_down.store(true, Ordering::Relaxed);
         }
+        let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else {
+            return false;
+        };
         let end = Instant::now() + Duration::from_millis(TRANSFER_TIME_MAX);
         let candidates = self.update(|member, now| member.start_transfer(now, to));
         if candidates.is_empty() {

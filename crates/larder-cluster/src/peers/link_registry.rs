@@ -19,8 +19,8 @@ pub(crate) struct AdmittedLink {
     open: OpenLinks,
     peer: u64,
     number: u64,
-    /// The limit of the changes in the connection's requests. It is closed when the peer has opened a
-    /// later connection.
+    /// The limit of the changes in forwarded requests. It is closed when the peer has opened a later
+    /// connection. Without forwarded requests, it only shows that.
     pub(crate) fence: Arc<Fence>,
 }
 
@@ -41,6 +41,14 @@ impl LinkRegistry {
             earlier.close();
         }
         Ok(AdmittedLink { open: Arc::clone(&self.0), peer, number, fence })
+    }
+}
+
+impl AdmittedLink {
+    /// Returns whether the peer has no later connection for the same purpose, and no change of this
+    /// one came after its lease.
+    pub(crate) fn is_current(&self) -> bool {
+        !self.fence.is_closed()
     }
 }
 

@@ -92,7 +92,7 @@ pub(super) fn read_acks(
                 status.note_ack((batch, heartbeat, watermark));
             if let Some(member) = member {
                 // A later connection of the follower may have started a full sync.
-                if member.link.fence.is_closed() {
+                if !member.link.is_current() {
                     return Err(LocalError::Obsolete.into());
                 }
                 joining.note(member, journals, is_synced, (synced_until, watermark));
@@ -100,7 +100,7 @@ pub(super) fn read_acks(
                     let FollowingMember { process, group, link, .. } = member;
                     let has_joined = is_synced && joining.has_joined;
                     group.update(|member, _| {
-                        if link.fence.is_closed() {
+                        if !link.is_current() {
                             return;
                         }
                         // The member may have joined earlier, but replies may have stopped waiting

@@ -24,11 +24,13 @@ const LEADER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The minimum pause before another attempt to connect. The simulation has a copy,
 /// `CONNECT_INTERVAL`.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
+const RECONNECT_PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The maximum pause before another attempt to connect.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The pause after this node has refused a sync.
-const SYNC_REFUSED_PAUSE: Duration = Duration::from_millis(200);
+const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// The maximum wait for a view of the record that no longer names this node, before a full sync.
+const FULL_SYNC_WAIT_MAX: Duration = Duration::from_millis(500);
+/// The interval of checks in this wait.
+const FULL_SYNC_WAIT_TICK: Duration = Duration::from_millis(10);
 /// The maximum number of bytes of one read.
 const READ_LEN: usize = 256 << 10;
 
@@ -86,14 +88,18 @@ impl Follower {
     /// Follows the server at this address until the node shuts down (`--follow`).
     pub(crate) fn follow_always(&self, address: &str, engine: erased::Handle) {
         let mut applier = Applier::new(engine);
-        let (mut pause, mut last_error) = (PAUSE_MIN, String::new());
+        let (mut pause, mut last_error) = (RECONNECT_PAUSE_MIN, String::new());
         while !self.stop.is_set() {
             let has_connected = self.follow_noting_errors(
                 &mut applier,
                 &FollowedLeader::At(address),
                 &mut last_error,
             );
-            pause = if has_connected { PAUSE_MIN } else { (2 * pause).min(PAUSE_MAX) };
+            pause = if has_connected {
+                RECONNECT_PAUSE_MIN
+            } else {
+                (2 * pause).min(RECONNECT_PAUSE_MAX)
+            };
             self.stop.wait(pause);
         }
     }
@@ -145,7 +151,7 @@ impl Follower {
                     }
                     let leader = FollowedLeader::Of(group, leader.clone());
                     self.follow_noting_errors(&mut applier, &leader, &mut last_error);
-                    group.wait_for_change(&role, PAUSE_MIN);
+                    group.wait_for_change(&role, RECONNECT_PAUSE_MIN);
                     continue;
                 }
             }
@@ -170,10 +176,6 @@ impl Follower {
         }
         if self.stop.is_set() || leader.is_replaced() {
             return has_connected;
-        }
-        if error.is_refused_sync() {
-            // This node's view of the record is old.
-            self.stop.wait(SYNC_REFUSED_PAUSE);
         }
         let error = error.to_string();
         if has_connected || error != *last_error {
@@ -341,11 +343,27 @@ impl FollowedLeader<'_> {
                 group.note_data_until(None);
                 // Lookups under way must end before the sync removes items.
                 group.settle();
-                group.update(|member, _| match kind {
-                    SyncKind::Full => member.start_full_sync(),
-                    SyncKind::Delta => member.may_start_delta_sync(),
-                })
+                match kind {
+                    SyncKind::Full => self.start_full_sync(group),
+                    SyncKind::Delta => group.read(Member::may_start_delta_sync),
+                }
             }
+        }
+    }
+
+    /// Starts a full sync. The leader has removed this node from the record, but this node's view of
+    /// the record may be older.
+    fn start_full_sync(&self, group: &Group) -> bool {
+        let end = Instant::now() + FULL_SYNC_WAIT_MAX;
+        loop {
+            if group.update(|member, _| member.start_full_sync()) {
+                return true;
+            }
+            if Instant::now() >= end || self.is_replaced() {
+                return false;
+            }
+            group.update(|member, _| member.read_soon());
+            group.wait(FULL_SYNC_WAIT_TICK);
         }
     }
 

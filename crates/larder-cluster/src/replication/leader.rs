@@ -77,10 +77,10 @@ impl Leader {
         tracing::info!("follower {} at {address} {how}", status.name);
         let ended = self.stream(sender, journals, stream, &status, member.as_ref());
         self.node.replication.remove(&status);
-        if let Some(FollowingMember { process, group, link, .. }) = &member {
-            // A later connection of the member has its own state.
+        if let Some(FollowingMember { process, group, leadership, link }) = &member {
+            // A later connection of the member, or a later leadership, has its own state.
             let is_last = group.update(|member, _| {
-                let is_last = !link.fence.is_closed();
+                let is_last = link.is_current() && member.leadership_epoch() == Some(*leadership);
                 if is_last {
                     member.note_disconnected(process);
                 }
@@ -152,8 +152,12 @@ impl Leader {
         // A full sync removes all items first, so it starts only after the member, which might become
         // the leader, is no longer in sync.
         let mut still_in_sync = member.filter(|_| sender.starts_with_full_sync());
-        if let Some(FollowingMember { process, group, .. }) = still_in_sync {
-            group.update(|member, _| member.exclude(process));
+        if let Some(FollowingMember { process, group, leadership, .. }) = still_in_sync {
+            group.update(|member, _| {
+                if member.leadership_epoch() == Some(*leadership) {
+                    member.exclude(process);
+                }
+            });
         }
         while !self.stop.is_set() {
             let heard = journals.notifier().generation();
@@ -161,6 +165,9 @@ impl Leader {
                 .is_some_and(|member| member.group.leadership_epoch() != Some(member.leadership))
             {
                 return Err(LocalError::LeadershipLost.into());
+            }
+            if member.is_some_and(|member| !member.link.is_current()) {
+                return Err(LocalError::Obsolete.into());
             }
             for ChangedKeysPart { keys, is_last } in changed_keys.try_iter() {
                 sender.push_changed_keys(keys);

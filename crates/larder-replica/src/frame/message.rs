@@ -181,7 +181,8 @@ pub enum Frame<'b> {
     LinkHeartbeat {
         /// The send time, in milliseconds on a clock of the leader.
         sent: u64,
-        /// The number of bytes that the leader has read on this connection after the handshake.
+        /// The number of bytes of complete frames that the leader has handled on this connection after
+        /// the handshake.
         received: u64,
     },
     /// The leader may execute the changes in forwarded requests of this connection until this time

@@ -84,10 +84,13 @@ impl World {
                 // A full sync starts after the member has left the members in sync.
                 member.exclude(&follower);
                 if member.may_be_in_sync(follower.incarnation, now) {
+                    let leader = leader.clone();
+                    let heartbeat = Message::Heartbeat { leader, sent: now, changes: None };
+                    self.send(number, other, heartbeat);
                     continue;
                 }
             }
-            let (leader, changes) = (leader.clone(), changes.clone());
+            let (leader, changes) = (leader.clone(), Some(changes.clone()));
             self.send(number, other, Message::Heartbeat { leader, sent: now, changes });
         }
     }
@@ -225,7 +228,13 @@ impl World {
                     let Some(connected) = connected.filter(|of| of.leader == leader) else {
                         continue;
                     };
-                    let Some(is_synced) = self.sync(to, changes) else { continue };
+                    let is_synced = match changes {
+                        Some(changes) => self.sync(to, changes),
+                        // The follower may count as synced with an earlier leader, which the leader
+                        // ignores.
+                        None => Some(false),
+                    };
+                    let Some(is_synced) = is_synced else { continue };
                     let node = &mut self.nodes[to];
                     let now = node.clock(time);
                     let Some(member) = &mut node.member else { continue };

@@ -30,7 +30,7 @@ pub(super) const LEASE_RENEWAL_INTERVAL: u64 = 500;
 /// The interval of heartbeats. Equal to `HEARTBEAT_INTERVAL` (`peers/heartbeat.rs` of
 /// `larder-cluster`).
 pub(super) const HEARTBEAT_INTERVAL: u64 = 100;
-/// The interval of attempts to connect to a leader. Derived from `PAUSE_MIN`
+/// The interval of attempts to connect to a leader. Derived from `RECONNECT_PAUSE_MIN`
 /// (`replication/follower.rs` of `larder-cluster`): 50 ms, plus 10 ms for the attempt.
 pub(super) const CONNECT_INTERVAL: u64 = 60;
 /// The age at which a connection whose link is cut ends. Equal to `LEADER_SILENCE_TIMEOUT`
@@ -142,8 +142,8 @@ pub(super) enum Message {
     Heartbeat {
         leader: Process,
         sent: Millis,
-        /// The leader's changes.
-        changes: Changes,
+        /// The leader's changes; `None` while the leader waits for the exclusion of the follower.
+        changes: Option<Changes>,
     },
     Ack {
         member: Process,

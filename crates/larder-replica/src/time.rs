@@ -1,6 +1,8 @@
-//! Pauses of a process.
+//! The unit of times, and pauses of the process.
 
-use crate::member::Millis;
+/// Milliseconds, as a duration or as a time. The clock of times continues while the machine is
+/// suspended. Names of this type have no unit; those of other integers end in `_ms` or `_MS`.
+pub type Millis = u64;
 
 /// The time between two iterations of the member's loop from which on the process was paused. The
 /// longest step of an iteration, a request to the coordinator, takes less.
