@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from group import PAUSE_SECS, Client, Group, client
+from group import larder as run_larder
 from replicas import ask, keys
 from server import LARDERD, wait_until
 
@@ -21,10 +22,9 @@ SLOTS = 4096
 
 def larder(etcd, task, cluster, *words):
     """Runs `larder cluster`, which must succeed, and returns its output."""
-    command = [str(LARDERD.with_name("larder")), "cluster", task, "--cluster", cluster, "--etcd", etcd.url, *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-    return done.stdout
+    succeeded, shown = run_larder(etcd, task, cluster, *words)
+    assert succeeded, shown
+    return shown
 
 
 @contextlib.contextmanager
@@ -245,3 +245,31 @@ def test_moves_can_be_cancelled(etcd):
         wait_until(target.leads, "the leader")
         assert client(target).get("k") == b"v"
         assert owned(etcd, "cancelled") == {"0": SLOTS}
+
+
+@contextlib.contextmanager
+def saturating_writes(node):
+    """Stores items at a node with 24 connections, as fast as the node answers."""
+    command = [
+        str(LARDERD.with_name("larder")), "bench", "-s", node.host, "-p", str(node.port), "-q", "-t", "1", "-c", "24",
+        "--pipeline=50", "--ratio=1:0", "--key-maximum=200000", "-d", "4000", "--test-time=600",
+    ]  # fmt: skip
+    load = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_until(lambda: int(node.stats()["cmd_set"]) > 20_000, "the load")
+        yield
+        assert load.poll() is None, load.stderr.read()
+    finally:
+        load.kill()
+        load.communicate()
+
+
+def test_slots_move_while_clients_write_without_a_pause(etcd):
+    """Without pacing, the importing leader never has nearly everything, and the migration never ends."""
+    with cluster(etcd, "busy", 2, 1, "-m", "512", "-t", "2") as (first, second), saturating_writes(first.leader()):
+        larder(etcd, "move", "busy", "--to", "1")
+        assert owned(etcd, "busy") == {"0": SLOTS // 2, "1": SLOTS // 2}
+        assert client(second.leader()).set("a", "1")
+        larder(etcd, "drain", "busy", "1")
+        shown = first.leader().output() + second.leader().output()
+        assert "did not release the slots in time" not in shown and "needs a full sync" not in shown

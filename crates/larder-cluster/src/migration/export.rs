@@ -8,12 +8,12 @@ use crate::peers::{HeartbeatSchedule, PeerStream, Stop, is_silence};
 use crate::replication::{JournalWaker, ReplicatedCache};
 use larder_replica::{Frame, HANDSHAKE_FRAME_LEN_MAX, Migration, Sender, Step};
 use larder_store::cache::Cache;
-use larder_store::journal::Notifier;
+use larder_store::journal::{Acknowledgements, Notifier};
 use larder_support::clock::boot_millis;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,10 @@ use std::time::{Duration, Instant};
 const RELEASED_MAX: Duration = Duration::from_secs(5);
 /// The time without received bytes after which a peer counts as unreachable.
 const IMPORTER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
+/// The interval of the rounds of pacing: a change waits for five of them at most.
+const PACE_INTERVAL: Duration = Duration::from_millis(20);
+/// The time without progress after which changes are no longer paced.
+const PACE_PROGRESS_MAX: Duration = Duration::from_millis(300);
 /// The interval of checks for the end of batches.
 const TICK: Duration = Duration::from_millis(1);
 
@@ -59,14 +63,15 @@ impl Export<'_> {
         }
         let (has_requested, mut has_released) = (AtomicBool::new(false), false);
         let notifier = self.cache.journals.notifier();
+        let pacing = Pacing::new(self.cache.journals.acks());
         let ended = std::thread::scope(|scope| {
             let reader = std::thread::Builder::new().name("acks".to_owned());
             let reader = reader.spawn_scoped(scope, || {
-                let ended = read(stream, &has_requested, notifier);
+                let ended = read(stream, &has_requested, notifier, &pacing);
                 let _ = stream.shutdown(Shutdown::Both);
                 ended
             })?;
-            let sent = self.send_slots(stream, (&has_requested, &mut has_released));
+            let sent = self.send_slots(stream, (&has_requested, &mut has_released), &pacing);
             let _ = stream.shutdown(Shutdown::Both);
             reader.join().unwrap_or(Ok(())).and(sent)
         });
@@ -80,6 +85,7 @@ impl Export<'_> {
         &self,
         mut stream: &PeerStream,
         (has_requested, has_released): (&AtomicBool, &mut bool),
+        pacing: &Pacing<'_>,
     ) -> Result<(), PeerError> {
         let Self { group, planned, leadership, .. } = self;
         let journals = &self.cache.journals;
@@ -97,8 +103,7 @@ impl Export<'_> {
                 Frame::Heartbeat { number, lag_ms: None, sent: boot_millis() }.write(&mut out);
             }
             let step = sender.step(self.node.clock.moment().into(), &waker, &mut out);
-            // The acknowledgements of an export have no effect.
-            drop(sender.take_watermarks());
+            let watermarks = sender.take_watermarks();
             if released.is_none() && has_requested.load(Ordering::Acquire) {
                 if !group.topology.release(&planned.slots, &planned.to, *leadership) {
                     return Err(LocalError::SlotsReleased.into());
@@ -120,7 +125,14 @@ impl Export<'_> {
                 Err(_) if is_done => return Ok(()),
                 written => written?,
             }
+            if !out.is_empty() {
+                pacing.note_sent(watermarks.last().map(|watermark| &*watermark.offsets));
+            }
             out.clear();
+            // Without pacing, clients that never pause could change items faster than they are sent,
+            // so that the importer never has nearly everything.
+            let is_behind = sender.lag_bytes() > journals.each() / 4;
+            pacing.want(released.is_none() && (is_behind || !sender.is_full_syncing()));
             if released.is_some_and(|released: Instant| released.elapsed() > RELEASED_MAX) {
                 return Err(Timeout::Import.into());
             }
@@ -142,24 +154,95 @@ impl Export<'_> {
     }
 }
 
+/// The pacing of changes during an export, which ends with it. The thread that sends selects when
+/// changes are paced. The thread that reads ends the rounds, because the other one may be blocked.
+struct Pacing<'a> {
+    acks: &'a Acknowledgements,
+    state: Mutex<PacingState>,
+}
+
+struct PacingState {
+    is_wanted: bool,
+    is_on: bool,
+    /// The last time at which bytes were sent.
+    progress: Instant,
+}
+
+impl<'a> Pacing<'a> {
+    fn new(acks: &'a Acknowledgements) -> Self {
+        let state = PacingState { is_wanted: false, is_on: false, progress: Instant::now() };
+        Self { acks, state: Mutex::new(state) }
+    }
+
+    /// Notes that bytes were sent, and the changes up to these offsets if they are known.
+    fn note_sent(&self, offsets: Option<&[u64]>) {
+        self.lock().progress = Instant::now();
+        if let Some(offsets) = offsets {
+            self.acks.note_exported(offsets);
+        }
+    }
+
+    fn want(&self, is_wanted: bool) {
+        let mut state = self.lock();
+        state.is_wanted = is_wanted;
+        self.switch(&mut state);
+    }
+
+    fn end_round(&self) {
+        self.acks.end_pacing_round();
+        self.switch(&mut self.lock());
+    }
+
+    /// Paces changes if this is wanted, unless nothing was sent for [`PACE_PROGRESS_MAX`].
+    fn switch(&self, state: &mut PacingState) {
+        let is_on = state.is_wanted && state.progress.elapsed() <= PACE_PROGRESS_MAX;
+        match (state.is_on, is_on) {
+            (false, true) => self.acks.start_pacing(),
+            (true, false) => self.acks.stop_pacing(),
+            _ => (),
+        }
+        state.is_on = is_on;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PacingState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Pacing<'_> {
+    fn drop(&mut self) {
+        self.want(false);
+    }
+}
+
 /// Reads the requests of the importing leader until the connection ends.
 fn read(
     mut stream: &PeerStream,
     has_requested: &AtomicBool,
     notifier: &Notifier,
+    pacing: &Pacing<'_>,
 ) -> Result<(), PeerError> {
-    stream.set_read_timeout(Some(IMPORTER_SILENCE_TIMEOUT))?;
-    let (mut input, mut bytes) = (Vec::new(), [0; 4096]);
+    stream.set_read_timeout(Some(PACE_INTERVAL))?;
+    let (mut input, mut bytes, mut heard) = (Vec::new(), [0; 4096], Instant::now());
+    let mut round = heard;
     loop {
-        let len = match stream.read(&mut bytes) {
+        let read = stream.read(&mut bytes);
+        if round.elapsed() >= PACE_INTERVAL {
+            round = Instant::now();
+            pacing.end_round();
+        }
+        let len = match read {
             Ok(0) => return Ok(()),
             Ok(len) => len,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) if is_silence(&error) => {
-                return Err(Timeout::Importer.into());
+                if heard.elapsed() > IMPORTER_SILENCE_TIMEOUT {
+                    return Err(Timeout::Importer.into());
+                }
+                continue;
             }
             Err(error) => return Err(error.into()),
         };
+        heard = Instant::now();
         input.extend_from_slice(bytes.get(..len).unwrap_or_default());
         while let Some((frame, len)) = Frame::read(&input, HANDSHAKE_FRAME_LEN_MAX)? {
             match frame {

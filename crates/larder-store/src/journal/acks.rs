@@ -5,6 +5,9 @@
 //! selected followers have these changes of the batch. The followers and the waiting positions are
 //! under one lock, which each function holds for a short time. Under [`AckMode::None`], a batch
 //! does not take the lock.
+//!
+//! While slots are exported, changes can be paced ([`Acknowledgements::start_pacing`]): the replies
+//! of a batch also wait until the exporter has sent its changes, for `PACE_ROUNDS` at most.
 
 use super::ring::ChangeKind;
 use crate::AckState;
@@ -17,6 +20,12 @@ use std::time::{Duration, Instant};
 /// The maximum time that replies wait. Afterwards they are never sent, because it is unknown
 /// whether their changes will last.
 const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// The maximum number of the exporter's rounds for which a paced change waits.
+pub(super) const PACE_ROUNDS: u64 = 5;
+
+/// The flag in [`Acknowledgements::mode`] that changes are paced.
+const PACED: u8 = 0x80;
 
 /// The changes that wait for acknowledgements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +71,9 @@ pub struct AckPosition {
     pub(super) offset: u64,
     /// The number of flushes that the followers must have applied; 0 if no flush waits.
     pub(super) generation: u64,
+    /// The offset up to which the exporter must have sent the journal, and the round after which the
+    /// batch no longer waits for that; `None` if the batch is not paced.
+    paced: Option<(u64, u64)>,
     /// The term in which the batch started.
     term: u64,
     /// A number that identifies the position.
@@ -71,6 +83,7 @@ pub struct AckPosition {
 /// The acknowledgements of a cache's followers.
 #[derive(Debug, Default)]
 pub struct Acknowledgements {
+    /// The [`AckMode`], and the flag [`PACED`].
     mode: AtomicU8,
     /// The number of batches whose replies had to wait.
     holds: AtomicU64,
@@ -95,6 +108,11 @@ struct State {
     positions: u64,
     /// The numbers of the positions that have waited for too long and are not yet reported as lost.
     late: HashSet<u64>,
+    /// The offsets up to which the exporter has sent the journals; `None` while changes are not
+    /// paced.
+    exported: Option<Vec<u64>>,
+    /// The number of rounds of exporters so far.
+    rounds: u64,
 }
 
 #[derive(Debug)]
@@ -121,7 +139,17 @@ impl Follower {
 
 impl State {
     fn is_given(&self, position: &AckPosition) -> bool {
-        self.followers.values().all(|follower| follower.has(position))
+        self.followers.values().all(|follower| follower.has(position)) && self.is_sent(position)
+    }
+
+    /// Returns whether the exporter has sent the paced changes of a position, or they wait no longer
+    /// for that.
+    fn is_sent(&self, position: &AckPosition) -> bool {
+        let (Some((offset, until)), Some(exported)) = (position.paced, &self.exported) else {
+            return true;
+        };
+        self.rounds >= until
+            || exported.get(position.journal).copied().unwrap_or_default() >= offset
     }
 
     /// Wakes the batches whose wait is over, and removes them from `waiting`.
@@ -147,15 +175,51 @@ impl Acknowledgements {
 
     /// Sets the changes that wait.
     pub fn set_mode(&self, mode: AckMode) {
-        self.mode.store(mode as u8, Ordering::Relaxed);
+        let _state = self.lock();
+        let paced = self.mode.load(Ordering::Relaxed) & PACED;
+        self.mode.store(mode as u8 | paced, Ordering::Relaxed);
     }
 
-    /// Returns whether a change of this kind waits.
+    /// Returns whether a change of this kind waits for followers, and whether it is paced.
     #[inline]
-    pub(super) fn waits_for(&self, kind: ChangeKind) -> bool {
+    pub(super) fn waits_for(&self, kind: ChangeKind) -> (bool, bool) {
         let mode = self.mode.load(Ordering::Relaxed);
-        mode == AckMode::Writes as u8
-            || mode == AckMode::Deletes as u8 && kind == ChangeKind::Removal
+        let (mode, is_paced) = (mode & !PACED, mode & PACED != 0);
+        let waits = mode == AckMode::Writes as u8
+            || mode == AckMode::Deletes as u8 && kind == ChangeKind::Removal;
+        (waits, is_paced)
+    }
+
+    /// Starts to pace changes, if they are not paced yet.
+    pub fn start_pacing(&self) {
+        let mut state = self.lock();
+        state.exported.get_or_insert_default();
+        self.mode.fetch_or(PACED, Ordering::Relaxed);
+    }
+
+    /// Notes that the exporter has sent the journals up to these offsets, if changes are paced.
+    pub fn note_exported(&self, offsets: &[u64]) {
+        let mut state = self.lock();
+        let Some(exported) = &mut state.exported else { return };
+        exported.clear();
+        exported.extend_from_slice(offsets);
+        state.wake();
+    }
+
+    /// Starts the next round: ends the waits of paced changes that have lasted five rounds. The
+    /// exporter calls it at a regular interval.
+    pub fn end_pacing_round(&self) {
+        let mut state = self.lock();
+        state.rounds += 1;
+        state.wake();
+    }
+
+    /// Stops pacing changes, and ends the waits for it.
+    pub fn stop_pacing(&self) {
+        let mut state = self.lock();
+        state.exported = None;
+        self.mode.fetch_and(!PACED, Ordering::Relaxed);
+        state.wake();
     }
 
     /// Returns the current term. A batch reads it before it checks whether this process may reply
@@ -166,18 +230,21 @@ impl Acknowledgements {
 
     /// Makes the position on which the replies of a batch depend. The batch started in `term`. Its
     /// last change that waits for acknowledgements ends at `offset` of the handle's journal.
-    /// `generation` is the number of flushes, counted after the batch's last flush.
+    /// `generation` is the number of flushes, counted after the batch's last flush. The last paced
+    /// change ends at `paced`.
     #[cold]
     pub(super) fn position(
         &self,
         term: u64,
         (journal, offset): (usize, u64),
         generation: u64,
+        paced: Option<u64>,
     ) -> AckPosition {
         let mut state = self.lock();
         state.positions += 1;
         let number = state.positions;
-        AckPosition { journal, offset, generation, term, number }
+        let paced = paced.map(|offset| (offset, state.rounds + PACE_ROUNDS));
+        AckPosition { journal, offset, generation, paced, term, number }
     }
 
     /// Returns the state of a position. After [`AckState::Pending`], `waker` is called when the
@@ -324,7 +391,7 @@ mod tests {
     fn every_required_follower_must_acknowledge() {
         let (acks, calls) = (Acknowledgements::default(), Arc::new(Calls::default()));
         let waker = Waker::from(Arc::clone(&calls));
-        let position = acks.position(0, (1, 10), 2);
+        let position = acks.position(0, (1, 10), 2, None);
         assert_eq!(
             acks.state_of(&position, &waker),
             AckState::Acknowledged,
@@ -350,7 +417,7 @@ mod tests {
         let (acks, calls) = (Acknowledgements::default(), Arc::new(Calls::default()));
         let waker = Waker::from(Arc::clone(&calls));
         acks.require(7);
-        let position = acks.position(acks.term(), (0, 1), 0);
+        let position = acks.position(acks.term(), (0, 1), 0, None);
         assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
         acks.retain(|follower| follower == 7);
         assert_eq!(calls.0.load(Ordering::Relaxed), 0);
@@ -364,15 +431,15 @@ mod tests {
         let (acks, calls) = (Acknowledgements::default(), Arc::new(Calls::default()));
         let waker = Waker::from(Arc::clone(&calls));
         acks.require(7);
-        let position = acks.position(acks.term(), (0, 1), 0);
+        let position = acks.position(acks.term(), (0, 1), 0, None);
         assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
         acks.abandon();
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
         assert_eq!(acks.state_of(&position, &waker), AckState::Lost);
         // A batch that started before the leader was deposed is lost, too.
-        let position = acks.position(0, (0, 1), 0);
+        let position = acks.position(0, (0, 1), 0, None);
         assert_eq!(acks.state_of(&position, &waker), AckState::Lost);
-        let position = acks.position(acks.term(), (0, 1), 0);
+        let position = acks.position(acks.term(), (0, 1), 0, None);
         assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged);
     }
 
@@ -381,7 +448,7 @@ mod tests {
         let (acks, calls) = (Acknowledgements::default(), Arc::new(Calls::default()));
         let waker = Waker::from(Arc::clone(&calls));
         acks.require(7);
-        let position = acks.position(acks.term(), (0, 1), 0);
+        let position = acks.position(acks.term(), (0, 1), 0, None);
         assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
         #[expect(clippy::disallowed_methods, reason = "the test chooses the time")]
         let now = Instant::now();
@@ -395,6 +462,41 @@ mod tests {
     }
 
     #[test]
+    fn paced_changes_wait_until_they_are_sent_or_for_some_rounds() {
+        let (acks, calls) = (Acknowledgements::default(), Arc::new(Calls::default()));
+        let waker = Waker::from(Arc::clone(&calls));
+        let paced = |offset| acks.position(acks.term(), (1, 0), 0, Some(offset));
+        assert_eq!(acks.state_of(&paced(5), &waker), AckState::Acknowledged, "not paced yet");
+        acks.start_pacing();
+        let position = paced(5);
+        assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
+        acks.note_exported(&[9, 4]);
+        assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
+        acks.note_exported(&[9, 5]);
+        assert_eq!(calls.0.load(Ordering::Relaxed), 1);
+        assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged);
+        // An exporter that sends nothing.
+        let position = paced(6);
+        for round in 0..PACE_ROUNDS {
+            assert_eq!(acks.state_of(&position, &waker), AckState::Pending, "{round}");
+            acks.end_pacing_round();
+        }
+        assert_eq!(calls.0.load(Ordering::Relaxed), 2);
+        assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged);
+        // Followers count nevertheless.
+        acks.require(7);
+        let both = acks.position(acks.term(), (1, 6), 0, Some(6));
+        acks.note_exported(&[9, 6]);
+        assert_eq!(acks.state_of(&both, &waker), AckState::Pending);
+        acks.note(7, &[0, 6], 0);
+        assert_eq!(acks.state_of(&both, &waker), AckState::Acknowledged);
+        let position = paced(7);
+        assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
+        acks.stop_pacing();
+        assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged);
+    }
+
+    #[test]
     fn modes_determine_which_changes_wait() {
         let acks = Acknowledgements::default();
         for (mode, removals, others) in [
@@ -403,8 +505,14 @@ mod tests {
             (AckMode::Writes, true, true),
         ] {
             acks.set_mode(mode);
-            assert_eq!(acks.waits_for(ChangeKind::Removal), removals, "{mode:?}");
-            assert_eq!(acks.waits_for(ChangeKind::Other), others, "{mode:?}");
+            for paced in [false, true] {
+                if paced {
+                    acks.start_pacing();
+                }
+                assert_eq!(acks.waits_for(ChangeKind::Removal), (removals, paced), "{mode:?}");
+                assert_eq!(acks.waits_for(ChangeKind::Other), (others, paced), "{mode:?}");
+            }
+            acks.stop_pacing();
         }
     }
 }

@@ -33,6 +33,8 @@ pub struct JournaledHandle<E> {
     /// offset, and the effects of a number of flushes. One of the two may be 0, which requires
     /// nothing. `None` if the replies do not wait.
     waits_for: Option<(u64, u64)>,
+    /// The end of the journal after the last paced change of this batch; `None` if it has none.
+    paced: Option<u64>,
     /// The fence of the changes; `None` without a limit.
     fence: Option<Arc<Fence>>,
 }
@@ -62,6 +64,7 @@ impl<E> JournaledHandle<E> {
             is_waited_for: false,
             notified_until,
             waits_for: None,
+            paced: None,
             fence: None,
         }
     }
@@ -86,7 +89,12 @@ impl<E> JournaledHandle<E> {
         if let Decision::Noted(kind) = decision {
             self.journal.append(kind, key.bytes, self.now.in_millis());
             self.has_written = true;
-            if self.journals.acks().waits_for(kind) {
+            let (waits, is_paced) = self.journals.acks().waits_for(kind);
+            if is_paced {
+                self.is_waited_for = true;
+                self.paced = Some(self.journal.end());
+            }
+            if waits {
                 self.is_waited_for = true;
                 let before = self.waits_for.map_or(0, |(_, generation)| generation);
                 self.waits_for = Some((self.journal.end(), before));
@@ -192,7 +200,7 @@ impl<E: Engine> Batches for JournaledHandle<E> {
         fence(Ordering::SeqCst);
         self.term = self.journals.acks().term();
         // The last batch may have ended without a call of `ack_position`.
-        self.waits_for = None;
+        (self.waits_for, self.paced) = (None, None);
         self.engine.begin_batch(now);
     }
 
@@ -273,7 +281,7 @@ impl<E: Engine> Updates for JournaledHandle<E> {
         if at.is_none() {
             let generation = self.engine.flush_generation();
             self.journals.acks().note_flush(generation);
-            if self.journals.acks().waits_for(ChangeKind::Removal) {
+            if self.journals.acks().waits_for(ChangeKind::Removal).0 {
                 let offset = self.waits_for.map_or(0, |(offset, _)| offset);
                 self.waits_for = Some((offset, generation));
             }
@@ -291,8 +299,10 @@ impl<E: Engine> Acknowledge for JournaledHandle<E> {
 
     fn ack_position(&mut self) -> Option<Self::Position> {
         let engine = self.engine.ack_position();
-        let replicas = self.waits_for.take().map(|(offset, generation)| {
-            self.journals.acks().position(self.term, (self.number, offset), generation)
+        let (waits_for, paced) = (self.waits_for.take(), self.paced.take());
+        let replicas = (waits_for.is_some() || paced.is_some()).then(|| {
+            let (offset, generation) = waits_for.unwrap_or_default();
+            self.journals.acks().position(self.term, (self.number, offset), generation, paced)
         });
         let waits = engine.is_some() || replicas.is_some();
         waits.then_some(Position { engine, replicas })

@@ -63,6 +63,12 @@ impl Journals {
         &self.acks
     }
 
+    /// Returns the size of each journal, in bytes.
+    #[must_use]
+    pub fn each(&self) -> u64 {
+        self.each as u64
+    }
+
     /// Records that a flush at this time is about to be requested.
     pub(super) fn note_flush(&self, at: Seconds) {
         self.flush_at.fetch_max(at.0, Ordering::AcqRel);
