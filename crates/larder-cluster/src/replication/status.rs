@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 const HEARTBEATS_MAX: usize = 600;
 
 /// The maximum number of tracked watermarks without an acknowledgement. The next one
+/// The maximum number of batches whose acknowledgements are distinguished. More batches are merged.
+const BATCHES_MAX: usize = 1024;
 /// replaces the newest.
 const WATERMARKS_MAX: usize = 1024;
 
@@ -189,8 +191,12 @@ impl FollowerStatus {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let before = state.stats.counts.states;
         let states = stats.counts.states - before.min(stats.counts.states);
-        if states > 0 {
-            state.batches.push_back((batch, states));
+        let is_full = state.batches.len() >= BATCHES_MAX;
+        match state.batches.back_mut().filter(|_| is_full) {
+            // The states of both count as unacknowledged until the later batch is acknowledged.
+            Some(last) => *last = (batch, last.1 + states),
+            None if states > 0 => state.batches.push_back((batch, states)),
+            None => (),
         }
         state.stats = stats;
     }
@@ -358,6 +364,24 @@ impl LinkStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unacknowledged_batches_take_bounded_memory() {
+        let follower = FollowerStatus::new("n".to_owned(), "a".to_owned());
+        let batches = 3 * BATCHES_MAX as u64;
+        for batch in 1..=batches {
+            let counts = SenderCounts { states: 2 * batch, ..SenderCounts::default() };
+            follower.note(FollowerStats { counts, ..FollowerStats::default() }, batch);
+        }
+        assert_eq!(follower.state.lock().unwrap().batches.len(), BATCHES_MAX);
+        assert_eq!(follower.stats().lag_keys, 2 * batches);
+        follower.note_ack((10, 0, 0));
+        assert_eq!(follower.stats().lag_keys, 2 * (batches - 10));
+        follower.note_ack((batches - 1, 0, 0));
+        assert!(follower.stats().lag_keys > 0);
+        follower.note_ack((batches, 0, 0));
+        assert_eq!(follower.stats().lag_keys, 0);
+    }
 
     #[test]
     fn totals_include_followers_that_have_disconnected() {
