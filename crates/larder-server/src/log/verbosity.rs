@@ -1,12 +1,23 @@
-//! The verbosity of the log on standard error: memcached's levels. `-v` sets it at the start, the
-//! `verbosity` command later.
+//! The log, and its verbosity: memcached's levels. `-v` sets it at the start, the `verbosity`
+//! command later. The log is on standard error, or in the system's log (syslog) after
+//! [`log_to_system`].
 
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use tracing_subscriber::filter::{LevelFilter, Targets};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use syslog_tracing::{Facility, Options, Syslog};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, Targets, dynamic_filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
+
+/// Whether the log is in the system's log.
+static LOGS_TO_SYSTEM: AtomicBool = AtomicBool::new(false);
+
+/// Writes further lines to the system's log, because standard error is closed.
+pub fn log_to_system() {
+    LOGS_TO_SYSTEM.store(true, Relaxed);
+}
 
 /// The level and the filter that implements it.
 pub struct Verbosity {
@@ -24,9 +35,22 @@ impl Verbosity {
         let lines = tracing_subscriber::fmt::layer()
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
-            .with_target(false);
+            .with_target(false)
+            .with_filter(dynamic_filter_fn(|_, _| !LOGS_TO_SYSTEM.load(Relaxed)));
+        let syslog = Syslog::new(c"larderd", Options::LOG_PID, Facility::Daemon);
+        let system = syslog.map(|syslog| {
+            // The system adds the time and the level.
+            tracing_subscriber::fmt::layer()
+                .with_writer(syslog)
+                .with_ansi(false)
+                .with_level(false)
+                .without_time()
+                .with_target(false)
+                .with_filter(dynamic_filter_fn(|_, _| LOGS_TO_SYSTEM.load(Relaxed)))
+        });
         // The call fails if the process already has a log.
-        let _ = tracing_subscriber::registry().with(layer).with(lines).try_init();
+        let log = tracing_subscriber::registry().with(layer).with(lines).with(system);
+        let _ = log.try_init();
         Self { level: AtomicU32::new(level), filter }
     }
 

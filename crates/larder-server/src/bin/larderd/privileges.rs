@@ -1,12 +1,13 @@
 //! The process: background, core files, locked memory and user.
 
 use super::failure::{EX_NOUSER, EX_OSERR, Failure, failure};
+use larder_server::log::verbosity::log_to_system;
 use larder_server::options::Options;
 use larder_server::process::platform;
 
 /// Enables core files (`-r`), forks into the background (`-d`), and locks memory (`-k`). Call this
-/// after the checks of options, files and sockets, because a daemon can print errors only with
-/// `-v`.
+/// after the checks of options, files and sockets, because a daemon without `-v` has no standard
+/// error.
 pub(crate) fn detach(options: &Options) -> Result<(), Failure> {
     if options.enable_coredumps {
         platform::allow_core_files()
@@ -16,6 +17,9 @@ pub(crate) fn detach(options: &Options) -> Result<(), Failure> {
         let (stay, talk) = (options.enable_coredumps, options.verbose > 0);
         platform::daemonize(stay, talk)
             .map_err(|_| failure(EX_OSERR)(&"failed to daemon() in order to daemonize"))?;
+        if !talk {
+            log_to_system();
+        }
     }
     // Lock after the fork, because a child process does not inherit memory locks.
     let user_changes = options.user.as_deref().is_some_and(|name| name != "root");

@@ -110,7 +110,7 @@ pub(crate) fn serve(
 fn left_group(error: JoinError) -> Failure {
     let status = match error {
         JoinError::Thread(_) => EX_OSERR,
-        JoinError::NameConflict(_) => EX_UNAVAILABLE,
+        JoinError::Membership(_) => EX_UNAVAILABLE,
     };
     failure(status)(&error)
 }

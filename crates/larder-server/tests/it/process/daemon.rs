@@ -73,6 +73,40 @@ fn a_daemon_writes_its_image_where_it_was_started() {
     std::mem::forget(background);
 }
 
+/// Only root can give the daemon a `/dev/log` of the test.
+#[test]
+fn a_daemon_logs_to_the_system_log() {
+    let may_mount = Command::new("unshare").args(["--mount", "true"]).output();
+    if !may_mount.is_ok_and(|done| done.status.success()) {
+        return;
+    }
+    let scratch = Scratch::new("syslog");
+    std::fs::create_dir(scratch.path("dev")).unwrap();
+    scratch.file("dev/null", "");
+    let log = UnixDatagram::bind(scratch.path("dev/log")).unwrap();
+    log.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mounts =
+        "mount --bind /dev/null \"$1/null\" && mount --bind \"$1\" /dev && shift && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", mounts, "sh"]).arg(scratch.path("dev"));
+    command.arg(env!("CARGO_BIN_EXE_larderd"));
+    command.args(["-d", "-l", "127.0.0.1", "-p", "-1", "-t", "1", "-P", "larderd.pid"]);
+    let started = command.current_dir(scratch.path("")).output().unwrap();
+    assert!(started.status.success(), "{}", stderr(&started));
+    wait_for("pid file", || scratch.path("larderd.pid").exists());
+    let pid = Pid::from_raw(scratch.read("larderd.pid").trim().parse().unwrap());
+    let background = Background(pid);
+    kill(pid, Signal::SIGUSR1).unwrap();
+    let mut line = [0; 1000];
+    let len = log.recv(&mut line).unwrap();
+    let line = String::from_utf8_lossy(&line[..len]);
+    // Facility 3, severity 4: a warning of a daemon.
+    assert!(line.starts_with("<28>"), "{line}");
+    assert!(line.contains(&format!("larderd[{pid}]: Gracefully stopping")), "{line}");
+    wait_for("end", || has_ended(pid));
+    std::mem::forget(background);
+}
+
 #[test]
 fn a_failed_daemon_start_returns_an_error() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
