@@ -1,5 +1,7 @@
 """etcd, and groups of larderd processes that elect a leader through it."""
 
+import base64
+import json
 import os
 import signal
 import socket
@@ -19,6 +21,18 @@ from server import LARDERD, TIMEOUT_SECS, Server, free_ports, wait_until
 
 # etcd syncs each change to disk. Other tests may delay the sync for longer than nodes wait, so etcd is on tmpfs.
 TMPFS = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+# A range of etcd's gateway.
+ALL_KEYS = {"key": "AA==", "range_end": "AA=="}
+
+
+def encode(text):
+    return base64.b64encode(text.encode()).decode()
+
+
+def decode(text):
+    return base64.b64decode(text).decode()
 
 
 class Etcd:
@@ -59,6 +73,23 @@ class Etcd:
             time.sleep(0.02)
         return False
 
+    def call(self, path, body, token=None):
+        """Sends a request to etcd's gateway."""
+        answer = httpx.post(self.url + path, json=body, headers={"Authorization": token} if token else {})
+        return answer.raise_for_status().json()
+
+    def overwrite(self, key, value):
+        """Writes a key below `/larder/1/`."""
+        self.call("/v3/kv/put", {"key": encode("/larder/1/" + key), "value": encode(value)})
+
+    def value(self, key):
+        """Returns the value of a key below `/larder/1/`; None if it is absent or not JSON."""
+        found = self.call("/v3/kv/range", {"key": encode("/larder/1/" + key)}).get("kvs")
+        try:
+            return json.loads(decode(found[0]["value"])) if found else None
+        except ValueError:
+            return None
+
     def kill(self):
         self.process.kill()
         self.process.wait()
@@ -70,6 +101,15 @@ class Etcd:
         if self.process.poll() is None:
             self.kill()
         self.dir.cleanup()
+
+
+def larder(etcd, task, cluster, *words):
+    """Runs `larder cluster`. Returns whether it succeeded, and its output."""
+    command = [
+        str(LARDERD.with_name("larder")), "cluster", task, "--cluster", cluster, "--etcd", etcd.url, *words,
+    ]  # fmt: skip
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return ended.returncode == 0, (ended.stdout + ended.stderr).strip()
 
 
 class Node(Server):

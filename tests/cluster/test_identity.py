@@ -5,27 +5,20 @@ import signal
 import httpx
 import pytest
 
-from group import Etcd, Group, Node, client, wait_for_same_keys
+from group import ALL_KEYS, Etcd, Group, Node, client, decode, encode, larder, wait_for_same_keys
 from server import TIMEOUT_SECS, wait_until
 
 pytestmark = pytest.mark.larder
-
-
-def call(etcd, path, body, token=None):
-    """Sends a request to etcd's gateway."""
-    answer = httpx.post(etcd.url + path, json=body, headers={"Authorization": token} if token else {})
-    answer.raise_for_status()
-    return answer.json()
 
 
 @pytest.fixture
 def locked():
     """Provides an etcd that requires a login, which takes it 80 ms of processor time."""
     with Etcd() as etcd:
-        call(etcd, "/v3/auth/user/add", {"name": "root", "password": "secret"})
-        call(etcd, "/v3/auth/role/add", {"name": "root"})
-        call(etcd, "/v3/auth/user/grant", {"user": "root", "role": "root"})
-        call(etcd, "/v3/auth/enable", {})
+        etcd.call("/v3/auth/user/add", {"name": "root", "password": "secret"})
+        etcd.call("/v3/auth/role/add", {"name": "root"})
+        etcd.call("/v3/auth/user/grant", {"user": "root", "role": "root"})
+        etcd.call("/v3/auth/enable", {})
         yield etcd
 
 
@@ -48,8 +41,8 @@ def test_each_node_logs_in_once(locked, tmp_path):
         assert 6 <= sum(logins(locked)) <= 12, logins(locked)
         before = logins(locked)[0]
         # A change of the password makes all tokens invalid.
-        token = call(locked, "/v3/auth/authenticate", {"name": "root", "password": "secret"})["token"]
-        call(locked, "/v3/auth/user/changepw", {"name": "root", "password": "secret"}, token)
+        token = locked.call("/v3/auth/authenticate", {"name": "root", "password": "secret"})["token"]
+        locked.call("/v3/auth/user/changepw", {"name": "root", "password": "secret"}, token)
         leader, epoch = group.leader().name, group.leader().seen()["epoch"]
         wait_until(lambda: logins(locked)[0] >= before + 7, "new logins")
         assert before + 7 <= sum(logins(locked)) <= before + 19, logins(locked)
@@ -66,27 +59,97 @@ def test_a_wrong_password_is_named_in_the_log(locked, tmp_path):
         assert logins(locked)[0] == 0 and not node.leads()
 
 
-def test_a_second_cluster_with_the_same_names_does_not_start(etcd, tmp_path):
-    secret = tmp_path / "secret"
-    secret.write_text("another secret of a cluster\n")
-    with Group(etcd, 3, "--cluster", "twin") as group:
+@pytest.fixture
+def secrets(tmp_path):
+    """Provides two files with secrets."""
+    files = tmp_path / "one", tmp_path / "other"
+    for file in files:
+        file.write_text(f"the secret {file.name} of a cluster\n")
+    return [str(file) for file in files]
+
+
+def refusal(etcd, name, *options):
+    """Starts a node that must not start. Returns its log."""
+    node = Node(etcd, name, *options)
+    status, shown = node.process.wait(TIMEOUT_SECS), node.output()
+    node.dir.cleanup()
+    assert status == 69, shown
+    return shown
+
+
+def test_a_second_cluster_with_the_same_names_does_not_start(etcd, secrets):
+    one, other = secrets
+    with Group(etcd, 3, "--cluster", "twin", "--cluster-secret", one) as group:
         leader = group.leader()
         client(leader).set_many({f"k{number}": "v" for number in range(100)})
         epoch = leader.seen()["epoch"]
-        seconds = [
-            Node(etcd, node.name, "--cluster", "twin", *options)
-            for options in (["--cluster-secret", str(secret)], [])
-            for node in group
-        ]
-        for second in seconds:
-            status, shown = second.process.wait(TIMEOUT_SECS), second.output()
-            second.dir.cleanup()
-            assert status == 69, shown
-            assert f"/larder/1/twin/live/0/{second.name}: process" in shown and "--node" in shown, shown
+        for name in ["n1", "n2", "n3", "m1"]:
+            shown = refusal(etcd, name, "--cluster", "twin", "--cluster-secret", other)
+            assert "cluster twin in etcd has another secret" in shown, shown
+            shown = refusal(etcd, name, "--cluster", "twin")
+            assert "cluster twin in etcd has a secret: set --cluster-secret" in shown, shown
+        for node in group:
+            shown = refusal(etcd, node.name, "--cluster", "twin", "--cluster-secret", one)
+            assert f"/larder/1/twin/live/0/{node.name}: process" in shown and "--node" in shown, shown
         assert group.leader() is leader and leader.seen()["epoch"] == epoch
         assert sorted(leader.seen()["in_sync"].split()) == ["n1", "n2", "n3"]
         for node in group:
             assert len(client(node).get_many([f"k{number}" for number in range(100)])) == 100
+
+
+def test_the_secret_is_replaced_while_all_nodes_are_stopped(etcd, secrets):
+    one, other = secrets
+    with Group(etcd, 1, "--cluster", "secret", "--cluster-secret", one):
+        done, shown = larder(etcd, "set-secret", "secret", other)
+        assert not done and "stop all nodes" in shown, shown
+    # A node that ends revokes its lease.
+    assert larder(etcd, "set-secret", "secret", other) == (True, "cluster secret has a new secret: its nodes can start")
+    assert "has another secret" in refusal(etcd, "n1", "--cluster", "secret", "--cluster-secret", one)
+    with Group(etcd, 1, "--cluster", "secret", "--cluster-secret", other) as group:
+        assert client(group.leader()).set("a", "1")
+    done, shown = larder(etcd, "set-secret", "secret", "--none")
+    assert done and "has no secret" in shown, shown
+    assert "has no secret: omit" in refusal(etcd, "n1", "--cluster", "secret", "--cluster-secret", one)
+
+
+def test_a_cluster_stays_itself_when_etcd_loses_its_keys():
+    """Running nodes restore the identity, so a fresh node joins them. An etcd with another cluster of this name is left
+    alone."""
+    with Etcd() as etcd, Group(etcd, 2, "--doubt", "serve") as group:
+        leader = group.leader()
+        client(leader).set("a", "1")
+        etcd.call("/v3/kv/deleterange", ALL_KEYS)
+        third = group.start("n3")
+        group.wait_until_in_sync()
+        assert client(third).get("a") == b"1"
+        identity = encode("/larder/1/demo/identity")
+        value = encode('{"identity":"%032x","secret":null}' % 7)
+        # In one transaction, so that no node restores its identity in between.
+        etcd.call("/v3/kv/txn", {"success": [
+            {"requestDeleteRange": ALL_KEYS}, {"requestPut": {"key": identity, "value": value}},
+        ]})  # fmt: skip
+        for node in group:
+            wait_until(lambda node=node: "another cluster has this name" in node.output(), "the reason")
+        assert client(group.leader()).get("a") == b"1"
+        found = etcd.call("/v3/kv/range", ALL_KEYS)["kvs"]
+        assert [(one["key"], one["value"]) for one in found] == [(identity, value)]
+
+
+def test_a_node_follows_no_leader_of_another_cluster_with_the_same_name():
+    """A record that names a process of another cluster, for example after a restored backup, destroys no items."""
+    with Etcd() as one, Etcd() as other, Group(one, 1) as group, Group(other, 1, prefix="m") as strangers:
+        node, stranger = group.leader(), strangers.leader()
+        client(node).set("a", "1")
+        found = other.call("/v3/kv/range", {**ALL_KEYS, "key": encode("/larder/1/demo/")})["kvs"]
+        # The first node sees the leader, the addresses and the lease of the other cluster.
+        copied = [key for key in found if decode(key["key"]).split("/")[4] in ("groups", "live", "nodes")]
+        assert len(copied) == 3
+        one.call("/v3/kv/txn", {"success": [
+            {"requestPut": {"key": key["key"], "value": key["value"]}} for key in copied
+        ]})  # fmt: skip
+        wait_until(lambda: "another cluster of the same name" in node.output(), "the reason")
+        assert "another cluster of the same name" in stranger.output()
+        assert int(node.stats()["curr_items"]) == 1
 
 
 def test_a_node_whose_name_was_taken_exits(etcd):

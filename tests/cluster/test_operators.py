@@ -2,24 +2,14 @@
 
 import json
 import signal
-import subprocess
 
 import pytest
 
-from group import Client, Etcd, Group, client, wait_for_same_keys
+from group import Client, Etcd, Group, client, larder, wait_for_same_keys
 from replicas import ask
-from server import LARDERD, Server, wait_until
+from server import Server, wait_until
 
 pytestmark = pytest.mark.larder
-
-
-def larder(etcd, task, cluster, *words):
-    """Runs `larder cluster`. Returns whether it succeeded, and its output."""
-    command = [
-        str(LARDERD.with_name("larder")), "cluster", task, "--cluster", cluster, "--etcd", etcd.url, *words,
-    ]  # fmt: skip
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    return ended.returncode == 0, (ended.stdout + ended.stderr).strip()
 
 
 def test_leadership_transfer_without_errors_or_full_sync(etcd):
@@ -65,7 +55,10 @@ def test_the_ack_mode_is_set_for_the_group(etcd):
         new = group.leader()
         wait_until(lambda: client(new).set("a", "3") and new.seen()["held"] != "0", "the next leader waits, too")
         done, said = larder(etcd, "set", "set", "--ack", "all")
-        assert not done and "possible values: none, deletes, writes" in said
+        assert not done and "possible values: none, deletes, writes, default" in said
+        assert larder(etcd, "set", "set", "--ack", "default") == (True, "")
+        wait_until(lambda: all(node.seen()["ack"] == "none" for node in group), "--ack of the nodes again")
+        assert "--ack none of the leader" in larder(etcd, "status", "set")[1]
 
 
 def test_a_node_with_incomplete_data_leads_on_request(etcd):

@@ -6,7 +6,10 @@ use crate::forward::{Answerer, SessionHost};
 use crate::group::Group;
 use crate::migration::Export;
 use crate::node::Node;
-use crate::peers::{AdmittedLink, HandshakeLimit, LinkRegistry, PeerStream, Stop, handshake_frame};
+use crate::peers::{
+    AdmittedLink, HandshakeLimit, LinkRegistry, PeerStream, PendingHandshakes, Stop,
+    handshake_frame,
+};
 use crate::replication::{FollowingMember, Leader, ReplicatedCache};
 use larder_replica::{
     AdmittedPeer, Frame, LeaderHandshake, LeaderIdentity, Migration, Purpose, SlotSet,
@@ -23,8 +26,6 @@ use std::time::Duration;
 /// cache. A cluster carries out one migration at a time. Further exports belong to earlier
 /// connections whose end this node has not detected yet.
 const MIGRATIONS_MAX: usize = 16;
-/// The maximum number of connections in their handshake. The listener closes further ones.
-const HANDSHAKES_MAX: usize = 32;
 /// The time limit of a handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// The write timeout of accepted connections. A peer that reads nothing for this long is
@@ -58,7 +59,7 @@ pub(crate) struct PeerListener {
     leader: Leader,
     membership: Option<Membership>,
     stop: Arc<Stop>,
-    handshakes: AtomicUsize,
+    handshakes: PendingHandshakes,
     migrations: AtomicUsize,
 }
 
@@ -87,7 +88,7 @@ impl PeerListener {
             leader: Leader { node: of_leader, cache, incarnation, stop: Arc::clone(stop) },
             membership,
             stop: Arc::clone(stop),
-            handshakes: AtomicUsize::new(0),
+            handshakes: PendingHandshakes::default(),
             migrations: AtomicUsize::new(0),
         }
     }
@@ -102,15 +103,11 @@ impl PeerListener {
             while self.stop.wait_for_connection(listeners) {
                 for listener in listeners {
                     let Ok((stream, address)) = listener.accept() else { continue };
-                    if self.handshakes.fetch_add(1, Ordering::Relaxed) >= HANDSHAKES_MAX {
-                        self.handshakes.fetch_sub(1, Ordering::Relaxed);
-                        continue;
-                    }
-                    let started = std::thread::Builder::new()
-                        .name("sender".to_owned())
-                        .spawn_scoped(scope, move || self.serve(stream, &address.to_string()));
-                    if let Err(error) = started {
-                        self.handshakes.fetch_sub(1, Ordering::Relaxed);
+                    let Some(handshake) = self.handshakes.start(&stream) else { continue };
+                    let serve = move || self.serve(stream, handshake, &address.to_string());
+                    let thread = std::thread::Builder::new().name("sender".to_owned());
+                    if let Err(error) = thread.spawn_scoped(scope, serve) {
+                        self.handshakes.end(handshake);
                         tracing::warn!(
                             "cannot serve the peer at {address}: spawning a thread failed: {error}"
                         );
@@ -120,9 +117,9 @@ impl PeerListener {
         });
     }
 
-    fn serve(&self, socket: TcpStream, address: &str) {
+    fn serve(&self, socket: TcpStream, handshake: u64, address: &str) {
         let accepted = self.handshake(socket);
-        self.handshakes.fetch_sub(1, Ordering::Relaxed);
+        self.handshakes.end(handshake);
         if let Err(error) = accepted.and_then(|accepted| self.dispatch(accepted, address)) {
             self.note_refused(address, &error);
         }
@@ -220,7 +217,9 @@ impl PeerListener {
         let stream = PeerStream::accept(socket, credentials.tls.as_deref(), &limit)?;
         let group = self.group();
         let name = group.map(Group::full_name);
-        let mut handshake = LeaderHandshake::new(credentials.secret.clone(), rand::random(), name);
+        let cluster = group.map_or(0, |group| group.identity.number());
+        let secret = credentials.secret.clone();
+        let mut handshake = LeaderHandshake::new(secret, rand::random(), name, cluster);
         let (mut input, mut out) = (Vec::new(), Vec::new());
         loop {
             let Some((frame, len)) = handshake_frame(&input)? else {

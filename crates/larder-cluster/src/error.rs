@@ -3,6 +3,9 @@
 use larder_replica::{FrameError, HandshakeError, StreamError};
 use std::io;
 
+/// The text of the refusal of a node that does not lead its group.
+const NOT_LEADER: &str = "this node does not lead its group";
+
 /// The reason why a connection to another node ends or is not established.
 ///
 /// The text of the error is for the log and for `last_error` of `stats replication`.
@@ -163,7 +166,7 @@ impl PeerError {
             Self::Protocol(Violation::Certificate(_)) => {
                 "the certificate does not match the name of the node"
             }
-            Self::Local(LocalError::NotLeader) => "this node does not lead its group",
+            Self::Local(LocalError::NotLeader) => NOT_LEADER,
             Self::Local(LocalError::FollowersMax) => "as many followers as allowed are connected",
             Self::Local(LocalError::MigrationsMax) => "as many migrations as allowed are under way",
             Self::Local(LocalError::NotPlanned) => {
@@ -183,6 +186,11 @@ impl PeerError {
     /// Returns whether no process listens at the peer's address.
     pub(crate) fn is_connection_refused(&self) -> bool {
         matches!(self, Self::Connection(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+    }
+
+    /// Returns whether the peer refuses because it does not lead its group, or not yet.
+    pub(crate) fn is_not_leader(&self) -> bool {
+        matches!(self, Self::Refused(reason) if reason == NOT_LEADER)
     }
 
     /// Returns whether another process of the peer's node answered, so that the expected process has

@@ -23,7 +23,7 @@ mod replication;
 mod threads;
 
 pub use forward::{Forwarders, SessionHost};
-pub use group::{Group, GroupConfig, Topology, addresses};
+pub use group::{Group, GroupConfig, MembershipError, Topology, addresses};
 pub use node::{Node, NodeConfig};
 pub use peers::{Credentials, NodeTls, NodeTlsFiles};
 pub use replication::{

@@ -1,13 +1,13 @@
 //! The threads of a node.
 
 use crate::accept::PeerListener;
-use crate::forward::{LocalGroup, LocalMember, MapWatch, SessionHost};
-use crate::group::{Coordination, Group, ShardMapKeeper};
+use crate::forward::{LocalGroup, MapWatch, SessionHost};
+use crate::group::{Coordination, Group, MembershipError, ShardMapKeeper};
 use crate::migration::Importer;
 use crate::node::Node;
 use crate::peers::Stop;
 use crate::replication::{Follower, ReplicatedCache};
-use larder_etcd::{EtcdSettings, NameConflict};
+use larder_etcd::EtcdSettings;
 use larder_replica::Addresses;
 use larder_session::GroupIndex;
 use larder_store::cache::Cache;
@@ -21,8 +21,8 @@ use std::thread::JoinHandle;
 pub struct NodeThreads {
     stop: Arc<Stop>,
     threads: Vec<JoinHandle<()>>,
-    /// The process because of which this node has left its group; unset before.
-    name_conflict: Arc<OnceLock<NameConflict>>,
+    /// The reason why this node has left its group; unset before.
+    left: Arc<OnceLock<MembershipError>>,
 }
 
 /// The node could not join its group.
@@ -31,9 +31,9 @@ pub enum JoinError {
     /// Spawning a thread failed.
     #[error("spawning a thread failed: {0}")]
     Thread(#[from] io::Error),
-    /// Another live process has the name of this node.
-    #[error("{0}; give each node of a group another --node, and each cluster another --cluster")]
-    NameConflict(NameConflict),
+    /// The node cannot be a member of its group.
+    #[error(transparent)]
+    Membership(#[from] MembershipError),
 }
 
 impl NodeThreads {
@@ -44,7 +44,7 @@ impl NodeThreads {
     /// Creating the socket pair of the shutdown flag or spawning a thread failed.
     pub fn follow(node: &Arc<Node>, name: String) -> io::Result<Self> {
         let stop = Arc::new(Stop::new()?);
-        let mut threads = Self { stop, threads: Vec::new(), name_conflict: Arc::default() };
+        let mut threads = Self { stop, threads: Vec::new(), left: Arc::default() };
         if let Some(address) = node.follow.clone() {
             let (node, stop) = (Arc::clone(node), Arc::clone(&threads.stop));
             threads.spawn("follower", move || {
@@ -74,9 +74,9 @@ impl NodeThreads {
         self.spawn("peer-acceptor", move || listener.accept(&listeners))
     }
 
-    /// Joins the group of the node, if it is a member of one. Waits for the end of the lease of an
-    /// earlier process of the node, unless `continues` returns false. Shuts the server down if
-    /// another process gets the name of the node later: see [`Self::stop`].
+    /// Joins the group of the node, if it is a member of one. Waits until the cluster has an
+    /// identity and the lease of an earlier process of the node has ended, unless `continues` returns
+    /// false. Shuts the server down if the node cannot be a member later: see [`Self::stop`].
     ///
     /// # Errors
     /// [`JoinError`].
@@ -89,16 +89,19 @@ impl NodeThreads {
         continues: &dyn Fn() -> bool,
     ) -> Result<(), JoinError> {
         let Some(group) = node.group.clone() else { return Ok(()) };
-        let etcd = &EtcdSettings { counters: Arc::clone(&group.etcd), ..etcd.clone() };
+        let etcd = &EtcdSettings {
+            counters: Arc::clone(&group.etcd),
+            identity: Some(Arc::clone(&group.identity)),
+            ..etcd.clone()
+        };
         let coordination = Coordination::new(etcd.clone(), Arc::clone(&group), addresses.clone());
-        if let Some(registration) =
-            coordination.register(continues).map_err(JoinError::NameConflict)?
-        {
-            let (stop, name_conflict) = (Arc::clone(&self.stop), Arc::clone(&self.name_conflict));
+        let secret = node.credentials.secret.clone();
+        if let Some(registration) = coordination.register(secret, continues)? {
+            let (stop, left) = (Arc::clone(&self.stop), Arc::clone(&self.left));
             let host = Arc::clone(host);
             self.spawn("presence", move || {
-                if let Err(conflict) = coordination.stay_alive(registration, &stop) {
-                    let _ = name_conflict.set(conflict);
+                if let Err(error) = coordination.stay_alive(registration, &stop) {
+                    let _ = left.set(error);
                     host.shut_down();
                 }
             })?;
@@ -131,7 +134,7 @@ impl NodeThreads {
     /// Starts the thread that forwards requests to the leader of the local group.
     fn start_forwarder(&mut self, node: &Arc<Node>, group: &Arc<Group>) -> io::Result<()> {
         let forwarder = node.forwarders.forwarder_of(GroupIndex::OWN);
-        let me = LocalMember { process: group.me(), group: group.full_name() };
+        let me = group.local_member();
         let (local, credentials) = (LocalGroup(Arc::clone(group)), node.credentials.clone());
         let stop = Arc::clone(&self.stop);
         self.spawn("forwarder", move || forwarder.run(&local, &me, &credentials, &stop))
@@ -167,9 +170,6 @@ impl NodeThreads {
             // The panic of a thread is in the log already.
             let _ = thread.join();
         }
-        self.name_conflict
-            .get()
-            .cloned()
-            .map_or(Ok(()), |conflict| Err(JoinError::NameConflict(conflict)))
+        self.left.get().cloned().map_or(Ok(()), |error| Err(error.into()))
     }
 }

@@ -1,6 +1,7 @@
 //! The list of servers for clients (`config get cluster`).
 
-use crate::client::{Etcd, KeyValue, Range};
+use crate::client::Etcd;
+use crate::client::requests::{KeyValue, Range};
 use crate::cluster_key;
 use crate::records::read_addresses;
 use larder_replica::CoordinatorError;

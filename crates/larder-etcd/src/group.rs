@@ -1,7 +1,9 @@
 //! The record of a group in etcd, and the requests of operators.
 
 use crate::GroupName;
-use crate::client::{Etcd, KeyValue, Range, delete_request, has_revision};
+use crate::client::Etcd;
+use crate::client::requests::{KeyValue, Range, delete_request, has_revision};
+use crate::history::restore;
 use crate::records::{
     read_ack, read_addresses, read_incarnation, read_record, read_transfer, write_record,
     write_settings, write_transfer,
@@ -33,12 +35,25 @@ impl EtcdGroup {
         Self { etcd, name }
     }
 
-    /// Sets which changes wait for acknowledgements. Overrides `--ack` of the group's nodes.
+    /// Sets which changes wait for acknowledgements. Overrides `--ack` of the group's nodes, which
+    /// `None` restores.
     ///
     /// # Errors
     /// [`CoordinatorError`].
-    pub fn set_ack(&mut self, ack: AckMode) -> Result<(), CoordinatorError> {
-        self.etcd.put(&self.name.key("settings"), &write_settings(ack), None)
+    pub fn set_ack(&mut self, ack: Option<AckMode>) -> Result<(), CoordinatorError> {
+        let key = self.name.key("settings");
+        match ack {
+            Some(ack) => self.etcd.put(&key, &write_settings(ack), None),
+            None => self.etcd.transact(&[], &[delete_request(&key)], &[]).map(drop),
+        }
+    }
+
+    /// Replaces a malformed record by the last valid one before it. Returns false if etcd has none.
+    ///
+    /// # Errors
+    /// [`CoordinatorError`]: the record may have been replaced.
+    pub fn restore_record(&mut self) -> Result<bool, CoordinatorError> {
+        restore(&mut self.etcd, &self.name.key("groups"), |value| read_record(value).is_some())
     }
 
     /// Requests a leadership transfer from the leader of this epoch, to the node `to` or to any

@@ -1,7 +1,7 @@
 //! The keys of a cluster in etcd.
 //!
 //! ```text
-//! /larder/1/CLUSTER/map, discovery
+//! /larder/1/CLUSTER/identity, map, discovery
 //! /larder/1/CLUSTER/groups/GROUP, settings/GROUP, transfer/GROUP
 //! /larder/1/CLUSTER/live/GROUP/NODE, nodes/GROUP/NODE
 //! ```
@@ -9,6 +9,7 @@
 /// A valid key. Its names consist of ASCII letters, digits, `-`, `_` and `.`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClusterKey<'k> {
+    Identity,
     Map,
     Discovery,
     Record { group: &'k str },
@@ -30,6 +31,7 @@ impl<'k> ClusterKey<'k> {
         let is_valid = parts.iter().all(|part| is_name(part));
         match *parts.as_slice() {
             _ if !is_valid => None,
+            ["identity"] => Some(Self::Identity),
             ["map"] => Some(Self::Map),
             ["discovery"] => Some(Self::Discovery),
             ["groups", group] => Some(Self::Record { group }),
@@ -57,8 +59,15 @@ mod tests {
     #[test]
     fn only_keys_with_valid_names_at_the_right_depth_are_parsed() {
         let parse = |path: &str| ClusterKey::parse(&format!("/larder/1/demo/{path}")).is_some();
-        for valid in ["map", "discovery", "groups/0", "settings/0", "transfer/0", "live/0/n-1.a_b"]
-        {
+        for valid in [
+            "identity",
+            "map",
+            "discovery",
+            "groups/0",
+            "settings/0",
+            "transfer/0",
+            "live/0/n-1.a_b",
+        ] {
             assert!(parse(valid), "{valid}");
         }
         for invalid in

@@ -1,6 +1,7 @@
 //! The coordinator of a cluster: etcd, through its JSON gateway (etcd 3.3 or later).
 //!
 //! ```text
+//! /larder/1/CLUSTER/identity             the identity of the cluster, and a fingerprint of its secret
 //! /larder/1/CLUSTER/groups/GROUP         the record: the leader and the members in sync
 //! /larder/1/CLUSTER/live/GROUP/NODE      the incarnation of a live process, under its lease
 //! /larder/1/CLUSTER/nodes/GROUP/NODE     the addresses of a node
@@ -14,8 +15,9 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `settings.rs`, `client.rs`, `login.rs` | options, the client of etcd, and its login |
-//! | `counters.rs` | counters of calls, for statistics |
+//! | `client/` | the client of etcd, its options, login, requests and counters |
+//! | `history.rs` | repairs with earlier values |
+//! | `identity.rs`, `identity_finder.rs` | the identity of a cluster |
 //! | `records.rs` | the encoding of values |
 //! | `group.rs` | the record of a group, and requests of operators |
 //! | `survey.rs` | all keys of a cluster, for operators |
@@ -25,25 +27,26 @@
 #![forbid(unsafe_code)]
 
 mod client;
-mod counters;
 mod discovery;
 mod group;
+mod history;
+mod identity;
+mod identity_finder;
 mod keys;
-mod login;
 mod presence;
 mod records;
-mod settings;
 mod shard_map;
 mod survey;
 
-pub use client::{Etcd, TimeLimits};
-pub use counters::EtcdCounters;
+pub use client::{Etcd, EtcdCounters, EtcdOptions, EtcdSettings, Login, SettingsError, TimeLimits};
 pub use discovery::{Discovery, DiscoveryKeeper};
 pub use group::{EtcdGroup, Forgotten, TRANSFER_REQUEST_SECS, groups};
-pub use login::Login;
+pub use identity::ClusterIdentity;
+pub use identity_finder::{
+    IdentityError, IdentityFinder, OtherSecret, SecretReplaced, replace_secret,
+};
 pub use presence::{LEASE_SECS, NameConflict, Presence, PresenceError};
-pub use settings::{EtcdOptions, EtcdSettings, SettingsError};
-pub use shard_map::{EtcdShardMap, LeaderView, ShardMapView};
+pub use shard_map::{EtcdShardMap, LeaderView, ShardMapView, shown_map};
 pub use survey::{ClusterSurvey, MalformedKey, ValueKind, survey};
 
 /// The names of a group and of its cluster.

@@ -1,7 +1,8 @@
 //! The lease of a live process at the coordinator.
 
 use crate::GroupName;
-use crate::client::{Etcd, KeyValue, Range, comparison, has_revision, number, put_request};
+use crate::client::Etcd;
+use crate::client::requests::{KeyValue, Range, comparison, has_revision, number, put_request};
 use crate::records::{read_addresses, read_incarnation, write_addresses, write_incarnation};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;

@@ -1,7 +1,9 @@
 //! The shard map of a cluster in etcd.
 
-use crate::client::{Etcd, KeyValue, Range};
+use crate::client::Etcd;
+use crate::client::requests::{KeyValue, Range};
 use crate::cluster_key;
+use crate::history::{restore, restore_deleted};
 use crate::keys::ClusterKey;
 use crate::records::{read_addresses, read_map, read_record, write_map};
 use larder_replica::{CoordinatorError, Record, Revision, ShardMap};
@@ -65,6 +67,25 @@ impl EtcdShardMap {
         Ok(ShardMapView { map, revision, leaders: leaders.collect() })
     }
 
+    /// Replaces a malformed map by the last valid one before it. Returns false if etcd has none.
+    ///
+    /// # Errors
+    /// [`CoordinatorError`]: the map may have been replaced.
+    pub fn restore_malformed(&mut self) -> Result<bool, CoordinatorError> {
+        let key = self.key("map");
+        restore(&mut self.etcd, &key, |value| read_map(value).is_some())
+    }
+
+    /// Writes the last map again after it was deleted. There was a map at the revision `existed_at`.
+    /// Returns false if etcd no longer has it.
+    ///
+    /// # Errors
+    /// [`CoordinatorError`]: the map may have been written.
+    pub fn restore_deleted(&mut self, existed_at: Revision) -> Result<bool, CoordinatorError> {
+        let key = self.key("map");
+        restore_deleted(&mut self.etcd, &key, existed_at)
+    }
+
     /// Replaces the map if its revision is `revision` (0: there is none), and if the records of
     /// these groups have these revisions. Returns the new revision, or `None` if the map or one of
     /// the records has another revision.
@@ -82,6 +103,12 @@ impl EtcdShardMap {
             records.iter().map(|(group, number)| (key(group), *number)).collect();
         self.etcd.replace_while(&self.key("map"), revision, &write_map(map), &records)
     }
+}
+
+/// Returns the map as text: its value in etcd.
+#[must_use]
+pub fn shown_map(map: &ShardMap) -> String {
+    String::from_utf8_lossy(&write_map(map)).into_owned()
 }
 
 /// Returns the group of a record, and its leader.

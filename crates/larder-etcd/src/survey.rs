@@ -1,7 +1,9 @@
 //! All keys of a cluster, for operators. A malformed key or value does not hide the others.
 
-use crate::client::{Etcd, KeyValue, Range};
+use crate::client::Etcd;
+use crate::client::requests::{KeyValue, Range};
 use crate::cluster_key;
+use crate::identity;
 use crate::keys::ClusterKey;
 use crate::records::{read_ack, read_addresses, read_incarnation, read_map, read_record};
 use larder_replica::{CoordinatorError, GroupView, ShardMap};
@@ -36,6 +38,8 @@ pub struct MalformedKey {
 /// The kind of a value in etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
+    /// The identity of the cluster.
+    Identity,
     /// The record of a group.
     Record,
     /// The incarnation of a live process.
@@ -87,6 +91,9 @@ impl ClusterSurvey {
             }
             Some(ClusterKey::Node { group, node }) => {
                 (ValueKind::Addresses, Some(group), Some(node), self.add_node(group, node, one))
+            }
+            Some(ClusterKey::Identity) => {
+                (ValueKind::Identity, None, None, identity::is_valid(&one.value))
             }
             Some(ClusterKey::Map) => {
                 self.map = read_map(&one.value);

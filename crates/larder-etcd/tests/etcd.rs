@@ -9,10 +9,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use etcd_server::{TIMEOUT, named, start};
 use larder_etcd::{
-    DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, EtcdShardMap, GroupName, LEASE_SECS, Login,
-    Presence, PresenceError, TimeLimits, ValueKind, groups, survey,
+    ClusterIdentity, DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, EtcdShardMap, GroupName,
+    IdentityError, IdentityFinder, LEASE_SECS, Login, Presence, PresenceError, SecretReplaced,
+    TimeLimits, ValueKind, groups, replace_secret, survey,
 };
-use larder_replica::{Addresses, Coordinator, Process, Record, ShardMap};
+use larder_replica::{Addresses, Coordinator, CoordinatorError, Process, Record, Secret, ShardMap};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -91,7 +92,7 @@ fn a_process_is_live_until_its_lease_ends() {
     presence.renew().unwrap();
     assert!(group.read().unwrap().is_live(&process("b", 3)));
     // An operator removes all keys, while the lease lasts.
-    post(&server, "/v3/kv/deleterange", r#"{"key":"AA==","range_end":"AA=="}"#);
+    post(&server, "/v3/kv/deleterange", ALL_KEYS);
     assert!(group.read().unwrap().live.is_empty());
     presence.renew().unwrap();
     let view = group.read().unwrap();
@@ -238,6 +239,207 @@ fn a_malformed_value_does_not_hide_other_keys() {
     assert_eq!(view.record, Some(record(1, &leader)));
     assert_eq!((view.live.get("b"), view.addresses.get("\u{fffd}")), (None, None));
     assert!(groups(&mut server.client(), "demo").unwrap_err().to_string().contains("groups/1"));
+}
+
+/// Overwrites a key of the cluster `demo`.
+fn overwrite(server: &etcd_server::Server, key: &str, value: &str) {
+    let (key, value) = (BASE64.encode(format!("/larder/1/demo/{key}")), BASE64.encode(value));
+    post(server, "/v3/kv/put", &format!(r#"{{"key":"{key}","value":"{value}"}}"#));
+}
+
+/// Removes the values that etcd keeps of all keys before the present ones.
+fn compact(server: &etcd_server::Server, revision: u64) {
+    post(server, "/v3/kv/compaction", &format!(r#"{{"revision":"{revision}"}}"#));
+}
+
+#[test]
+fn a_malformed_record_gets_its_last_valid_value_again() {
+    let Some(server) = start() else { return };
+    let (mut group, a) = (server.group("0"), process("a", 1));
+    assert_eq!(group.restore_record(), Ok(true), "there is none");
+    let first = group.swap(0, &record(1, &a)).unwrap().unwrap();
+    group.swap(first, &record(2, &a)).unwrap().unwrap();
+    overwrite(&server, "groups/0", "{");
+    overwrite(&server, "groups/0", "nonsense");
+    group.read().unwrap_err();
+    assert_eq!(group.restore_record(), Ok(true));
+    let view = group.read().unwrap();
+    assert_eq!(view.record, Some(record(2, &a)));
+    // A valid record stays.
+    assert_eq!(group.restore_record(), Ok(true));
+    assert_eq!(group.read().unwrap().revision, view.revision);
+    overwrite(&server, "groups/0", "{");
+    compact(&server, view.revision + 1);
+    assert_eq!(group.restore_record(), Ok(false), "etcd has no earlier value");
+    group.read().unwrap_err();
+    overwrite(&server, "groups/1", "{");
+    assert_eq!(server.group("1").restore_record(), Ok(false), "there is no earlier value");
+}
+
+#[test]
+fn a_malformed_or_deleted_map_gets_its_last_value_again() {
+    let Some(server) = start() else { return };
+    let mut cluster = EtcdShardMap::new(server.client(), "demo".to_owned());
+    let delete = || {
+        let key = BASE64.encode("/larder/1/demo/map");
+        post(&server, "/v3/kv/deleterange", &format!(r#"{{"key":"{key}"}}"#));
+    };
+    let mut map = ShardMap::single_group("0");
+    let seen = cluster.swap(0, &map, &[]).unwrap().unwrap();
+    map.plan_migration("1", None).unwrap();
+    let mut last = cluster.swap(seen, &map, &[]).unwrap().unwrap();
+    overwrite(&server, "map", "nonsense");
+    cluster.read().unwrap_err();
+    assert_eq!(cluster.restore_malformed(), Ok(true));
+    assert_eq!(cluster.read().unwrap().map.as_ref(), Some(&map));
+    // The last value is found from any revision since the first one.
+    for existed_at in [seen, last, cluster.read().unwrap().revision] {
+        delete();
+        for other in 0..5 {
+            overwrite(&server, "other", &other.to_string());
+        }
+        assert_eq!(cluster.read().unwrap().map, None);
+        assert_eq!(cluster.restore_deleted(existed_at), Ok(true));
+        let view = cluster.read().unwrap();
+        assert_eq!(view.map.as_ref(), Some(&map));
+        last = view.revision;
+    }
+    delete();
+    assert_eq!(cluster.restore_deleted(last + 1000), Ok(false), "etcd has lost its data");
+    compact(&server, last + 1);
+    assert_eq!(cluster.restore_deleted(last), Ok(false), "etcd has no earlier value");
+    assert_eq!(cluster.read().unwrap().map, None);
+}
+
+/// A process that has to know the identity of the cluster `demo`.
+struct Member {
+    settings: EtcdSettings,
+    finder: IdentityFinder,
+    identity: Arc<ClusterIdentity>,
+}
+
+impl Member {
+    fn new(server: &etcd_server::Server, secret: Option<&str>) -> Self {
+        let identity = Arc::new(ClusterIdentity::new("demo"));
+        let settings = EtcdSettings {
+            urls: vec![server.url.clone()],
+            identity: Some(Arc::clone(&identity)),
+            ..EtcdSettings::default()
+        };
+        let secret = secret.map(|text| Secret::of(text.as_bytes()).unwrap());
+        let finder = IdentityFinder::new(&settings, "demo", &identity, secret).unwrap();
+        Self { settings, finder, identity }
+    }
+
+    fn client(&self) -> Etcd {
+        Etcd::with_limits(&self.settings, TimeLimits::COMMAND).unwrap()
+    }
+
+    fn group(&self) -> EtcdGroup {
+        EtcdGroup::new(self.client(), named("0"))
+    }
+
+    /// Finds the identity, and returns the time that this took.
+    fn wait_for_identity(&mut self) -> Duration {
+        let start = Instant::now();
+        while !self.finder.find().unwrap() {
+            assert!(start.elapsed() < TIMEOUT);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        start.elapsed()
+    }
+
+    /// Returns the text of the refusal to join the cluster.
+    fn refusal(&mut self) -> String {
+        match self.finder.find() {
+            Err(IdentityError::OtherSecret(other)) => other.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+const ALL_KEYS: &str = r#"{"key":"AA==","range_end":"AA=="}"#;
+
+#[test]
+fn the_first_process_draws_the_identity_and_the_others_need_its_secret() {
+    let Some(server) = start() else { return };
+    let secret = "a secret of the cluster";
+    let mut first = Member::new(&server, Some(secret));
+    assert_eq!(first.group().read(), Err(CoordinatorError::IdentityPending));
+    assert_eq!((first.finder.find(), first.identity.number()), (Ok(false), 0));
+    assert!(first.wait_for_identity() > Duration::from_secs(1));
+    let mut second = Member::new(&server, Some(secret));
+    assert_eq!(second.finder.find(), Ok(true));
+    assert_eq!(second.identity.number(), first.identity.number());
+    assert_ne!(second.identity.number(), 0);
+    let other = Member::new(&server, Some("another secret of it")).refusal();
+    assert!(other.contains("demo in etcd has another secret"), "{other}");
+    let none = Member::new(&server, None).refusal();
+    assert!(none.contains("demo in etcd has a secret: set --cluster-secret"), "{none}");
+    // Another cluster has another identity.
+    assert!(replace_secret(&mut server.client(), "dem", None) == Ok(SecretReplaced::NoCluster));
+    // An operator replaces the secret while no process is live.
+    let mut presence = Presence::new(first.client(), &named("0"), &process("a", 1), addresses(10));
+    presence.renew().unwrap();
+    let replace = || replace_secret(&mut server.client(), "demo", None).unwrap();
+    assert_eq!(replace(), SecretReplaced::Refused);
+    presence.revoke().unwrap();
+    assert_eq!(replace(), SecretReplaced::Done);
+    let mut without = Member::new(&server, None);
+    assert_eq!(without.finder.find(), Ok(true));
+    assert_eq!(without.identity.number(), first.identity.number());
+    let refused = Member::new(&server, Some(secret)).refusal();
+    assert!(refused.contains("demo in etcd has no secret: omit --cluster-secret"), "{refused}");
+}
+
+#[test]
+fn processes_restore_a_lost_identity_and_leave_another_cluster_alone() {
+    let Some(server) = start() else { return };
+    let (mut one, mut other) = (Member::new(&server, None), Member::new(&server, None));
+    one.wait_for_identity();
+    other.wait_for_identity();
+    let a = process("a", 1);
+    let (mut ones, mut others) = (one.group(), other.group());
+    ones.swap(0, &record(1, &a)).unwrap().expect("there was none");
+    assert_eq!(others.swap(0, &record(2, &a)), Ok(None), "the identity is right");
+    // etcd loses all keys, in turn seen by a read, a swap and a renewal.
+    post(&server, "/v3/kv/deleterange", ALL_KEYS);
+    assert_eq!(ones.read().unwrap().record, None);
+    assert!(others.swap(0, &record(3, &a)).unwrap().is_some(), "written again by a process");
+    post(&server, "/v3/kv/deleterange", ALL_KEYS);
+    assert!(others.swap(0, &record(4, &a)).unwrap().is_some());
+    post(&server, "/v3/kv/deleterange", ALL_KEYS);
+    let mut presence = Presence::new(one.client(), &named("0"), &a, addresses(10));
+    presence.renew().unwrap();
+    let mut third = Member::new(&server, None);
+    assert_eq!(third.finder.find(), Ok(true));
+    assert_eq!(third.identity.number(), one.identity.number());
+    // etcd loses all keys, and gets another cluster of this name.
+    post(&server, "/v3/kv/deleterange", ALL_KEYS);
+    let mut twin = Member::new(&server, None);
+    twin.wait_for_identity();
+    assert_ne!(twin.identity.number(), one.identity.number());
+    twin.group().swap(0, &record(1, &process("b", 2))).unwrap().expect("there was none");
+    let view = server.group("0").read().unwrap();
+    let key = "/larder/1/demo/identity".to_owned();
+    assert_eq!(ones.read(), Err(CoordinatorError::OtherCluster(key.clone())));
+    let swapped = ones.swap(view.revision, &record(9, &a));
+    assert_eq!(swapped, Err(CoordinatorError::OtherCluster(key.clone())));
+    let renewed = presence.renew();
+    assert_eq!(renewed, Err(CoordinatorError::OtherCluster(key.clone()).into()));
+    let mut map = EtcdShardMap::new(one.client(), "demo".to_owned());
+    let swapped = map.swap(0, &ShardMap::single_group("0"), &[]);
+    assert_eq!(swapped, Err(CoordinatorError::OtherCluster(key.clone())));
+    assert_eq!(server.group("0").read().unwrap(), view, "nothing was written");
+    // A malformed identity is no other cluster.
+    let put = format!(r#"{{"key":"{}","value":"{}"}}"#, BASE64.encode(&key), BASE64.encode("{"));
+    post(&server, "/v3/kv/deleterange", ALL_KEYS);
+    post(&server, "/v3/kv/put", &put);
+    assert_eq!(ones.read(), Err(CoordinatorError::MalformedValue(key.clone())));
+    let found = Member::new(&server, None).finder.find();
+    assert_eq!(found, Err(CoordinatorError::MalformedValue(key).into()));
+    let faults = survey(&mut server.client(), "demo").unwrap().faults;
+    assert_eq!(faults.first().map(|fault| fault.kind), Some(ValueKind::Identity));
 }
 
 /// Returns the number of logins that etcd has accepted.

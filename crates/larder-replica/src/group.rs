@@ -108,6 +108,12 @@ pub enum CoordinatorError {
     /// The process has not logged in yet.
     #[error("the login at the coordinator has not ended yet")]
     LoginPending,
+    /// The process has not found the identity of its cluster yet.
+    #[error("the identity of the cluster is not known yet")]
+    IdentityPending,
+    /// The coordinator has another cluster of the same name: the value of this key has changed.
+    #[error("another cluster has this name: the identity in {0} has changed")]
+    OtherCluster(String),
     /// A server's reply lacks a part.
     #[error("malformed reply of the coordinator: {0} is missing")]
     MalformedReply(&'static str),

@@ -34,6 +34,9 @@ pub enum HandshakeError {
     /// The peer is a member of another cluster.
     #[error("the peer belongs to another cluster")]
     Cluster,
+    /// The peer is a member of another cluster with the same name.
+    #[error("the peer belongs to another cluster of the same name")]
+    Identity,
     /// The peer has sent a refusal, with this reason.
     #[error("the peer refuses: {0}")]
     Refused(String),
@@ -79,15 +82,19 @@ pub struct LeaderHandshake {
     nonce: Nonce,
     /// The group of this node.
     group: Option<String>,
+    /// The identity of this node's cluster; 0 if it is unknown.
+    cluster: u128,
     /// The peer and its nonce, while its proof is outstanding.
     hello: Option<(AdmittedPeer, Nonce)>,
 }
 
 impl LeaderHandshake {
-    /// Creates the state of a new connection. `nonce` must be a fresh random number.
+    /// Creates the state of a new connection. `nonce` must be a fresh random number. `group` is the
+    /// group of this node (`CLUSTER/GROUP`), and `cluster` the identity of its cluster, 0 if it is
+    /// unknown.
     #[must_use]
-    pub fn new(secret: Option<Secret>, nonce: Nonce, group: Option<String>) -> Self {
-        Self { secret, nonce, group, hello: None }
+    pub fn new(secret: Option<Secret>, nonce: Nonce, group: Option<String>, cluster: u128) -> Self {
+        Self { secret, nonce, group, cluster, hello: None }
     }
 
     /// Handles the peer's next frame, and appends the reply to `out`. Returns the peer once it is
@@ -115,6 +122,9 @@ impl LeaderHandshake {
                     HandshakeError::Secret => "the cluster secrets differ".to_owned(),
                     HandshakeError::Group => "this node belongs to another group".to_owned(),
                     HandshakeError::Cluster => "this node belongs to another cluster".to_owned(),
+                    HandshakeError::Identity => {
+                        "this node belongs to another cluster of the same name".to_owned()
+                    }
                     _ => "unexpected frame in the handshake".to_owned(),
                 };
                 Frame::Refused(&reason).write(out);
@@ -159,7 +169,11 @@ impl LeaderHandshake {
         let own = self.group.as_deref().unwrap_or_default();
         let is_of_group = member.is_none_or(|of| own == of.group);
         let is_of_cluster = member.is_none_or(|of| cluster(own) == cluster(of.group));
+        let is_other = |of: &HelloMember<'_>| {
+            is_of_cluster && ![0, self.cluster].contains(&of.cluster) && self.cluster != 0
+        };
         match &purpose {
+            _ if member.is_some_and(is_other) => return Err(HandshakeError::Identity),
             Purpose::Follow(_) if !is_of_group => return Err(HandshakeError::Group),
             Purpose::Forward | Purpose::Import(_) if member.is_none() => {
                 return Err(HandshakeError::Unexpected);
@@ -252,11 +266,11 @@ mod tests {
 
     fn leader(secret: Option<&[u8]>) -> LeaderHandshake {
         let secret = secret.map(|text| Secret::of(text).unwrap());
-        LeaderHandshake::new(secret, [1; 32], Some("demo/0".to_owned()))
+        LeaderHandshake::new(secret, [1; 32], Some("demo/0".to_owned()), 44)
     }
 
     fn hello(version: u16, group: Option<&str>, purpose: Purpose) -> Frame<'_> {
-        let member = group.map(|group| HelloMember { group, incarnation: 9 });
+        let member = group.map(|group| HelloMember { group, incarnation: 9, cluster: 44 });
         Frame::Hello { version, nonce: [2; 32], name: "f", member, purpose, link: 3 }
     }
 
@@ -271,7 +285,7 @@ mod tests {
         let mut leader = leader(leaders);
         let (mut up, mut down) = (Vec::new(), Vec::new());
         let secret = followers.map(|text| Secret::of(text).unwrap());
-        let member = Some(HelloMember { group: "demo/0", incarnation: 9 });
+        let member = Some(HelloMember { group: "demo/0", incarnation: 9, cluster: 44 });
         let mut handshake = FollowerHandshake::start(
             secret,
             [2; 32],
@@ -344,6 +358,23 @@ mod tests {
             assert_eq!(admitted.unwrap().unwrap().group.as_deref(), Some("demo/1"));
             let other = refused(hello(VERSION, Some("demos/0"), purpose));
             assert_eq!(other, Err(HandshakeError::Cluster));
+        }
+        // Clusters with the same name and other identities refuse each other, if both know theirs.
+        for purpose in [follow(), Purpose::Forward, moves()] {
+            for (own, peers, is_admitted) in [(44, 45, false), (44, 0, true), (0, 45, true)] {
+                let mut leader =
+                    LeaderHandshake::new(None, [1; 32], Some("demo/0".to_owned()), own);
+                let Frame::Hello { version, nonce, name, purpose, link, .. } =
+                    hello(VERSION, None, purpose.clone())
+                else {
+                    unreachable!()
+                };
+                let member = Some(HelloMember { group: "demo/0", incarnation: 9, cluster: peers });
+                let hello = Frame::Hello { version, nonce, name, member, purpose, link };
+                let admitted = leader.receive(hello, &identity(), &mut Vec::new());
+                assert_eq!(admitted.is_ok(), is_admitted, "{own} {peers}");
+                assert!(is_admitted || admitted == Err(HandshakeError::Identity));
+            }
         }
         // A follower outside of groups is admitted.
         assert!(refused(hello(VERSION, None, follow())).is_ok());

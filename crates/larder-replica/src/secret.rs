@@ -2,6 +2,9 @@
 //!
 //! A proof is an HMAC-SHA256 (RFC 2104) of the side that proves and of the nonces of both sides. So
 //! it is valid for one connection and one side. The secret does not encrypt the stream.
+//!
+//! A fingerprint of the secret, which etcd stores, shows at the start of a process whether it has
+//! the secret of its cluster.
 
 use crate::frame::Nonce;
 use hmac::{Hmac, KeyInit, Mac};
@@ -10,6 +13,9 @@ use std::fmt;
 
 /// The minimum length of a secret, in bytes.
 pub const SECRET_LEN_MIN: usize = 16;
+
+/// The number of rounds of a fingerprint.
+const ROUNDS: u32 = 100_000;
 
 /// A cluster secret, which debug output does not show.
 #[derive(Clone)]
@@ -37,6 +43,13 @@ impl Secret {
     pub fn of(file: &[u8]) -> Option<Self> {
         let secret = file.trim_ascii();
         (secret.len() >= SECRET_LEN_MIN).then(|| Self(secret.to_vec()))
+    }
+
+    /// Computes a fingerprint for a place that others can read, with PBKDF2 (RFC 8018). It takes
+    /// [`ROUNDS`] rounds, so that guessing a secret from it takes long.
+    #[must_use]
+    pub fn fingerprint(&self, salt: &[u8]) -> [u8; 8] {
+        pbkdf2::pbkdf2_hmac_array::<Sha256, 8>(&self.0, salt, ROUNDS)
     }
 
     fn mac(&self, side: Side, follower: &Nonce, leader: &Nonce) -> Option<Hmac<Sha256>> {
@@ -87,6 +100,9 @@ mod tests {
         assert!(!secret.is_proven(&proof, Side::Leader, &follower, &[3; 32]));
         let other = Secret::of(b"another horse battery").unwrap();
         assert!(!other.is_proven(&proof, Side::Leader, &follower, &leader));
+        // Computed with Python's hashlib.pbkdf2_hmac.
+        let fingerprint = u64::from_be_bytes(secret.fingerprint(b"salt"));
+        assert_eq!(fingerprint, 0xcbed_1aec_d599_a3a6);
         assert_eq!(format!("{secret:?}"), "Secret");
         assert!(Secret::of(b"short         \n\n\n").is_none());
     }

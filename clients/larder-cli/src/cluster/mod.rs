@@ -7,6 +7,7 @@ mod moves;
 mod node_stats;
 mod options;
 mod progress;
+mod set_secret;
 mod status;
 mod status_json;
 
@@ -18,8 +19,10 @@ use larder_replica::{AckMode, Coordinator};
 use leadership::{GroupSnapshot, promote, transfer_leadership};
 use moves::{MovePlan, cancel_moves, run_moves};
 use options::{ClusterArguments, GroupArguments, message};
+use set_secret::set_secret;
 use status::ClusterStatus;
 use std::io::Write;
+use std::path::PathBuf;
 
 /// Subcommands of `larder cluster`.
 #[derive(Debug, Subcommand)]
@@ -38,7 +41,19 @@ pub(crate) enum ClusterCommand {
         group: GroupArguments,
         /// Changes that are answered only after every in-sync node has them
         #[arg(long, value_name = "CHANGES", value_parser = ack_modes())]
-        ack: AckMode,
+        ack: AckSetting,
+    },
+    /// Set the secret that the nodes must have, while all nodes of the cluster are stopped
+    #[command(group = clap::ArgGroup::new("secret").required(true))]
+    SetSecret {
+        #[command(flatten)]
+        at: ClusterArguments,
+        /// File with the new secret: larderd's --cluster-secret
+        #[arg(group = "secret", value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// The nodes have no secret any more [default: read FILE]
+        #[arg(long, group = "secret")]
+        none: bool,
     },
     /// Transfer leadership to another in-sync node; requests in progress are completed first
     TransferLeadership {
@@ -107,9 +122,15 @@ pub(crate) enum ClusterCommand {
     CancelMoves(ClusterArguments),
 }
 
-fn ack_modes() -> impl TypedValueParser<Value = AckMode> {
-    let values = AckMode::ALL.map(|mode| PossibleValue::new(mode.name()).help(ack_help(mode)));
-    PossibleValuesParser::new(values).map(|name| AckMode::named(&name).unwrap_or_default())
+/// The acknowledgement mode of a group; `None`: the mode of its leader (`--ack`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AckSetting(Option<AckMode>);
+
+fn ack_modes() -> impl TypedValueParser<Value = AckSetting> {
+    let modes = AckMode::ALL.map(|mode| PossibleValue::new(mode.name()).help(ack_help(mode)));
+    let default = PossibleValue::new("default").help("Use larderd's --ack again");
+    let values = modes.into_iter().chain([default]);
+    PossibleValuesParser::new(values).map(|name| AckSetting(AckMode::named(&name)))
 }
 
 fn ack_help(mode: AckMode) -> &'static str {
@@ -141,8 +162,9 @@ pub(crate) fn command(task: &ClusterCommand, out: &mut impl Write) -> Result<(),
             let mut seen = GroupSnapshot::read(group)?;
             // A misspelled name must not create a group.
             seen.record()?;
-            seen.group.set_ack(*ack).map_err(message)
+            seen.group.set_ack(ack.0).map_err(message)
         }
+        ClusterCommand::SetSecret { at, file, none: _ } => set_secret(at, file.as_deref(), out),
         ClusterCommand::TransferLeadership { group, node } => {
             transfer_leadership(GroupSnapshot::read(group)?, node.clone(), out)
         }

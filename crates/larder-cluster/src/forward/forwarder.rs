@@ -6,10 +6,10 @@
 //! the group no longer owns keys.
 
 use super::earlier_links::EarlierLinks;
-use super::link::{Link, LocalMember, connect};
+use super::link::{Link, connect};
 use super::owner::OwnerGroup;
 use super::pending::{RouteState, lock};
-use crate::peers::{Credentials, Stop};
+use crate::peers::{Credentials, LocalMember, Stop};
 use larder_operations::Tracker;
 use larder_replica::{Frame, Process};
 use larder_session::ForwardOutcome;
@@ -146,7 +146,12 @@ impl Forwarder {
             let is_wanted = (!is_up || connected != process) && !has_failed;
             if let Some((process, address)) = leader.filter(|_| is_wanted) {
                 let tracker = self.0.tracker.as_ref();
-                match connect(&process, address.as_deref(), me, credentials, tracker, stop) {
+                let is_wanted = || {
+                    self.end_late_waits();
+                    group.leader().is_some_and(|(leader, _)| leader == process)
+                };
+                let address = address.as_deref();
+                match connect(&process, address, me, credentials, tracker, stop, &is_wanted) {
                     Ok(link) => {
                         earlier.note_connected(&process, &link.0);
                         threads.retain(|thread| !thread.is_finished());
@@ -185,18 +190,24 @@ impl Forwarder {
             if self.0.has_refusals.swap(false, Ordering::AcqRel) {
                 group.note_failure();
             }
+            self.end_late_waits();
             let (is_up, now) = (lock(&self.0.state).link.is_some(), Instant::now());
-            self.end_waits(|wait| match wait {
-                wait if now.duration_since(wait.since) > WAIT_MAX => Some(ForwardOutcome::NoLeader),
-                wait if is_up && now >= wait.retry_at => Some(ForwardOutcome::Retry),
-                _ => None,
-            });
+            self.end_waits(|wait| (is_up && now >= wait.retry_at).then_some(ForwardOutcome::Retry));
             group.wait(TICK);
         }
         self.shut_down();
         for thread in threads {
             let _ = thread.join();
         }
+    }
+
+    /// Ends the waits that have taken [`WAIT_MAX`].
+    fn end_late_waits(&self) {
+        let now = Instant::now();
+        self.end_waits(|wait| {
+            let is_late = now.duration_since(wait.since) > WAIT_MAX;
+            is_late.then_some(ForwardOutcome::NoLeader)
+        });
     }
 
     /// Closes the connection, and ends all waits.

@@ -5,11 +5,13 @@
 
 use super::pending::{RouteState, lock};
 use crate::error::{LocalError, PeerError, Timeout, Violation};
-use crate::peers::{Credentials, PeerConnection, PeerStream, Stop, Target, dial, is_silence};
+use crate::peers::{
+    Caller, Credentials, LocalMember, PeerConnection, PeerStream, Stop, Target, dial, is_silence,
+};
 use larder_operations::{DeferredWakes, Tracker};
 use larder_replica::{
-    FRAME_LEN_MAX, Frame, FrameError, HelloMember, Invalidated, LEASE_TIME, LinkLeases, Millis,
-    Process, Purpose, ReplyEnd,
+    FRAME_LEN_MAX, Frame, FrameError, Invalidated, LEASE_TIME, LinkLeases, Millis, Process,
+    Purpose, ReplyEnd,
 };
 use larder_session::ForwardOutcome;
 use larder_support::clock::boot_millis;
@@ -41,14 +43,6 @@ const READ_LEN: usize = 256 << 10;
 /// The callback for sessions with requests that the peer has refused.
 pub(super) type OnRefused<'f> = &'f dyn Fn(&Arc<Mutex<RouteState>>);
 
-/// The identity that this node presents to the leaders of its cluster's groups.
-#[derive(Clone)]
-pub(crate) struct LocalMember {
-    pub(crate) process: Process,
-    /// The name of this node's group: `CLUSTER/GROUP`.
-    pub(crate) group: String,
-}
-
 /// A connection to the leader.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -76,7 +70,7 @@ pub(super) struct Output {
     pub(super) waiting: Vec<Waker>,
 }
 
-/// Connects to a leader. Returns the connection, and the bytes that have arrived after the
+/// Connects to a leader while `is_wanted` returns true. Returns the connection, and the bytes that have arrived after the
 /// handshake.
 pub(super) fn connect(
     leader: &Process,
@@ -85,11 +79,11 @@ pub(super) fn connect(
     credentials: &Credentials,
     tracker: Option<&Arc<Tracker>>,
     stop: &Stop,
+    is_wanted: &dyn Fn() -> bool,
 ) -> Result<(Arc<Link>, Vec<u8>), PeerError> {
     let address = address.ok_or_else(|| LocalError::NoAddress)?;
-    let member = Some(HelloMember { group: &me.group, incarnation: me.process.incarnation });
-    let target = Target { address, node: Some(&leader.node) };
-    let dialed = dial(target, credentials, &me.process.node, member, Purpose::Forward, stop)?;
+    let target = Target { address, node: Some(&leader.node), is_wanted };
+    let dialed = dial(target, credentials, Caller::Member(me), Purpose::Forward, stop)?;
     let PeerConnection { stream, identity, rest, handshake_time } = dialed;
     if identity.incarnation != leader.incarnation {
         let is_successor = identity.node == leader.node;

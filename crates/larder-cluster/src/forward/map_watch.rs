@@ -2,7 +2,6 @@
 //! shard map.
 
 use super::forwarder_set::Forwarders;
-use super::link::LocalMember;
 use super::owner::RemoteGroup;
 use crate::group::{Group, ShardMapKeeper};
 use crate::peers::{Credentials, Stop};
@@ -63,7 +62,7 @@ impl MapWatch<'_> {
     /// Starts the forwarder to another group. Returns `None` if spawning its thread failed.
     fn connect(&self, number: GroupIndex, name: String) -> Option<JoinHandle<()>> {
         let (forwarder, local) = (self.forwarders.forwarder_of(number), Arc::clone(self.group));
-        let me = LocalMember { process: local.me(), group: local.full_name() };
+        let me = local.local_member();
         let (credentials, stop) = (self.credentials.clone(), Arc::clone(self.stop));
         let thread = std::thread::Builder::new().name("forwarder".to_owned());
         let run = move || forwarder.run(&RemoteGroup { local, name }, &me, &credentials, &stop);

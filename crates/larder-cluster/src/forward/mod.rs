@@ -30,7 +30,6 @@ mod session_host;
 
 pub(crate) use answerer::Answerer;
 pub use forwarder_set::Forwarders;
-pub(crate) use link::LocalMember;
 pub(crate) use map_watch::MapWatch;
 pub(crate) use owner::LocalGroup;
 pub use session_host::SessionHost;

@@ -2,14 +2,16 @@
 //! maintains the list of servers for clients. They are separate, so that a slow reply to one does
 //! not delay the others. Further threads read and write the shard map (`shard_map.rs`).
 
+use super::etcd_log::EtcdLog;
 use super::membership::Group;
+use super::registration::{MembershipError, Registration};
 use crate::peers::Stop;
 use larder_etcd::{
-    DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, LEASE_SECS, NameConflict, Presence,
-    PresenceError,
+    DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, IdentityFinder, LEASE_SECS, Presence,
 };
 use larder_replica::{
-    Addresses, Command, Coordinator, CoordinatorError, Member, Millis, PROMISE_TIME, Role,
+    Addresses, Command, Coordinator, CoordinatorError, GroupView, Member, Millis, PROMISE_TIME,
+    Role, Secret,
 };
 use larder_support::clock::boot_millis;
 use std::sync::{Arc, PoisonError};
@@ -26,13 +28,11 @@ const _: () = assert!(
         < Duration::from_secs(LEASE_SECS).as_millis()
 );
 
-/// The pause between attempts to register while the lease of an earlier process lasts.
-const REGISTRATION_RETRY: Duration = Duration::from_millis(100);
-/// The maximum time of these attempts, while etcd fails again and again.
-const REGISTRATION_MAX: Duration = Duration::from_secs(30);
-/// The time after the end of a lease in which etcd must have removed its keys. When etcd elects a
-/// leader, it starts all leases again, and adds an election timeout.
-const LEASE_MARGIN: Duration = Duration::from_secs(8);
+/// The time after the end of a leader's lease within which an in-sync member takes over.
+const SUCCESSION_TIME: Duration = Duration::from_secs(3);
+
+/// The interval at which the threads check whether the identity of the cluster is known.
+const IDENTITY_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The interval at which a leader updates the list of servers for clients, and other members read
 /// it.
@@ -58,6 +58,7 @@ impl Coordination {
     /// Carries out the commands of the member until the node shuts down.
     pub(crate) fn coordinate(&self, stop: &Stop) {
         let Some(etcd) = self.etcd() else { return };
+        self.wait_for_identity(stop);
         let mut coordinator = EtcdGroup::new(etcd, self.group.name.clone());
         let mut log = EtcdLog::default();
         let mut roles = RoleLog::new();
@@ -71,7 +72,7 @@ impl Coordination {
                     self.group.wait(Duration::from_millis(idle.clamp(1, 100)));
                 }
                 Some(Command::Read) => {
-                    let view = coordinator.read();
+                    let view = read_group(&mut coordinator);
                     log.note(&view);
                     self.group.update(|member, now| member.handle_view(now, view.ok()));
                 }
@@ -88,50 +89,50 @@ impl Coordination {
     /// Renews the lease of the process until the node shuts down. Then revokes the lease.
     ///
     /// # Errors
-    /// Another live process has the name of this node. Nothing is revoked.
+    /// The node cannot be a member. Nothing is revoked.
     pub(crate) fn stay_alive(
         &self,
         mut registration: Registration,
         stop: &Stop,
-    ) -> Result<(), NameConflict> {
+    ) -> Result<(), MembershipError> {
         while !stop.is_set() {
             let start = Instant::now();
             registration.renew()?;
             stop.wait(LEASE_RENEWAL_INTERVAL.saturating_sub(start.elapsed()));
         }
-        let _ = registration.presence.revoke();
+        registration.revoke();
         Ok(())
     }
 
-    /// Registers the process at etcd. Waits while a lease of an earlier process of the node lasts,
-    /// unless `continues` returns false, for [`REGISTRATION_MAX`] at most. Does not wait for an etcd
-    /// that does not answer. Returns `None` if the settings of etcd are invalid.
+    /// Registers the process at etcd, as [`Registration::start`] does. Returns `None` if the settings
+    /// of etcd are invalid.
     ///
     /// # Errors
-    /// Another live process has the name of this node.
+    /// [`MembershipError`].
     pub(crate) fn register(
         &self,
+        secret: Option<Secret>,
         continues: &dyn Fn() -> bool,
-    ) -> Result<Option<Registration>, NameConflict> {
+    ) -> Result<Option<Registration>, MembershipError> {
         let Some(etcd) = self.etcd() else { return Ok(None) };
-        let addresses = self.addresses.clone();
-        let presence = Presence::new(etcd, &self.group.name, &self.group.me(), addresses);
-        let mut registration = Registration { presence, is_complete: false, gives_up_at: None };
-        registration.renew()?;
-        let start = Instant::now();
-        while registration.gives_up_at.is_some()
-            && start.elapsed() < REGISTRATION_MAX
-            && continues()
-        {
-            std::thread::sleep(REGISTRATION_RETRY);
-            registration.renew()?;
+        let (name, identity) = (&self.group.name, &self.group.identity);
+        let finder = IdentityFinder::new(&self.settings, &name.cluster, identity, secret);
+        let Ok(finder) = finder else { return Ok(None) };
+        let presence = Presence::new(etcd, name, &self.group.me(), self.addresses.clone());
+        Registration::start(finder, presence, continues).map(Some)
+    }
+
+    /// Waits until the identity of the cluster is known, or the node shuts down.
+    fn wait_for_identity(&self, stop: &Stop) {
+        while !self.group.identity.is_known() && !stop.is_set() {
+            stop.wait(IDENTITY_POLL_INTERVAL);
         }
-        Ok(Some(registration))
     }
 
     /// Maintains the list of servers for clients until the node shuts down.
     pub(crate) fn keep_discovery(&self, stop: &Stop) {
         let Some(etcd) = self.etcd() else { return };
+        self.wait_for_identity(stop);
         let mut keeper = DiscoveryKeeper::new(etcd, self.group.name.cluster.clone());
         while !stop.is_set() {
             let leads = self.group.leading_epoch().is_some();
@@ -144,74 +145,18 @@ impl Coordination {
     }
 }
 
-/// The registration of the process at etcd.
-pub(crate) struct Registration {
-    presence: Presence,
-    /// Whether the process has been registered once.
-    is_complete: bool,
-    /// The time at which the lease of an earlier process of the node must have ended; `None` if no
-    /// such process is known.
-    gives_up_at: Option<Instant>,
-}
-
-impl Registration {
-    /// Renews the lease. Ignores errors of etcd, which the thread of elections logs.
-    ///
-    /// # Errors
-    /// Another process has the name of this node, and its lease should have ended if it had.
-    fn renew(&mut self) -> Result<(), NameConflict> {
-        match self.presence.renew() {
-            Ok(()) => (self.is_complete, self.gives_up_at) = (true, None),
-            // After an outage, etcd lets all leases last for their whole lifetime again.
-            Err(PresenceError::Coordinator(_)) => {
-                if let Some(until) = &mut self.gives_up_at {
-                    let lifetime = Duration::from_secs(LEASE_SECS);
-                    *until = (*until).max(Instant::now() + lifetime + LEASE_MARGIN);
-                }
-            }
-            Err(PresenceError::NameConflict(conflict)) => {
-                let now = Instant::now();
-                if self.gives_up_at.is_none() && !self.is_complete {
-                    tracing::info!("{conflict}; waiting for the end of its lease");
-                }
-                let wait = if self.is_complete {
-                    Duration::ZERO
-                } else {
-                    conflict.lease_time() + LEASE_MARGIN
-                };
-                if now >= *self.gives_up_at.get_or_insert(now + wait) {
-                    return Err(conflict);
-                }
-            }
-        }
-        Ok(())
+/// Reads the group. Repairs the record first if it is malformed.
+fn read_group(group: &mut EtcdGroup) -> Result<GroupView, CoordinatorError> {
+    let view = group.read();
+    if matches!(view, Err(CoordinatorError::MalformedValue(_)))
+        && group.restore_record() == Ok(true)
+    {
+        tracing::warn!(
+            "etcd: the record of the group was malformed: it has its earlier value again"
+        );
+        return group.read();
     }
-}
-
-/// A log that records once that requests to etcd fail, and once that they succeed again.
-#[derive(Default)]
-struct EtcdLog {
-    error: Option<CoordinatorError>,
-}
-
-impl EtcdLog {
-    fn note<T>(&mut self, answer: &Result<T, CoordinatorError>) {
-        match (answer, &self.error) {
-            (Ok(_), Some(_)) => {
-                tracing::info!("etcd: requests succeed again");
-                self.error = None;
-            }
-            (Err(error), None) => {
-                let remedy = match error {
-                    CoordinatorError::MalformedValue(_) => "repair or delete the key with etcdctl",
-                    _ => "check --etcd, its credentials and the network",
-                };
-                tracing::warn!("etcd: a request failed: {error}; {remedy}");
-                self.error = Some(error.clone());
-            }
-            _ => (),
-        }
-    }
+    view
 }
 
 /// A log of the changes of this node's role, and of the in-sync members while it leads.
@@ -223,11 +168,20 @@ struct RoleLog {
     /// Whether this leader answered requests at the last call, or has logged that it does not;
     /// `None` before it has answered requests.
     answers: Option<bool>,
+    /// The time since which the leader has no lease, and whether that is logged; `None` if it has
+    /// one, and at the leader.
+    lease_lapse: Option<(Instant, bool)>,
 }
 
 impl RoleLog {
     fn new() -> Self {
-        Self { role: Role::Leaderless, in_sync: Vec::new(), has_led: false, answers: None }
+        Self {
+            role: Role::Leaderless,
+            in_sync: Vec::new(),
+            has_led: false,
+            answers: None,
+            lease_lapse: None,
+        }
     }
 
     /// Logs the changes since the last call.
@@ -243,6 +197,7 @@ impl RoleLog {
             }
             self.role = role;
         }
+        self.note_leader(group);
         if matches!(self.role, Role::Leader { .. }) {
             self.note_answers(group);
             let in_sync = group.in_sync();
@@ -255,6 +210,27 @@ impl RoleLog {
 }
 
 impl RoleLog {
+    /// Logs that no member has taken over from a leader that has ended.
+    fn note_leader(&mut self, group: &Group) {
+        let Role::Follower { leader, .. } = &self.role else {
+            self.lease_lapse = None;
+            return;
+        };
+        if group.read(|member| member.view().is_live(leader)) {
+            self.lease_lapse = None;
+            return;
+        }
+        let (since, is_logged) = self.lease_lapse.get_or_insert_with(|| (Instant::now(), false));
+        if !*is_logged && since.elapsed() >= SUCCESSION_TIME {
+            *is_logged = true;
+            tracing::warn!(
+                "the leader {} has no lease, and no in-sync member takes over: requests for items fail until its node \
+                 starts again, or until you promote a member with `larder cluster promote --unclean`",
+                leader.node
+            );
+        }
+    }
+
     /// Logs that this leader stops answering requests, or answers them again.
     fn note_answers(&mut self, group: &Group) {
         let answers = group.is_serving();

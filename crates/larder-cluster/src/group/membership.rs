@@ -1,7 +1,8 @@
 //! The state of the group that all threads of a node share.
 
 use super::topology::Topology;
-use larder_etcd::{Discovery, EtcdCounters, GroupName};
+use crate::peers::LocalMember;
+use larder_etcd::{ClusterIdentity, Discovery, EtcdCounters, GroupName};
 use larder_operations::Tracker;
 use larder_replica::{
     Addresses, DoubtPolicy, Member, MemberSettings, Millis, Process, Revision, Role, Succession,
@@ -40,6 +41,8 @@ pub fn addresses(
 /// The time limit for waiting until batches under way have ended. A replaced leader waits before it
 /// follows another node, and a follower waits before a sync.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
+/// The maximum time for which a leader that shuts down waits for a member in sync.
+const SUCCESSOR_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The interval of checks for the end of batches, and for acknowledgements.
 const TRANSFER_TICK: Duration = Duration::from_millis(2);
 
@@ -97,6 +100,8 @@ pub struct Group {
     /// The members for which replies wait although they are not in sync yet. Maps the incarnation
     /// of a member to the time up to which it has all changes.
     joining: Mutex<HashMap<u64, Millis>>,
+    /// The identity of the cluster.
+    pub(crate) identity: Arc<ClusterIdentity>,
     /// The counters of this node's calls to etcd.
     pub etcd: Arc<EtcdCounters>,
     /// The list of servers for clients.
@@ -111,6 +116,7 @@ impl Group {
         let member = Member::new(MemberSettings { me, doubt, unclean_after });
         Self {
             topology: Topology::new(&name.group, tracker),
+            identity: Arc::new(ClusterIdentity::new(&name.cluster)),
             name,
             ack,
             member: Mutex::new(member),
@@ -251,11 +257,14 @@ impl Group {
         let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else {
             return false;
         };
-        let end = Instant::now() + Duration::from_millis(TRANSFER_TIME_MAX);
-        let candidates = self.update(|member, now| member.start_transfer(now, to));
+        let mut candidates = self.update(|member, now| member.start_transfer(now, to));
+        if candidates.is_empty() && !stays {
+            candidates = self.wait_for_successor();
+        }
         if candidates.is_empty() {
             return false;
         }
+        let end = Instant::now() + Duration::from_millis(TRANSFER_TIME_MAX);
         let mut under_way = Vec::new();
         while self.leading_epoch().is_some() && Instant::now() < end {
             // When a batch has ended, the journals have all its changes.
@@ -283,6 +292,32 @@ impl Group {
             _ => tracing::warn!("leadership transfer timed out: no in-sync member took over"),
         }
         true
+    }
+
+    /// Waits until another live member is in sync, for at most [`SUCCESSOR_WAIT_MAX`], and starts a
+    /// transfer. Returns the candidates.
+    fn wait_for_successor(&self) -> Vec<Process> {
+        let start = Instant::now();
+        let has_others = || {
+            self.read(|member| {
+                let (live, me) = (&member.view().live, member.me());
+                live.keys().any(|node| *node != me.node)
+            })
+        };
+        while self.leading_epoch().is_some() && has_others() && start.elapsed() < SUCCESSOR_WAIT_MAX
+        {
+            std::thread::sleep(TRANSFER_TICK);
+            let candidates = self.update(|member, now| member.start_transfer(now, None));
+            if !candidates.is_empty() {
+                return candidates;
+            }
+        }
+        if self.leading_epoch().is_some() {
+            tracing::warn!(
+                "this leader ends while no other member is in sync: the group loses the items that only this server has"
+            );
+        }
+        Vec::new()
     }
 
     /// Notes that replies wait for this process from now on. The process has all changes up to
@@ -353,6 +388,12 @@ impl Group {
     /// Returns the name and incarnation of this process.
     pub fn me(&self) -> Process {
         self.read(|member| member.me().clone())
+    }
+
+    /// Returns the membership that this node presents to other nodes.
+    pub(crate) fn local_member(&self) -> LocalMember {
+        let (process, cluster) = (self.me(), Arc::clone(&self.identity));
+        LocalMember { process, group: self.full_name(), cluster }
     }
 
     /// Waits until the role differs from `from`, for at most `time`. Returns the role.

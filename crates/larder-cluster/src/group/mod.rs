@@ -2,16 +2,20 @@
 //! makes the decisions, and etcd stores the record of the group.
 //!
 //! ```text
-//!  etcd ◀──▶ coordination.rs ──▶ Group (membership.rs) ◀── heartbeats and acknowledgements (replication/)
+//!  etcd ◀──▶ registration.rs     the identity of the cluster, and the lease of the process
+//!       ◀──▶ coordination.rs ──▶ Group (membership.rs) ◀── heartbeats and acknowledgements (replication/)
 //!       ◀──▶ shard_map.rs ─────▶ Topology (topology.rs)
 //! ```
 
 mod coordination;
+mod etcd_log;
 mod membership;
+mod registration;
 mod shard_map;
 mod topology;
 
 pub(crate) use coordination::Coordination;
 pub use membership::{Group, GroupConfig, addresses};
+pub use registration::MembershipError;
 pub(crate) use shard_map::{ExportingLeader, FinishError, ShardMapKeeper};
 pub use topology::Topology;

@@ -6,6 +6,7 @@ use larder_etcd::{Etcd, EtcdSettings, EtcdShardMap};
 use larder_replica::{
     Completion, CoordinatorError, FinishedImport, Migration, Process, Revision, ShardMap,
 };
+use larder_support::rate_limited::RateLimitedWarning;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ const RETRY_AFTER: Duration = Duration::from_millis(50);
 pub(crate) struct ShardMapKeeper {
     etcd: Mutex<EtcdShardMap>,
     group: Arc<Group>,
+    /// The warning of a malformed or deleted map, which this node cannot repair.
+    warning: RateLimitedWarning,
 }
 
 /// The exporting leader of a migration.
@@ -54,31 +57,68 @@ impl ShardMapKeeper {
         // The settings were valid when the server started.
         let etcd = Etcd::new(settings).ok()?;
         let etcd = EtcdShardMap::new(etcd, group.name.cluster.clone());
-        Some(Self { etcd: Mutex::new(etcd), group: Arc::clone(group) })
+        let (group, warning) = (Arc::clone(group), RateLimitedWarning::default());
+        Some(Self { etcd: Mutex::new(etcd), group, warning })
     }
 
     fn lock(&self) -> MutexGuard<'_, EtcdShardMap> {
         self.etcd.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the map and the leaders. If there is no map and this node leads, writes the last known
-    /// map, or else one in which the local group owns all slots.
+    /// Reads the map and the leaders. If this node leads, it repairs a malformed or absent map.
     pub(crate) fn read(&self) -> Result<(), CoordinatorError> {
-        let topology = &self.group.topology;
         let mut etcd = self.lock();
-        let requested_at = Instant::now();
-        let view = etcd.read()?;
-        let has_map = view.map.is_some();
-        if !has_map && self.group.leadership_epoch().is_some() {
-            // If this node knows a map, etcd has lost it: restore it.
-            let map =
-                topology.map().0.unwrap_or_else(|| ShardMap::single_group(&self.group.name.group));
-            if let Some(revision) = etcd.swap(0, &map, &[])? {
-                topology.note_map(map, revision);
-            }
+        let mut requested_at = Instant::now();
+        let mut view = etcd.read();
+        let is_faulty = match &view {
+            Ok(view) => view.map.is_none(),
+            Err(error) => matches!(error, CoordinatorError::MalformedValue(_)),
+        };
+        if is_faulty && self.group.leadership_epoch().is_some() {
+            self.repair(&mut etcd, view.is_err())?;
+            requested_at = Instant::now();
+            view = etcd.read();
         }
-        topology.note(requested_at, view);
+        self.group.topology.note(requested_at, view?);
         Ok(())
+    }
+
+    /// Replaces a malformed map by the one before it. Writes an absent map: the last one that etcd
+    /// had, else the last known one, else the first one, in which the local group owns all slots.
+    fn repair(&self, etcd: &mut EtcdShardMap, is_malformed: bool) -> Result<(), CoordinatorError> {
+        let (remembered, revision) = self.group.topology.map();
+        if is_malformed {
+            if etcd.restore_malformed()? {
+                tracing::warn!("etcd: the shard map was malformed: it has its earlier value again");
+            } else {
+                self.warn_unrepaired("malformed", remembered.as_ref());
+            }
+            return Ok(());
+        }
+        let Some(remembered) = remembered else {
+            etcd.swap(0, &ShardMap::single_group(&self.group.name.group), &[])?;
+            return Ok(());
+        };
+        if etcd.restore_deleted(revision)? {
+            tracing::warn!("etcd: the shard map was deleted: it has its last value again");
+        } else if remembered.targets().next().is_some() {
+            // Slots may have moved after this node has read the map.
+            self.warn_unrepaired("lost", Some(&remembered));
+        } else if etcd.swap(0, &remembered, &[])?.is_some() {
+            tracing::warn!(
+                "etcd: the shard map was lost: it has the value again that this node knows"
+            );
+        }
+        Ok(())
+    }
+
+    fn warn_unrepaired(&self, fault: &str, remembered: Option<&ShardMap>) {
+        let remembered = remembered.map_or_else(String::new, |map| {
+            format!("; this node knows the map {}", larder_etcd::shown_map(map))
+        });
+        self.warning.warn(|| {
+            format!("etcd: the shard map is {fault}, and etcd has no earlier value: write it with etcdctl{remembered}")
+        });
     }
 
     /// Revokes a release whose export has ended without success, if there is one. First replaces

@@ -7,10 +7,10 @@
 use crate::error::{LocalError, PeerError};
 use crate::group::{ExportingLeader, FinishError, Group, ShardMapKeeper};
 use crate::node::Node;
-use crate::peers::{PeerConnection, PeerStream, Stop, Target, dial, is_silence};
+use crate::peers::{Caller, PeerConnection, PeerStream, Stop, Target, dial, is_silence};
 use larder_replica::{
-    Applier, CoordinatorError, EPOCH_MAX, Frame, HelloMember, Migration, Process, Purpose,
-    Revision, SlotSet, StreamError,
+    Applier, CoordinatorError, EPOCH_MAX, Frame, Migration, Process, Purpose, Revision, SlotSet,
+    StreamError,
 };
 use larder_store::cache::Cache;
 use larder_store::{Batches, Change, HashedKey, Lookups, Now, Updates, WalkState, Walks, erased};
@@ -265,11 +265,11 @@ impl Importer {
         address: &str,
         planned: &Migration,
     ) -> Result<(PeerConnection, u32), ImportError> {
-        let (me, name) = (self.group.me(), self.group.full_name());
-        let member = Some(HelloMember { group: &name, incarnation: me.incarnation });
-        let target = Target { address, node: Some(&leader.node) };
+        let me = self.group.local_member();
+        let target = Target { address, node: Some(&leader.node), is_wanted: &|| true };
         let purpose = Purpose::Import(planned.slots.clone());
-        let dialed = dial(target, &self.node.credentials, &me.node, member, purpose, &self.stop)?;
+        let dialed =
+            dial(target, &self.node.credentials, Caller::Member(&me), purpose, &self.stop)?;
         let identity = &dialed.identity;
         if identity.incarnation != leader.incarnation || identity.epoch == 0 {
             return Err(ImportError::LeaderReplaced);

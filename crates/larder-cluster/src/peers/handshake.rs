@@ -7,8 +7,8 @@ use std::io::{self, Read};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// The interval at which a waiting read checks for the shutdown of the node.
-const STOP_POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// The interval at which a waiting read checks whether the connection is still wanted.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The first bytes of TLS records: handshake or alert, and the major version.
 const TLS_RECORDS: [[u8; 2]; 2] = [[22, 3], [21, 3]];
 
@@ -17,18 +17,25 @@ const TLS_RECORDS: [[u8; 2]; 2] = [[22, 3], [21, 3]];
 pub(crate) struct HandshakeLimit<'a> {
     end: Instant,
     stop: &'a Stop,
+    is_wanted: &'a dyn Fn() -> bool,
 }
 
 impl<'a> HandshakeLimit<'a> {
-    /// Creates the limit of a handshake that starts now.
+    /// Creates the limit of a handshake that starts now. It also ends when the node shuts down.
     pub(crate) fn new(time: Duration, stop: &'a Stop) -> Self {
-        Self { end: Instant::now() + time, stop }
+        Self { end: Instant::now() + time, stop, is_wanted: &|| true }
+    }
+
+    /// The handshake also ends when `is_wanted` returns false.
+    pub(crate) fn while_wanted(self, is_wanted: &'a dyn Fn() -> bool) -> Self {
+        Self { is_wanted, ..self }
     }
 
     /// Reads at least one byte from `stream`. `socket` is its socket.
     ///
     /// # Errors
-    /// [`Timeout::Handshake`], [`LocalError::Stopped`], or the connection has failed or ended.
+    /// [`Timeout::Handshake`], [`LocalError::Stopped`], [`LocalError::Replaced`], or the connection
+    /// has failed or ended.
     pub(crate) fn read(
         &self,
         socket: &TcpStream,
@@ -43,7 +50,10 @@ impl<'a> HandshakeLimit<'a> {
             if self.stop.is_set() {
                 return Err(LocalError::Stopped.into());
             }
-            socket.set_read_timeout(Some(left.min(STOP_POLL_INTERVAL)))?;
+            if !(self.is_wanted)() {
+                return Err(LocalError::Replaced.into());
+            }
+            socket.set_read_timeout(Some(left.min(POLL_INTERVAL)))?;
             match stream.read(bytes) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(len) => return Ok(len),

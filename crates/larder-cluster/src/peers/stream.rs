@@ -206,7 +206,10 @@ mod tests {
         let limit = HandshakeLimit::new(TIME, &stop);
         let name = ServerName::try_from("n1").unwrap();
         let streams = std::thread::scope(|scope| {
-            let far = scope.spawn(|| PeerStream::accept(far, Some(&tls), &limit));
+            let far = scope.spawn(|| {
+                let limit = HandshakeLimit::new(TIME, &stop);
+                PeerStream::accept(far, Some(&tls), &limit)
+            });
             (PeerStream::connect(near, Some((&tls, name)), &limit), far.join().unwrap())
         });
         let streams = (streams.0.unwrap(), streams.1.unwrap());

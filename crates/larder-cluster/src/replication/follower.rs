@@ -4,10 +4,8 @@
 use crate::error::{LocalError, PeerError, Timeout};
 use crate::group::Group;
 use crate::node::Node;
-use crate::peers::{PeerConnection, PeerStream, Stop, Target, dial, is_silence};
-use larder_replica::{
-    Applier, HelloMember, LeaderIdentity, Member, Millis, Process, Purpose, Role, SyncKind,
-};
+use crate::peers::{Caller, PeerConnection, PeerStream, Stop, Target, dial, is_silence};
+use larder_replica::{Applier, LeaderIdentity, Member, Millis, Process, Purpose, Role, SyncKind};
 use larder_store::cache::Cache;
 use larder_store::{Now, erased};
 use larder_support::clock::boot_millis;
@@ -177,8 +175,12 @@ impl Follower {
         if self.stop.is_set() || leader.is_replaced() {
             return has_connected;
         }
+        let is_early = error.is_not_leader() && !has_connected;
         let error = error.to_string();
-        if has_connected || error != *last_error {
+        if is_early && error != *last_error {
+            // A new leader answers its followers a moment after the election.
+            tracing::info!("the leader at {} is not ready yet, reconnecting", leader.name());
+        } else if has_connected || error != *last_error {
             tracing::warn!("lost the leader at {}, reconnecting: {error}", leader.name());
         }
         if let Some(link) = &self.node.replication.link {
@@ -274,17 +276,18 @@ impl Follower {
         match leader {
             FollowedLeader::At(address) => {
                 let purpose = Purpose::Follow(applier.position(None));
-                let target = Target { address, node: None };
-                dial(target, &self.node.credentials, &self.name, None, purpose, &self.stop)
+                let target = Target { address, node: None, is_wanted: &|| true };
+                let caller = Caller::Follower(&self.name);
+                dial(target, &self.node.credentials, caller, purpose, &self.stop)
             }
             FollowedLeader::Of(group, process) => {
                 let address = leader.address().ok_or(LocalError::NoAddress)?;
                 let purpose = Purpose::Follow(applier.position(Some(process.incarnation)));
-                let (me, name) = (group.me(), group.full_name());
-                let member = Some(HelloMember { group: &name, incarnation: me.incarnation });
-                let target = Target { address: &address, node: Some(&process.node) };
+                let me = group.local_member();
+                let (node, is_wanted) = (Some(&*process.node), || !leader.is_replaced());
+                let target = Target { address: &address, node, is_wanted: &is_wanted };
                 let dialed =
-                    dial(target, &self.node.credentials, &me.node, member, purpose, &self.stop);
+                    dial(target, &self.node.credentials, Caller::Member(&me), purpose, &self.stop);
                 match &dialed {
                     Err(error) if error.is_connection_refused() => {
                         group.update(|member, _| member.note_refusal(process));

@@ -202,6 +202,8 @@ pub struct HelloMember<'b> {
     pub group: &'b str,
     /// The incarnation of the peer's process.
     pub incarnation: u64,
+    /// The identity of the peer's cluster; 0 if the peer does not know it yet.
+    pub cluster: u128,
 }
 
 /// The purpose of a connection, which the peer states in its [`Hello`](Frame::Hello). It determines
@@ -243,9 +245,10 @@ impl Frame<'_> {
                 out.extend_from_slice(nonce);
                 write_text(out, name);
                 out.push(member.is_some().into());
-                if let Some(HelloMember { group, incarnation }) = member {
+                if let Some(HelloMember { group, incarnation, cluster }) = member {
                     write_text(out, group);
                     out.extend_from_slice(&incarnation.to_le_bytes());
+                    out.extend_from_slice(&cluster.to_le_bytes());
                 }
                 match purpose {
                     Purpose::Follow(None) => out.push(0),
@@ -367,7 +370,11 @@ fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
             name: fields.text()?,
             member: match fields.array()? {
                 [0] => None,
-                [_] => Some(HelloMember { group: fields.text()?, incarnation: fields.number()? }),
+                [_] => Some(HelloMember {
+                    group: fields.text()?,
+                    incarnation: fields.number()?,
+                    cluster: u128::from_le_bytes(fields.array()?),
+                }),
             },
             purpose: match fields.array()? {
                 [0] => Purpose::Follow(None),
@@ -463,7 +470,7 @@ mod tests {
                 version: 9,
                 nonce: [4; 32],
                 name: "",
-                member: Some(HelloMember { group: "demo/0", incarnation: 5 }),
+                member: Some(HelloMember { group: "demo/0", incarnation: 5, cluster: 0 }),
                 purpose: Purpose::Forward,
                 link: u64::MAX,
             },
@@ -502,7 +509,7 @@ mod tests {
                 version: VERSION,
                 nonce: [8; 32],
                 name: "c",
-                member: Some(HelloMember { group: "demo/1", incarnation: 6 }),
+                member: Some(HelloMember { group: "demo/1", incarnation: 6, cluster: 1 << 127 }),
                 purpose: Purpose::Import([0, 7, 4095].into_iter().collect()),
                 link: 0,
             },

@@ -1,9 +1,10 @@
 //! A client of etcd's JSON gateway. It encodes keys and values in base64.
 
-use crate::counters::EtcdCounters;
-use crate::keys::ClusterKey;
-use crate::login::{Login, LoginError};
-use crate::settings::{EtcdSettings, SettingsError};
+use super::counters::EtcdCounters;
+use super::login::{Login, LoginError};
+use super::requests::{KeyValue, Range, has_revision, key_values, number, put_request};
+use super::settings::{EtcdSettings, SettingsError};
+use crate::identity::{ClusterIdentity, Examined};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use larder_replica::{CoordinatorError, LEADER_LEASE};
@@ -50,6 +51,8 @@ pub struct Etcd {
     at: usize,
     login: Option<Login>,
     counters: Arc<EtcdCounters>,
+    /// The identity that etcd must have for a transaction.
+    identity: Option<Arc<ClusterIdentity>>,
 }
 
 /// A failed request to one server.
@@ -68,6 +71,14 @@ const TOKEN_ERRORS: [&str; 4] = [
     "revision of auth store is old",
     "revision in header is old",
 ];
+
+/// The start of the errors of etcd about a revision that it does not have: it "has been compacted",
+/// or "is a future revision".
+const UNKNOWN_REVISION: &str = "mvcc: required revision";
+
+fn lacks_revision(error: &CoordinatorError) -> bool {
+    matches!(error, CoordinatorError::Failed { reason, .. } if reason.contains(UNKNOWN_REVISION))
+}
 
 impl std::fmt::Debug for Etcd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -129,7 +140,8 @@ impl Etcd {
             .build();
         let (agent, login) = (config.new_agent(), settings.login.clone());
         let counters = Arc::clone(&settings.counters);
-        Ok(Self { agent, limits, urls: urls.into(), at: 0, login, counters })
+        let identity = settings.identity.clone();
+        Ok(Self { agent, limits, urls: urls.into(), at: 0, login, counters, identity })
     }
 
     /// Sends a request to the servers one after the other, until one succeeds or the time limit is
@@ -167,6 +179,10 @@ impl Etcd {
                 }
             }
             last = error.error;
+            // The other servers have the same revisions.
+            if lacks_revision(&last) {
+                break;
+            }
             (self.at, servers_left) = ((self.at + 1) % self.urls.len(), servers_left - 1);
         }
         Err(last)
@@ -199,8 +215,61 @@ impl Etcd {
         is_complete.then_some(read).ok_or(CoordinatorError::MalformedReply("a list of responses"))
     }
 
-    /// Executes the requests `success` if all comparisons are true, and `failure` otherwise.
+    /// Reads the value that a key had at this revision. Returns `None` if it had none, or if etcd
+    /// does not have this revision: it is compacted, or etcd has lost its data since.
+    pub(crate) fn read_at(
+        &mut self,
+        key: &str,
+        revision: u64,
+    ) -> Result<Option<KeyValue>, CoordinatorError> {
+        let range = json!({"key": BASE64.encode(key), "revision": revision.to_string()});
+        match self.call("/v3/kv/range", &range) {
+            Ok(answer) => {
+                let keys = key_values(&answer);
+                let keys = keys.ok_or(CoordinatorError::MalformedReply("a list of keys"))?;
+                Ok(keys.into_iter().next())
+            }
+            Err(error) if lacks_revision(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the current revision of etcd.
+    pub(crate) fn revision(&mut self) -> Result<Option<u64>, CoordinatorError> {
+        Ok(self.transact(&[], &[Range::One(String::from("/")).request()], &[])?.revision)
+    }
+
+    /// Executes the requests `success` if all comparisons are true, and `failure` otherwise. With
+    /// the identity of a cluster in the settings, etcd must have it. If etcd has lost the identity,
+    /// restores it.
     pub(crate) fn transact(
+        &mut self,
+        comparisons: &[Value],
+        success: &[Value],
+        failure: &[Value],
+    ) -> Result<Transaction, CoordinatorError> {
+        let Some(identity) = self.identity.clone() else {
+            return self.transact_once(comparisons, success, failure);
+        };
+        let failure = [failure, &[identity.read_request()]].concat();
+        loop {
+            let comparisons = [comparisons, &[identity.comparison()?]].concat();
+            let mut done = self.transact_once(&comparisons, success, &failure)?;
+            if done.has_succeeded {
+                return Ok(done);
+            }
+            let found = done.ranges.pop();
+            match identity.examine(found.iter().flatten().next())? {
+                Examined::Same => return Ok(done),
+                Examined::WrittenAgain => (),
+                Examined::Lost => {
+                    self.transact_once(&[identity.absence()], &[identity.write_request()], &[])?;
+                }
+            }
+        }
+    }
+
+    fn transact_once(
         &mut self,
         comparisons: &[Value],
         success: &[Value],
@@ -268,28 +337,6 @@ impl Etcd {
             (true, None) => Err(CoordinatorError::MalformedReply("the revision")),
         }
     }
-}
-
-/// Returns a comparison for a transaction: the field of the key has this value.
-pub(crate) fn comparison(key: &str, target: &str, field: &str, value: String) -> Value {
-    json!({"target": target, "result": "EQUAL", "key": BASE64.encode(key), field: value})
-}
-
-/// Returns a comparison for a transaction: the value of the key has this revision. The revision is
-/// 0 if the key has no value.
-pub(crate) fn has_revision(key: &str, revision: u64) -> Value {
-    comparison(key, "MOD", "mod_revision", revision.to_string())
-}
-
-/// Returns a write for a transaction, under a lease if its ID is not 0.
-pub(crate) fn put_request(key: &str, value: &[u8], lease: u64) -> Value {
-    let (key, value) = (BASE64.encode(key), BASE64.encode(value));
-    json!({"requestPut": {"key": key, "value": value, "lease": lease.to_string()}})
-}
-
-/// Returns a removal of a key for a transaction.
-pub(crate) fn delete_request(key: &str) -> Value {
-    json!({"requestDeleteRange": {"key": BASE64.encode(key)}})
 }
 
 /// Logs in at the servers one after the other, until one replies. Returns the token.
@@ -370,27 +417,6 @@ fn refusal(status: u16, error: Option<&Value>, text: &str) -> String {
     format!("status {status}: {text}{remedy}")
 }
 
-/// The keys that a read returns.
-pub(crate) enum Range {
-    One(String),
-    /// All keys with this prefix, which ends with a slash.
-    Under(String),
-}
-
-impl Range {
-    pub(crate) fn request(&self) -> Value {
-        let (key, end) = match self {
-            Self::One(key) => (key, None),
-            Self::Under(prefix) => {
-                // The first key after all keys with the prefix: '0' follows '/' in ASCII.
-                let end = format!("{}0", prefix.trim_end_matches('/'));
-                (prefix, Some(BASE64.encode(end)))
-            }
-        };
-        json!({"requestRange": {"key": BASE64.encode(key), "range_end": end.unwrap_or_default()}})
-    }
-}
-
 /// The result of a transaction.
 pub(crate) struct Transaction {
     /// Whether all comparisons were true.
@@ -399,43 +425,6 @@ pub(crate) struct Transaction {
     revision: Option<u64>,
     /// The keys that each read has found, in the order of the reads.
     pub(crate) ranges: Vec<Vec<KeyValue>>,
-}
-
-pub(crate) struct KeyValue {
-    pub(crate) key: String,
-    pub(crate) value: Vec<u8>,
-    pub(crate) revision: u64,
-    /// The ID of the lease; 0 without one.
-    pub(crate) lease: u64,
-}
-
-impl KeyValue {
-    /// Returns the group and the node of a valid key of a node; `None` for other keys.
-    pub(crate) fn member(&self) -> Option<(&str, &str)> {
-        ClusterKey::parse(&self.key).and_then(ClusterKey::member)
-    }
-}
-
-fn key_values(range: &Value) -> Option<Vec<KeyValue>> {
-    let Some(all) = range.get("kvs") else { return Some(Vec::new()) };
-    let bytes = |one: &Value, field| {
-        let text = one.get(field).and_then(Value::as_str).unwrap_or_default();
-        BASE64.decode(text).ok()
-    };
-    let read = |one: &Value| {
-        // A key that is not UTF-8 does not make the others unreadable.
-        let key = String::from_utf8_lossy(&bytes(one, "key")?).into_owned();
-        let (value, revision) = (bytes(one, "value")?, number(one, "mod_revision")?);
-        Some(KeyValue { key, value, revision, lease: number(one, "lease").unwrap_or_default() })
-    };
-    all.as_array()?.iter().map(read).collect()
-}
-
-/// Reads a number. Returns `None` if the field is missing or is not a number. etcd writes 64-bit
-/// numbers as strings.
-pub(crate) fn number(of: &Value, field: &str) -> Option<u64> {
-    let number = of.get(field)?;
-    number.as_u64().or_else(|| number.as_str()?.parse().ok())
 }
 
 fn certificates(pem: &[u8]) -> Vec<ureq::tls::Certificate<'static>> {

@@ -1,7 +1,8 @@
 //! The addresses of etcd, and the credentials for it.
 
-use crate::counters::EtcdCounters;
-use crate::login::Login;
+use super::counters::EtcdCounters;
+use super::login::Login;
+use crate::identity::ClusterIdentity;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub struct EtcdSettings {
     pub login: Option<Login>,
     /// The counters of all clients with these settings.
     pub counters: Arc<EtcdCounters>,
+    /// The identity of the cluster that etcd must have. `None` for the commands of operators.
+    pub identity: Option<Arc<ClusterIdentity>>,
 }
 
 impl std::fmt::Debug for EtcdSettings {
@@ -90,7 +93,8 @@ impl EtcdOptions<'_> {
         };
         let login = self.password.map(read_login).transpose()?;
         let urls = self.urls.to_vec();
-        Ok(EtcdSettings { urls, authorities, certificate, login, counters: Arc::default() })
+        let counters = Arc::default();
+        Ok(EtcdSettings { urls, authorities, certificate, login, counters, identity: None })
     }
 }
 

@@ -1,0 +1,132 @@
+//! The registration of a process at etcd.
+
+use super::etcd_log::EtcdLog;
+use larder_etcd::{
+    IdentityError, IdentityFinder, LEASE_SECS, NameConflict, OtherSecret, Presence, PresenceError,
+};
+use std::time::{Duration, Instant};
+
+/// The pause between attempts to register while etcd has no identity of the cluster, or while the
+/// lease of an earlier process lasts.
+const REGISTRATION_RETRY: Duration = Duration::from_millis(100);
+/// The maximum time of these attempts, while etcd fails again and again.
+const REGISTRATION_MAX: Duration = Duration::from_secs(30);
+/// The time after the end of a lease in which etcd must have removed its keys. When etcd elects a
+/// leader, it starts all leases again, and adds an election timeout.
+const LEASE_MARGIN: Duration = Duration::from_secs(8);
+
+/// The reason why a node cannot be a member of its group.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MembershipError {
+    /// Another live process has the name of the node.
+    #[error("{0}; give each node of a group another --node, and each cluster another --cluster")]
+    NameConflict(NameConflict),
+    /// The cluster has another secret.
+    #[error("{0}")]
+    OtherSecret(OtherSecret),
+}
+
+/// The registration of the process at etcd: the identity of the cluster, and the lease of the process.
+pub(crate) struct Registration {
+    finder: IdentityFinder,
+    presence: Presence,
+    /// The log of errors before the identity is known. Later the thread of elections logs errors.
+    log: EtcdLog,
+    /// Whether the start of the node waits for the end of this state: etcd has no identity yet, or
+    /// the lease of an earlier process lasts.
+    is_waiting: bool,
+    /// Whether the process has been registered once.
+    is_complete: bool,
+    /// The time at which the lease of an earlier process of the node must have ended; `None` if no
+    /// such process is known.
+    gives_up_at: Option<Instant>,
+}
+
+impl Registration {
+    /// Finds the identity of the cluster, and registers the process at etcd. Waits while etcd has no
+    /// identity yet, or a lease of an earlier process of the node lasts, unless `continues` returns
+    /// false, for [`REGISTRATION_MAX`] at most. Does not wait for an etcd that does not answer.
+    ///
+    /// # Errors
+    /// The node cannot be a member.
+    pub(super) fn start(
+        finder: IdentityFinder,
+        presence: Presence,
+        continues: &dyn Fn() -> bool,
+    ) -> Result<Self, MembershipError> {
+        let mut registration = Self {
+            finder,
+            presence,
+            log: EtcdLog::default(),
+            is_waiting: false,
+            is_complete: false,
+            gives_up_at: None,
+        };
+        registration.renew()?;
+        let start = Instant::now();
+        while registration.is_waiting && start.elapsed() < REGISTRATION_MAX && continues() {
+            std::thread::sleep(REGISTRATION_RETRY);
+            registration.renew()?;
+        }
+        Ok(registration)
+    }
+
+    /// Revokes the lease, because the process shuts down.
+    pub(super) fn revoke(&mut self) {
+        // Without an answer of etcd, the lease expires later.
+        let _ = self.presence.revoke();
+    }
+
+    /// Renews the lease. Before the first renewal, finds the identity of the cluster.
+    ///
+    /// # Errors
+    /// The cluster has another secret. Or another process has the name of this node, and its lease
+    /// should have ended if it had.
+    pub(super) fn renew(&mut self) -> Result<(), MembershipError> {
+        let found = match self.finder.find() {
+            Err(IdentityError::OtherSecret(other)) => {
+                return Err(MembershipError::OtherSecret(other));
+            }
+            Err(IdentityError::Coordinator(error)) => Err(error),
+            Ok(found) => Ok(found),
+        };
+        self.log.note(&found);
+        match found {
+            Ok(true) => {
+                self.renew_lease()?;
+                self.is_waiting = self.gives_up_at.is_some();
+            }
+            Ok(false) => self.is_waiting = true,
+            Err(_) => self.is_waiting = false,
+        }
+        Ok(())
+    }
+
+    fn renew_lease(&mut self) -> Result<(), MembershipError> {
+        match self.presence.renew() {
+            Ok(()) => (self.is_complete, self.gives_up_at) = (true, None),
+            // After an outage, etcd lets all leases last for their whole lifetime again.
+            Err(PresenceError::Coordinator(_)) => {
+                if let Some(until) = &mut self.gives_up_at {
+                    let lifetime = Duration::from_secs(LEASE_SECS);
+                    *until = (*until).max(Instant::now() + lifetime + LEASE_MARGIN);
+                }
+            }
+            Err(PresenceError::NameConflict(conflict)) => {
+                let now = Instant::now();
+                if self.gives_up_at.is_none() && !self.is_complete {
+                    tracing::info!("{conflict}; waiting for the end of its lease");
+                }
+                let wait = if self.is_complete {
+                    Duration::ZERO
+                } else {
+                    conflict.lease_time() + LEASE_MARGIN
+                };
+                if now >= *self.gives_up_at.get_or_insert(now + wait) {
+                    return Err(MembershipError::NameConflict(conflict));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! The parts of requests and replies of etcd's gateway: comparisons, reads, writes, and keys with
+//! their values.
+
+use crate::keys::ClusterKey;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::{Value, json};
+
+/// Returns a comparison for a transaction: the field of the key has this value.
+pub(crate) fn comparison(key: &str, target: &str, field: &str, value: String) -> Value {
+    json!({"target": target, "result": "EQUAL", "key": BASE64.encode(key), field: value})
+}
+
+/// Returns a comparison for a transaction: the value of the key has this revision. The revision is
+/// 0 if the key has no value.
+pub(crate) fn has_revision(key: &str, revision: u64) -> Value {
+    comparison(key, "MOD", "mod_revision", revision.to_string())
+}
+
+/// Returns a comparison for a transaction: the key was created by this revision of etcd. The
+/// revision is 0 if the key has no value.
+pub(crate) fn has_creation(key: &str, revision: u64) -> Value {
+    comparison(key, "CREATE", "create_revision", revision.to_string())
+}
+
+/// Returns a comparison for a transaction: no key has this prefix, which ends with a slash.
+pub(crate) fn has_no_key_below(prefix: &str) -> Value {
+    let (key, end) = (BASE64.encode(prefix), BASE64.encode(end_of(prefix)));
+    // etcd compares each key of the range, or the revision 0 if there is none.
+    json!({
+        "target": "CREATE", "result": "EQUAL", "key": key, "range_end": end, "create_revision": "0",
+    })
+}
+
+/// Returns a write for a transaction, under a lease if its ID is not 0.
+pub(crate) fn put_request(key: &str, value: &[u8], lease: u64) -> Value {
+    let (key, value) = (BASE64.encode(key), BASE64.encode(value));
+    json!({"requestPut": {"key": key, "value": value, "lease": lease.to_string()}})
+}
+
+/// Returns a removal of a key for a transaction.
+pub(crate) fn delete_request(key: &str) -> Value {
+    json!({"requestDeleteRange": {"key": BASE64.encode(key)}})
+}
+
+/// The keys that a read returns.
+pub(crate) enum Range {
+    One(String),
+    /// All keys with this prefix, which ends with a slash.
+    Under(String),
+}
+
+impl Range {
+    pub(crate) fn request(&self) -> Value {
+        let (key, end) = match self {
+            Self::One(key) => (key, None),
+            Self::Under(prefix) => (prefix, Some(BASE64.encode(end_of(prefix)))),
+        };
+        json!({"requestRange": {"key": BASE64.encode(key), "range_end": end.unwrap_or_default()}})
+    }
+}
+
+/// Returns the first key after all keys with this prefix, which ends with a slash.
+fn end_of(prefix: &str) -> String {
+    // '0' follows '/' in ASCII.
+    format!("{}0", prefix.trim_end_matches('/'))
+}
+
+pub(crate) struct KeyValue {
+    pub(crate) key: String,
+    pub(crate) value: Vec<u8>,
+    pub(crate) revision: u64,
+    /// The revision of etcd that created the key.
+    pub(crate) created: u64,
+    /// The ID of the lease; 0 without one.
+    pub(crate) lease: u64,
+}
+
+impl KeyValue {
+    /// Returns the group and the node of a valid key of a node; `None` for other keys.
+    pub(crate) fn member(&self) -> Option<(&str, &str)> {
+        ClusterKey::parse(&self.key).and_then(ClusterKey::member)
+    }
+}
+
+pub(crate) fn key_values(range: &Value) -> Option<Vec<KeyValue>> {
+    let Some(all) = range.get("kvs") else { return Some(Vec::new()) };
+    let bytes = |one: &Value, field| {
+        let text = one.get(field).and_then(Value::as_str).unwrap_or_default();
+        BASE64.decode(text).ok()
+    };
+    let read = |one: &Value| {
+        // A key that is not UTF-8 does not make the others unreadable.
+        let key = String::from_utf8_lossy(&bytes(one, "key")?).into_owned();
+        let (value, revision) = (bytes(one, "value")?, number(one, "mod_revision")?);
+        let created = number(one, "create_revision")?;
+        let lease = number(one, "lease").unwrap_or_default();
+        Some(KeyValue { key, value, revision, created, lease })
+    };
+    all.as_array()?.iter().map(read).collect()
+}
+
+/// Reads a number. Returns `None` if the field is missing or is not a number. etcd writes 64-bit
+/// numbers as strings.
+pub(crate) fn number(of: &Value, field: &str) -> Option<u64> {
+    let number = of.get(field)?;
+    number.as_u64().or_else(|| number.as_str()?.parse().ok())
+}

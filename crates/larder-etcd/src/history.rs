@@ -1,0 +1,63 @@
+//! Earlier values of a key, which etcd keeps until it is compacted. With them, nodes repair a key
+//! that was deleted or overwritten by mistake.
+
+use crate::client::Etcd;
+use crate::client::requests::Range;
+use larder_replica::{CoordinatorError, Revision};
+
+/// The maximum number of malformed values in a row for which [`restore`] looks further back.
+const MALFORMED_MAX: usize = 10;
+
+/// Replaces a malformed value by the last valid one before it. Returns false if etcd has no earlier
+/// valid value. Does nothing if another process changes the key at the same time.
+///
+/// # Errors
+/// [`CoordinatorError`]: the value may have been replaced.
+pub(crate) fn restore(
+    etcd: &mut Etcd,
+    key: &str,
+    is_valid: impl Fn(&[u8]) -> bool,
+) -> Result<bool, CoordinatorError> {
+    let found = etcd.read(&[Range::One(key.to_owned())])?.into_iter().flatten().next();
+    let Some(current) = found.filter(|found| !is_valid(&found.value)) else { return Ok(true) };
+    let mut revision = current.revision;
+    for _ in 0..MALFORMED_MAX {
+        let Some(before) = etcd.read_at(key, revision - 1)? else { return Ok(false) };
+        if is_valid(&before.value) {
+            etcd.replace(key, current.revision, &before.value)?;
+            return Ok(true);
+        }
+        revision = before.revision;
+    }
+    Ok(false)
+}
+
+/// Writes the last value of a deleted key again. The key had a value at the revision `existed_at`.
+/// Returns false if etcd no longer has the value. Does nothing if another process writes the key at
+/// the same time.
+///
+/// # Errors
+/// [`CoordinatorError`]: the value may have been written.
+pub(crate) fn restore_deleted(
+    etcd: &mut Etcd,
+    key: &str,
+    existed_at: Revision,
+) -> Result<bool, CoordinatorError> {
+    let Some(mut absent_at) = etcd.revision()? else { return Ok(false) };
+    let mut last = None;
+    let mut low = existed_at;
+    // Search for the revision that has deleted the key.
+    while absent_at > low {
+        let middle = low + (absent_at - low) / 2;
+        match etcd.read_at(key, middle)? {
+            Some(found) => {
+                last = Some(found.value);
+                low = middle + 1;
+            }
+            None => absent_at = middle,
+        }
+    }
+    let Some(last) = last else { return Ok(false) };
+    etcd.replace(key, 0, &last)?;
+    Ok(true)
+}

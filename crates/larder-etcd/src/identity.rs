@@ -1,0 +1,165 @@
+//! The identity of a cluster: a random number, and a fingerprint of the cluster secret. It
+//! distinguishes clusters with the same name.
+//!
+//! The first process of a cluster writes the key, and a process that knows the identity writes it
+//! again if etcd has lost it. So a change of the identity means that etcd has another cluster of
+//! this name.
+
+use crate::client::requests::{KeyValue, Range, has_creation, put_request};
+use crate::cluster_key;
+use larder_replica::{CoordinatorError, Secret};
+use serde::{Deserialize, Serialize};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The value of the key. Both numbers are hexadecimal text, because many JSON parsers lose
+/// precision above 2⁵³.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct IdentityJson {
+    pub(crate) identity: String,
+    /// The fingerprint of the cluster secret; `None` for a cluster without a secret.
+    pub(crate) secret: Option<String>,
+}
+
+impl IdentityJson {
+    pub(crate) fn new(identity: u128, secret: Option<&Secret>) -> Self {
+        let identity = format!("{identity:032x}");
+        let secret = secret.map(|secret| fingerprint(secret, &identity));
+        Self { identity, secret }
+    }
+
+    /// Returns the value, and its identity as a number. Returns `None` if it is malformed.
+    pub(crate) fn read(text: &[u8]) -> Option<(Self, u128)> {
+        let value: Self = serde_json::from_slice(text).ok()?;
+        let is_written = value.identity.len() == 32;
+        let number = u128::from_str_radix(&value.identity, 16).ok()?;
+        (is_written && number != 0).then_some((value, number))
+    }
+
+    pub(crate) fn write(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+pub(crate) fn fingerprint(secret: &Secret, identity: &str) -> String {
+    format!("{:016x}", u64::from_be_bytes(secret.fingerprint(identity.as_bytes())))
+}
+
+/// The identity of the cluster that a process belongs to. All threads of the process share it.
+#[derive(Debug)]
+pub struct ClusterIdentity {
+    pub(crate) key: String,
+    found: OnceLock<(IdentityJson, u128)>,
+    /// The revision of etcd that created the key.
+    created: AtomicU64,
+}
+
+impl ClusterIdentity {
+    /// Creates the identity of the cluster of this name. It is unknown until
+    /// [`IdentityFinder::find`](crate::IdentityFinder::find) finds it.
+    #[must_use]
+    pub fn new(cluster: &str) -> Self {
+        Self { key: key(cluster), found: OnceLock::new(), created: AtomicU64::new(0) }
+    }
+
+    /// Returns the identity; 0 if it is unknown.
+    #[must_use]
+    pub fn number(&self) -> u128 {
+        self.found.get().map_or(0, |(_, number)| *number)
+    }
+
+    /// Returns whether the identity is known.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.found.get().is_some()
+    }
+
+    /// Notes the identity, and the revision of etcd that created it. An identity never changes, so a
+    /// second call has no effect on it.
+    pub(crate) fn note(&self, value: IdentityJson, number: u128, created: u64) {
+        self.created.store(created, Ordering::Release);
+        let _ = self.found.set((value, number));
+    }
+
+    /// Returns the comparison that etcd has this identity.
+    ///
+    /// # Errors
+    /// The identity is unknown.
+    pub(crate) fn comparison(&self) -> Result<serde_json::Value, CoordinatorError> {
+        let created = self.created.load(Ordering::Acquire);
+        let is_known = self.is_known().then(|| has_creation(&self.key, created));
+        is_known.ok_or(CoordinatorError::IdentityPending)
+    }
+
+    /// Returns a read of the key.
+    pub(crate) fn read_request(&self) -> serde_json::Value {
+        Range::One(self.key.clone()).request()
+    }
+
+    /// Examines the key after a failed transaction with [`Self::comparison`].
+    ///
+    /// # Errors
+    /// etcd has another cluster of this name, or a malformed identity.
+    pub(crate) fn examine(&self, found: Option<&KeyValue>) -> Result<Examined, CoordinatorError> {
+        let Some(found) = found else { return Ok(Examined::Lost) };
+        match IdentityJson::read(&found.value) {
+            Some((_, number)) if number == self.number() => {
+                let known = self.created.swap(found.created, Ordering::AcqRel);
+                Ok(if known == found.created { Examined::Same } else { Examined::WrittenAgain })
+            }
+            Some(_) => Err(CoordinatorError::OtherCluster(self.key.clone())),
+            None => Err(CoordinatorError::MalformedValue(self.key.clone())),
+        }
+    }
+
+    /// Returns the write that restores the lost key. Another process may have restored it before.
+    pub(crate) fn write_request(&self) -> serde_json::Value {
+        let value = self.found.get().map(|(value, _)| value.write()).unwrap_or_default();
+        put_request(&self.key, &value, 0)
+    }
+
+    /// Returns the comparison that etcd has no identity of the cluster.
+    pub(crate) fn absence(&self) -> serde_json::Value {
+        has_creation(&self.key, 0)
+    }
+}
+
+/// The state of the key, compared with the known identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Examined {
+    /// The key has not changed: another comparison has failed.
+    Same,
+    /// A process has written the same identity again after etcd had lost it.
+    WrittenAgain,
+    /// etcd has no identity.
+    Lost,
+}
+
+/// Returns whether a value of the key has the right format.
+pub(crate) fn is_valid(value: &[u8]) -> bool {
+    IdentityJson::read(value).is_some()
+}
+
+pub(crate) fn key(cluster: &str) -> String {
+    format!("{}identity", cluster_key(cluster))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_round_trips_and_malformed_ones_are_refused() {
+        let secret = Secret::of(b"a secret of the cluster").unwrap();
+        let value = IdentityJson::new(7, Some(&secret));
+        assert_eq!(IdentityJson::read(&value.write()), Some((value.clone(), 7)));
+        let other = Secret::of(b"another secret of it").unwrap();
+        assert_ne!(IdentityJson::new(7, Some(&other)).secret, value.secret);
+        assert_ne!(IdentityJson::new(8, Some(&secret)).secret, value.secret);
+        assert_eq!(IdentityJson::new(7, None).secret, None);
+        let zero = format!(r#"{{"identity":"{:032}","secret":null}}"#, 0);
+        for malformed in ["", "{}", r#"{"identity":"7","secret":null}"#, &zero] {
+            assert_eq!(IdentityJson::read(malformed.as_bytes()), None, "{malformed}");
+        }
+    }
+}

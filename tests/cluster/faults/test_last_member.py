@@ -1,0 +1,52 @@
+"""A leader ends while no other member is in sync."""
+
+import signal
+
+import pytest
+
+from group import Group, client
+from server import TIMEOUT_SECS, wait_until
+
+pytestmark = pytest.mark.larder
+
+ITEMS = 2000
+
+
+def end(group, node):
+    """Ends a node with SIGTERM. Returns its log."""
+    del group.nodes[node.name]
+    node.signal(signal.SIGTERM)
+    node.process.wait(TIMEOUT_SECS)
+    shown = node.output()
+    node.dir.cleanup()
+    return shown
+
+
+def test_a_leader_waits_for_a_member_that_joins(etcd):
+    with Group(etcd, 1, "--cluster", "joins", "-m", "256") as group:
+        leader = group.leader()
+        for first in range(0, ITEMS, 100):
+            client(leader).set_many({f"k{number}": b"v" * 20_000 for number in range(first, first + 100)})
+        second = group.start("n2")
+        wait_until(lambda: leader.seen()["members"] == "2", "the second member")
+        # The full sync does not end while the member is stopped.
+        second.signal(signal.SIGSTOP)
+        leader.signal(signal.SIGTERM)
+        second.signal(signal.SIGCONT)
+        shown = end(group, leader)
+        assert "transferred the leadership to n2" in shown, shown
+        wait_until(second.leads, "the next leader")
+        assert int(second.stats()["curr_items"]) == ITEMS
+
+
+def test_the_last_member_warns_before_it_ends(etcd):
+    with Group(etcd, 2, "--cluster", "last") as group:
+        leader, follower = group.leader(), group.followers()[0]
+        group.kill(follower)
+        wait_until(lambda: leader.seen()["in_sync"] == leader.name, "the end of the follower")
+        assert "while no other member is in sync: the group loses" in end(group, leader)
+        # A node that never led loses nothing.
+        group.start("n1")
+        group.start("n2")
+        group.wait_until_in_sync()
+        assert "while no other member" not in end(group, group.followers()[0])
