@@ -92,23 +92,6 @@ def test_clients_get_the_list_of_all_servers(etcd):
         assert told(rest)[0] > version
 
 
-def test_peers_without_the_secret_are_refused(etcd, tmp_path):
-    secret = tmp_path / "secret"
-    secret.write_text("a secret of the cluster\n")
-    options = ("--cluster", "secret", "--cluster-secret", str(secret))
-    with Group(etcd, 2, *options) as group:
-        client(group.followers()[0]).set("a", "1")
-        with Node(etcd, "stranger", "--cluster", "secret") as stranger:
-            wait_until(lambda: stranger.seen()["role"] == "follower", "the record")
-            time.sleep(1)
-            assert stranger.stats("replication")["synced"] == "0"
-            assert no_leader(stranger)
-        assert sorted(group.leader().seen()["in_sync"].split()) == ["n1", "n2"]
-        assert client(group.followers()[0]).get("a") == b"1"
-        for node in group:
-            assert "a secret of" not in node.output()
-
-
 def test_wrong_options_are_refused(etcd):
     on = ["--replicate-on", "127.0.0.1:0"]
     cases = [

@@ -91,6 +91,7 @@ def test_a_second_cluster_with_the_same_names_does_not_start(etcd, secrets):
         for node in group:
             shown = refusal(etcd, node.name, "--cluster", "twin", "--cluster-secret", one)
             assert f"/larder/1/twin/live/0/{node.name}: process" in shown and "--node" in shown, shown
+        assert all("the secret" not in node.output() for node in group), "secrets are not logged"
         assert group.leader() is leader and leader.seen()["epoch"] == epoch
         assert sorted(leader.seen()["in_sync"].split()) == ["n1", "n2", "n3"]
         for node in group:

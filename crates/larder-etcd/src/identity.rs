@@ -10,7 +10,7 @@ use crate::cluster_key;
 use larder_replica::{CoordinatorError, Secret};
 use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The value of the key. Both numbers are hexadecimal text, because many JSON parsers lose
 /// precision above 2⁵³.
@@ -52,6 +52,8 @@ pub struct ClusterIdentity {
     found: OnceLock<(IdentityJson, u128)>,
     /// The revision of etcd that created the key.
     created: AtomicU64,
+    /// Whether this process has drawn the identity.
+    is_own: AtomicBool,
 }
 
 impl ClusterIdentity {
@@ -59,7 +61,12 @@ impl ClusterIdentity {
     /// [`IdentityFinder::find`](crate::IdentityFinder::find) finds it.
     #[must_use]
     pub fn new(cluster: &str) -> Self {
-        Self { key: key(cluster), found: OnceLock::new(), created: AtomicU64::new(0) }
+        Self {
+            key: key(cluster),
+            found: OnceLock::new(),
+            created: AtomicU64::new(0),
+            is_own: AtomicBool::new(false),
+        }
     }
 
     /// Returns the identity; 0 if it is unknown.
@@ -72,6 +79,16 @@ impl ClusterIdentity {
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.found.get().is_some()
+    }
+
+    /// Returns whether this process has founded the cluster: it has drawn the identity.
+    #[must_use]
+    pub fn is_founder(&self) -> bool {
+        self.is_own.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn note_own(&self) {
+        self.is_own.store(true, Ordering::Release);
     }
 
     /// Notes the identity, and the revision of etcd that created it. An identity never changes, so a

@@ -107,7 +107,10 @@ impl IdentityFinder {
                 let number = rand::random_range(1..=u128::MAX);
                 let value = IdentityJson::new(number, self.secret.as_ref());
                 match self.etcd.replace(key, 0, &value.write())? {
-                    Some(created) => (value, number, created),
+                    Some(created) => {
+                        self.identity.note_own();
+                        (value, number, created)
+                    }
                     None => return Ok(false),
                 }
             }

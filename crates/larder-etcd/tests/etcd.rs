@@ -368,8 +368,10 @@ fn the_first_process_draws_the_identity_and_the_others_need_its_secret() {
     assert_eq!(first.group().read(), Err(CoordinatorError::IdentityPending));
     assert_eq!((first.finder.find(), first.identity.number()), (Ok(false), 0));
     assert!(first.wait_for_identity() > Duration::from_secs(1));
+    assert!(first.identity.is_founder());
     let mut second = Member::new(&server, Some(secret));
     assert_eq!(second.finder.find(), Ok(true));
+    assert!(!second.identity.is_founder());
     assert_eq!(second.identity.number(), first.identity.number());
     assert_ne!(second.identity.number(), 0);
     let other = Member::new(&server, Some("another secret of it")).refusal();

@@ -49,6 +49,9 @@ const RESUME_TIME: Millis = 500;
 /// The time after a pause in which a change of leaders is a result of the pause. The paused leader
 /// reads the record at once, unless the coordinator is slow.
 const PAUSE_RESULT_MAX: Millis = 10_000;
+/// The time for which a member that knows no record waits before it writes the first one. Members
+/// that know the record restore it within this time if the coordinator has lost it.
+const FIRST_RECORD_WAIT: Millis = 1000;
 /// The maximum duration of a leadership transfer.
 pub const TRANSFER_TIME_MAX: Millis = 2000;
 
@@ -176,6 +179,10 @@ pub struct Member {
     lacks_items: bool,
     /// The last known record, kept if the coordinator loses it.
     last_record: Option<Record>,
+    /// The time since which the coordinator has had no record; `None` if this member has read one.
+    recordless_since: Option<Millis>,
+    /// Whether this member has founded its cluster, so that no member knows a record.
+    is_founder: bool,
     /// The leadership transfer under way, during which this leader answers no requests.
     transfer: Option<Transfer>,
     /// The time at which the transfer is abandoned, and this leader continues.
@@ -216,6 +223,8 @@ impl Member {
             dead_since: None,
             lacks_items: false,
             last_record: None,
+            recordless_since: None,
+            is_founder: false,
             transfer: None,
             transfer_until: 0,
         }
@@ -226,6 +235,11 @@ impl Member {
     #[must_use]
     pub fn view(&self) -> &GroupView {
         &self.view
+    }
+
+    /// Notes that this member has founded its cluster: it may write the first record at once.
+    pub fn note_founder(&mut self) {
+        self.is_founder = true;
     }
 
     /// Returns the process of this member.
@@ -343,7 +357,10 @@ impl Member {
         let me = &self.settings.me;
         let Some(record) = &self.view.record else {
             let Some(last) = &self.last_record else {
-                return Some(Record { epoch: 1, leader: me.clone(), in_sync: vec![me.clone()] });
+                let end = self.recordless_since.map(|since| since + FIRST_RECORD_WAIT);
+                let may_lead = self.is_founder || end.is_some_and(|end| now >= end);
+                let (leader, in_sync) = (me.clone(), vec![me.clone()]);
+                return may_lead.then_some(Record { epoch: 1, leader, in_sync });
             };
             // The coordinator has lost the record. A member that was in sync and lacks no items may
             // lead. If no member that was in sync is live, any member may lead.
@@ -475,6 +492,8 @@ impl Member {
         if self.view.record.is_some() {
             self.last_record.clone_from(&self.view.record);
         }
+        let knows_none = self.last_record.is_none();
+        self.recordless_since = knows_none.then(|| self.recordless_since.unwrap_or(now));
         let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else {
             self.confirmed_at = None;
             (self.leadership_epoch, self.epoch_min) = (None, 0);

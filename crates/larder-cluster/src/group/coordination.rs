@@ -59,6 +59,9 @@ impl Coordination {
     pub(crate) fn coordinate(&self, stop: &Stop) {
         let Some(etcd) = self.etcd() else { return };
         self.wait_for_identity(stop);
+        if self.group.identity.is_founder() {
+            self.group.update(|member, _| member.note_founder());
+        }
         let mut coordinator = EtcdGroup::new(etcd, self.group.name.clone());
         let mut log = EtcdLog::default();
         let mut roles = RoleLog::new();

@@ -62,6 +62,7 @@ fn a_leader_reads_the_group_again_after_a_transfer() {
     let (me, next) = (process("a", 1), process("b", 3));
     let settings = MemberSettings { me: me.clone(), doubt: DoubtPolicy::Stop, unclean_after: None };
     let mut member = Member::new(settings);
+    member.note_founder();
     let live = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 2)]);
     assert_eq!(member.next(0), Some(Command::Read));
     member.handle_view(1, Some(GroupView { live, ..GroupView::default() }));
@@ -77,6 +78,31 @@ fn a_leader_reads_the_group_again_after_a_transfer() {
     member.transfer_to(vec![next.clone()]);
     assert_eq!(swap(&mut member, 12).leader, next);
     assert_eq!(member.next(13), Some(Command::Read));
+}
+
+/// A process that starts after the coordinator has lost the record leaves it to the members that
+/// know it.
+#[test]
+fn a_member_waits_before_it_writes_the_first_record() {
+    let me = Process { node: "a".to_owned(), incarnation: 1 };
+    let settings = MemberSettings { me: me.clone(), doubt: DoubtPolicy::Stop, unclean_after: None };
+    let read = |member: &mut Member, now| {
+        assert_eq!(member.next(now), Some(Command::Read), "{now}");
+        member.handle_view(now, Some(GroupView::default()));
+    };
+    let leads = |member: &mut Member, now| match member.next(now) {
+        Some(Command::Swap(0, record)) => record.epoch == 1 && record.leader == me,
+        _ => false,
+    };
+    let mut founder = Member::new(settings.clone());
+    founder.note_founder();
+    read(&mut founder, 5000);
+    assert!(leads(&mut founder, 5000));
+    let mut other = Member::new(settings);
+    read(&mut other, 5000);
+    read(&mut other, 5500);
+    assert!(!leads(&mut other, 5999));
+    assert!(leads(&mut other, 6000));
 }
 
 /// Checks how long the members in sync with the previous leader stay in sync, and that none of them
