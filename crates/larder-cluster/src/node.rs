@@ -69,7 +69,7 @@ impl Node {
         } = config;
         Self {
             replication: ReplicationStatus::new(follow.is_some() || group.is_some()),
-            group: group.map(|config| Arc::new(Group::new(config, &tracker))),
+            group: group.map(|config| Arc::new(Group::new(config, cache.clone(), &tracker))),
             forwarders: Forwarders::new(&tracker),
             refused_peer_warning: RateLimitedWarning::default(),
             follow,

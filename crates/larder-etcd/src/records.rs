@@ -1,7 +1,7 @@
 //! The encoding of values in etcd.
 
 use larder_replica::{
-    AckMode, Addresses, Process, Record, Revision, ShardMap, SlotSet, TransferRequest,
+    AckMode, Addresses, CasRange, Process, Record, Revision, ShardMap, SlotSet, TransferRequest,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,6 +20,7 @@ struct RecordJson {
     epoch: u32,
     leader: ProcessJson,
     in_sync: Vec<ProcessJson>,
+    cas: (u64, u64),
 }
 
 #[derive(Deserialize, Serialize)]
@@ -70,15 +71,17 @@ pub(crate) fn read_incarnation(text: &[u8]) -> Option<u64> {
 
 pub(crate) fn write_record(record: &Record) -> Vec<u8> {
     let in_sync = record.in_sync.iter().map(ProcessJson::of).collect();
-    let record =
-        RecordJson { epoch: record.epoch, leader: ProcessJson::of(&record.leader), in_sync };
-    serde_json::to_vec(&record).unwrap_or_default()
+    let (leader, cas) = (ProcessJson::of(&record.leader), (record.cas.from, record.cas.to));
+    serde_json::to_vec(&RecordJson { epoch: record.epoch, leader, in_sync, cas })
+        .unwrap_or_default()
 }
 
 pub(crate) fn read_record(text: &[u8]) -> Option<Record> {
-    let RecordJson { epoch, leader, in_sync } = serde_json::from_slice(text).ok()?;
+    let RecordJson { epoch, leader, in_sync, cas: (from, to) } =
+        serde_json::from_slice(text).ok()?;
     let in_sync = in_sync.into_iter().map(ProcessJson::read).collect::<Option<_>>()?;
-    Some(Record { epoch, leader: leader.read()?, in_sync })
+    let record = Record { epoch, leader: leader.read()?, in_sync, cas: CasRange { from, to } };
+    record.is_valid().then_some(record)
 }
 
 pub(crate) fn write_map(map: &ShardMap) -> Vec<u8> {
@@ -127,12 +130,14 @@ pub(crate) fn read_transfer(text: &[u8], number: Revision) -> Option<TransferReq
 #[cfg(test)]
 mod tests {
     use super::*;
+    use larder_replica::EPOCH_MAX;
 
     #[test]
     fn values_round_trip_and_malformed_ones_are_refused() {
         let process = |node: &str, incarnation| Process { node: node.to_owned(), incarnation };
         let (a, b) = (process("a", u64::MAX), process("b\"", 0));
-        let record = Record { epoch: 7, leader: a.clone(), in_sync: vec![a, b] };
+        let cas = CasRange { from: 3, to: 1 << 53 };
+        let record = Record { epoch: EPOCH_MAX, leader: a.clone(), in_sync: vec![a, b], cas };
         assert_eq!(read_record(&write_record(&record)), Some(record));
         let addresses = Addresses { clients: None, members: "[::1]:11311".to_owned() };
         assert_eq!(read_addresses(&write_addresses(&addresses)), Some(addresses));
@@ -150,9 +155,26 @@ mod tests {
         );
         assert_eq!(read_map(&written), Some(map));
         assert_eq!(read_map(br#"{"slots":{"0":"0-4094"}}"#), None);
-        for malformed in
-            ["", "{}", "7", r#"{"epoch":1,"leader":{"node":"a","boot":"g"},"in_sync":[]}"#]
-        {
+        let with = |epoch, boot, cas| {
+            format!(
+                r#"{{"epoch":{epoch},"leader":{{"node":"a","boot":"{boot}"}},"in_sync":[]{cas}}}"#
+            )
+        };
+        assert!(read_record(with("32768", "f", r#","cas":[1,1]"#).as_bytes()).is_some());
+        for malformed in [
+            String::new(),
+            "{}".to_owned(),
+            "7".to_owned(),
+            with("1", "g", r#","cas":[1,9]"#),
+            with("0", "f", r#","cas":[1,9]"#),
+            with("2147483648", "f", r#","cas":[1,9]"#),
+            with("1", "f", ""),
+            with("1", "f", r#","cas":[0,9]"#),
+            with("1", "f", r#","cas":[9,8]"#),
+            with("1", "f", r#","cas":[1]"#),
+            with("1", "f", r#","cas":[1,9007199254740993]"#),
+            with("1", "f", r#","cas":"1-9""#),
+        ] {
             assert_eq!(read_record(malformed.as_bytes()), None, "{malformed}");
         }
     }

@@ -13,7 +13,9 @@ use larder_etcd::{
     IdentityError, IdentityFinder, LEASE_SECS, Login, Presence, PresenceError, SecretReplaced,
     TimeLimits, ValueKind, groups, replace_secret, survey,
 };
-use larder_replica::{Addresses, Coordinator, CoordinatorError, Process, Record, Secret, ShardMap};
+use larder_replica::{
+    Addresses, CasRange, Coordinator, CoordinatorError, Process, Record, Secret, ShardMap,
+};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +25,8 @@ fn process(node: &str, incarnation: u64) -> Process {
 }
 
 fn record(epoch: u32, leader: &Process) -> Record {
-    Record { epoch, leader: leader.clone(), in_sync: vec![leader.clone()] }
+    let (leader, in_sync) = (leader.clone(), vec![leader.clone()]);
+    Record { epoch, leader, in_sync, cas: CasRange::starting_at(1) }
 }
 
 fn addresses(port: u16) -> Addresses {

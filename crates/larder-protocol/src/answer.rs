@@ -110,7 +110,7 @@ pub enum RefusalReason {
     NotANumber,
     /// The item would be larger than the server allows.
     TooLarge,
-    /// There is no memory for the item.
+    /// There is no memory for the item, or the leader of the group has no CAS value left for it.
     OutOfMemory,
     /// There is no memory for the reply to a lookup.
     NoRoom,
@@ -138,7 +138,9 @@ impl RefusalReason {
             Self::NoRoom
         } else if line == b"SERVER_ERROR no leader" {
             Self::NoLeader
-        } else if starts_with(b"SERVER_ERROR out of memory") {
+        } else if starts_with(b"SERVER_ERROR out of memory")
+            || line == b"SERVER_ERROR no CAS values left"
+        {
             Self::OutOfMemory
         } else {
             Self::Otherwise
@@ -496,6 +498,7 @@ mod tests {
             ("SERVER_ERROR Out of memory allocating new item", RefusalReason::OutOfMemory),
             ("SERVER_ERROR out of memory writing get response", RefusalReason::NoRoom),
             ("SERVER_ERROR no leader", RefusalReason::NoLeader),
+            ("SERVER_ERROR no CAS values left", RefusalReason::OutOfMemory),
             ("SERVER_ERROR no leaders", RefusalReason::Otherwise),
             ("SERVER_ERROR", RefusalReason::Otherwise),
             ("", RefusalReason::Otherwise),

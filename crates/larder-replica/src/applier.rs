@@ -85,8 +85,8 @@ pub struct Applier<E: Engine> {
     is_syncing: bool,
     /// Whether the stream is an import of slots: its full sync removes no items.
     is_import: bool,
-    /// Whether the exporting leader has released the slots.
-    has_barrier: bool,
+    /// The CAS end of the barrier, if the exporting leader has released the slots.
+    barrier: Option<u64>,
     /// The journals that the engine writes; `None` outside of groups and for imports.
     journals: Option<Arc<Journals>>,
     checkpoints: Checkpoints,
@@ -103,6 +103,7 @@ pub struct Applier<E: Engine> {
     last_batch: u64,
     last_heartbeat: u64,
     last_heartbeat_sent_ms: u64,
+    last_heartbeat_cas_end: u64,
     last_watermark: u64,
     has_unacknowledged: bool,
     counts: ApplierCounts,
@@ -139,7 +140,7 @@ impl<E: Engine> Applier<E> {
             offsets: None,
             is_syncing: false,
             is_import: false,
-            has_barrier: false,
+            barrier: None,
             journals: None,
             checkpoints: Checkpoints::default(),
             previous: None,
@@ -149,6 +150,7 @@ impl<E: Engine> Applier<E> {
             last_batch: 0,
             last_heartbeat: 0,
             last_heartbeat_sent_ms: 0,
+            last_heartbeat_cas_end: 0,
             last_watermark: 0,
             has_unacknowledged: false,
             counts: ApplierCounts::default(),
@@ -166,10 +168,11 @@ impl<E: Engine> Applier<E> {
         Self { is_import: true, ..Self::new(engine) }
     }
 
-    /// Returns whether the import has all items, and the exporting leader has released the slots.
+    /// If the import has all items, and the exporting leader has released the slots, returns a value
+    /// above all CAS values that it has given to the items.
     #[must_use]
-    pub fn has_barrier(&self) -> bool {
-        self.has_barrier
+    pub fn barrier(&self) -> Option<u64> {
+        self.barrier
     }
 
     /// Returns the handle to the cache.
@@ -273,7 +276,7 @@ impl<E: Engine> Applier<E> {
         self.has_unacknowledged = false;
         self.outbox.clear();
         if self.is_import {
-            (self.offsets, self.is_syncing, self.has_barrier) = (None, false, false);
+            (self.offsets, self.is_syncing, self.barrier) = (None, false, None);
         }
         if self.incarnation != incarnation {
             if let Some(lineage) = self.end_stream() {
@@ -367,6 +370,12 @@ impl<E: Engine> Applier<E> {
         self.last_heartbeat_sent_ms
     }
 
+    /// Returns the end of CAS values in the last heartbeat.
+    #[must_use]
+    pub fn last_heartbeat_cas_end(&self) -> u64 {
+        self.last_heartbeat_cas_end
+    }
+
     /// Appends frames for the leader: the keys of a delta sync, and an acknowledgement if one is
     /// due. It is due if a batch, a large value, a watermark, a heartbeat or a barrier has become
     /// complete since the last call. With `promises`, this member promises not to stand for
@@ -418,8 +427,8 @@ impl<E: Engine> Applier<E> {
                 self.previous = None;
             }
             Frame::Flush { .. } if self.is_import => return Err(StreamError::ImportRestart),
-            Frame::Barrier if self.is_import && self.is_synced() => {
-                (self.has_barrier, self.has_unacknowledged) = (true, true);
+            Frame::Barrier { cas_end } if self.is_import && self.is_synced() => {
+                (self.barrier, self.has_unacknowledged) = (Some(cas_end), true);
             }
             Frame::FullSyncStart { generation } => {
                 self.counts.full_syncs += 1;
@@ -462,10 +471,10 @@ impl<E: Engine> Applier<E> {
             }
             Frame::Batch(batch) => self.apply_batch(batch, now)?,
             Frame::Part(bytes) => self.apply_part(bytes)?,
-            Frame::Heartbeat { number, lag_ms, sent } => {
+            Frame::Heartbeat { number, lag_ms, sent, cas_end } => {
                 (self.last_heartbeat, self.lag_ms, self.has_unacknowledged) =
                     (number, lag_ms, true);
-                self.last_heartbeat_sent_ms = sent;
+                (self.last_heartbeat_sent_ms, self.last_heartbeat_cas_end) = (sent, cas_end);
             }
             Frame::Refused(reason) => return Err(StreamError::Refused(reason.to_owned())),
             Frame::Hello { .. }
@@ -474,7 +483,7 @@ impl<E: Engine> Applier<E> {
             | Frame::Accepted { .. }
             | Frame::Ack { .. }
             | Frame::ReleaseSlots
-            | Frame::Barrier
+            | Frame::Barrier { .. }
             | Frame::Open { .. }
             | Frame::Request { .. }
             | Frame::Continue { .. }
@@ -546,7 +555,7 @@ impl<E: Engine> Applier<E> {
             won: item.won,
             binary_key: item.binary_key,
         };
-        let (cas, fetched) = (new_cas(item.cas), item.fetched);
+        let (cas, fetched) = (self.new_cas(item.cas), item.fetched);
         match item.value {
             ValueState::Whole(value) => {
                 self.put(key, attributes, cas, fetched, NewValue::Bytes(value), &mut None);
@@ -557,6 +566,13 @@ impl<E: Engine> Applier<E> {
                 self.incoming = Some(IncomingItem { key, attributes, cas, fetched, left, value });
             }
         }
+    }
+
+    /// Returns the CAS value of a replicated item: the leader's, or a fresh one if the leader keeps
+    /// none. A member of a group has no values of its own while it follows.
+    fn new_cas(&self, cas: u64) -> NewCas {
+        let is_member = self.journals.is_some();
+        if cas == 0 && !is_member { NewCas::Fresh } else { NewCas::Exactly(cas) }
     }
 
     fn start_value(&mut self, len: u64) -> IncomingValue<E::Upload> {
@@ -633,10 +649,4 @@ impl<E: Engine> Applier<E> {
         let removed = self.engine.update_unread(hashed, &mut None, |_| (Change::Remove, ()));
         debug_assert!(!matches!(removed, Err(Refusal::Pending)), "an unread update never waits");
     }
-}
-
-/// Returns the CAS value of a replicated item: the leader's, or a fresh one if the leader keeps
-/// none.
-fn new_cas(cas: u64) -> NewCas {
-    if cas == 0 { NewCas::Fresh } else { NewCas::Exactly(cas) }
 }

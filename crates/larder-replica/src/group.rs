@@ -16,8 +16,7 @@ pub struct Process {
 /// The record of a group. Each change is one compare-and-swap on its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The fencing epoch, from 1. It rises with each change of leader, and may rise for an import
-    /// of slots.
+    /// The fencing epoch, from 1. It rises with each change of leader.
     pub epoch: u32,
     /// The leading process, not only its node: a restarted node is another process.
     pub leader: Process,
@@ -25,10 +24,49 @@ pub struct Record {
     /// members in sync have lost their items, or after
     /// [`MemberSettings::unclean_after`](crate::MemberSettings).
     pub in_sync: Vec<Process>,
+    /// The CAS values that the leader may draw.
+    pub cas: CasRange,
 }
 
-/// The maximum epoch: a CAS value has 15 bits for it.
-pub const EPOCH_MAX: u32 = 32_767;
+/// The minimum length of a reservation.
+pub const CAS_RANGE_LEN_MIN: u64 = 1 << 20;
+/// The end of all values. JSON parsers lose precision above it.
+pub const CAS_END: u64 = 1 << 53;
+
+/// The CAS values that a leader may draw: from `from` to below `to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CasRange {
+    /// The first value; at least 1.
+    pub from: u64,
+    /// The end; at least `from`, and at most [`CAS_END`].
+    pub to: u64,
+}
+
+impl CasRange {
+    /// Returns the range of a leader that starts with this value, unless it needs a longer one.
+    #[must_use]
+    pub fn starting_at(from: u64) -> Self {
+        let from = from.clamp(1, CAS_END);
+        Self { from, to: (from + CAS_RANGE_LEN_MIN).min(CAS_END) }
+    }
+
+    /// Returns whether the bounds are valid.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        (1..=self.to).contains(&self.from) && self.to <= CAS_END
+    }
+}
+
+impl Record {
+    /// Returns whether the fields have valid values.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        (1..=EPOCH_MAX).contains(&self.epoch) && self.cas.is_valid()
+    }
+}
+
+/// The maximum epoch. Records with a higher one are malformed.
+pub const EPOCH_MAX: u32 = i32::MAX as u32;
 
 /// The revision of a value in the coordinator, for compare-and-swap; 0 if there is no value.
 pub type Revision = u64;

@@ -75,7 +75,10 @@ impl<H: Host> Observer for RequestObserver<'_, H> {
             Event::Stored { key, outcome, kind, ttl, class, value_len: size } => {
                 // A refused store has no event of its lookup, so the set is counted here. memcached
                 // also counts a set before it allocates the item.
-                if matches!(outcome, StoreOutcome::TooLarge | StoreOutcome::OutOfMemory) {
+                if matches!(
+                    outcome,
+                    StoreOutcome::TooLarge | StoreOutcome::OutOfMemory | StoreOutcome::NoCas
+                ) {
                     self.count_prefix(key, LookupResult::Nothing);
                 }
                 let (status, command) = (status(outcome), command(kind));
@@ -104,7 +107,9 @@ fn status(outcome: StoreOutcome) -> StoreStatus {
         StoreOutcome::Exists => StoreStatus::Exists,
         StoreOutcome::NotFound => StoreStatus::NotFound,
         StoreOutcome::TooLarge => StoreStatus::TooLarge,
-        StoreOutcome::OutOfMemory | StoreOutcome::Pending => StoreStatus::NoMemory,
+        StoreOutcome::OutOfMemory | StoreOutcome::NoCas | StoreOutcome::Pending => {
+            StoreStatus::NoMemory
+        }
     }
 }
 

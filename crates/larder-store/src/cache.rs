@@ -6,6 +6,7 @@ use crate::{
     ChangeObserver, Engine, EvictionObserver, FlashGauges, FlashPage, FlashSettings, Gauges,
     LimitRefused,
 };
+use std::ops::Range;
 
 /// Operations on a whole cache, from any thread and without a handle.
 pub trait CacheControl: Send + Sync {
@@ -49,12 +50,15 @@ pub trait CacheControl: Send + Sync {
     /// [`Maintenance::maintain`]: crate::Maintenance::maintain
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused>;
 
-    /// Moves the counter of CAS values to the start of `epoch`. A new leader of a replicated cache
-    /// calls this with a new epoch, so that its values differ from those of all earlier leaders.
-    /// The epoch is at most 32,767. It is in bits 48 to 62 of the values. An epoch below the
-    /// current one has no effect. A handle of the segment engine may still use up to 31 values that
-    /// it took from the counter before.
-    fn set_cas_epoch(&self, epoch: u32);
+    /// Returns the first CAS value that no handle has taken yet.
+    fn next_cas(&self) -> u64;
+
+    /// Restricts the cache to these CAS values from now on. A leader of a group calls this with
+    /// values that no other leader draws. Stores that need another value get
+    /// [`Refusal::NoCas`](crate::Refusal::NoCas). The counter never falls, so a start below
+    /// [`CacheControl::next_cas`] has no effect. A handle of the segment engine may still use up to
+    /// 31 values that it took from the counter before.
+    fn set_cas_range(&self, range: Range<u64>);
 
     /// Makes the cache call `observer` for each item that it evicts from memory from now on. Only
     /// the first call has an effect.
@@ -123,8 +127,12 @@ impl CacheControl for crate::segment::Cache {
         Self::set_limit(self, bytes)
     }
 
-    fn set_cas_epoch(&self, epoch: u32) {
-        Self::set_cas_epoch(self, epoch);
+    fn next_cas(&self) -> u64 {
+        Self::next_cas(self)
+    }
+
+    fn set_cas_range(&self, range: Range<u64>) {
+        Self::set_cas_range(self, range);
     }
 
     fn observe_evictions(&self, observer: EvictionObserver) {

@@ -2,7 +2,7 @@
 
 use super::options::{GroupArguments, POLL_INTERVAL, message};
 use larder_etcd::{EtcdGroup, GroupName, TRANSFER_REQUEST_SECS};
-use larder_replica::{Coordinator, EPOCH_MAX, GroupView, Process, Record};
+use larder_replica::{CasRange, Coordinator, EPOCH_MAX, GroupView, Process, Record};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -84,7 +84,7 @@ pub(super) fn transfer_leadership(
     to: Option<String>,
     out: &mut impl Write,
 ) -> Result<(), String> {
-    let Record { epoch, leader, in_sync } = snapshot.record()?.clone();
+    let Record { epoch, leader, in_sync, .. } = snapshot.record()?.clone();
     if !snapshot.view.is_live(&leader) {
         return Err(format!(
             "leader {} is not alive: an in-sync node takes over if there is one",
@@ -121,7 +121,7 @@ pub(super) fn promote(
     node: &str,
     out: &mut impl Write,
 ) -> Result<(), String> {
-    let Record { epoch, leader, in_sync } = snapshot.record()?.clone();
+    let Record { epoch, leader, in_sync, cas } = snapshot.record()?.clone();
     if snapshot.view.is_live(&leader) {
         return Err(format!(
             "leader {} has a lease at etcd: use transfer-leadership if it runs, or try again in 3 s if it has ended",
@@ -136,7 +136,8 @@ pub(super) fn promote(
         return Err(format!("the group is in epoch {EPOCH_MAX}, the last one: create a new group"));
     }
     let epoch = epoch + 1;
-    let record = Record { epoch, leader: process.clone(), in_sync: vec![process] };
+    let cas = CasRange::starting_at(cas.to);
+    let record = Record { epoch, leader: process.clone(), in_sync: vec![process], cas };
     let swapped = snapshot.group.swap(snapshot.view.revision, &record).map_err(message)?;
     if swapped.is_none() {
         return Err("the group changed during the command: check its status and retry".to_owned());

@@ -6,7 +6,7 @@ use crate::etcd_server::{Server, TIMEOUT, start};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use larder_etcd::EtcdShardMap;
-use larder_replica::{Coordinator, Process, Record, ShardMap};
+use larder_replica::{CasRange, Coordinator, Process, Record, ShardMap};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -101,7 +101,8 @@ impl FakeNodes for Server {
     }
 
     fn lead(&self, group: &str, epoch: u32, leader: &Process) {
-        let record = Record { epoch, leader: leader.clone(), in_sync: vec![leader.clone()] };
+        let (leader, in_sync) = (leader.clone(), vec![leader.clone()]);
+        let record = Record { epoch, leader, in_sync, cas: CasRange::starting_at(1) };
         let mut group = self.group(group);
         let revision = group.read().unwrap().revision;
         group.swap(revision, &record).unwrap().expect("no other process changes it");
@@ -310,7 +311,8 @@ fn a_higher_epoch_of_the_same_leader_is_no_leadership_change() {
     let (a, b) = (process("a", 1), process("b", 1));
     let mut group = server.group("0");
     let mut lead = |epoch, leader: &Process| {
-        let record = Record { epoch, leader: leader.clone(), in_sync: vec![a.clone(), b.clone()] };
+        let (leader, in_sync) = (leader.clone(), vec![a.clone(), b.clone()]);
+        let record = Record { epoch, leader, in_sync, cas: CasRange::starting_at(1) };
         let revision = group.read().unwrap().revision;
         group.swap(revision, &record).unwrap().expect("no other process changes it");
     };

@@ -174,6 +174,8 @@ struct RoleLog {
     /// The time since which the leader has no lease, and whether that is logged; `None` if it has
     /// one, and at the leader.
     lease_lapse: Option<(Instant, bool)>,
+    /// Whether this leader had used up its CAS values at the last call.
+    lacks_cas: bool,
 }
 
 impl RoleLog {
@@ -184,6 +186,7 @@ impl RoleLog {
             has_led: false,
             answers: None,
             lease_lapse: None,
+            lacks_cas: false,
         }
     }
 
@@ -203,6 +206,7 @@ impl RoleLog {
         self.note_leader(group);
         if matches!(self.role, Role::Leader { .. }) {
             self.note_answers(group);
+            self.note_cas(group);
             let in_sync = group.in_sync();
             if in_sync != self.in_sync {
                 tracing::info!("in sync: {}", in_sync.join(" "));
@@ -250,6 +254,22 @@ impl RoleLog {
                 self.answers = Some(true);
             }
             (None, true) => self.answers = Some(true),
+            _ => (),
+        }
+    }
+}
+
+impl RoleLog {
+    /// Logs that this leader refuses stores because it has used up its CAS values, or that it has
+    /// reserved others.
+    fn note_cas(&mut self, group: &Group) {
+        let lacks_cas = group.leadership().is_some() && group.read(Member::lacks_cas);
+        match (std::mem::replace(&mut self.lacks_cas, lacks_cas), lacks_cas) {
+            (false, true) => tracing::warn!(
+                "this leader refuses stores: it has used up its CAS values, and can reserve others neither in etcd nor \
+                 with every in-sync member; check etcd, the members and the network"
+            ),
+            (true, false) => tracing::info!("this leader has CAS values again"),
             _ => (),
         }
     }

@@ -8,6 +8,8 @@ use larder_replica::{
     Addresses, DoubtPolicy, Member, MemberSettings, Millis, Process, Revision, Role, Succession,
     TRANSFER_TIME_MAX, is_caught_up,
 };
+use larder_store::cache::Cache;
+use larder_store::erased;
 use larder_store::journal::{AckMode, Acknowledgements, Journals};
 use larder_support::clock::boot_millis;
 use std::collections::HashMap;
@@ -77,6 +79,10 @@ pub struct Group {
     /// overrides this one.
     ack: AckMode,
     member: Mutex<Member>,
+    /// The cache, whose CAS values the member determines while it leads.
+    cache: erased::Cache,
+    /// Held during a leadership transfer.
+    transferring: Mutex<()>,
     changed: Condvar,
     /// The time until which this server may answer requests as the leader; 0 if it may not.
     serves_until: AtomicU64,
@@ -110,7 +116,7 @@ pub struct Group {
 
 impl Group {
     /// Creates the state of a member that has not read the group yet.
-    pub(crate) fn new(config: GroupConfig, tracker: &Arc<Tracker>) -> Self {
+    pub(crate) fn new(config: GroupConfig, cache: erased::Cache, tracker: &Arc<Tracker>) -> Self {
         let GroupConfig { name, node, doubt, unclean_after, ack, read_lag } = config;
         let me = Process { node, incarnation: rand::random() };
         let member = Member::new(MemberSettings { me, doubt, unclean_after });
@@ -120,6 +126,8 @@ impl Group {
             name,
             ack,
             member: Mutex::new(member),
+            cache,
+            transferring: Mutex::default(),
             changed: Condvar::new(),
             serves_until: AtomicU64::new(0),
             read_lag,
@@ -161,7 +169,9 @@ impl Group {
     /// Passes an event to the member, publishes the new state, and wakes waiting threads.
     pub(crate) fn update<R>(&self, act: impl FnOnce(&mut Member, Millis) -> R) -> R {
         let mut member = self.lock();
-        let result = act(&mut member, boot_millis());
+        let now = boot_millis();
+        member.note_next_cas(now, self.cache.control().next_cas());
+        let result = act(&mut member, now);
         self.publish(&member);
         drop(member);
         self.changed.notify_all();
@@ -171,6 +181,9 @@ impl Group {
     fn publish(&self, member: &Member) {
         let ready = self.ready_epoch.load(Ordering::Acquire);
         let is_ready = member.leadership_epoch() == Some(ready);
+        if is_ready {
+            self.cache.control().set_cas_range(member.cas_values());
+        }
         let until = if is_ready { member.serves_until() } else { 0 };
         self.serves_until.store(until, Ordering::Release);
         let Some(acks) = self.acks() else { return };
@@ -254,6 +267,8 @@ impl Group {
         if !stays {
             self.shuts_down.store(true, Ordering::Relaxed);
         }
+        // A second transfer might name values and members of the first one.
+        let _alone = self.transferring.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else {
             return false;
         };

@@ -100,7 +100,8 @@ impl Export<'_> {
                 return Err(LocalError::LeadershipLost.into());
             }
             if let Some(number) = heartbeats.due() {
-                Frame::Heartbeat { number, lag_ms: None, sent: boot_millis() }.write(&mut out);
+                Frame::Heartbeat { number, lag_ms: None, sent: boot_millis(), cas_end: 0 }
+                    .write(&mut out);
             }
             let step = sender.step(self.node.clock.moment().into(), &waker, &mut out);
             let watermarks = sender.take_watermarks();
@@ -116,7 +117,9 @@ impl Export<'_> {
                 ends = Some(journals.ends());
             }
             if !is_done && ends.as_ref().is_some_and(|ends| sender.has_sent(ends)) {
-                Frame::Barrier.write(&mut out);
+                // This leader gives the items of the slots no further values.
+                let cas_end = self.cache.plain.control().next_cas();
+                Frame::Barrier { cas_end }.write(&mut out);
                 is_done = true;
             }
             match stream.write_all(&out) {

@@ -9,8 +9,7 @@ use crate::group::{ExportingLeader, FinishError, Group, ShardMapKeeper};
 use crate::node::Node;
 use crate::peers::{Caller, PeerConnection, PeerStream, Stop, Target, dial, is_silence};
 use larder_replica::{
-    Applier, CoordinatorError, EPOCH_MAX, Frame, Migration, Process, Purpose, Revision, SlotSet,
-    StreamError,
+    Applier, CoordinatorError, Frame, Migration, Process, Purpose, Revision, SlotSet, StreamError,
 };
 use larder_store::cache::Cache;
 use larder_store::{Batches, Change, HashedKey, Lookups, Now, Updates, WalkState, Walks, erased};
@@ -25,8 +24,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// The minimum time between the first read of a plan by this node and its request for the release.
 /// Nodes that reach etcd read the map more often, so they have read the plan by then.
 const PLAN_PROPAGATION_TIME: Duration = Duration::from_secs(2);
-/// The time limit for raising the epoch.
-const EPOCH_RAISE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time limit for reserving CAS values before the release.
+const CAS_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time limit of the release. Requests for the slots wait from the release to the new map, and
 /// fail after a second.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(400);
@@ -36,8 +35,6 @@ const RELEASE_ACK_TIMEOUT: Duration = Duration::from_millis(400);
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time after which a flush has reached all groups, or has failed.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
-/// The number of epochs that must be left for later leaders when an import raises the epoch.
-const EPOCHS_LEFT: u32 = 1000;
 /// The time without received bytes after which a leader counts as unreachable. It is also the write
 /// timeout of the connection.
 const EXPORTER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -93,12 +90,10 @@ enum ImportError {
     NoJournals,
     #[error("the exporting leader was replaced")]
     LeaderReplaced,
-    #[error("the epoch of the exporting leader differs from the record in etcd, or is too high")]
+    #[error("the epoch of the exporting leader differs from the record in etcd")]
     EpochMismatch,
-    #[error("the group has used up its epochs")]
-    EpochsExhausted,
-    #[error("raising the epoch timed out")]
-    EpochTimeout,
+    #[error("reserving CAS values in etcd timed out")]
+    CasTimeout,
     #[error("the exporting leader has closed the connection")]
     Closed,
     #[error("the exporting leader sends nothing")]
@@ -237,10 +232,9 @@ impl Importer {
         }
         let process = leader.record.leader;
         let (dialed, epoch) = self.dial(&process, &address, planned)?;
-        if epoch != leader.record.epoch || epoch > EPOCH_MAX - EPOCHS_LEFT {
+        if epoch != leader.record.epoch {
             return Err(ImportError::EpochMismatch);
         }
-        let own_epoch = self.raise_epoch(epoch)?;
         tracing::info!("importing {} slots from group {}", planned.slots.len(), planned.from);
         self.applier.start_stream(process.incarnation);
         let revision = self.follow(&dialed, planned, leadership, known_since)?;
@@ -254,7 +248,7 @@ impl Importer {
         }
         let exporter = ExportingLeader { process, epoch };
         let continues = || self.group.is_leading_in(leadership) && !self.stop.is_set();
-        let finished = self.keeper.finish(planned, revision, &exporter, own_epoch, continues);
+        let finished = self.keeper.finish(planned, revision, &exporter, leadership, continues);
         self.state.has_pending_swap = finished == Err(FinishError::Unknown);
         Ok(finished?)
     }
@@ -278,24 +272,17 @@ impl Importer {
         Ok((dialed, epoch))
     }
 
-    /// Raises this leader's epoch above the epoch of the other group, so that no CAS value is used
-    /// twice. Returns the epoch.
-    fn raise_epoch(&self, other: u32) -> Result<u32, ImportError> {
+    /// Makes this leader draw CAS values from `floor` on, which the other group does not draw, so that
+    /// no key gets a value twice. Reserves values in etcd if necessary.
+    fn raise_cas(&self, floor: u64, time: Duration) -> Result<(), ImportError> {
         let started = Instant::now();
         loop {
-            let epoch = self.group.leading_epoch();
-            let epoch = epoch.ok_or(LocalError::LeadershipLost)?;
-            if epoch > other {
-                self.node.cache.control().set_cas_epoch(epoch);
-                return Ok(epoch);
+            let is_done = self.group.update(|member, _| member.raise_cas(floor));
+            if is_done.ok_or(LocalError::LeadershipLost)? {
+                return Ok(());
             }
-            if !self.group.update(|member, _| member.raise_epoch(other + 1)) {
-                // `raise_epoch` also returns false if the leadership was lost in between.
-                self.group.leading_epoch().ok_or(LocalError::LeadershipLost)?;
-                return Err(ImportError::EpochsExhausted);
-            }
-            if started.elapsed() > EPOCH_RAISE_TIMEOUT {
-                return Err(ImportError::EpochTimeout);
+            if started.elapsed() > time {
+                return Err(ImportError::CasTimeout);
             }
             std::thread::sleep(TICK);
         }
@@ -342,7 +329,12 @@ impl Importer {
             let mut out = Vec::new();
             self.applier.acknowledge(false, &mut out);
             match requested {
-                Some((_, revision)) if self.applier.has_barrier() => return Ok(revision),
+                Some((requested, revision)) if let Some(cas_end) = self.applier.barrier() => {
+                    // The exporting leader may have extended its values since the last read.
+                    let left = RELEASE_TIMEOUT.saturating_sub(requested.elapsed());
+                    self.raise_cas(cas_end, left)?;
+                    return Ok(revision);
+                }
                 Some((requested, _)) if requested.elapsed() > RELEASE_TIMEOUT => {
                     return Err(ImportError::ReleaseTimeout);
                 }
@@ -357,6 +349,9 @@ impl Importer {
                     if self.group.topology.next_migration().as_ref() != Some(planned) {
                         return Err(ImportError::NotPlanned);
                     }
+                    let exporter = self.group.topology.leader(&planned.from);
+                    let exporter = exporter.ok_or(ImportError::NoLeader)?;
+                    self.raise_cas(exporter.record.cas.to, CAS_TIMEOUT)?;
                     requested = Some((Instant::now(), self.group.topology.map().1));
                     Frame::ReleaseSlots.write(&mut out);
                 }

@@ -86,28 +86,29 @@ pub(super) fn read_acks(
             let Frame::Ack { batch, heartbeat, watermark, is_synced, promises } = frame else {
                 return Err(Violation::UnexpectedFrame.into());
             };
+            let acked = (batch, heartbeat, watermark);
             // Before the full sync, the follower may still count as synced with its old position.
             let is_synced = is_synced && (!is_full_sync || watermark > 0);
-            let AckProgress { sent, synced_until, watermark } =
-                status.note_ack((batch, heartbeat, watermark));
+            let AckProgress { heartbeat, synced_until, watermark } = status.note_ack(acked);
             if let Some(member) = member {
                 // A later connection of the follower may have started a full sync.
                 if !member.link.is_current() {
                     return Err(LocalError::Obsolete.into());
                 }
                 joining.note(member, journals, is_synced, (synced_until, watermark));
-                if sent.is_some() {
+                if heartbeat.is_some() {
                     let FollowingMember { process, group, link, .. } = member;
                     let has_joined = is_synced && joining.has_joined;
-                    group.update(|member, _| {
+                    group.update(|member, now| {
                         if !link.is_current() {
                             return;
                         }
                         // The member may have joined earlier, but replies may have stopped waiting
                         // for it since then.
                         let is_synced = has_joined && journals.acks().requires(process.incarnation);
-                        let promised = sent.filter(|_| promises);
-                        member.note_ack(process, synced_until.filter(|_| is_synced), promised);
+                        let synced_until = synced_until.filter(|_| is_synced);
+                        let promise = heartbeat.filter(|_| promises);
+                        member.note_ack(now, process, synced_until, promise);
                     });
                 }
             }

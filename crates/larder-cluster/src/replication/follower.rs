@@ -6,7 +6,6 @@ use crate::group::Group;
 use crate::node::Node;
 use crate::peers::{Caller, PeerConnection, PeerStream, Stop, Target, dial, is_silence};
 use larder_replica::{Applier, LeaderIdentity, Member, Millis, Process, Purpose, Role, SyncKind};
-use larder_store::cache::Cache;
 use larder_store::{Now, erased};
 use larder_support::clock::boot_millis;
 use std::io::{self, Read, Write};
@@ -114,7 +113,7 @@ impl Follower {
             let role = group.role();
             match &role {
                 Role::Leaderless => (),
-                Role::Leader { epoch, starts_empty } => {
+                Role::Leader { starts_empty, .. } => {
                     let since = group.leadership_epoch();
                     if group.leadership().is_none()
                         && let Some(since) = since
@@ -126,7 +125,6 @@ impl Follower {
                             continue;
                         }
                         let succession = applier.become_leader().filter(|_| !starts_empty);
-                        self.node.cache.control().set_cas_epoch(*epoch);
                         if *starts_empty {
                             applier.flush(self.node.clock.moment().into());
                         }
@@ -255,7 +253,7 @@ impl Follower {
         received?;
         let mut out = Vec::new();
         let is_new = heartbeats.note(applier.last_heartbeat());
-        let promises = is_new && leader.promise();
+        let promises = is_new && leader.promise(applier.last_heartbeat_cas_end());
         if is_new {
             let now = boot_millis();
             let delay = heartbeats.delay(applier.last_heartbeat_sent_ms(), now);
@@ -388,12 +386,13 @@ impl FollowedLeader<'_> {
         }
     }
 
-    /// Handles a heartbeat. Returns whether this member promises not to stand for election.
-    fn promise(&self) -> bool {
+    /// Handles a heartbeat with this end of CAS values. Returns whether this member makes an election
+    /// promise.
+    fn promise(&self, cas_end: u64) -> bool {
         match self {
             Self::At(_) => false,
             Self::Of(group, process) => {
-                group.update(|member, now| member.note_heartbeat(process, now))
+                group.update(|member, now| member.note_heartbeat(process, cas_end, now))
             }
         }
     }

@@ -183,8 +183,10 @@ impl Leader {
                 let known = (!is_in_doubt && still_in_sync.is_none()).then_some(behind);
                 let lag_ms = known.and_then(|behind| behind.try_into().ok());
                 let sent = boot_millis();
-                Frame::Heartbeat { number, lag_ms, sent }.write(&mut out);
-                status.note_heartbeat(number, behind);
+                let cas_end =
+                    member.map_or(0, |of| of.group.read(|member| member.heartbeat_cas_end(sent)));
+                Frame::Heartbeat { number, lag_ms, sent, cas_end }.write(&mut out);
+                status.note_heartbeat(number, behind, cas_end);
             }
             if let Some(member) = still_in_sync.take_if(|member| !member.may_be_in_sync()) {
                 tracing::debug!("the full sync of {} starts", member.process.node);

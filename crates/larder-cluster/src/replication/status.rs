@@ -1,6 +1,8 @@
 //! The status of replication, for `stats replication` and Redis's `INFO` and `ROLE`.
 
-use larder_replica::{Applier, ApplierCounts, Millis, SenderCounts, SentWatermark};
+use larder_replica::{
+    Applier, ApplierCounts, ElectionPromise, Millis, SenderCounts, SentWatermark,
+};
 use larder_store::erased;
 use larder_store::journal::Journals;
 use larder_support::clock::boot_millis;
@@ -150,13 +152,16 @@ struct SentHeartbeat {
     boot_millis: Millis,
     /// The age of the oldest unsent change at that time, in milliseconds.
     behind: Millis,
+    /// The end of CAS values in the heartbeat.
+    cas_end: u64,
 }
 
 /// The progress of a follower that an acknowledgement reports.
 #[derive(Debug, Default)]
 pub(crate) struct AckProgress {
-    /// The send time of the last acknowledged heartbeat, if a new one is acknowledged.
-    pub(crate) sent: Option<Millis>,
+    /// The send time of the last acknowledged heartbeat and the end of CAS values in it, if a new one
+    /// is acknowledged.
+    pub(crate) heartbeat: Option<ElectionPromise>,
     /// The time up to which the follower has all changes, if a new heartbeat is acknowledged.
     pub(crate) synced_until: Option<Millis>,
     /// The last acknowledged watermark, if it is a new one.
@@ -201,10 +206,11 @@ impl FollowerStatus {
         state.stats = stats;
     }
 
-    pub(crate) fn note_heartbeat(&self, number: u64, behind: Millis) {
+    pub(crate) fn note_heartbeat(&self, number: u64, behind: Millis, cas_end: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.heartbeats.len() < HEARTBEATS_MAX {
-            let sent = SentHeartbeat { at: Instant::now(), boot_millis: boot_millis(), behind };
+            let (at, boot_millis) = (Instant::now(), boot_millis());
+            let sent = SentHeartbeat { at, boot_millis, behind, cas_end };
             state.heartbeats.push_back((number, sent));
         }
     }
@@ -235,7 +241,8 @@ impl FollowerStatus {
             && number <= heartbeat
         {
             state.round_trip = sent.at.elapsed();
-            acked.sent = Some(sent.boot_millis);
+            acked.heartbeat =
+                Some(ElectionPromise { sent: sent.boot_millis, cas_end: sent.cas_end });
             acked.synced_until = Some(sent.boot_millis.saturating_sub(sent.behind));
             state.heartbeats.pop_front();
         }

@@ -129,7 +129,9 @@ impl NewItem {
             StoreOutcome::NotStored | StoreOutcome::NotFound => (Outcome::NotFound, 0),
             StoreOutcome::Exists => (Outcome::Exists, 0),
             StoreOutcome::TooLarge => return Err(too_large()),
-            StoreOutcome::OutOfMemory | StoreOutcome::Pending => return Err(out_of_memory()),
+            StoreOutcome::OutOfMemory | StoreOutcome::NoCas | StoreOutcome::Pending => {
+                return Err(out_of_memory());
+            }
         };
         Ok(SetResponse { outcome: outcome.into(), cas })
     }

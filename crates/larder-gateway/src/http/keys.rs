@@ -196,7 +196,9 @@ pub(super) async fn store(
             Err(Problem::precondition_failed())
         }
         StoreOutcome::TooLarge => Err(Problem::too_large()),
-        StoreOutcome::OutOfMemory | StoreOutcome::Pending => Err(Problem::out_of_memory()),
+        StoreOutcome::OutOfMemory | StoreOutcome::NoCas | StoreOutcome::Pending => {
+            Err(Problem::out_of_memory())
+        }
     }
 }
 
@@ -347,7 +349,9 @@ async fn concatenate(
         StoreOutcome::NotStored | StoreOutcome::NotFound => Err(Problem::not_found()),
         StoreOutcome::Exists => Err(Problem::precondition_failed()),
         StoreOutcome::TooLarge => Err(Problem::too_large()),
-        StoreOutcome::OutOfMemory | StoreOutcome::Pending => Err(Problem::out_of_memory()),
+        StoreOutcome::OutOfMemory | StoreOutcome::NoCas | StoreOutcome::Pending => {
+            Err(Problem::out_of_memory())
+        }
     }
 }
 

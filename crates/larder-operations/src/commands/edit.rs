@@ -50,7 +50,7 @@ impl EditValue<'_> {
 /// The reason for refusing an [`Edit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EditRefusal {
-    /// There is no memory for the change.
+    /// There is no memory, or no CAS value, for the change.
     OutOfMemory,
     /// The new value would be longer than the largest item.
     TooLarge,
@@ -118,7 +118,7 @@ impl<E: Engine> OpContext<'_, E> {
         let result = match updated {
             Ok(updated) => updated.result,
             Err(Refusal::Pending) => return Ok(None),
-            Err(Refusal::OutOfMemory) => Err(EditRefusal::OutOfMemory),
+            Err(Refusal::OutOfMemory | Refusal::NoCas) => Err(EditRefusal::OutOfMemory),
             Err(_) => Err(EditRefusal::TooLarge),
         };
         match result {

@@ -58,6 +58,7 @@ impl<E: Engine> OpContext<'_, E> {
             }
             Err(Refusal::Pending) => StoreOutcome::Pending,
             Err(Refusal::OutOfMemory) => self.refuse(key, &op.store(), StoreOutcome::OutOfMemory),
+            Err(Refusal::NoCas) => self.refuse(key, &op.store(), StoreOutcome::NoCas),
             Err(Refusal::TooLarge | Refusal::WrongUpload | Refusal::NoTags) => {
                 self.refuse(key, &op.store(), StoreOutcome::TooLarge)
             }

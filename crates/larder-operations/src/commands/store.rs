@@ -101,6 +101,7 @@ impl<E: Engine> OpContext<'_, E> {
             Ok(updated) => updated,
             Err(Refusal::Pending) => return StoreOutcome::Pending,
             Err(Refusal::OutOfMemory) => return self.refuse(key, op, StoreOutcome::OutOfMemory),
+            Err(Refusal::NoCas) => return self.refuse(key, op, StoreOutcome::NoCas),
             // The concatenated value is too large.
             Err(Refusal::TooLarge) if op.mode.concatenates() => return StoreOutcome::NotStored,
             Err(Refusal::TooLarge | Refusal::WrongUpload | Refusal::NoTags) => {
@@ -137,6 +138,7 @@ impl<E: Engine> OpContext<'_, E> {
     ) -> StoreOutcome {
         match why {
             StoreOutcome::TooLarge => self.counters.thread.store_too_large.add(1),
+            StoreOutcome::NoCas => (),
             _ => self.counters.thread.store_no_memory.add(1),
         }
         if op.refusal_removes {

@@ -88,6 +88,7 @@ impl<E: Engine> OpContext<'_, E> {
         let (stored, shown) = match updated {
             Ok(updated) => updated.result,
             Err(Refusal::Pending) => return (StoreOutcome::Pending, None),
+            Err(Refusal::NoCas) => (StoreOutcome::NoCas, None),
             Err(Refusal::OutOfMemory) => {
                 thread.store_no_memory.add(1);
                 (StoreOutcome::OutOfMemory, None)

@@ -74,6 +74,8 @@ pub enum StoreReply {
     TooLarge,
     /// Nothing can be evicted to make room.
     OutOfMemory,
+    /// The leader of the group has no CAS value left.
+    NoCas,
     /// In text, the value is not followed by CRLF.
     BadChunk,
 }
@@ -281,6 +283,7 @@ fn stored_line(outcome: StoreReply) -> &'static str {
         StoreReply::NotFound => "NOT_FOUND",
         StoreReply::TooLarge => "SERVER_ERROR object too large for cache",
         StoreReply::OutOfMemory => "SERVER_ERROR out of memory storing object",
+        StoreReply::NoCas => "SERVER_ERROR no CAS values left",
         StoreReply::BadChunk => "CLIENT_ERROR bad data chunk",
     }
 }
@@ -292,7 +295,7 @@ fn stored_status(mode: StoreMode, outcome: StoreReply) -> Status {
         StoreReply::Exists => Status::Exists,
         StoreReply::NotFound => Status::NotFound,
         StoreReply::TooLarge => Status::TooLarge,
-        StoreReply::OutOfMemory => Status::OutOfMemory,
+        StoreReply::OutOfMemory | StoreReply::NoCas => Status::OutOfMemory,
         StoreReply::Stored { .. } | StoreReply::NotStored | StoreReply::BadChunk => {
             Status::NotStored
         }
@@ -305,7 +308,10 @@ fn meta_stored(store: &Store<'_>, flags: &MetaFlags<'_>, outcome: StoreReply, ou
         StoreReply::NotStored => (b"NS", 0, store.value_len),
         StoreReply::Exists => (b"EX", 0, store.value_len),
         StoreReply::NotFound => (b"NF", 0, store.value_len),
-        StoreReply::TooLarge | StoreReply::OutOfMemory | StoreReply::BadChunk => {
+        StoreReply::TooLarge
+        | StoreReply::OutOfMemory
+        | StoreReply::NoCas
+        | StoreReply::BadChunk => {
             return text(stored_line(outcome), out);
         }
     };

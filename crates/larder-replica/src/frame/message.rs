@@ -120,6 +120,9 @@ pub enum Frame<'b> {
         lag_ms: Option<u32>,
         /// The send time, in milliseconds on a clock of the leader.
         sent: u64,
+        /// The end of the CAS values that the leader draws, or that it will draw once all members
+        /// have acknowledged it; 0 outside of groups and in an export.
+        cas_end: u64,
     },
     /// The follower has applied all frames up to the frames with these numbers.
     Ack {
@@ -133,14 +136,18 @@ pub enum Frame<'b> {
         /// Whether no full sync or delta sync is under way or needed.
         is_synced: bool,
         /// Whether the follower promises not to stand for election for
-        /// [`PROMISE_TIME`](crate::PROMISE_TIME) after it has received this heartbeat.
+        /// [`PROMISE_TIME`](crate::PROMISE_TIME) after it has received this heartbeat, and to draw
+        /// no CAS value below the end in the heartbeat if it is elected later.
         promises: bool,
     },
     /// The importing leader has all items of the slots: the exporting leader must release the
     /// slots, and answer no more requests for them.
     ReleaseSlots,
     /// The exporting leader has released the slots, and all their changes are sent.
-    Barrier,
+    Barrier {
+        /// A CAS value above all that the exporting leader has given to items of the slots.
+        cas_end: u64,
+    },
     /// A conversation of forwarded requests starts.
     Open {
         /// The number of the conversation on this connection.
@@ -285,10 +292,11 @@ impl Frame<'_> {
                 write(out, 9, |out| out.extend_from_slice(&generation.to_le_bytes()));
             }
             Self::SyncEnd => write(out, 10, |_| ()),
-            Self::Heartbeat { number, lag_ms, sent } => write(out, 11, |out| {
+            Self::Heartbeat { number, lag_ms, sent, cas_end } => write(out, 11, |out| {
                 out.extend_from_slice(&number.to_le_bytes());
                 out.extend_from_slice(&lag_ms.unwrap_or(LAG_UNKNOWN).to_le_bytes());
                 out.extend_from_slice(&sent.to_le_bytes());
+                out.extend_from_slice(&cas_end.to_le_bytes());
             }),
             Self::Watermark { number, offsets } => write(out, 13, |out| {
                 out.extend_from_slice(&number.to_le_bytes());
@@ -330,7 +338,9 @@ impl Frame<'_> {
             Self::Checkpoint => write(out, 21, |_| ()),
             Self::CheckpointSettled { ends } => write(out, 22, |out| write_offsets(out, ends)),
             Self::ReleaseSlots => write(out, 23, |_| ()),
-            Self::Barrier => write(out, 24, |_| ()),
+            Self::Barrier { cas_end } => {
+                write(out, 24, |out| out.extend_from_slice(&cas_end.to_le_bytes()));
+            }
             Self::Lease(until) => write(out, 28, |out| out.extend_from_slice(&until.to_le_bytes())),
             Self::LinkHeartbeat { sent, received } => write(out, 31, |out| {
                 out.extend_from_slice(&sent.to_le_bytes());
@@ -404,6 +414,7 @@ fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
             lag_ms: Some(u32::from_le_bytes(fields.array()?))
                 .filter(|behind| *behind != LAG_UNKNOWN),
             sent: fields.number()?,
+            cas_end: fields.number()?,
         },
         12 => Frame::Ack {
             batch: fields.number()?,
@@ -440,7 +451,7 @@ fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
         21 => Frame::Checkpoint,
         22 => Frame::CheckpointSettled { ends: fields.offsets()? },
         23 => Frame::ReleaseSlots,
-        24 => Frame::Barrier,
+        24 => Frame::Barrier { cas_end: fields.number()? },
         // 25 to 27 are reserved for tags.
         28 => Frame::Lease(fields.number()?),
         29 => Frame::TrackAll(fields.flag()?),
@@ -482,8 +493,8 @@ mod tests {
             Frame::Part(b"some bytes"),
             Frame::Flush { generation: 5 },
             Frame::SyncEnd,
-            Frame::Heartbeat { number: 8, lag_ms: Some(20), sent: 77 },
-            Frame::Heartbeat { number: 9, lag_ms: None, sent: 78 },
+            Frame::Heartbeat { number: 8, lag_ms: Some(20), sent: 77, cas_end: 99 },
+            Frame::Heartbeat { number: 9, lag_ms: None, sent: 78, cas_end: 0 },
             Frame::Ack { batch: 9, heartbeat: 10, watermark: 11, is_synced: true, promises: false },
             Frame::Watermark { number: 2, offsets: vec![3, 4] },
             Frame::Open { route: 1, conversation: 2 },
@@ -500,7 +511,7 @@ mod tests {
             Frame::Checkpoint,
             Frame::CheckpointSettled { ends: vec![6, 7] },
             Frame::ReleaseSlots,
-            Frame::Barrier,
+            Frame::Barrier { cas_end: 1 << 40 },
             Frame::Lease(77),
             Frame::LinkHeartbeat { sent: 78, received: 79 },
             Frame::TrackAll(true),

@@ -82,6 +82,7 @@ pub(crate) fn refuse<E: Engine, H: Host>(
         Refusal::NoTags => return reply::tags_refused(false, output),
         Refusal::OutOfMemory | Refusal::Pending => operations::StoreOutcome::OutOfMemory,
         Refusal::TooLarge | Refusal::WrongUpload => operations::StoreOutcome::TooLarge,
+        Refusal::NoCas => operations::StoreOutcome::NoCas,
     };
     let op = lower::store(store, &[], cx.operations.now, cx.settings);
     if let Some(outcome) = stored(cx.operations.refuse(key, &op, why)) {
@@ -99,6 +100,7 @@ fn stored(outcome: operations::StoreOutcome) -> Option<StoreReply> {
         operations::StoreOutcome::NotFound => StoreReply::NotFound,
         operations::StoreOutcome::TooLarge => StoreReply::TooLarge,
         operations::StoreOutcome::OutOfMemory => StoreReply::OutOfMemory,
+        operations::StoreOutcome::NoCas => StoreReply::NoCas,
         operations::StoreOutcome::Pending => return None,
     })
 }

@@ -204,7 +204,9 @@ fn add_all<'k, E: Engine, H: Host>(
             StoreOutcome::Stored { .. } => progress.added += 1,
             StoreOutcome::NotStored => progress.end = Some(End::Exists),
             StoreOutcome::Pending => return Err(Stop::Wait(*key)),
-            StoreOutcome::OutOfMemory => progress.end = Some(End::OutOfMemory),
+            StoreOutcome::OutOfMemory | StoreOutcome::NoCas => {
+                progress.end = Some(End::OutOfMemory);
+            }
             _ => progress.end = Some(End::TooLarge),
         }
     }

@@ -54,8 +54,9 @@ pub enum NewTags<'v> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewCas {
     /// The next value of the cache's counter. It differs from all earlier values of the counter. It
-    /// is also higher than the item's old CAS, unless a client chose that CAS and it is so high
-    /// that the counter does not follow it.
+    /// is also higher than the item's old CAS, unless a client chose that CAS and the counter does
+    /// not follow it, because it is very high or the cache has a limit
+    /// (`CacheControl::set_cas_range`).
     Fresh,
     /// The item's old CAS; 0 if there is no old item.
     Same,
@@ -117,6 +118,9 @@ pub enum Refusal {
     WrongUpload,
     /// The engine does not support tags.
     NoTags,
+    /// The change needs a fresh CAS, and the cache has no value left that it may draw (see
+    /// `CacheControl::set_cas_range`). A retry may succeed.
+    NoCas,
     /// The item is on slower storage. The engine has not called the closure, or has discarded its
     /// result. Start a read with `SlowStorage::start_read`, and repeat the update when the engine
     /// calls the waker.

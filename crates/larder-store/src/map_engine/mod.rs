@@ -7,6 +7,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `step` | one update of one key |
+//! | `cas` | the source of CAS values |
 //! | `hash` | the hash function of a cache |
 //! | `record` | a stored item |
 //! | `upload` | values that arrive in pieces; the memory budgets of uploads and items |
@@ -19,6 +20,7 @@
     allow(dead_code, reason = "each map uses only part of this module")
 )]
 
+mod cas;
 mod hash;
 mod record;
 mod rounds;
@@ -35,8 +37,10 @@ pub use upload::Upload;
 
 use crate::cache::CacheControl;
 use crate::engine::*;
+use cas::CasCounter;
 use record::LARGE_LEN_MIN;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
 use step::Step;
@@ -135,9 +139,13 @@ impl<M: Map> CacheControl for Cache<M> {
         self.map.set_limit(bytes)
     }
 
-    fn set_cas_epoch(&self, epoch: u32) {
-        if let Some(last) = &self.map.core().cas {
-            last.fetch_max(u64::from(epoch) << 48, std::sync::atomic::Ordering::Relaxed);
+    fn next_cas(&self) -> u64 {
+        self.map.core().cas.as_ref().map_or(1, CasCounter::next)
+    }
+
+    fn set_cas_range(&self, range: Range<u64>) {
+        if let Some(cas) = &self.map.core().cas {
+            cas.set_range(range);
         }
     }
 

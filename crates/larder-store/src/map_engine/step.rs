@@ -1,6 +1,7 @@
 //! One update of one key: the item that the caller's closure receives, and the record that the map
 //! must hold afterwards.
 
+use super::cas::CasCounter;
 use super::hash::Hasher;
 use super::record::{Record, SharedLease};
 use super::stats::MapStats;
@@ -28,8 +29,8 @@ pub struct Core {
     pub(crate) uploads: Arc<Budget>,
     /// The number of bytes of an item besides key and value.
     overhead: usize,
-    /// The last value of the counter of CAS values; `None` if the cache keeps no CAS.
-    pub(super) cas: Option<AtomicU64>,
+    /// The source of CAS values; `None` if the cache keeps no CAS.
+    pub(super) cas: Option<CasCounter>,
     /// The number of flushes that took effect. Records with a lower number are flushed.
     flush_generation: AtomicU64,
     /// The second at which the pending flush is due; 0 if none is pending.
@@ -82,7 +83,7 @@ impl Core {
             items,
             uploads,
             overhead,
-            cas: cas.then(AtomicU64::default),
+            cas: cas.then(CasCounter::default),
             flush_generation: AtomicU64::new(0),
             flush_at: AtomicU32::new(0),
             now: AtomicU32::new(0),
@@ -260,7 +261,7 @@ impl Update<'_> {
             }
             (Change::Remove, Some(_)) => Ok(Verdict::Remove),
             (Change::SetAttributes { attributes, cas, access }, Some(live)) => {
-                Ok(self.set_attributes(live, attributes, cas, access))
+                self.set_attributes(live, attributes, cas, access)
             }
             (Change::MarkAccessed, Some(live)) => {
                 live.note_access(self.now.secs);
@@ -287,14 +288,14 @@ impl Update<'_> {
         attributes: Attributes,
         cas: NewCas,
         access: Access,
-    ) -> Verdict {
-        let record = live.with_attributes(attributes, self.cas(cas));
+    ) -> Result<Verdict, Refusal> {
+        let record = live.with_attributes(attributes, self.cas(cas)?);
         if access == Access::Tracked {
             record.note_access(self.now.secs);
         }
         self.core.items.take_anyway(self.charge(record.value.len()));
         self.count_in(&record);
-        Verdict::Store(record)
+        Ok(Verdict::Store(record))
     }
 
     fn put(
@@ -309,6 +310,8 @@ impl Update<'_> {
         let old = self.live.map_or(&[][..], |live| &live.value);
         let is_new = value.makes_item(|| self.live.map(|live| live.value.len()));
         let pieces = pieces(&value, old, uploaded);
+        // Draw the CAS before anything changes, because the draw may fail.
+        let cas = self.cas(cas)?;
         self.take_room(pieces.iter().map(|piece| piece.len()).sum(), &value, upload.as_ref())?;
         let bytes = match value {
             NewValue::Uploaded => upload.take().map(Upload::into_bytes).unwrap_or_default(),
@@ -317,14 +320,8 @@ impl Update<'_> {
         if is_uploaded(&value) {
             *upload = None;
         }
-        let record = Record::new(
-            bytes,
-            attributes,
-            self.cas(cas),
-            self.flush_generation,
-            self.now.secs,
-            fetched,
-        );
+        let record =
+            Record::new(bytes, attributes, cas, self.flush_generation, self.now.secs, fetched);
         if is_new {
             self.core.stats.store();
         }
@@ -362,32 +359,16 @@ impl Update<'_> {
         self.core.stats.add_item(class, footprint);
     }
 
-    fn cas(&self, cas: NewCas) -> u64 {
-        let Some(last) = &self.core.cas else { return 0 };
+    fn cas(&self, cas: NewCas) -> Result<u64, Refusal> {
+        let Some(counter) = &self.core.cas else { return Ok(0) };
         let old = self.live.map_or(0, |live| live.cas);
         match cas {
-            NewCas::Fresh => fresh_cas(last, old),
-            NewCas::Same => old,
-            NewCas::Exactly(cas) => cas,
+            NewCas::Fresh => counter.draw(old),
+            NewCas::Same => Ok(old),
+            NewCas::Exactly(cas) => Ok(cas),
         }
     }
 }
-
-/// Returns the next CAS of the counter. It is higher than `old`, unless a client chose an `old` of
-/// [`CAS_FOLLOWED_MAX`] or more.
-fn fresh_cas(last: &AtomicU64, old: u64) -> u64 {
-    let next = last.fetch_add(1, Ordering::Relaxed) + 1;
-    if next > old || old >= CAS_FOLLOWED_MAX {
-        return next;
-    }
-    // A client has chosen a CAS above the counter. The counter continues from this CAS.
-    last.fetch_max(old, Ordering::Relaxed);
-    last.fetch_add(1, Ordering::Relaxed) + 1
-}
-
-/// The counter follows client-chosen CAS values only below this bound, so that higher values
-/// remain.
-const CAS_FOLLOWED_MAX: u64 = 1 << 63;
 
 /// Returns the pieces of a new value, in order.
 fn pieces<'b>(value: &'b NewValue<'_>, old: &'b [u8], uploaded: &'b [u8]) -> [&'b [u8]; 2] {

@@ -342,9 +342,16 @@ impl Cache {
         self.shared.set_limit(bytes)
     }
 
-    /// Does the same as [`crate::cache::CacheControl::set_cas_epoch`].
-    pub fn set_cas_epoch(&self, epoch: u32) {
-        self.shared.table().header_page().cas.set_epoch(epoch);
+    /// Does the same as [`crate::cache::CacheControl::next_cas`].
+    #[must_use]
+    pub fn next_cas(&self) -> u64 {
+        self.shared.table().header_page().cas.next.load(Ordering::Relaxed)
+    }
+
+    /// Does the same as [`crate::cache::CacheControl::set_cas_range`].
+    pub fn set_cas_range(&self, range: std::ops::Range<u64>) {
+        let words = &self.shared.table().header_page().cas;
+        self.shared.cas_limit.set(words, range.start, range.end);
     }
 
     /// Returns the number of flushes that took effect, delayed ones included. The cache counts a

@@ -1,7 +1,7 @@
 //! Leaders and followers: connections, syncs, changes and acknowledgements.
 
 use super::nodes::*;
-use larder_replica::{Millis, PROMISE_TIME, Process, Role};
+use larder_replica::{ElectionPromise, Millis, PROMISE_TIME, Process, Role};
 use std::collections::BTreeSet;
 
 impl World {
@@ -54,7 +54,33 @@ impl World {
         if self.random.below(10) == 0 {
             node.changes.insert(self.next_change);
             self.next_change += 1;
+            self.draw(number);
         }
+    }
+
+    /// Draws some of the CAS values that a leader may draw, and checks that nobody has drawn them.
+    fn draw(&mut self, number: usize) {
+        let node = &mut self.nodes[number];
+        let Some(member) = &node.member else { return };
+        let values = member.cas_values();
+        let start = node.next_cas.max(values.start);
+        let left = values.end.saturating_sub(start);
+        if left == 0 {
+            return;
+        }
+        let len = match self.random.below(8) {
+            0 => left,
+            1 => 1 + self.random.below(left),
+            _ => 1 + self.random.below(left.min(1000)),
+        };
+        node.next_cas = start + len;
+        let last = self.drawn.range(..start + len).next_back();
+        assert!(
+            last.is_none_or(|(_, end)| *end <= start),
+            "n{number} draws from {start} to {} again, after {last:?}",
+            start + len
+        );
+        self.drawn.insert(start, start + len);
     }
 
     pub(super) fn send(&mut self, from: usize, to: usize, message: Message) {
@@ -73,6 +99,7 @@ impl World {
         }
         node.next_heartbeat = self.time + HEARTBEAT_INTERVAL;
         let (now, changes) = (node.clock(self.time), node.changes.clone());
+        let cas_end = node.member.as_ref().map_or(0, |member| member.heartbeat_cas_end(now));
         for other in 0..NODES {
             let follower = self.nodes[other].process();
             let connected = self.nodes[other].connected.as_ref();
@@ -85,13 +112,14 @@ impl World {
                 member.exclude(&follower);
                 if member.may_be_in_sync(follower.incarnation, now) {
                     let leader = leader.clone();
-                    let heartbeat = Message::Heartbeat { leader, sent: now, changes: None };
+                    let heartbeat =
+                        Message::Heartbeat { leader, sent: now, changes: None, cas_end };
                     self.send(number, other, heartbeat);
                     continue;
                 }
             }
             let (leader, changes) = (leader.clone(), Some(changes.clone()));
-            self.send(number, other, Message::Heartbeat { leader, sent: now, changes });
+            self.send(number, other, Message::Heartbeat { leader, sent: now, changes, cas_end });
         }
     }
 
@@ -198,9 +226,10 @@ impl World {
         to: usize,
         ack: (Process, u64),
         synced: Option<(Millis, Changes)>,
-        promised: Option<Millis>,
+        promise: Option<ElectionPromise>,
     ) {
         let node = &mut self.nodes[to];
+        let now = node.clock(self.time);
         let (Some(member), (follower, since)) = (&mut node.member, ack) else { return };
         let Some(state) = node.followers.get_mut(&follower).filter(|of| of.since == since) else {
             return;
@@ -212,7 +241,7 @@ impl World {
             state.has_joined |= state.changes.is_superset(ends);
             state.has_joined.then_some(sent)
         });
-        member.note_ack(&follower, synced_until, promised);
+        member.note_ack(now, &follower, synced_until, promise);
     }
 
     pub(super) fn deliver(&mut self) {
@@ -223,7 +252,7 @@ impl World {
                 continue;
             }
             match message {
-                Message::Heartbeat { leader, sent, changes } => {
+                Message::Heartbeat { leader, sent, changes, cas_end } => {
                     let connected = self.nodes[to].connected.clone();
                     let Some(connected) = connected.filter(|of| of.leader == leader) else {
                         continue;
@@ -238,18 +267,19 @@ impl World {
                     let node = &mut self.nodes[to];
                     let now = node.clock(time);
                     let Some(member) = &mut node.member else { continue };
-                    let promised = member.note_heartbeat(&leader, now).then_some(sent);
+                    let promises = member.note_heartbeat(&leader, cas_end, now);
+                    let promise = promises.then_some(ElectionPromise { sent, cas_end });
                     let epoch = member.view().record.as_ref().map_or(0, |record| record.epoch);
                     let synced = is_synced.then(|| (sent, node.changes.clone()));
                     let (member, since) = (member.me().clone(), connected.since);
-                    if promised.is_some() {
+                    if promises {
                         let until = time + PROMISE_TIME * 98 / 100;
                         self.promised.insert(member.clone(), (epoch, until));
                     }
-                    self.send(to, from, Message::Ack { member, since, synced, promised });
+                    self.send(to, from, Message::Ack { member, since, synced, promise });
                 }
-                Message::Ack { member, since, synced, promised } => {
-                    self.note_ack(to, (member, since), synced, promised);
+                Message::Ack { member, since, synced, promise } => {
+                    self.note_ack(to, (member, since), synced, promise);
                 }
             }
         }

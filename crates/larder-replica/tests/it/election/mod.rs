@@ -6,7 +6,8 @@
 //! the coordinator is unreachable, drops leases too early, and answers after the node has given up.
 //! Leaders transfer their leadership. At every step, the test checks which nodes may answer
 //! requests, and which may lead. A leader makes changes, and acknowledges each when all members in
-//! sync have it: each later leader must have all acknowledged changes. Syncs are full or delta
+//! sync have it: each later leader must have all acknowledged changes. It also draws CAS values, which
+//! no leader may draw twice, unless all members in sync have ended. Syncs are full or delta
 //! syncs, which end after `SYNC_TIME`. After the last fault, a leader must exist soon, and then all
 //! members must be in sync.
 //!
@@ -45,13 +46,21 @@ mod nodes;
 mod world;
 
 use crate::seeds::run_seeds;
-use larder_replica::{Command, DoubtPolicy, GroupView, Member, MemberSettings, Process, Record};
+use larder_replica::{
+    CAS_RANGE_LEN_MIN, CasRange, Command, DoubtPolicy, ElectionPromise, GroupView, LEADER_LEASE,
+    Member, MemberSettings, Millis, Process, Record, TRANSFER_TIME_MAX,
+};
 use nodes::World;
 use std::collections::BTreeMap;
 
 #[test]
 fn at_most_one_leader_answers_and_a_leader_exists_after_faults() {
     run_seeds(|seed| World::new(seed).run());
+}
+
+/// Returns an election promise for a heartbeat without values.
+fn promise(sent: Millis) -> Option<ElectionPromise> {
+    Some(ElectionPromise { sent, cas_end: 0 })
 }
 
 /// The test transfers the leadership to a process whose predecessor on the same node has the lease
@@ -72,11 +81,13 @@ fn a_leader_reads_the_group_again_after_a_transfer() {
         record
     };
     assert_eq!(swap(&mut member, 2).leader, me);
-    member.note_ack(&next, Some(10), Some(10));
+    member.note_ack(10, &next, Some(10), promise(10));
     assert_eq!(swap(&mut member, 10).in_sync, [me, next.clone()]);
     assert_eq!(member.start_transfer(11, None), std::slice::from_ref(&next));
+    member.note_next_cas(12, 40);
     member.transfer_to(vec![next.clone()]);
-    assert_eq!(swap(&mut member, 12).leader, next);
+    let record = swap(&mut member, 12);
+    assert_eq!((record.leader, record.cas), (next, CasRange::starting_at(40)));
     assert_eq!(member.next(13), Some(Command::Read));
 }
 
@@ -116,7 +127,12 @@ fn members_stay_in_sync_after_an_election() {
     let before = vec![former.clone(), me.clone(), other.clone(), gone];
     let live = [&me, &other].map(|process| (process.node.clone(), process.incarnation));
     let view = GroupView {
-        record: Some(Record { epoch: 1, leader: former.clone(), in_sync: before }),
+        record: Some(Record {
+            epoch: 1,
+            leader: former.clone(),
+            in_sync: before,
+            cas: CasRange::starting_at(1),
+        }),
         revision: 1,
         live: live.into_iter().collect(),
         ..GroupView::default()
@@ -151,14 +167,14 @@ fn members_stay_in_sync_after_an_election() {
     // An incomplete delta sync, and the end of a connection, change nothing for a second.
     let mut member = elect();
     member.note_ready(3);
-    member.note_ack(&other, None, Some(3));
+    member.note_ack(3, &other, None, promise(3));
     member.note_disconnected(&other);
     assert_eq!(member.next(1000), Some(Command::Read));
     member.handle_view(1000, None);
     assert_eq!(swap(&mut member, 1004).in_sync, std::slice::from_ref(&me));
     // After its sync, the member stays while it acknowledges, and leaves when its connection ends.
     let mut member = elect();
-    member.note_ack(&other, Some(900), Some(900));
+    member.note_ack(900, &other, Some(900), promise(900));
     assert!(!matches!(member.next(1800), Some(Command::Swap(..))));
     member.note_disconnected(&other);
     assert_eq!(swap(&mut member, 1801).in_sync, std::slice::from_ref(&me));
@@ -171,7 +187,7 @@ fn members_stay_in_sync_after_an_election() {
     // A leader that was paused waits for acknowledgements before it removes a member.
     let mut member = elect();
     member.note_ready(3);
-    member.note_ack(&other, Some(900), Some(900));
+    member.note_ack(900, &other, Some(900), promise(900));
     assert_eq!(member.next(1000), Some(Command::Read));
     member.handle_view(1000, None);
     assert!(!matches!(member.next(3000), Some(Command::Swap(..))));
@@ -179,4 +195,109 @@ fn members_stay_in_sync_after_an_election() {
     assert_eq!(member.replacing_pause(3200), Some(2000), "no later request shows that it leads");
     assert_eq!(swap(&mut member, 3500).in_sync, std::slice::from_ref(&me));
     assert_eq!(member.replacing_pause(3600), None, "the leader has survived the pause");
+}
+
+/// Answers the member's reads with `view`, and its swaps with the next revision, until it has no
+/// further request. Returns its last record.
+fn answer(member: &mut Member, now: Millis, view: &mut GroupView) -> Option<Record> {
+    let mut last = None;
+    while let Some(command) = member.next(now) {
+        match command {
+            Command::Read => member.handle_view(now, Some(view.clone())),
+            Command::Swap(revision, record) => {
+                assert_eq!(revision, view.revision);
+                (view.record, view.revision) = (Some(record.clone()), revision + 1);
+                member.handle_swap(now, Some(Some(revision + 1)));
+                last = Some(record);
+            }
+        }
+    }
+    last
+}
+
+/// Tests a leader that uses up its CAS values while the coordinator does not answer.
+#[test]
+fn members_extend_cas_values_without_the_coordinator() {
+    let process = |node: &str| Process { node: node.to_owned(), incarnation: 1 };
+    let [me, a, b] = ["me", "a", "b"].map(process);
+    let settings =
+        MemberSettings { me: me.clone(), doubt: DoubtPolicy::Serve, unclean_after: None };
+    let mut member = Member::new(settings);
+    let mut view = GroupView::default();
+    answer(&mut member, 0, &mut view);
+    for other in [&a, &b] {
+        member.note_ack(0, other, Some(0), promise(0));
+    }
+    let record = answer(&mut member, 1, &mut view).expect("the members join");
+    assert_eq!(record.in_sync.len(), 3);
+    let first = record.cas.to;
+    assert_eq!(member.cas_values(), 1..first);
+    // The coordinator answers: heartbeats offer no more than the record has.
+    member.note_next_cas(2, first - 1);
+    assert_eq!(member.heartbeat_cas_end(2), first);
+    // It does not answer.
+    while member.next(2).is_some() {
+        member.handle_swap(2, None);
+    }
+    let now = 2 + LEADER_LEASE;
+    let offer = member.heartbeat_cas_end(now);
+    assert!(offer >= first + CAS_RANGE_LEN_MIN / 2, "{offer} after {first}");
+    let promise = |sent, cas_end| Some(ElectionPromise { sent, cas_end });
+    member.note_ack(now, &a, Some(now), promise(now, offer));
+    assert_eq!(member.cas_values(), 1..first, "one member has not acknowledged the end");
+    member.note_next_cas(now, first);
+    assert!(member.lacks_cas());
+    // An acknowledgement without an election promise does not count.
+    member.note_ack(now, &b, Some(now), None);
+    assert!(member.lacks_cas());
+    member.note_ack(now, &b, Some(now), promise(now, offer));
+    assert_eq!(member.cas_values(), 1..offer);
+    assert!(!member.lacks_cas());
+    // The next record contains the end.
+    let record = answer(&mut member, now + 1000, &mut view).expect("a reservation");
+    assert!(record.cas.to >= offer && record.cas.from == 1, "{record:?}");
+    // A member that has acknowledged the end starts above it, even if the record is older.
+    let settings = MemberSettings { me: a.clone(), doubt: DoubtPolicy::Stop, unclean_after: None };
+    let mut follower = Member::new(settings);
+    let cas = CasRange::starting_at(1);
+    let older = Record { cas, epoch: 1, leader: me.clone(), in_sync: vec![me.clone(), a.clone()] };
+    let mut view = GroupView { record: Some(older), revision: 1, ..GroupView::default() };
+    view.live = [(a.node.clone(), 1), (me.node.clone(), 1)].into_iter().collect();
+    answer(&mut follower, 0, &mut view);
+    assert!(follower.note_heartbeat(&me, offer, 1));
+    follower.note_replaced(&me);
+    let record = answer(&mut follower, 2, &mut view).expect("an election");
+    assert_eq!((record.leader, record.cas), (a, CasRange::starting_at(offer)));
+}
+
+/// Tests that a leader whose transfer has no reply answers no requests, because the next leader may
+/// already draw the values from the counter on.
+#[test]
+fn a_leader_does_not_answer_while_a_transfer_is_pending() {
+    let process = |node: &str| Process { node: node.to_owned(), incarnation: 1 };
+    let [me, next] = ["me", "next"].map(process);
+    for doubt in [DoubtPolicy::Stop, DoubtPolicy::Serve] {
+        let mut member = Member::new(MemberSettings { me: me.clone(), doubt, unclean_after: None });
+        let mut view = GroupView::default();
+        answer(&mut member, 0, &mut view);
+        member.note_ack(0, &next, Some(0), promise(0));
+        let cas = answer(&mut member, 1, &mut view).expect("the member joins").cas;
+        assert_eq!(member.start_transfer(2, None), std::slice::from_ref(&next));
+        member.note_next_cas(2, 70);
+        member.transfer_to(vec![next.clone()]);
+        let Some(Command::Swap(revision, record)) = member.next(2) else { panic!("no swap") };
+        let is_exclusive = doubt == DoubtPolicy::Stop;
+        assert_eq!(record.cas, CasRange::starting_at(if is_exclusive { 70 } else { cas.to }));
+        member.handle_swap(2, None);
+        // The transfer is given up.
+        let now = 2 + TRANSFER_TIME_MAX;
+        member.note_ack(now, &next, Some(now), promise(now));
+        assert_eq!(member.next(now), Some(Command::Read));
+        member.handle_view(now, Some(view.clone()));
+        assert_eq!(member.serves_until(), if is_exclusive { 0 } else { Millis::MAX });
+        let Some(Command::Swap(again, record)) = member.next(now) else { panic!("no swap") };
+        assert_eq!((again, &record.leader), (revision, &me));
+        member.handle_swap(now, Some(Some(again + 1)));
+        assert!(member.serves_until() > now);
+    }
 }

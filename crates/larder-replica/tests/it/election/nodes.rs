@@ -1,7 +1,9 @@
 //! The nodes, their messages and requests, and the state of the simulation.
 
 use crate::seeds::Random;
-use larder_replica::{Command, GroupView, Member, Millis, Process, Record, Revision};
+use larder_replica::{
+    Command, ElectionPromise, GroupView, Member, Millis, Process, Record, Revision,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const NODES: usize = 3;
@@ -15,7 +17,7 @@ pub(super) const QUIET: u64 = 3000;
 pub(super) const STEP: u64 = 10;
 
 // The constants below stand for constants of crates that these tests cannot use: change both.
-// Constants of `member.rs` are not listed, because the real state machine uses them itself. All are
+// Constants of `member/mod.rs` are not listed, because the real state machine uses them itself. All are
 // in milliseconds.
 
 /// The timeout of a request to the coordinator. It follows `TimeLimits::NODE` (`client.rs` of
@@ -72,6 +74,8 @@ pub(super) struct Node {
     pub(super) followers: BTreeMap<Process, FollowerState>,
     /// The start epoch of the leadership that the node is ready for.
     pub(super) ready_epoch: Option<u32>,
+    /// The first CAS value that the process has not drawn.
+    pub(super) next_cas: u64,
 }
 
 pub(super) struct World {
@@ -95,6 +99,8 @@ pub(super) struct World {
     pub(super) messages: Vec<(u64, usize, usize, Message)>,
     pub(super) next_change: u64,
     pub(super) acknowledged: Changes,
+    /// The CAS values that leaders have drawn, as intervals: the start and the end of each.
+    pub(super) drawn: BTreeMap<u64, u64>,
     /// The end of a leader soon after its election: the time, and the node.
     pub(super) second_failure: Option<(u64, usize)>,
     /// Swaps that have timed out, and the times at which they take effect.
@@ -144,6 +150,7 @@ pub(super) enum Message {
         sent: Millis,
         /// The leader's changes; `None` while the leader waits for the exclusion of the follower.
         changes: Option<Changes>,
+        cas_end: u64,
     },
     Ack {
         member: Process,
@@ -151,6 +158,6 @@ pub(super) enum Message {
         since: u64,
         /// The send time of the heartbeat, and the follower's changes; `None` during a sync.
         synced: Option<(Millis, Changes)>,
-        promised: Option<Millis>,
+        promise: Option<ElectionPromise>,
     },
 }

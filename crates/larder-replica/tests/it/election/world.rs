@@ -3,9 +3,17 @@
 use super::nodes::*;
 use crate::seeds::Random;
 use larder_replica::{
-    Command, DoubtPolicy, GroupView, LEADER_LEASE, Member, MemberSettings, Process, Record, Role,
+    Command, DoubtPolicy, GroupView, LEADER_LEASE, Member, MemberSettings, Millis, Process, Record,
+    Role,
 };
 use std::collections::BTreeMap;
+
+/// Returns the member's next request to the coordinator. `next_cas` is the first CAS value that its
+/// process has not drawn.
+fn next_command(member: &mut Member, now: Millis, next_cas: u64) -> Option<Command> {
+    member.note_next_cas(now, next_cas);
+    member.next(now)
+}
 
 impl World {
     pub(super) fn new(seed: u64) -> Self {
@@ -24,6 +32,7 @@ impl World {
             changes: Changes::new(),
             followers: BTreeMap::new(),
             ready_epoch: None,
+            next_cas: 1,
         });
         let nodes = nodes.collect();
         let mut world = Self {
@@ -41,6 +50,7 @@ impl World {
             messages: Vec::new(),
             next_change: 0,
             acknowledged: Changes::new(),
+            drawn: BTreeMap::new(),
             second_failure: None,
             strays: Vec::new(),
             trace: seed,
@@ -94,6 +104,10 @@ impl World {
             Some(Member::new(MemberSettings { me, doubt: DoubtPolicy::Stop, unclean_after: None }));
         (node.request, node.connected, node.next_lease) = (None, None, 0);
         (node.changes, node.ready_epoch) = (Changes::new(), None);
+        // A process with a region continues with the counter of the last one.
+        if self.random.below(2) == 0 {
+            node.next_cas = 1;
+        }
         node.followers.clear();
     }
 
@@ -142,6 +156,7 @@ impl World {
             let others = named.iter().filter(has_all).filter(|process| *process != next);
             let me = member.me().clone();
             let in_sync = std::iter::once(next).chain(others).chain([&me]).cloned().collect();
+            member.note_next_cas(now, node.next_cas);
             member.transfer_to(in_sync);
         }
     }
@@ -223,7 +238,7 @@ impl World {
     /// Checks the record of a swap before it takes effect: its epoch, and whether its leader has
     /// the items and has not broken an election promise.
     pub(super) fn check_record(&mut self, requester: usize, record: &Record) {
-        assert!(record.in_sync.contains(&record.leader));
+        assert!(record.in_sync.contains(&record.leader) && record.is_valid());
         let Some(before) = &self.record else { return assert_eq!(record.epoch, 1) };
         if record.leader == before.leader {
             return assert_eq!(record.epoch, before.epoch);
@@ -237,6 +252,9 @@ impl World {
         assert!(has_items || none_runs, "{record:?} after {before:?}");
         if none_runs {
             self.acknowledged.clear();
+            // No process knows the values that the leader has drawn without the coordinator.
+            self.drawn.retain(|start, _| *start < before.cas.to);
+            self.drawn.values_mut().for_each(|end| *end = (*end).min(before.cas.to));
         } else {
             let next =
                 self.nodes.iter().find(|node| node.process().as_ref() == Some(&record.leader));
@@ -285,7 +303,7 @@ impl World {
             }
         }
         if node.request.is_none()
-            && let Some(command) = member.next(now)
+            && let Some(command) = next_command(member, now, node.next_cas)
         {
             let (arrives, times_out) = (time + delay, time + REQUEST_TIMEOUT);
             node.request = Some(PendingRequest { command, arrives, answer: None, times_out });

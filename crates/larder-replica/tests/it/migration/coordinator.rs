@@ -20,6 +20,9 @@ pub(super) struct GroupState {
     pub(super) since: u32,
     /// The end of the leader's lease.
     pub(super) until: u64,
+    /// The end of the CAS values that the leader may draw without the coordinator. The members of the
+    /// record know it.
+    pub(super) cas_end_of_members: u64,
 }
 
 pub(super) type GroupView = ((ShardMap, Revision), Vec<(Record, Revision)>);

@@ -34,7 +34,8 @@ impl World {
                     self.end_export(link);
                 }
             } else if has_released && !has_sent_barrier && node.batch.is_none() {
-                self.links[link].sent.push_back(Message::Barrier);
+                let cas_end = self.nodes[n].next_cas;
+                self.links[link].sent.push_back(Message::Barrier(cas_end));
                 self.links[link].has_sent_barrier = true;
             }
         }

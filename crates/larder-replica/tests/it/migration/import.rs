@@ -3,7 +3,7 @@
 use super::coordinator::{Answer, Request};
 use super::node::{Call, Import, Link, Message, Purpose};
 use super::world::World;
-use super::{WATCHED, number, one_in};
+use super::{CAS_LEN, WATCHED, number, one_in};
 use larder_replica::{Completion, FinishedImport, Migration, Record, Revision};
 
 impl World {
@@ -95,7 +95,7 @@ impl World {
                 self.send_request(n, swap, Purpose::SupersedeSwaps);
             }
             Purpose::StartImport => self.start_import(n, &records),
-            Purpose::RequestRelease => self.request_release(n),
+            Purpose::RequestRelease => self.request_release(n, &records),
             Purpose::FinishImport => self.complete_import(n, &records),
             _ => (),
         }
@@ -132,7 +132,7 @@ impl World {
                 link: None,
                 has_items: false,
                 revision: None,
-                has_barrier: false,
+                barrier: None,
                 has_pending_swap: false,
             });
             return self.send_request(n, Request::Read, Purpose::StartImport);
@@ -141,10 +141,13 @@ impl World {
             return self.abandon_import(n);
         }
         let group = self.nodes[n].group;
-        let (has_items, revision, has_barrier) =
-            (import.has_items, import.revision, import.has_barrier);
+        let (has_items, revision, barrier) = (import.has_items, import.revision, import.barrier);
         let Some((link, ..)) = import.link else { return self.abandon_import(n) };
-        if has_barrier {
+        if let Some(cas_end) = barrier {
+            // The exporter may have extended its values since the request for the release.
+            if !self.raise_cas(n, cas_end) {
+                return self.abandon_import(n);
+            }
             self.wait_for_followers(group);
             return self.send_request(n, Request::Read, Purpose::FinishImport);
         }
@@ -158,7 +161,9 @@ impl World {
             Some(_) if has_one => self.abandon_import(n),
             Some(Message::Item(i, value)) => self.change(n, i, value),
             Some(Message::SyncEnd) => self.nodes[n].import.as_mut().unwrap().has_items = true,
-            Some(Message::Barrier) => self.nodes[n].import.as_mut().unwrap().has_barrier = true,
+            Some(Message::Barrier(cas_end)) => {
+                self.nodes[n].import.as_mut().unwrap().barrier = Some(cas_end);
+            }
             None if self.links[link].is_closed => self.abandon_import(n),
             None => (),
         }
@@ -175,14 +180,12 @@ impl World {
         let node = &self.nodes[exporter];
         let leads = node.leadership_epoch.is_some() && node.leadership_epoch == node.ready;
         let accepts = leads && self.next_migration(exporter).as_ref() == Some(&planned);
-        if !accepts || node.epoch != record.epoch {
+        // The leader's epoch is that of its leadership.
+        if !accepts || node.leadership_epoch != Some(record.epoch) {
             return self.abandon_import(n);
         }
         let exporter_leadership = node.leadership_epoch.unwrap();
         let exporter_items = node.items;
-        if self.nodes[n].epoch <= record.epoch && !self.raise_epoch(n, record.epoch + 1) {
-            return self.abandon_import(n);
-        }
         self.remove(n);
         let in_slots =
             |i: &usize| planned.slots.contains(WATCHED[*i]) && exporter_items[*i].is_some();
@@ -204,7 +207,20 @@ impl World {
         import.link = Some((link, record.leader.clone(), record.epoch));
     }
 
-    pub(super) fn raise_epoch(&mut self, n: usize, least: u32) -> bool {
+    /// Makes a leader draw CAS values from `floor` on. Reserves values if few are left above it.
+    pub(super) fn raise_cas(&mut self, n: usize, floor: u64) -> bool {
+        let next = self.nodes[n].next_cas.max(floor);
+        let is_reserved =
+            next == self.nodes[n].next_cas || next + CAS_LEN / 2 < self.nodes[n].cas_end;
+        let can = is_reserved || self.reserve_cas(n, next + CAS_LEN);
+        if can {
+            self.nodes[n].next_cas = next;
+        }
+        can
+    }
+
+    /// Extends a leader's CAS values in its group's record, unless the group has another leader.
+    pub(super) fn reserve_cas(&mut self, n: usize, end: u64) -> bool {
         let node = &mut self.nodes[n];
         let group_state = &self.coordinator.groups[node.group];
         if group_state.record.leader != node.process
@@ -214,11 +230,12 @@ impl World {
         }
         let revision = self.coordinator.next();
         let group_state = &mut self.coordinator.groups[node.group];
-        (group_state.record.epoch, group_state.revision, node.epoch) = (least, revision, least);
+        let to = end.max(node.cas_end);
+        (group_state.record.cas.to, group_state.revision, node.cas_end) = (to, revision, to);
         true
     }
 
-    pub(super) fn request_release(&mut self, n: usize) {
+    pub(super) fn request_release(&mut self, n: usize, records: &[(Record, Revision)]) {
         let planned = self.next_migration(n);
         let revision = self.nodes[n].ownership.revision();
         let Some(import) = &mut self.nodes[n].import else { return };
@@ -226,7 +243,11 @@ impl World {
             return self.abandon_import(n);
         }
         let Some((link, ..)) = import.link else { return };
+        let from = number(&import.planned.from);
         import.revision = Some(revision);
+        if !self.raise_cas(n, records[from].0.cas.to) {
+            return self.abandon_import(n);
+        }
         self.links[link].is_release_requested = true;
     }
 
@@ -237,7 +258,7 @@ impl World {
             return;
         };
         let exporter = (exporter, *epoch);
-        let importer = (&node.process, node.epoch);
+        let importer = (&node.process, import.leadership);
         let finished = FinishedImport { migration: &import.planned, revision, exporter, importer };
         let map = (node.ownership.map().unwrap(), node.ownership.revision());
         let record_of = |group: &str| {

@@ -30,8 +30,9 @@ pub(super) struct Node {
     pub(super) ownership: Ownership,
     pub(super) leadership_epoch: Option<u32>,
     pub(super) ready: Option<u32>,
-    /// The epoch of the node's CAS values.
-    pub(super) epoch: u32,
+    /// The first CAS value that the node has not drawn, and the end of those that it may draw.
+    pub(super) next_cas: u64,
+    pub(super) cas_end: u64,
     pub(super) serves_until: u64,
     pub(super) paused_until: u64,
     /// The value of each watched slot's key.
@@ -55,7 +56,8 @@ pub(super) struct Import {
     /// The revision of the map that was read before the request for the release. `None` before this
     /// request.
     pub(super) revision: Option<Revision>,
-    pub(super) has_barrier: bool,
+    /// The CAS value of the barrier, if it has arrived.
+    pub(super) barrier: Option<u64>,
     /// Whether a swap has timed out, and may still take effect.
     pub(super) has_pending_swap: bool,
 }
@@ -63,7 +65,8 @@ pub(super) struct Import {
 pub(super) enum Message {
     Item(usize, Option<u64>),
     SyncEnd,
-    Barrier,
+    /// The barrier, with a CAS value above all that the exporter has drawn.
+    Barrier(u64),
 }
 
 /// A connection of an importing leader to the exporting one.
@@ -81,13 +84,12 @@ pub(super) struct Link {
     pub(super) is_closed: bool,
 }
 
-/// The last acknowledged change of a slot's key, with the epoch and the group of the leader.
+/// The last acknowledged change of a slot's key, with its CAS value.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Acknowledged {
     pub(super) change: u64,
     pub(super) is_removed: bool,
-    pub(super) epoch: u32,
-    pub(super) group: usize,
+    pub(super) cas: u64,
 }
 
 impl Acknowledged {

@@ -2,9 +2,11 @@
 
 use super::coordinator::{Coordinator, GroupState, Request};
 use super::node::{Acknowledged, Link, Message, Node};
-use super::{GROUPS, LEASE, MARGIN, NODES, RECOVERY_STEPS, STEPS, WATCHED, index, name, one_in};
+use super::{
+    CAS_LEN, GROUPS, LEASE, MARGIN, NODES, RECOVERY_STEPS, STEPS, WATCHED, index, name, one_in,
+};
 use crate::seeds::Random;
-use larder_replica::{Ownership, Process, Record, ShardMap};
+use larder_replica::{CasRange, Ownership, Process, Record, ShardMap};
 
 pub(super) struct World {
     pub(super) random: Random,
@@ -39,7 +41,8 @@ impl World {
                     ownership: Ownership::new(&name(group)),
                     leadership_epoch: None,
                     ready: None,
-                    epoch: 0,
+                    next_cas: 1,
+                    cas_end: 0,
                     serves_until: 0,
                     paused_until: 0,
                     items,
@@ -52,8 +55,9 @@ impl World {
         }
         let group_state = |group: usize| {
             let leader = nodes[group * NODES].process.clone();
-            let record = Record { epoch: 1, leader, in_sync: Vec::new() };
-            GroupState { record, revision: 1, since: 1, until: 0 }
+            let cas = CasRange { from: 1, to: 1 };
+            let record = Record { epoch: 1, leader, in_sync: Vec::new(), cas };
+            GroupState { record, revision: 1, since: 1, until: 0, cas_end_of_members: 1 }
         };
         let groups = (0..GROUPS).map(group_state).collect();
         let map = (ShardMap::single_group("0"), 1);
@@ -181,10 +185,13 @@ impl World {
         let group_state = &mut self.coordinator.groups[group];
         let epoch = group_state.record.epoch + 1;
         let leader = self.nodes[n].process.clone();
-        group_state.record = Record { epoch, leader, in_sync: Vec::new() };
+        let from = group_state.record.cas.to.max(group_state.cas_end_of_members);
+        let cas = CasRange { from, to: from + CAS_LEN };
+        group_state.record = Record { epoch, leader, in_sync: Vec::new(), cas };
         (group_state.revision, group_state.since, group_state.until) = (revision, epoch, until);
         let node = &mut self.nodes[n];
-        (node.leadership_epoch, node.ready, node.epoch) = (Some(epoch), None, epoch);
+        (node.leadership_epoch, node.ready) = (Some(epoch), None);
+        (node.next_cas, node.cas_end) = (cas.from, cas.to);
         node.serves_until = until - MARGIN;
         // A node waits for its batches before it starts to follow or to lead.
         node.batch = None;
@@ -279,6 +286,30 @@ impl World {
         }
     }
 
+    /// Draws a CAS value. A leader with few values left reserves others, or extends them with its
+    /// members if the coordinator does not answer.
+    fn draw(&mut self, n: usize) -> Option<u64> {
+        let cas = self.nodes[n].next_cas;
+        if self.nodes[n].cas_end.saturating_sub(cas) < CAS_LEN / 2 {
+            if one_in(&self.random, 2) {
+                self.reserve_cas(n, cas + CAS_LEN);
+            } else {
+                let node = &mut self.nodes[n];
+                let group_state = &mut self.coordinator.groups[node.group];
+                // Members of a later record do not acknowledge the end.
+                if node.leadership_epoch == Some(group_state.since) {
+                    node.cas_end = node.cas_end.max(cas + CAS_LEN);
+                    group_state.cas_end_of_members =
+                        group_state.cas_end_of_members.max(node.cas_end);
+                }
+            }
+        }
+        // Values are skipped, as by other writers.
+        let left = self.nodes[n].cas_end.checked_sub(cas).filter(|left| *left > 0)?;
+        self.nodes[n].next_cas = cas + 1 + self.random.below(left);
+        Some(cas)
+    }
+
     /// Starts a write at the leader that answers for a random slot.
     pub(super) fn start_write(&mut self) {
         let i = index(&self.random, WATCHED.len());
@@ -295,12 +326,11 @@ impl World {
             return;
         }
         let is_removed = one_in(&self.random, 3);
-        let Acknowledged { change, epoch, group, .. } = self.acknowledged[i];
-        let node = &self.nodes[n];
-        let is_later = if node.group == group { node.epoch >= epoch } else { node.epoch > epoch };
-        assert!(is_later, "epoch {} of group {} after {epoch} of {group}", node.epoch, node.group);
-        let (epoch, group) = (node.epoch, node.group);
-        self.acknowledged[i] = Acknowledged { change: change + 1, is_removed, epoch, group };
+        let Some(cas) = self.draw(n) else { return };
+        let Acknowledged { change, cas: last, .. } = self.acknowledged[i];
+        let group = self.nodes[n].group;
+        assert!(cas > last, "group {group} gives the CAS value {cas} after {last}");
+        self.acknowledged[i] = Acknowledged { change: change + 1, is_removed, cas };
         self.change(n, i, self.acknowledged[i].value());
         self.wait_for_followers(group);
     }

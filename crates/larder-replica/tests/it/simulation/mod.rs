@@ -8,7 +8,8 @@
 //! process of the leader stops or follows; followers are paused; the
 //! clocks of the nodes differ in pace. In about half of the runs, journals are so short that
 //! followers are overrun. `world.rs` checks the order of each key's values after each delivery, and
-//! compares all items after all faults are repaired.
+//! compares all items after all faults are repaired. Leaders have ranges of CAS values, and no key gets a
+//! value twice.
 //!
 //! ```text
 //! cargo test -p larder-replica --test it simulation::

@@ -8,10 +8,10 @@ use larder_replica::{FRAME_LEN_MAX, Frame, Sender, Step, StreamError};
 use larder_store::cache::Cache;
 use larder_store::{
     Access, Attributes, Batches, Change, Engine, Expiry, HashedKey, Item, Lookup, NewCas, NewTags,
-    NewValue, Now, Refusal, Seconds,
+    NewValue, Now, Refusal, Seconds, Updated,
 };
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -20,6 +20,8 @@ use std::task::Waker;
 pub(crate) type Complete = Rc<dyn Fn()>;
 type Make<C> = Rc<dyn Fn(u64) -> C>;
 
+/// The length of a reservation of CAS values.
+const CAS_LEN: u64 = 100;
 const KEYS: u64 = 24;
 pub(super) const FOLLOWERS: usize = 2;
 pub(super) const WRITERS: usize = 2;
@@ -59,6 +61,10 @@ pub(crate) struct World<C: Cache> {
     /// The position of each write in the order in which the leader's items changed.
     decided: RefCell<HashMap<u64, u64>>,
     decisions: Cell<u64>,
+    /// The end of the CAS values that the leader has reserved.
+    cas_end: Cell<u64>,
+    /// The CAS values that leaders have given to each key.
+    cas_values: RefCell<HashSet<(u64, u64)>>,
     trace: Cell<u64>,
     leader: RefCell<Rc<Process<C>>>,
     followers: RefCell<Vec<Follower<C>>>,
@@ -71,6 +77,8 @@ impl<C: Cache> World<C> {
         let process = |clock| Rc::new(Process::new(make(1), random.next(), clock, journals_len));
         let leader = RefCell::new(process(0));
         let followers = (1..=FOLLOWERS).map(|clock| Follower::new(process(clock))).collect();
+        let cas_end = 1 + CAS_LEN;
+        leader.borrow().cache.control().set_cas_range(1..cas_end);
         let paces = (0..=FOLLOWERS).map(|_| 1000 - PACES / 2 + random.below(PACES + 1)).collect();
         Rc::new(Self {
             make,
@@ -85,6 +93,8 @@ impl<C: Cache> World<C> {
             writes: Cell::new(0),
             decided: RefCell::default(),
             decisions: Cell::new(0),
+            cas_end: Cell::new(cas_end),
+            cas_values: RefCell::default(),
             trace: Cell::new(seed),
             leader,
             followers: RefCell::new(followers),
@@ -158,7 +168,7 @@ impl<C: Cache> World<C> {
                 0 => {
                     let clock = self.leader().clock;
                     *self.leader.borrow_mut() = self.process(clock);
-                    self.leaders.set(self.leaders.get() + 1);
+                    self.start_leadership(self.cas_end.get());
                 }
                 1..3 => self.replace_leader(follower),
                 _ => (),
@@ -173,6 +183,15 @@ impl<C: Cache> World<C> {
 
     fn leader(&self) -> Rc<Process<C>> {
         Rc::clone(&self.leader.borrow())
+    }
+
+    /// Starts a leadership with CAS values from `from` on.
+    fn start_leadership(&self, from: u64) {
+        self.leaders.set(self.leaders.get() + 1);
+        let leader = self.leader();
+        let control = leader.cache.control();
+        self.cas_end.set(self.cas_end.get().max(from.max(control.next_cas()) + CAS_LEN));
+        control.set_cas_range(from..self.cas_end.get());
     }
 
     /// Creates a follower without items.
@@ -209,7 +228,10 @@ impl<C: Cache> World<C> {
         *before.process.succession.borrow_mut() = before.applier.become_leader();
         self.note(before.process.incarnation);
         *self.leader.borrow_mut() = before.process;
-        self.leaders.set(self.leaders.get() + 1);
+        // After a transfer, the next leader starts at the counter of the old one.
+        let old = old.cache.control().next_cas();
+        let from = if one_in(&self.random, 2) { old } else { self.cas_end.get() };
+        self.start_leadership(from);
         if one_in(&self.random, 2) {
             (0..FOLLOWERS).for_each(|number| self.connect(number));
         }
@@ -303,8 +325,13 @@ impl<C: Cache> World<C> {
             if one_in(&self.random, 8) {
                 link.heartbeats += 1;
                 let lag_ms = link.sender.lag_ms(self.now(&leader)).try_into().ok();
-                Frame::Heartbeat { number: link.heartbeats, lag_ms, sent: self.time.get() }
-                    .write(&mut link.sent);
+                Frame::Heartbeat {
+                    number: link.heartbeats,
+                    lag_ms,
+                    sent: self.time.get(),
+                    cas_end: 0,
+                }
+                .write(&mut link.sent);
             }
             let step = link.sender.step(self.now(&leader), Waker::noop(), &mut link.sent);
             link.is_idle = step == Step::Idle;
@@ -470,11 +497,30 @@ impl<C: Cache> World<C> {
                 let order = self.decisions.get() + 1;
                 self.decisions.set(order);
                 self.decided.borrow_mut().insert(write, order);
-                (decide(&found), ())
+                let change = decide(&found);
+                let is_live = matches!(found, Lookup::Hit(_));
+                let draws = match change {
+                    Change::Put { .. } => true,
+                    Change::SetAttributes { .. } => is_live,
+                    _ => false,
+                };
+                (change, draws)
             });
             match updated {
                 Err(Refusal::Pending) => (self.complete)(),
-                result => return result.map(drop).expect("room"),
+                Err(Refusal::NoCas) => {
+                    let from = self.cas_end.get();
+                    self.cas_end.set(from + CAS_LEN);
+                    self.leader().cache.control().set_cas_range(0..self.cas_end.get());
+                }
+                result => {
+                    let Updated { result: draws, cas } = result.expect("room");
+                    assert!(
+                        !draws || self.cas_values.borrow_mut().insert((number, cas)),
+                        "key {number} gets the CAS value {cas} again"
+                    );
+                    return;
+                }
             }
         }
         panic!("the item stays pending");

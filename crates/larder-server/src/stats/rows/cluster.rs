@@ -39,7 +39,7 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     Row::gauge(
         "epoch",
         Server(|s| number(s, |group| epoch(&group.role()))),
-        "Fencing epoch (term): rises with each leader of the group and with each import of keys.",
+        "Fencing epoch (term): rises with each leader of the group.",
     )
     .metric("larder_cluster_epoch", &[])
     .shown(MEMBER),

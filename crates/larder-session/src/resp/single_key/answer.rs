@@ -32,7 +32,7 @@ pub(in crate::resp) fn without_padding(mut number: &[u8]) -> &[u8] {
 
 pub(in crate::resp) fn refusal(stored: StoreOutcome) -> CommandError<'static> {
     match stored {
-        StoreOutcome::OutOfMemory => CommandError::OutOfMemory,
+        StoreOutcome::OutOfMemory | StoreOutcome::NoCas => CommandError::OutOfMemory,
         _ => CommandError::TooLarge,
     }
 }

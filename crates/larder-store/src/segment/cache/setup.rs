@@ -9,6 +9,7 @@ use crate::segment::flash::pages::Lists;
 use crate::segment::flash::tier::Flash;
 use crate::segment::index::buckets::Index;
 use crate::segment::memory::allocator::{Alloc, INDEX_SHARE_FLASH};
+use crate::segment::memory::cas::CasLimit;
 use crate::segment::memory::epoch::Epoch;
 use crate::segment::memory::free_lists::Pool;
 use crate::segment::memory::header_page::RegionParameters;
@@ -171,6 +172,7 @@ impl Shared {
             change_observer: OnceLock::new(),
             crawls: AtomicU32::new(0),
             limit_changes: AtomicU32::new(0),
+            cas_limit: CasLimit::new(),
         };
         shared.divide(layout.segments_first);
         shared.commit_reserve(&shared.alloc(), layout.segments_first);

@@ -11,6 +11,7 @@ use crate::segment::index::word::{self, IndexWord};
 use crate::segment::item::record::Record;
 use crate::segment::item::witness::Witness;
 use crate::segment::memory::allocator::Alloc;
+use crate::segment::memory::cas::CasLimit;
 use crate::segment::memory::epoch::Epoch;
 use crate::segment::memory::free_lists::Pool;
 use crate::segment::memory::handle_block::Block;
@@ -72,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) limit_changes: AtomicU32,
     /// The sample of keys for the miss-ratio curve.
     pub(crate) mrc: Mrc,
+    /// The end of the CAS values that this cache may draw.
+    pub(crate) cas_limit: CasLimit,
     /// The flash tier for evicted items; `None` without flash.
     pub(crate) flash: Option<Flash>,
 }

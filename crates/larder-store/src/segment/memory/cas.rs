@@ -1,27 +1,32 @@
 //! CAS values. A cache draws each value only once, and each new CAS of an item is above the
-//! previous one. There are two exceptions: a client may choose a value that is too high to follow
-//! (see `FOLLOWED_END`), and the counter starts over at its end.
+//! previous one. There are two exceptions: a client may choose a value that is not followed, and
+//! the counter of a standalone cache starts over at its end.
 //!
-//! ```text
-//! 63 62      48 47                     0
-//! ┌─┬──────────┬────────────────────────┐
-//! │0│ epoch    │ counter                │   the epoch of a cache that is not replicated is 0
-//! └─┴──────────┴────────────────────────┘
-//! ```
 //! Handles take blocks of the counter, so that they do not contend for it. If the last CAS of an
-//! item is above the rest of a handle's block, the handle takes another block. Blocks are short: if
-//! many handles write a key alternately, each write uses at most 32 values. At a million such
-//! writes a second the counter lasts for over three months, and at a million other writes a second
-//! for nine years. Then it starts over. A new epoch moves the counter to the start of the epoch.
-//! Handles still draw the rest of their blocks from the earlier epoch. These values are unique,
-//! because no other server drew values in that epoch.
+//! item is above the rest of a handle's block, the handle takes another block.
+//!
+//! | | standalone cache | cache of a group, after [`CasLimit::set`] |
+//! |---|---|---|
+//! | values | from 1 to 2^48, then from 1 again | below the end of the range; then draws fail |
+//! | a block | 32 values | 8 values, because clients may keep only 32 bits |
+//! | a CAS that a client has chosen above the counter | followed below 2^47 | never followed, because it might be above the end |
+//!
+//! Blocks are short: if many handles write a key alternately, each write uses a whole block. At a
+//! million such writes a second the counter of a standalone cache lasts for over three months, and
+//! at a million other writes a second for nine years.
+//!
+//! When a range starts above the counter, handles still draw the rest of their blocks from before.
+//! These values are unique, because they belonged to this cache.
 
 use super::header_page::CasWords;
-use crate::segment::sync::Ordering;
+use crate::segment::sync::{AtomicU64, Mutex, Ordering};
+use std::sync::PoisonError;
 
-/// The number of values that a handle takes at a time.
+/// The number of values that a handle of a standalone cache takes at a time.
 const BLOCK: u64 = 32;
-/// The number of values of an epoch, and the end of epoch 0's values.
+/// The number of values that a handle takes at a time in a cache with a limit.
+const LIMITED_BLOCK: u64 = 8;
+/// The end of the values of a standalone cache.
 const COUNTER_END: u64 = 1 << 48;
 /// A drawn value exceeds the item's previous CAS if that CAS is below this bound or below the
 /// counter. The counter does not follow a higher CAS, so that a client that chooses one cannot use
@@ -35,13 +40,37 @@ pub(crate) struct CasBlock {
     end: u64,
 }
 
-impl CasWords {
-    /// Moves the counter to the start of this epoch, unless the counter has already reached it.
-    /// Handles draw the rest of their blocks first.
-    pub(crate) fn set_epoch(&self, epoch: u32) {
-        self.next.fetch_max(u64::from(epoch) * COUNTER_END + 1, Ordering::Relaxed);
+/// The end of the values that a cache may draw. Belongs to the process, not to the region: a later
+/// process of the region starts without a limit.
+#[derive(Debug)]
+pub(crate) struct CasLimit {
+    /// 1 from the first [`CasLimit::set`] on.
+    is_set: AtomicU64,
+    /// The first value that the cache may not draw. The lock makes a change of the range appear at
+    /// once to handles that take a block.
+    end: Mutex<u64>,
+}
+
+/// The cache has no CAS value left that it may draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoCasLeft;
+
+impl CasLimit {
+    /// Creates the state of a cache without a limit.
+    pub(crate) fn new() -> Self {
+        Self { is_set: AtomicU64::new(0), end: Mutex::new(0) }
     }
 
+    /// Restricts the cache to the values from `from` to below `end`. The counter never falls.
+    pub(crate) fn set(&self, words: &CasWords, from: u64, end: u64) {
+        let mut limit = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        words.next.fetch_max(from, Ordering::Relaxed);
+        *limit = end;
+        self.is_set.store(1, Ordering::Release);
+    }
+}
+
+impl CasWords {
     /// Raises the floor to `cas` if it is lower. A set that replaces an item without reading it
     /// draws a value above the floor. Ignores a `cas` that a client chose and that is too high to
     /// follow.
@@ -53,21 +82,40 @@ impl CasWords {
 
 impl CasBlock {
     /// Draws a CAS that differs from `old`. Unless the counter has started over, the CAS is new in
-    /// this cache and above `old`. It may be below an `old` that a client chose and that is too
-    /// high to follow.
-    pub(crate) fn draw(&mut self, words: &CasWords, old: u64) -> u64 {
+    /// this cache and above `old`. It may be below an `old` that a client chose and that is not
+    /// followed.
+    ///
+    /// # Errors
+    /// [`NoCasLeft`] if the cache has a limit.
+    #[inline]
+    pub(crate) fn draw(
+        &mut self,
+        words: &CasWords,
+        limit: &CasLimit,
+        old: u64,
+    ) -> Result<u64, NoCasLeft> {
         // An `old` above the bound is also followed if it is below the counter, because a handle
         // may have drawn it.
         let is_followed = old < FOLLOWED_END || old < words.next.load(Ordering::Relaxed);
         let above = if is_followed { old } else { 0 };
         if self.next == self.end || self.next <= above {
-            *self = Self::take(words, above);
+            self.refill(words, limit, above)?;
         }
         let cas = self.next;
         self.next += 1;
-        // A CAS equals `old` if the counter has reached a value that a client chose and that was
-        // too high to follow.
-        if cas == old { self.draw(words, old) } else { cas }
+        // A CAS equals `old` if the counter has reached a value that a client chose and that is
+        // not followed.
+        if cas == old { self.draw_again(words, limit, old) } else { Ok(cas) }
+    }
+
+    #[cold]
+    fn draw_again(
+        &mut self,
+        words: &CasWords,
+        limit: &CasLimit,
+        old: u64,
+    ) -> Result<u64, NoCasLeft> {
+        self.draw(words, limit, old)
     }
 
     /// Makes the last drawn value available again. `before` is the block before the draw. If the
@@ -78,11 +126,33 @@ impl CasBlock {
         }
     }
 
+    /// Takes a block whose values are above `above`, unless the rest of this one is.
+    #[cold]
+    #[inline(never)]
+    fn refill(&mut self, words: &CasWords, limit: &CasLimit, above: u64) -> Result<(), NoCasLeft> {
+        if limit.is_set.load(Ordering::Acquire) == 0 {
+            *self = Self::take(words, above);
+            return Ok(());
+        }
+        let end = limit.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = words.next.load(Ordering::Relaxed);
+        let above = if above < start { above } else { 0 };
+        if self.next != self.end && self.next > above {
+            return Ok(());
+        }
+        if start >= *end {
+            return Err(NoCasLeft);
+        }
+        *self = Self { next: start, end: (*end).min(start + LIMITED_BLOCK) };
+        // All changes of the counter are under the lock now.
+        words.next.store(self.end, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn take(words: &CasWords, above: u64) -> Self {
         let start_of = |next: u64| {
-            let epoch_start = next & !(COUNTER_END - 1);
             let start = next.max(above + 1);
-            if start + BLOCK > epoch_start + COUNTER_END { epoch_start + 1 } else { start }
+            if start + BLOCK > COUNTER_END { 1 } else { start }
         };
         let taken = words.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
             Some(start_of(next) + BLOCK)
@@ -96,10 +166,13 @@ impl CasBlock {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::segment::sync::AtomicU64;
 
     fn words(next: u64) -> CasWords {
         CasWords { next: AtomicU64::new(next), floor: AtomicU64::new(0) }
+    }
+
+    fn draw(handle: &mut CasBlock, words: &CasWords, old: u64) -> u64 {
+        handle.draw(words, &CasLimit::new(), old).expect("no limit")
     }
 
     #[test]
@@ -111,7 +184,7 @@ mod tests {
         for i in 0..10_000 {
             // A client sometimes chooses a higher value.
             old = if i % 100 == 99 { old + 1000 } else { old };
-            let cas = handles[i % 2].draw(&words, old);
+            let cas = draw(&mut handles[i % 2], &words, old);
             assert!(cas > old && seen.insert(cas), "{cas} after {old}");
             old = cas;
         }
@@ -119,10 +192,17 @@ mod tests {
 
     #[test]
     fn two_handles_in_turn_use_no_more_than_a_block_for_each_write() {
-        let words = words(1);
-        let mut handles = [CasBlock::default(); 2];
-        let last = (0..1000).fold(0, |old, i| handles[i % 2].draw(&words, old));
-        assert!(last <= 1000 * BLOCK + BLOCK, "{last}");
+        for (limit, block) in [(None, BLOCK), (Some(1 << 20), LIMITED_BLOCK)] {
+            let (words, cas_limit) = (words(1), CasLimit::new());
+            if let Some(end) = limit {
+                cas_limit.set(&words, 1, end);
+            }
+            let mut handles = [CasBlock::default(); 2];
+            let last = (0..1000).fold(0, |old, i| {
+                handles[i % 2].draw(&words, &cas_limit, old).expect("values are left")
+            });
+            assert!(last <= 1000 * block + block, "{last}");
+        }
     }
 
     #[test]
@@ -130,42 +210,9 @@ mod tests {
         let words = words(1);
         let mut handle = CasBlock::default();
         for old in [FOLLOWED_END - 1, FOLLOWED_END, COUNTER_END - 1, 1 << 62, u64::MAX] {
-            let cas = handle.draw(&words, old);
+            let cas = draw(&mut handle, &words, old);
             assert!(cas != old && (1..COUNTER_END).contains(&cas), "{cas} after {old}");
             assert!(old >= FOLLOWED_END || cas > old);
-        }
-    }
-
-    #[test]
-    fn another_epoch_has_other_values() {
-        let words = words(COUNTER_END - BLOCK - 3);
-        let mut handles = [CasBlock::default(); 2];
-        let (mut old, mut seen) = (handles[0].draw(&words, 0), std::collections::HashSet::new());
-        for epoch in [1, 2, 32_767] {
-            words.set_epoch(epoch);
-            words.set_epoch(epoch - 1);
-            // The rest of a handle's block belongs to an epoch in which no other server drew
-            // values.
-            let left = handles[0].draw(&words, 0);
-            assert!(seen.insert(left) && left >> 48 < u64::from(epoch), "{left:x}");
-            // Replace an item of another leader.
-            old = old.max((u64::from(epoch) << 48) - 5);
-            for i in 0..1000 {
-                let cas = handles[i % 2].draw(&words, old);
-                assert!(cas > old && cas >> 48 == u64::from(epoch), "{cas:x} after {old:x}");
-                assert!(seen.insert(cas));
-                old = cas;
-            }
-            // A client may choose anything.
-            let cas = handles[1].draw(&words, u64::MAX);
-            assert!(seen.insert(cas) && cas >> 48 == u64::from(epoch));
-            handles[0] = CasBlock::take(&words, 0);
-        }
-        words.next.store((32_768 << 48) - 40, Ordering::Relaxed);
-        for _ in 0..100 {
-            let cas = handles[1].draw(&words, old);
-            assert!(cas != old && cas >> 48 == 32_767, "the counter starts over in its epoch");
-            old = cas;
         }
     }
 
@@ -175,9 +222,49 @@ mod tests {
         let mut handle = CasBlock::default();
         let mut old = COUNTER_END - BLOCK - 4;
         for _ in 0..100 {
-            let cas = handle.draw(&words, old);
+            let cas = draw(&mut handle, &words, old);
             assert!(cas != old && (1..COUNTER_END).contains(&cas));
             old = cas;
+        }
+    }
+
+    #[test]
+    fn a_limited_cache_draws_each_value_of_its_range_once() {
+        let (words, limit) = (words(1), CasLimit::new());
+        let mut handles = [CasBlock::default(); 2];
+        let mut seen = std::collections::HashSet::new();
+        // The rest of this block belongs to the cache, and is drawn later.
+        assert!(seen.insert(handles[0].draw(&words, &limit, 0).unwrap()));
+        for (from, end) in [(1000, 1100), (1000, 1203), (5000, 5001), (6000, 6000)] {
+            limit.set(&words, from, end);
+            let mut last = 0;
+            loop {
+                let i = seen.len() % 2;
+                // Sometimes another writer of the key has drawn the last value.
+                let old = if seen.len().is_multiple_of(16) { last } else { 0 };
+                let drawn = handles[i].draw(&words, &limit, old);
+                assert!(
+                    drawn.is_ok_and(|cas| cas > old) || drawn.is_err(),
+                    "{drawn:?} after {old}"
+                );
+                // The other handle may still have values of its block.
+                let others = drawn.or_else(|_| handles[1 - i].draw(&words, &limit, 0));
+                let Ok(cas) = others.or_else(|_| handles[i].draw(&words, &limit, 0)) else { break };
+                assert!(seen.insert(cas) && cas < end, "{cas} twice, or not below {end}");
+                last = last.max(cas);
+            }
+            assert!(last == end - 1 || from == end, "the whole range is drawn: {last} of {end}");
+        }
+    }
+
+    #[test]
+    fn a_limited_cache_does_not_follow_values_chosen_by_clients() {
+        let (words, limit) = (words(1), CasLimit::new());
+        limit.set(&words, 100, 200);
+        let mut handle = CasBlock::default();
+        let chosen = [150, 5000, FOLLOWED_END - 1, 1 << 60, u64::MAX];
+        for (expected, old) in (100..).zip(chosen) {
+            assert_eq!(handle.draw(&words, &limit, old), Ok(expected), "after {old}");
         }
     }
 }

@@ -40,7 +40,7 @@ impl Handle {
                     let resolved = self.resolve(shortage, key, upload.as_ref(), rounds);
                     resolved.inspect_err(|refusal| {
                         self.value_builder = None;
-                        if *refusal != Refusal::Pending {
+                        if !matches!(refusal, Refusal::Pending | Refusal::NoCas) {
                             self.handle_shared.stats.refuse(0);
                         }
                     })?;

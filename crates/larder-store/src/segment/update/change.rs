@@ -104,7 +104,7 @@ impl<'u> Update<'u, '_> {
                 if !(1..=KEY_LEN_MAX).contains(&self.key.bytes.len()) {
                     return Err(Shortage::Refused(Refusal::TooLarge));
                 }
-                let cas = self.choose_cas(cas);
+                let cas = self.choose_cas(cas)?;
                 let is_new = value.makes_item(|| self.live().map(|found| found.record.value_len()));
                 let new = |value| NewRecord {
                     attributes,
@@ -186,9 +186,9 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    fn choose_cas(&mut self, cas: NewCas) -> u64 {
+    fn choose_cas<'v>(&mut self, cas: NewCas) -> Result<u64, Shortage<'v>> {
         let mut old = self.live_cas();
-        match cas {
+        Ok(match cas {
             _ if !self.shared.config.cas => 0,
             NewCas::Fresh => {
                 let words = &self.shared.table().header_page().cas;
@@ -197,11 +197,12 @@ impl<'u> Update<'u, '_> {
                     // client chose a value that is too high to follow.
                     old = words.floor.load(Ordering::Relaxed);
                 }
-                self.writer.writing.cas.draw(words, old)
+                let drawn = self.writer.writing.cas.draw(words, &self.shared.cas_limit, old);
+                drawn.map_err(|_| Shortage::Refused(Refusal::NoCas))?
             }
             NewCas::Same => old,
             NewCas::Exactly(cas) => cas,
-        }
+        })
     }
 
     /// Returns the extension of an item with this key, or `None` if the item needs none. `tags_len`
@@ -219,7 +220,7 @@ impl<'u> Update<'u, '_> {
         access: Access,
     ) -> Result<u64, Shortage<'v>> {
         let Some(&FoundItem { record, .. }) = self.live() else { return Ok(0) };
-        let cas = self.choose_cas(cas);
+        let cas = self.choose_cas(cas)?;
         // A reader must not see the old attributes with the new CAS or the reverse, so a new CAS
         // needs a new record.
         if cas == record.cas() && record.set_attributes(&attributes) {

@@ -13,6 +13,7 @@
 #[macro_use]
 mod common;
 mod behaviour;
+mod cas_range;
 mod changes;
 mod curve;
 mod model;

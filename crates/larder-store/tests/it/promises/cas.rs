@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The highest fresh value in epoch 0.
+/// The highest fresh value of a standalone cache.
 const FRESH_MAX: u64 = (1 << 48) - 1;
 
 fn choose(engine: &mut Handle, key: &[u8], cas: u64) {

@@ -24,9 +24,15 @@
 //! which may overlap with another leader for longer, and a leader that is the only member in sync
 //! while [`MemberSettings::unclean_after`] is `None`.
 
+mod cas;
+mod interface;
+
 use crate::group::{EPOCH_MAX, GroupView, Process, Record, Revision, TransferRequest};
 use crate::time::{Millis, PauseWatch};
+use cas::CasReserve;
+pub use interface::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// The time for which a leader may answer requests after it sent the message whose reply confirmed
 /// its leadership.
@@ -59,76 +65,10 @@ pub const TRANSFER_TIME_MAX: Millis = 2000;
 // again before its lease ends.
 const _: () = assert!(LEADER_LEASE < PROMISE_TIME && LEADER_READ_INTERVAL < LEADER_LEASE);
 
-/// The behaviour of a leader when neither the coordinator nor every member in sync is reachable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DoubtPolicy {
-    /// Refuse requests.
-    #[default]
-    Stop,
-    /// Answer requests. Another leader may answer them, too.
-    Serve,
-}
-
-/// The settings of a member.
-#[derive(Clone, Debug)]
-pub struct MemberSettings {
-    /// The process of this member.
-    pub me: Process,
-    /// The behaviour of an isolated leader.
-    pub doubt: DoubtPolicy,
-    /// The time without a leader after which a member with incomplete data may lead. With `None`,
-    /// such a member leads only after all members in sync have lost their items or the coordinator
-    /// has lost the record. It then leads with an empty cache.
-    pub unclean_after: Option<Millis>,
-}
-
-/// A request to the coordinator.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// Read the group, and call [`Member::handle_view`].
-    Read,
-    /// Replace the record if it has this revision, and call [`Member::handle_swap`].
-    Swap(Revision, Record),
-}
-
-/// The role of a member in its group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The group has no known leader.
-    Leaderless,
-    /// The member leads.
-    Leader {
-        /// The epoch of this leader.
-        epoch: u32,
-        /// Whether this leader lacks the items of the group: it must remove its own items before it
-        /// serves.
-        starts_empty: bool,
-    },
-    /// The member follows.
-    Follower {
-        /// The process that this member follows.
-        leader: Process,
-        /// The leader's epoch.
-        epoch: u32,
-    },
-}
-
 /// Returns whether a member that has all changes up to this time is in sync.
 #[must_use]
 pub fn is_caught_up(synced_until: Millis, now: Millis) -> bool {
     now.saturating_sub(synced_until) <= LAG_MAX
-}
-
-impl Role {
-    /// Returns the name of the role in statistics.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Leaderless => "alone",
-            Self::Leader { .. } => "leader",
-            Self::Follower { .. } => "follower",
-        }
-    }
 }
 
 /// A member of a group.
@@ -154,10 +94,10 @@ pub struct Member {
     /// The epoch of the last leadership that started without the items of the group.
     started_empty: Option<u32>,
     /// The epoch in which the current leadership of this member started; `None` if it does not
-    /// lead. The epoch may have risen since.
+    /// lead.
     leadership_epoch: Option<u32>,
-    /// The minimum epoch of this leader, requested by [`Member::raise_epoch`].
-    epoch_min: u32,
+    /// The CAS values of the group and of this leader.
+    cas: CasReserve,
     /// The members that have all items of this leader, and the time up to which each has all
     /// changes. A member in sync with the previous leader has all acknowledged changes when this
     /// leader starts.
@@ -214,7 +154,7 @@ impl Member {
             pending_swaps: Vec::new(),
             started_empty: None,
             leadership_epoch: None,
-            epoch_min: 0,
+            cas: CasReserve::default(),
             ready: BTreeMap::new(),
             inherited: BTreeSet::new(),
             promises: BTreeMap::new(),
@@ -267,21 +207,57 @@ impl Member {
     }
 
     /// Returns the epoch in which the current leadership of this member started, if it leads. It
-    /// identifies the leadership: the epoch itself may have risen since.
+    /// identifies the leadership.
     #[must_use]
     pub fn leadership_epoch(&self) -> Option<u32> {
         self.leadership_epoch
     }
 
-    /// Raises the epoch of this leader to `least` with the next swap, so that its CAS values differ
-    /// from those of another group. Returns false if this member does not lead, or `least` is above
-    /// [`EPOCH_MAX`].
-    pub fn raise_epoch(&mut self, least: u32) -> bool {
-        let can_be = self.leads() && least <= EPOCH_MAX;
-        if can_be {
-            self.epoch_min = self.epoch_min.max(least);
+    /// Notes the first CAS value that this process has not drawn. The caller calls it before each
+    /// other call that changes this member.
+    pub fn note_next_cas(&mut self, now: Millis, next: u64) {
+        self.cas.note_next(now, next);
+    }
+
+    /// Returns the CAS values that this leader may draw; an empty range if it does not lead. The end
+    /// never falls within a leadership, and the start rises only for [`Self::raise_cas`].
+    #[must_use]
+    pub fn cas_values(&self) -> Range<u64> {
+        self.cas.values()
+    }
+
+    /// Returns whether this member leads and has used up its CAS values.
+    #[must_use]
+    pub fn lacks_cas(&self) -> bool {
+        self.leads() && self.cas.is_used_up()
+    }
+
+    /// Makes this leader draw CAS values from `floor` on, which another group has not drawn. Returns
+    /// whether it does already. If not, the next swap reserves the values. Returns `None` if this
+    /// member does not lead.
+    pub fn raise_cas(&mut self, floor: u64) -> Option<bool> {
+        self.leads().then(|| self.cas.raise(floor))
+    }
+
+    /// Returns the end of CAS values for the heartbeats of this leader; 0 if it does not lead. If the
+    /// coordinator does not answer, the end may be higher than the end of [`Self::cas_values`]. This
+    /// leader may then draw the values once all other members in sync have acknowledged it.
+    #[must_use]
+    pub fn heartbeat_cas_end(&self, now: Millis) -> u64 {
+        self.cas.heartbeat_end(self.leads() && self.is_in_doubt(now))
+    }
+
+    /// Returns whether the coordinator has confirmed this leader within the last second.
+    fn is_in_doubt(&self, now: Millis) -> bool {
+        now.saturating_sub(self.last_led_at) >= LEADER_LEASE
+    }
+
+    /// Extends the CAS values of this leader up to the end that all other members have acknowledged.
+    fn extend_cas(&mut self, now: Millis) {
+        if self.leads() {
+            let (named, is_in_doubt) = (self.named_in_sync(), self.is_in_doubt(now));
+            self.cas.extend_by(named.iter(), is_in_doubt);
         }
-        can_be
     }
 
     /// Returns the send time of the last request whose reply showed that this member leads, or
@@ -296,10 +272,12 @@ impl Member {
     #[must_use]
     pub fn serves_until(&self) -> Millis {
         let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else { return 0 };
-        if self.transfer.is_some() {
+        // If the swap of a transfer is pending, the next leader may already draw CAS values that this
+        // leader would draw, too.
+        if self.transfer.is_some() || self.may_have_transferred() && !self.serves_in_doubt() {
             return 0;
         }
-        if self.settings.doubt == DoubtPolicy::Serve {
+        if self.serves_in_doubt() {
             return Millis::MAX;
         }
         let pending_swaps = self.pending_swaps.iter().flat_map(|(_, record)| &record.in_sync);
@@ -310,12 +288,16 @@ impl Member {
             return Millis::MAX;
         }
         let promised = others.map(|other| self.promises.get(other).copied()).min().flatten();
-        // If a pending swap names another member as the leader, that member leads in spite of its
-        // promise.
-        let may_name_another =
-            self.pending_swaps.iter().any(|(_, record)| record.leader != self.settings.me);
-        let promised = promised.filter(|_| !may_name_another);
         self.confirmed_at.max(promised).map_or(0, |since| since + LEADER_LEASE)
+    }
+
+    fn serves_in_doubt(&self) -> bool {
+        self.settings.doubt == DoubtPolicy::Serve
+    }
+
+    /// Returns whether a pending swap names another member as the leader.
+    fn may_have_transferred(&self) -> bool {
+        self.pending_swaps.iter().any(|(_, record)| record.leader != self.settings.me)
     }
 
     /// Returns the next request to the coordinator, if one is due. The caller reports its outcome
@@ -325,6 +307,7 @@ impl Member {
         if now >= self.transfer_until {
             self.transfer = None;
         }
+        self.extend_cas(now);
         if self.has_view
             && let Some(record) = self.wanted_record(now)
         {
@@ -360,7 +343,8 @@ impl Member {
                 let end = self.recordless_since.map(|since| since + FIRST_RECORD_WAIT);
                 let may_lead = self.is_founder || end.is_some_and(|end| now >= end);
                 let (leader, in_sync) = (me.clone(), vec![me.clone()]);
-                return may_lead.then_some(Record { epoch: 1, leader, in_sync });
+                let cas = self.cas.election_range();
+                return may_lead.then_some(Record { epoch: 1, leader, in_sync, cas });
             };
             // The coordinator has lost the record. A member that was in sync and lacks no items may
             // lead. If no member that was in sync is live, any member may lead.
@@ -368,7 +352,8 @@ impl Member {
                 || !last.in_sync.iter().any(|process| self.view.is_live(process));
             let epoch = (last.epoch + 1).min(EPOCH_MAX);
             let (leader, in_sync) = (me.clone(), self.inherited_in_sync(last));
-            return may_lead.then_some(Record { epoch, leader, in_sync });
+            let cas = self.cas.election_range();
+            return may_lead.then_some(Record { epoch, leader, in_sync, cas });
         };
         if let Some(Transfer::To(in_sync)) = self.transfer.as_ref().filter(|_| self.leads())
             && let Some(next) = in_sync.first()
@@ -377,7 +362,9 @@ impl Member {
         {
             let is_in_sync = |process: &&Process| record.in_sync.contains(process);
             let in_sync = in_sync.iter().filter(is_in_sync).cloned().collect();
-            return Some(Record { epoch: record.epoch + 1, leader: next.clone(), in_sync });
+            let (epoch, leader) = (record.epoch + 1, next.clone());
+            let cas = self.cas.transfer_range(self.serves_in_doubt());
+            return Some(Record { epoch, leader, in_sync, cas });
         }
         if self.leads() {
             // After a pause, this leader has not received the acknowledgements of its members yet.
@@ -389,13 +376,14 @@ impl Member {
                 std::iter::once(me).chain(ready.map(|(process, _)| process)).cloned().collect();
             let is_same = in_sync.len() == record.in_sync.len()
                 && in_sync.iter().all(|process| record.in_sync.contains(process));
-            let epoch = record.epoch.max(self.epoch_min);
-            let is_wanted = !is_same || epoch != record.epoch || !self.pending_swaps.is_empty();
-            return is_wanted.then(|| Record { epoch, in_sync, leader: me.clone() });
+            let cas = self.cas.kept_range(record.cas);
+            let is_wanted = !is_same || cas != record.cas || !self.pending_swaps.is_empty();
+            return is_wanted.then(|| Record { in_sync, cas, ..record.clone() });
         }
         if record.epoch < EPOCH_MAX && self.may_stand_for_election(record, now) {
             let (epoch, leader) = (record.epoch + 1, me.clone());
-            return Some(Record { epoch, leader, in_sync: self.inherited_in_sync(record) });
+            let (in_sync, cas) = (self.inherited_in_sync(record), self.cas.election_range());
+            return Some(Record { epoch, leader, in_sync, cas });
         }
         // An equal record changes the revision, so that pending swaps cannot take effect any more.
         (!self.pending_swaps.is_empty()).then(|| record.clone())
@@ -489,19 +477,23 @@ impl Member {
         let still_leads = led && (is_own || epoch(before) == epoch(view.record.as_ref()));
         self.pending_swaps.retain(|(revision, _)| *revision == view.revision);
         self.view = view;
-        if self.view.record.is_some() {
-            self.last_record.clone_from(&self.view.record);
+        if let Some(record) = &self.view.record {
+            self.cas.note_end(record.cas.to);
+            self.last_record = Some(record.clone());
         }
         let knows_none = self.last_record.is_none();
         self.recordless_since = knows_none.then(|| self.recordless_since.unwrap_or(now));
         let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else {
-            self.confirmed_at = None;
-            (self.leadership_epoch, self.epoch_min) = (None, 0);
+            (self.confirmed_at, self.leadership_epoch) = (None, None);
+            self.cas.stop_leading();
             self.next_read = self.requested_at + FOLLOWER_READ_INTERVAL;
             return;
         };
-        if !still_leads {
-            (self.leadership_epoch, self.epoch_min) = (Some(record.epoch), 0);
+        if still_leads {
+            self.cas.extend(record.cas.to);
+        } else {
+            self.leadership_epoch = Some(record.epoch);
+            self.cas.start_leading(now, record.cas);
             let others = record.in_sync.iter().filter(|process| **process != self.settings.me);
             self.inherited = others.cloned().collect();
             // They stay until some time after this leader is ready for followers.
@@ -563,7 +555,8 @@ impl Member {
     }
 
     /// Names the members in sync after the transfer under way, the next leader first. All must have
-    /// all changes of requests that this leader has answered.
+    /// all changes of requests that this leader has answered. This leader must draw no CAS value until
+    /// it answers requests again: the next leader starts at the value of [`Self::note_next_cas`].
     pub fn transfer_to(&mut self, in_sync: Vec<Process>) {
         if self.transfer.is_some() {
             self.transfer = Some(Transfer::To(in_sync));
@@ -627,11 +620,14 @@ impl Member {
         self.refusals = (0, 0);
     }
 
-    /// Handles a heartbeat of a leader. Returns whether this member promises not to stand for
-    /// election for [`PROMISE_TIME`].
-    pub fn note_heartbeat(&mut self, leader: &Process, now: Millis) -> bool {
+    /// Handles a heartbeat of a leader with this end of CAS values. Returns whether this member
+    /// promises not to stand for election for [`PROMISE_TIME`], and to draw no CAS value below the end
+    /// if it is elected.
+    pub fn note_heartbeat(&mut self, leader: &Process, cas_end: u64, now: Millis) -> bool {
+        self.cas.note_end(cas_end);
         let is_followed = self.view.record.as_ref().is_some_and(|record| record.leader == *leader);
-        // Make no promise while a swap is pending, because it may be an election of this member.
+        // Make no promise while a swap is pending, because it may be an election of this member, with
+        // values below the end.
         let may_promise = is_followed && self.pending_swaps.is_empty();
         if may_promise {
             self.promised_until = self.promised_until.max(now + PROMISE_TIME);
@@ -640,13 +636,14 @@ impl Member {
     }
 
     /// Handles the acknowledgement of a heartbeat by a member. `synced_until` is the time up to
-    /// which it has all changes, or `None` if it lacks items. `promised` is the send time of the
-    /// heartbeat if the member has made an election promise.
+    /// which it has all changes, or `None` if it lacks items. `promise` is the member's election
+    /// promise, if it has made one.
     pub fn note_ack(
         &mut self,
+        now: Millis,
         member: &Process,
         synced_until: Option<Millis>,
-        promised: Option<Millis>,
+        promise: Option<ElectionPromise>,
     ) {
         match synced_until {
             Some(time) => {
@@ -655,9 +652,11 @@ impl Member {
             }
             None => self.note_not_ready(member),
         }
-        if let Some(sent) = promised {
-            let promise = self.promises.entry(member.clone()).or_default();
-            *promise = (*promise).max(sent);
+        if let Some(ElectionPromise { sent, cas_end }) = promise {
+            let last = self.promises.entry(member.clone()).or_default();
+            *last = (*last).max(sent);
+            self.cas.acknowledge(member, cas_end);
+            self.extend_cas(now);
         }
     }
 

@@ -1,0 +1,282 @@
+//! The CAS values of the leaders of a group. Clients compare them, so no two leaders may give a key
+//! the same value, and values must stay low, because some clients keep only 32 bits.
+//!
+//! ```text
+//! record       cas: [from, to)       each leader has a range of its own, in the record that names it
+//! election     from = the end of all ranges that the candidate knows of
+//! transfer     from = the counter of the old leader, which has stopped drawing
+//! reservation  a leader with less than half of its range left moves `to` up
+//! ```
+//! All changes of the record are compare-and-swaps, so ranges are disjoint. While the coordinator is
+//! unreachable, the heartbeats of a leader offer a higher end. The leader may draw values up to an
+//! end that all other members of the record have acknowledged: a member starts its own range above
+//! each end that it knows of. A leader without other members needs no acknowledgement.
+
+use crate::group::{CAS_END, CAS_RANGE_LEN_MIN, CasRange, Process};
+use crate::time::Millis;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Draws are counted over one to two of these intervals.
+const SAMPLE_INTERVAL: Millis = 30_000;
+/// The minimum length of a reservation, in multiples of the counted draws. So a reservation lasts
+/// five to ten minutes at a steady rate.
+const SAMPLES_AHEAD: u64 = 10;
+
+/// A member's knowledge of CAS values, and the values that it may draw while it leads.
+#[derive(Debug, Default)]
+pub(crate) struct CasReserve {
+    /// The first value that this process has not drawn, at the last call of
+    /// [`CasReserve::note_next`].
+    next: u64,
+    /// The end of all ranges that this member knows of.
+    highest_end: u64,
+    /// The values of this leader; empty if this member does not lead.
+    values: Range<u64>,
+    /// The value from which this leader must draw as soon as it has reserved values above it.
+    floor: u64,
+    /// The end of the values that each member has acknowledged to this leader.
+    acknowledged: BTreeMap<Process, u64>,
+    /// The times and the next values of the last two samples.
+    samples: [(Millis, u64); 2],
+}
+
+impl CasReserve {
+    /// Notes the first value that this process has not drawn.
+    pub(crate) fn note_next(&mut self, now: Millis, next: u64) {
+        self.next = next;
+        let [_, last] = self.samples;
+        if now.saturating_sub(last.0) >= SAMPLE_INTERVAL {
+            self.samples = [last, (now, self.first_left())];
+        }
+    }
+
+    /// Notes the end of a range.
+    pub(crate) fn note_end(&mut self, end: u64) {
+        self.highest_end = self.highest_end.max(end);
+    }
+
+    /// Starts a leadership with these values.
+    pub(crate) fn start_leading(&mut self, now: Millis, range: CasRange) {
+        (self.values, self.floor) = (range.from..range.to, 0);
+        self.acknowledged.clear();
+        self.samples = [(now, self.first_left()); 2];
+    }
+
+    /// Ends the leadership.
+    pub(crate) fn stop_leading(&mut self) {
+        (self.values, self.floor) = (0..0, 0);
+        self.acknowledged.clear();
+    }
+
+    /// Returns the values that this leader may draw.
+    pub(crate) fn values(&self) -> Range<u64> {
+        self.values.clone()
+    }
+
+    /// Returns whether this leader has no value left.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.first_left() >= self.values.end
+    }
+
+    /// Returns the first value that this leader has not drawn.
+    fn first_left(&self) -> u64 {
+        self.next.max(self.values.start)
+    }
+
+    /// Returns the length of the next reservation.
+    fn len(&self) -> u64 {
+        let draws = self.first_left().saturating_sub(self.samples[0].1);
+        draws.saturating_mul(SAMPLES_AHEAD).max(CAS_RANGE_LEN_MIN)
+    }
+
+    /// Returns the end that this leader should have: a higher one if less than half of a reservation
+    /// is left.
+    fn wanted_end(&self) -> u64 {
+        let (start, len, end) = (self.first_left().max(self.floor), self.len(), self.values.end);
+        let wanted =
+            if end.saturating_sub(start) < len / 2 { start.saturating_add(len) } else { end };
+        wanted.min(CAS_END).max(end)
+    }
+
+    /// Returns the range for a record in which this member becomes the leader.
+    pub(crate) fn election_range(&self) -> CasRange {
+        CasRange::starting_at(self.highest_end.max(self.next))
+    }
+
+    /// Returns the range for a record in which this leader, which has the range `current` there, stays
+    /// the leader.
+    pub(crate) fn kept_range(&self, current: CasRange) -> CasRange {
+        CasRange { to: current.to.max(self.wanted_end()), ..current }
+    }
+
+    /// Returns the range for a record in which this leader transfers its leadership. If this leader
+    /// `continues` while the transfer is pending, the next leader must not draw the values that are
+    /// left to this one.
+    pub(crate) fn transfer_range(&self, continues: bool) -> CasRange {
+        let from = if continues { self.values.end } else { self.first_left() };
+        let range = CasRange::starting_at(from);
+        let to = from.saturating_add(self.len()).min(CAS_END).max(self.values.end);
+        CasRange { to, ..range }
+    }
+
+    /// Makes this leader draw values from `floor` on, as soon as it has reserved them. Returns
+    /// whether it does already.
+    pub(crate) fn raise(&mut self, floor: u64) -> bool {
+        self.floor = self.floor.max(floor);
+        self.apply_floor();
+        self.first_left() >= floor
+    }
+
+    /// Extends the values of this leader up to `end`.
+    pub(crate) fn extend(&mut self, end: u64) {
+        self.values.end = self.values.end.max(end);
+        self.note_end(self.values.end);
+        self.apply_floor();
+    }
+
+    /// Moves the start of the values to the floor if enough values are reserved above it.
+    fn apply_floor(&mut self) {
+        let left = self.values.end.saturating_sub(self.floor);
+        if self.first_left() < self.floor && left >= CAS_RANGE_LEN_MIN / 2 {
+            self.values.start = self.floor;
+            // Skipped values are no draws.
+            self.samples.iter_mut().for_each(|(_, next)| *next = (*next).max(self.floor));
+        }
+    }
+
+    /// Returns the end for heartbeats of this leader. `offers` states whether it may be higher than
+    /// the end of the values.
+    pub(crate) fn heartbeat_end(&self, offers: bool) -> u64 {
+        if offers { self.wanted_end() } else { self.values.end }
+    }
+
+    /// Notes that a member has acknowledged an end of a heartbeat.
+    pub(crate) fn acknowledge(&mut self, member: &Process, end: u64) {
+        let known = self.acknowledged.entry(member.clone()).or_default();
+        *known = (*known).max(end);
+    }
+
+    /// Extends the values up to the end that these members have acknowledged. `is_alone_in_doubt`
+    /// states whether this leader may extend them if there are no members.
+    pub(crate) fn extend_by<'p>(
+        &mut self,
+        members: impl Iterator<Item = &'p Process>,
+        is_alone_in_doubt: bool,
+    ) {
+        let ends = members.map(|member| self.acknowledged.get(member).copied().unwrap_or(0));
+        match ends.min() {
+            Some(end) if end > self.values.end => self.extend(end),
+            None if is_alone_in_doubt => self.extend(self.wanted_end()),
+            _ => (),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIN: u64 = CAS_RANGE_LEN_MIN;
+
+    fn leader(range: CasRange) -> CasReserve {
+        let mut reserve = CasReserve::default();
+        reserve.start_leading(0, range);
+        reserve
+    }
+
+    #[test]
+    fn a_leader_reserves_more_when_half_is_left() {
+        let range = CasRange::starting_at(1);
+        let mut reserve = leader(range);
+        reserve.note_next(10, 100_001);
+        assert_eq!(reserve.kept_range(range), range);
+        // The draws of the first milliseconds count as those of a whole interval.
+        reserve.note_next(10, 300_001);
+        let more = CasRange { from: 1, to: 300_001 + 3_000_000 };
+        assert_eq!(reserve.kept_range(range), more);
+        assert_eq!(reserve.kept_range(more), more, "it is reserved, but not confirmed");
+        reserve.extend(more.to);
+        assert_eq!(reserve.kept_range(more), more);
+        assert_eq!(reserve.values(), 1..more.to);
+        // After a minute without draws, the next reservation is short.
+        for minute in 1..4 {
+            reserve.note_next(minute * 30_000, more.to - 9);
+        }
+        assert_eq!(reserve.kept_range(more).to, more.to - 9 + MIN);
+        assert!(!reserve.is_used_up());
+        reserve.note_next(100_000, more.to);
+        assert!(reserve.is_used_up());
+        assert_eq!(leader(CasRange { from: 1, to: CAS_END }).kept_range(range).to, CAS_END);
+    }
+
+    #[test]
+    fn a_new_leader_starts_above_all_that_is_known() {
+        let mut reserve = CasReserve::default();
+        assert_eq!(reserve.election_range(), CasRange { from: 1, to: 1 + MIN });
+        reserve.note_next(1, 70);
+        assert_eq!(reserve.election_range().from, 70);
+        reserve.note_end(900);
+        reserve.note_end(800);
+        assert_eq!(reserve.election_range(), CasRange::starting_at(900));
+        let mut reserve = leader(CasRange { from: 1, to: 1000 });
+        reserve.note_next(1, 400);
+        assert_eq!(reserve.transfer_range(false), CasRange::starting_at(400));
+        assert_eq!(reserve.transfer_range(true), CasRange::starting_at(1000));
+        reserve.extend(9 * MIN);
+        assert_eq!(reserve.transfer_range(false), CasRange { from: 400, to: 9 * MIN });
+    }
+
+    #[test]
+    fn an_importer_draws_above_the_exporter_once_it_has_reserved_values() {
+        let range = CasRange::starting_at(1);
+        let mut reserve = leader(range);
+        reserve.note_next(1, 50);
+        assert!(reserve.raise(50), "it draws above 50 already");
+        assert!(!reserve.raise(5 * MIN));
+        assert_eq!(reserve.values(), 1..range.to, "it draws on while the values are reserved");
+        let more = reserve.kept_range(range);
+        assert_eq!(more, CasRange { from: 1, to: 6 * MIN });
+        reserve.extend(more.to);
+        assert!(reserve.raise(5 * MIN));
+        assert_eq!(reserve.values(), 5 * MIN..6 * MIN);
+        assert_eq!(reserve.kept_range(more), more, "skipped values are no draws");
+        // The rest of the range suffices.
+        assert!(reserve.raise(5 * MIN + 7));
+    }
+
+    #[test]
+    fn members_extend_the_values_together() {
+        let [a, b] = ["a", "b"].map(|node| Process { node: node.to_owned(), incarnation: 1 });
+        let mut reserve = leader(CasRange { from: 1, to: 100 });
+        let offer = reserve.heartbeat_end(true);
+        assert_eq!((offer, reserve.heartbeat_end(false)), (1 + MIN, 100));
+        reserve.acknowledge(&a, offer);
+        reserve.extend_by([&a, &b].into_iter(), true);
+        assert_eq!(reserve.values(), 1..100, "one member is missing");
+        reserve.acknowledge(&b, offer - 1);
+        reserve.extend_by([&a, &b].into_iter(), true);
+        assert_eq!(reserve.values(), 1..offer - 1);
+        let range = CasRange { from: 1, to: 100 };
+        assert_eq!(reserve.kept_range(range).to, offer - 1, "the next record contains the end");
+        let mut alone = leader(range);
+        alone.extend_by([].into_iter(), false);
+        assert_eq!(alone.values(), 1..100);
+        alone.extend_by([].into_iter(), true);
+        assert_eq!(alone.values(), 1..1 + MIN);
+    }
+
+    #[test]
+    fn invalid_bounds_are_detected() {
+        for (from, to, is_valid) in [
+            (1, 1, true),
+            (1, CAS_END, true),
+            (0, 9, false),
+            (9, 8, false),
+            (9, CAS_END + 1, false),
+        ] {
+            assert_eq!(CasRange { from, to }.is_valid(), is_valid, "{from} to {to}");
+        }
+        assert!(CasRange::starting_at(u64::MAX).is_valid());
+    }
+}
