@@ -93,6 +93,10 @@ impl<T: DelegateUploads> Uploads for T {
         self.inner().memory_of(upload)
     }
 
+    fn uploaded<'u>(&self, upload: &'u Self::Upload, offset: usize) -> &'u [u8] {
+        self.inner().uploaded(upload, offset)
+    }
+
     fn excess_memory(&self) -> ExcessMemory {
         self.inner().excess_memory()
     }

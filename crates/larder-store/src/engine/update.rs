@@ -43,6 +43,10 @@ pub trait Uploads {
     /// an upload of another engine.
     fn memory_of(&self, upload: &Self::Upload) -> usize;
 
+    /// Returns the appended bytes from `offset` on that are contiguous in memory: at least one if
+    /// `offset` is below their number. Empty for an upload of another engine.
+    fn uploaded<'u>(&self, upload: &'u Self::Upload, offset: usize) -> &'u [u8];
+
     /// Returns the memory that leases and uploads use above their shares. While a share is
     /// exceeded, the server disconnects some of the peers that use it, before it has to refuse
     /// requests of others.

@@ -66,6 +66,7 @@ pub(super) trait AnyEngine: Send {
     fn upload(&mut self, len: usize) -> Result<Upload, Refusal>;
     fn extend(&mut self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal>;
     fn memory_of(&self, upload: &Upload) -> usize;
+    fn uploaded<'u>(&self, upload: &'u Upload, offset: usize) -> &'u [u8];
     fn excess_memory(&self) -> ExcessMemory;
     fn flush(&mut self, at: Option<Seconds>);
     fn flush_generation(&self) -> u64;
@@ -277,6 +278,11 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
     fn memory_of(&self, upload: &Upload) -> usize {
         let own = upload.0.downcast_ref::<Option<E::Upload>>().and_then(Option::as_ref);
         own.map_or(0, |own| Uploads::memory_of(self, own))
+    }
+
+    fn uploaded<'u>(&self, upload: &'u Upload, offset: usize) -> &'u [u8] {
+        let own = upload.0.downcast_ref::<Option<E::Upload>>().and_then(Option::as_ref);
+        own.map_or(&[], |own| Uploads::uploaded(self, own, offset))
     }
 
     fn excess_memory(&self) -> ExcessMemory {

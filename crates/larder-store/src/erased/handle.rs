@@ -111,6 +111,10 @@ impl Uploads for Handle {
         self.0.memory_of(upload)
     }
 
+    fn uploaded<'u>(&self, upload: &'u Upload, offset: usize) -> &'u [u8] {
+        self.0.uploaded(upload, offset)
+    }
+
     fn excess_memory(&self) -> ExcessMemory {
         self.0.excess_memory()
     }

@@ -231,6 +231,10 @@ impl<M: Map> Uploads for Handle<M> {
     fn memory_of(&self, upload: &Upload) -> usize {
         upload.charged()
     }
+
+    fn uploaded<'u>(&self, upload: &'u Upload, offset: usize) -> &'u [u8] {
+        upload.bytes().get(offset..).unwrap_or_default()
+    }
 }
 
 impl<M: Map> Updates for Handle<M> {

@@ -185,6 +185,10 @@ impl Uploads for Handle {
         upload.segments.len() * self.shared.segment_len()
     }
 
+    fn uploaded<'u>(&self, upload: &'u Upload, offset: usize) -> &'u [u8] {
+        upload.bytes_from(offset)
+    }
+
     fn excess_memory(&self) -> ExcessMemory {
         self.shared.excess_memory()
     }

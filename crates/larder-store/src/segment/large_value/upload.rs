@@ -121,6 +121,16 @@ impl Upload {
         unsafe { table.region.bytes(table.layout.start(segment), len) }
     }
 
+    /// Returns the written bytes from `offset` on, up to the end of their segment. Empty if
+    /// `offset` is not below the number of written bytes.
+    pub(crate) fn bytes_from(&self, offset: usize) -> &[u8] {
+        if offset >= self.filled {
+            return &[];
+        }
+        let segment_len = self.shared.segment_len();
+        &self.piece(offset / segment_len)[offset % segment_len..]
+    }
+
     /// Returns the number of segments of the chain. These are all segments of the upload, but not
     /// the last one if its content fits into the item.
     pub(crate) fn chain_len(&self) -> usize {
