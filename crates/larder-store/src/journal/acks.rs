@@ -113,12 +113,16 @@ struct State {
     exported: Option<Vec<u64>>,
     /// The number of rounds of exporters so far.
     rounds: u64,
+    /// The last term, and the number of its last position, if all its positions were acknowledged
+    /// when it ended. A reply may be released after that.
+    acknowledged: Option<(u64, u64)>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     position: AckPosition,
-    waker: Waker,
+    /// The waker of the batch; `None` before its first call of [`Acknowledgements::state_of`].
+    waker: Option<Waker>,
     /// The time at which [`Acknowledgements::end_late`] first found the position waiting; `None`
     /// before.
     since: Option<Instant>,
@@ -160,11 +164,17 @@ impl State {
                 || self.late.contains(&position.number)
                 || self.is_given(position);
             if is_over {
-                waker.wake_by_ref();
+                waker.iter().for_each(Waker::wake_by_ref);
             }
             !is_over
         });
         self.waiting = waiting;
+    }
+
+    /// Returns whether the position was acknowledged before its term ended.
+    fn was_acknowledged(&self, position: &AckPosition) -> bool {
+        self.acknowledged
+            .is_some_and(|(term, last)| position.term == term && position.number <= last)
     }
 }
 
@@ -228,10 +238,11 @@ impl Acknowledgements {
         self.term.load(Ordering::Acquire)
     }
 
-    /// Makes the position on which the replies of a batch depend. The batch started in `term`. Its
-    /// last change that waits for acknowledgements ends at `offset` of the handle's journal.
-    /// `generation` is the number of flushes, counted after the batch's last flush. The last paced
-    /// change ends at `paced`.
+    /// Makes the position on which the replies of a batch depend. The caller makes it within the
+    /// batch, so that [`Self::has_waiting`] includes the replies of all batches that have ended. The
+    /// batch started in `term`. Its last change that waits for acknowledgements ends at `offset` of
+    /// the handle's journal. `generation` is the number of flushes, counted after the batch's last
+    /// flush. The last paced change ends at `paced`.
     #[cold]
     pub(super) fn position(
         &self,
@@ -244,7 +255,17 @@ impl Acknowledgements {
         state.positions += 1;
         let number = state.positions;
         let paced = paced.map(|offset| (offset, state.rounds + PACE_ROUNDS));
-        AckPosition { journal, offset, generation, paced, term, number }
+        let position = AckPosition { journal, offset, generation, paced, term, number };
+        if term == state.term && !state.is_given(&position) {
+            state.waiting.push(Waiting { position, waker: None, since: None });
+        }
+        position
+    }
+
+    /// Returns whether replies wait for acknowledgements.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        !self.lock().waiting.is_empty()
     }
 
     /// Returns the state of a position. After [`AckState::Pending`], `waker` is called when the
@@ -253,20 +274,17 @@ impl Acknowledgements {
     #[cold]
     pub(super) fn state_of(&self, position: &AckPosition, waker: &Waker) -> AckState {
         let mut state = self.lock();
+        if state.was_acknowledged(position) {
+            return AckState::Acknowledged;
+        }
         if position.term != state.term || state.late.remove(&position.number) {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return AckState::Lost;
         }
-        if state.is_given(position) {
-            return AckState::Acknowledged;
-        }
-        match state.waiting.iter_mut().find(|waiting| waiting.position == *position) {
-            Some(known) => known.waker.clone_from(waker),
-            None => {
-                let (position, waker) = (*position, waker.clone());
-                state.waiting.push(Waiting { position, waker, since: None });
-                self.holds.fetch_add(1, Ordering::Relaxed);
-            }
+        let waiting = state.waiting.iter_mut().find(|waiting| waiting.position == *position);
+        let Some(waiting) = waiting else { return AckState::Acknowledged };
+        if waiting.waker.replace(waker.clone()).is_none() {
+            self.holds.fetch_add(1, Ordering::Relaxed);
         }
         AckState::Pending
     }
@@ -333,9 +351,12 @@ impl Acknowledgements {
     }
 
     /// Starts a new term without followers, because this process does not lead any more. All
-    /// positions of batches that started in an earlier term are lost.
+    /// positions of batches that started in an earlier term are lost, except those of the last term
+    /// if no reply waits.
     pub fn abandon(&self) {
         let mut state = self.lock();
+        let is_all = state.waiting.is_empty() && state.late.is_empty();
+        state.acknowledged = is_all.then_some((state.term, state.positions));
         state.term += 1;
         self.term.store(state.term, Ordering::Release);
         state.followers.clear();
@@ -352,7 +373,7 @@ impl Acknowledgements {
             let is_late = now.saturating_duration_since(since) > WAIT_MAX;
             if is_late {
                 late.insert(position.number);
-                waker.wake_by_ref();
+                waker.iter().for_each(Waker::wake_by_ref);
             }
             !is_late
         });
@@ -399,6 +420,8 @@ mod tests {
         );
         acks.require(7);
         acks.require(8);
+        let position = acks.position(0, (1, 10), 2, None);
+        assert!(acks.has_waiting(), "before the first poll");
         assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
         acks.note(9, &[99, 99], 9);
         for (offsets, generation) in [(&[99][..], 2), (&[0, 9], 2), (&[0, 10], 1), (&[0, 10], 2)] {
@@ -408,6 +431,7 @@ mod tests {
         assert_eq!(calls.0.load(Ordering::Relaxed), 0);
         acks.note(8, &[0, 11], 3);
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
+        assert!(!acks.has_waiting());
         assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged);
         assert_eq!(acks.holds(), 1);
     }
@@ -443,6 +467,31 @@ mod tests {
         assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged);
     }
 
+    /// A leader that transfers its leadership waits until no reply waits. The thread of a reply may
+    /// look at its position only after the end of the leadership.
+    #[test]
+    fn an_acknowledged_reply_is_released_after_its_leader_was_deposed() {
+        let acks = Acknowledgements::default();
+        let state = |position| acks.state_of(position, Waker::noop());
+        acks.require(7);
+        let under_way = acks.term();
+        let position = acks.position(acks.term(), (0, 1), 0, None);
+        acks.note(7, &[1], 0);
+        acks.abandon();
+        assert_eq!(state(&position), AckState::Acknowledged);
+        let late = acks.position(under_way, (0, 1), 0, None);
+        assert_eq!(state(&late), AckState::Lost, "its batch had not ended");
+        // In the next term, a reply waits when the leader is deposed.
+        acks.require(7);
+        let first = acks.position(acks.term(), (0, 2), 0, None);
+        acks.note(7, &[2], 0);
+        let second = acks.position(acks.term(), (0, 3), 0, None);
+        acks.abandon();
+        assert_eq!((state(&first), state(&second)), (AckState::Lost, AckState::Lost));
+        acks.abandon();
+        assert_eq!((state(&first), state(&second)), (AckState::Lost, AckState::Lost));
+    }
+
     #[test]
     fn waits_end_after_the_maximum_time() {
         let (acks, calls) = (Acknowledgements::default(), Arc::new(Calls::default()));
@@ -466,7 +515,8 @@ mod tests {
         let (acks, calls) = (Acknowledgements::default(), Arc::new(Calls::default()));
         let waker = Waker::from(Arc::clone(&calls));
         let paced = |offset| acks.position(acks.term(), (1, 0), 0, Some(offset));
-        assert_eq!(acks.state_of(&paced(5), &waker), AckState::Acknowledged, "not paced yet");
+        let position = paced(5);
+        assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged, "not paced yet");
         acks.start_pacing();
         let position = paced(5);
         assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
