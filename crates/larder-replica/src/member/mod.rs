@@ -58,8 +58,10 @@ const PAUSE_RESULT_MAX: Millis = 10_000;
 /// The time for which a member that knows no record waits before it writes the first one. Members
 /// that know the record restore it within this time if the coordinator has lost it.
 const FIRST_RECORD_WAIT: Millis = 1000;
-/// The maximum duration of a leadership transfer.
-pub const TRANSFER_TIME_MAX: Millis = 2000;
+/// The maximum duration of a leadership transfer. The leader answers requests for most of this time.
+pub const TRANSFER_TIME_MAX: Millis = 4000;
+/// The maximum time for which a transfer makes requests wait before the leader answers again.
+pub const TRANSFER_HOLD_MAX: Millis = 300;
 
 // A former leader stops answering before its followers' promises end, and a leader reads its record
 // again before its lease ends.
@@ -523,16 +525,16 @@ impl Member {
         (is_recent && self.last_led_at < end).then_some(length)
     }
 
-    /// Returns whether a leadership transfer is under way.
+    /// Returns whether requests wait for the end of a leadership transfer.
     #[must_use]
     pub fn is_transferring(&self) -> bool {
         self.transfer.is_some()
     }
 
-    /// Starts a leadership transfer to the node `to`, or to any member in sync. Returns the
-    /// candidates. This leader answers no requests until another leads, for at most
-    /// [`TRANSFER_TIME_MAX`]. Without candidates, this leader continues to answer requests.
-    pub fn start_transfer(&mut self, now: Millis, to: Option<&str>) -> Vec<Process> {
+    /// Returns the members to which this leader can transfer its leadership: the node `to`, or all
+    /// members in sync.
+    #[must_use]
+    pub fn transfer_candidates(&self, now: Millis, to: Option<&str>) -> Vec<Process> {
         let can_end = self.view.record.as_ref().is_some_and(|record| record.epoch < EPOCH_MAX);
         if !self.leads() || !can_end {
             return Vec::new();
@@ -546,12 +548,25 @@ impl Member {
                 && self.ready.get(*process).is_some_and(|time| is_caught_up(*time, now))
                 && has_synced_or_promised(process)
         };
-        let could: Vec<Process> = record.filter(is_ready).cloned().collect();
-        if !could.is_empty() {
+        record.filter(is_ready).cloned().collect()
+    }
+
+    /// Starts a leadership transfer to the node `to`, or to any member in sync. Returns the
+    /// candidates. This leader answers no requests until another leads, for at most
+    /// [`TRANSFER_HOLD_MAX`]. Without candidates, this leader continues to answer requests.
+    pub fn start_transfer(&mut self, now: Millis, to: Option<&str>) -> Vec<Process> {
+        let candidates = self.transfer_candidates(now, to);
+        if !candidates.is_empty() {
             (self.transfer, self.transfer_until) =
-                (Some(Transfer::Waiting), now + TRANSFER_TIME_MAX);
+                (Some(Transfer::Waiting), now + TRANSFER_HOLD_MAX);
         }
-        could
+        candidates
+    }
+
+    /// Abandons a transfer under way: this leader answers requests again. If it has sent the record
+    /// that names another leader, it first replaces it.
+    pub fn end_transfer(&mut self) {
+        self.transfer = None;
     }
 
     /// Names the members in sync after the transfer under way, the next leader first. All must have

@@ -48,7 +48,7 @@ mod world;
 use crate::seeds::run_seeds;
 use larder_replica::{
     CAS_RANGE_LEN_MIN, CasRange, Command, DoubtPolicy, ElectionPromise, GroupView, LEADER_LEASE,
-    Member, MemberSettings, Millis, Process, Record, TRANSFER_TIME_MAX,
+    Member, MemberSettings, Millis, Process, Record, TRANSFER_HOLD_MAX, TRANSFER_TIME_MAX,
 };
 use nodes::World;
 use std::collections::BTreeMap;
@@ -114,6 +114,53 @@ fn a_member_waits_before_it_writes_the_first_record() {
     read(&mut other, 5500);
     assert!(!leads(&mut other, 5999));
     assert!(leads(&mut other, 6000));
+}
+
+/// Checks that a leader whose transfer takes too long answers again, but not before it has replaced a
+/// record that names another leader and may still be written.
+#[test]
+fn a_leader_answers_again_after_a_transfer_without_result() {
+    let process = |node: &str, incarnation| Process { node: node.to_owned(), incarnation };
+    let (me, next) = (process("a", 1), process("b", 2));
+    let settings = MemberSettings { me: me.clone(), doubt: DoubtPolicy::Stop, unclean_after: None };
+    let mut member = Member::new(settings);
+    member.note_founder();
+    let live = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 2)]);
+    assert_eq!(member.next(0), Some(Command::Read));
+    let view = GroupView { live, ..GroupView::default() };
+    member.handle_view(1, Some(view.clone()));
+    let swap = |member: &mut Member, now| {
+        let Some(Command::Swap(revision, record)) = member.next(now) else { panic!("no swap") };
+        (revision, record)
+    };
+    let (revision, _) = swap(&mut member, 2);
+    member.handle_swap(2, Some(Some(revision + 1)));
+    member.note_ack(&next, Some(10), Some(10));
+    let (revision, record) = swap(&mut member, 10);
+    member.handle_swap(10, Some(Some(revision + 1)));
+    assert!(member.serves_until() > 10);
+    // No candidate gets all changes in time.
+    assert_eq!(member.start_transfer(11, None), std::slice::from_ref(&next));
+    assert_eq!(member.serves_until(), 0);
+    let _ = member.next(11 + TRANSFER_HOLD_MAX);
+    assert!(member.serves_until() > 0);
+    // The swap has no reply.
+    assert_eq!(member.start_transfer(400, None), std::slice::from_ref(&next));
+    member.transfer_to(vec![next.clone(), me.clone()]);
+    let (revision, named) = swap(&mut member, 401);
+    assert_eq!(named.leader, next);
+    member.handle_swap(500, None);
+    member.end_transfer();
+    member.note_ack(&next, Some(500), Some(500));
+    assert_eq!(member.serves_until(), 0);
+    assert_eq!(member.next(1000), Some(Command::Read));
+    member.handle_view(1000, Some(GroupView { record: Some(record), revision, ..view }));
+    assert_eq!(member.serves_until(), 0, "the record may still be written");
+    let (revision, own) = swap(&mut member, 1001);
+    assert_eq!(own.leader, me);
+    member.handle_swap(1001, Some(Some(revision + 1)));
+    assert!(member.serves_until() > 1001);
+}
 }
 
 /// Checks how long the members in sync with the previous leader stay in sync, and that none of them
