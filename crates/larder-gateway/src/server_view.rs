@@ -5,6 +5,7 @@ use larder_operations::{EventQueue, Latencies, Limits, Observer};
 use larder_store::Now;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 /// State of the server. The gateway calls these methods on its own threads, concurrently with the
 /// workers.
@@ -71,6 +72,10 @@ pub trait ServerView: Send + Sync + 'static {
 
     /// Returns all groups that own items or import them.
     fn groups(&self) -> Vec<Group>;
+
+    /// Returns the time for which a request to a group that was not executed may be repeated. It is
+    /// longer during a planned change of the group's leader.
+    fn retry_time(&self, group: Group) -> Duration;
 
     /// Opens a request to the leader of a group, which is another server.
     fn open_route(&self, group: Group) -> Box<dyn RemoteRequest>;

@@ -489,6 +489,7 @@ impl<E: Engine> Applier<E> {
             | Frame::Continue { .. }
             | Frame::Close { .. }
             | Frame::Reply { .. }
+            | Frame::Moved { .. }
             | Frame::ChangedKeys(_)
             | Frame::LinkHeartbeat { .. }
             | Frame::Lease(_)

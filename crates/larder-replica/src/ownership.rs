@@ -124,6 +124,12 @@ impl Ownership {
         self.released.take_if(is_earlier).is_some()
     }
 
+    /// Returns whether this leader has released slots that its group still owns in the map.
+    #[must_use]
+    pub fn has_release(&self) -> bool {
+        self.released.is_some()
+    }
+
     /// Returns whether the export of a release has ended, and this group still owns some of the
     /// released slots in the map. The map must be replaced before this leader may answer for the
     /// slots again.

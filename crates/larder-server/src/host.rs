@@ -20,6 +20,9 @@ use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// The sent bytes of all forwarded stores may take the memory limit divided by this number.
+const SENT_PART: usize = 16;
+
 impl Host for Server {
     fn version(&self) -> &str {
         version::MEMCACHED_LEVEL
@@ -113,6 +116,14 @@ impl Host for Server {
 
     fn release(&self, bytes: usize) {
         self.connections.count_held(-bytes.cast_signed());
+    }
+
+    fn reserve_sent(&self, held: usize, more: usize) -> bool {
+        self.node.forwarders.reserve_sent(held, more, self.memory().items / SENT_PART)
+    }
+
+    fn release_sent(&self, bytes: usize) {
+        self.node.forwarders.release_sent(bytes);
     }
 
     fn crawler_enabled(&self) -> bool {

@@ -77,10 +77,13 @@ pub enum Next {
     Wait,
     /// Send the output, then close the connection. Discard the unconsumed input.
     Close,
-    /// Close the connection at once and drop the held output. There are two possible reasons:
-    /// replicas may never acknowledge the changes that this output confirms, or this server does
-    /// not own the keys of a forwarded request any more.
+    /// Close the connection at once and drop the held output, because replicas may never acknowledge
+    /// the changes that this output confirms.
     Abandon,
+    /// This server does not own the keys of the next forwarded request. Send the output, then end the
+    /// conversation: the owner can continue after [`Session::answered_part`](crate::Session). Only
+    /// sessions of [`Session::forwarded`](crate::Session::forwarded) return it.
+    NotOwner,
 }
 
 /// The result of one poll.

@@ -1,20 +1,20 @@
-//! Forwards requests to the leader of this server's group, and stores with a long value to the
-//! leader of any group.
+//! Forwards requests to the leader of this server's group. `forward_upload.rs` forwards stores with a
+//! long value to the leader of any group.
 //!
 //! The session sends the bytes of complete requests unchanged. The leader parses and answers them
 //! with another session, and this session copies the bytes of the replies to the output. This
 //! session itself answers requests that are not about items (`stats`, logins, `quit`). Forwarded
 //! bytes stay in the input until their replies are complete, so that the session can send them
-//! again if another node becomes leader. A store with a long value is an exception: the session
-//! forwards the value as it arrives.
+//! again if another node becomes leader. If the leader has answered only a part of them, the session
+//! sends the rest.
 
 use crate::Host;
 use crate::context::{Context, Next, PollState, Step};
 use crate::memcached::batch::{Batch, BatchEnd, BatchRequest, RequestKind, class_of};
 use crate::memcached::{read_only, servers};
-use crate::route::{Conversation, ForwardId, ForwardOutcome, GroupIndex, Owner};
+use crate::route::{AnsweredPart, Conversation, ForwardId, ForwardOutcome, GroupIndex, Owner};
 use crate::session::Session;
-use crate::session::pending::{Body, ForwardedRequests, ForwardedUpload, Pending};
+use crate::session::pending::{ForwardedRequests, Pending};
 use larder_operations::CommandClass;
 use larder_protocol::reply::resp as resp_reply;
 use larder_protocol::resp::CommandError;
@@ -113,12 +113,21 @@ impl<E: Engine> Session<E> {
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
         let owner = cx.host.owner();
-        if self.is_forwarded && owner != Owner::Local {
-            return Step::finish(0, Next::Abandon);
+        let is_within_line = !self.parser.is_between_lines();
+        if self.is_forwarded && owner != Owner::Local && !is_within_line {
+            return Step::finish(0, Next::NotOwner);
         }
         let mut batch = Batch::default();
         let mut batch_end =
             self.gather(cx.operations.engine, input, poll.left, scratch, &mut batch);
+        if self.is_forwarded && owner != Owner::Local {
+            // The end of a line of keys needs no owner.
+            if !batch.starts_with_line_end() {
+                return Step::finish(0, Next::NotOwner);
+            }
+            batch.requests.truncate(1);
+            return self.answer_gathered(cx, &batch, BatchEnd::Full, input, poll, output, scratch);
+        }
         let named = servers::next_list_lookup(&batch, self.parser, owner);
         match named.filter(|_| !cx.settings.for_gateway) {
             Some(0) => {
@@ -163,12 +172,8 @@ impl<E: Engine> Session<E> {
         let is_within_line = !self.parser.is_between_lines();
         let changes_next = batch.requests.first().is_some_and(|next| changes(&batch, next));
         if is_within_line && (!reads_locally || changes_next) {
-            // The session has answered the first keys of the line itself. The leader could only
-            // answer all keys of the line again, so the reply ends with an error.
-            reply::no_leader_within_line(output);
-            let _ = self.parser.abandon_line();
-            self.pending = Pending::DiscardLine;
-            return Step::advance(0);
+            let batch = (batch, batch_end);
+            return self.scatter_rest_of_line(cx, batch, input, poll, output, scratch);
         }
         if reads > 0 || is_within_line {
             let count = reads.max(1);
@@ -294,19 +299,70 @@ impl<E: Engine> Session<E> {
                 self.consume_answered(cx, forwarded.is_queued, forwarded.len)
             }
             ForwardOutcome::Close => Step::finish(0, Next::Close),
-            ForwardOutcome::Retry | ForwardOutcome::NoLeader if forwarded.refusal.is_some() => {
-                poll.answered.add_all(&forwarded.answered);
-                output.extend(forwarded.refusal.into_iter().flatten());
-                self.parser = forwarded.parser;
-                Step::advance(0)
-            }
             ForwardOutcome::Retry => Step::advance(0),
+            ForwardOutcome::RetryRest(part) => self.resume_rest(cx, &forwarded, part, input, poll),
             ForwardOutcome::ConnectionLost if forwarded.is_repeatable && !forwarded.has_output => {
                 Step::advance(0)
             }
             ForwardOutcome::ConnectionLost => Step::finish(0, Next::Close),
             ForwardOutcome::NoLeader => self.refuse_forwarded(cx, &forwarded, input, poll, output),
         }
+    }
+
+    /// Consumes the answered part of forwarded requests. The session then sends the rest, or answers
+    /// it. Closes the connection if the part does not end at the end of a request or key.
+    fn resume_rest<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        forwarded: &ForwardedRequests,
+        part: AnsweredPart,
+        input: &[u8],
+        poll: &mut PollState,
+    ) -> Step {
+        let requests = input.get(..forwarded.len).unwrap_or_default();
+        let is_found = match self.resp.is_some() {
+            true => self.note_answered_resp(cx, forwarded.is_queued, part, requests, poll),
+            false => self.note_answered(cx, part.len, requests, poll),
+        };
+        match is_found {
+            true => self.consume_answered(cx, forwarded.is_queued, part.len),
+            false => Step::finish(0, Next::Close),
+        }
+    }
+
+    /// Moves the state of the parser to the offset `len` in `requests`, and counts the requests
+    /// before it. Returns false if no request ends there.
+    fn note_answered<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        len: usize,
+        requests: &[u8],
+        poll: &mut PollState,
+    ) -> bool {
+        let mut at = 0;
+        while at < len {
+            let rest = requests.get(at..).unwrap_or_default();
+            let (mut batch, mut scratch) = (Batch::default(), [0; KEY_LEN_MAX]);
+            self.gather(cx.operations.engine, rest, Batch::LEN_MAX, &mut scratch, &mut batch);
+            let answered = batch.requests.iter().take_while(|ready| at + ready.end <= len);
+            let mut end = 0;
+            for ready in answered {
+                if let RequestKind::Other(index) = ready.kind
+                    && let Some(other) = batch.others.get(index)
+                {
+                    self.parser = other.parser;
+                }
+                if let Some(class) = batch.class(ready) {
+                    poll.answered.add(class, 1);
+                }
+                end = ready.end;
+            }
+            if end == 0 {
+                return false;
+            }
+            at += end;
+        }
+        true
     }
 
     /// Consumes answered requests of the input or of the queue.
@@ -359,78 +415,5 @@ impl<E: Engine> Session<E> {
             }
         }
         Step::advance(forwarded.len)
-    }
-
-    /// Starts to forward a store whose value is incomplete in the input.
-    #[cold]
-    pub(crate) fn forward_body<H: Host>(
-        &mut self,
-        cx: &mut Context<'_, E, H>,
-        group: GroupIndex,
-        body: &Body<'_>,
-        input: &[u8],
-    ) -> Step {
-        let waker = (cx.waker)();
-        let open = || cx.host.open_route(group, Conversation::Memcached);
-        let route = self.rare().routes.get_or(group, open);
-        if !route.has_room(&waker) {
-            return Step::finish(0, Next::Wait);
-        }
-        let id = route.pass(input.get(..body.head_len).unwrap_or_default(), true, &waker);
-        let mut then = Vec::new();
-        reply::no_leader(&body.store.format, &mut then);
-        let passing =
-            ForwardedUpload { to: (group, id), left: body.body_len, parser: self.parser, then };
-        self.pending = Pending::ForwardUpload(Box::new(passing));
-        Step::advance(body.head_len)
-    }
-
-    /// Forwards the bytes of a value that have arrived.
-    #[cold]
-    pub(crate) fn resume_forward_upload<H: Host>(
-        &mut self,
-        cx: &mut Context<'_, E, H>,
-        mut passing: Box<ForwardedUpload>,
-        input: &[u8],
-        output: &mut Vec<u8>,
-    ) -> Step {
-        let (group, id) = passing.to;
-        let Some(route) = self.rare().routes.get(group) else {
-            return Step::finish(0, Next::Close);
-        };
-        let waker = (cx.waker)();
-        match route.take(id, output) {
-            ForwardOutcome::Pending => (),
-            ForwardOutcome::Retry | ForwardOutcome::NoLeader => {
-                let ForwardedUpload { left, then, .. } = *passing;
-                self.pending = Pending::Discard { left, then };
-                return Step::advance(0);
-            }
-            ForwardOutcome::More
-            | ForwardOutcome::Done
-            | ForwardOutcome::Close
-            | ForwardOutcome::ConnectionLost => {
-                return Step::finish(0, Next::Close);
-            }
-        }
-        let wanted = usize::try_from(passing.left).unwrap_or(usize::MAX);
-        let bytes = input.get(..wanted.min(input.len())).unwrap_or_default();
-        if bytes.is_empty() || !route.has_room(&waker) {
-            let next = if bytes.is_empty() { Next::Read { wanted } } else { Next::Wait };
-            self.pending = Pending::ForwardUpload(passing);
-            return Step::finish(0, next);
-        }
-        passing.left -= bytes.len() as u64;
-        route.pass_rest(bytes, passing.left > 0, &waker);
-        if passing.left > 0 {
-            self.pending = Pending::ForwardUpload(passing);
-            return Step::advance(bytes.len());
-        }
-        let mut forwarded = ForwardedRequests::new(passing.parser);
-        forwarded.to = passing.to;
-        forwarded.add(0, Some(CommandClass::Store), true);
-        forwarded.refusal = Some(passing.then);
-        self.pending = Pending::Forward(Box::new(forwarded));
-        Step::advance(bytes.len())
     }
 }

@@ -88,6 +88,15 @@ pub trait Host {
     /// Releases reserved bytes.
     fn release(&self, bytes: usize);
 
+    /// Reserves `more` bytes for the sent bytes of a forwarded store, which already has `held` bytes.
+    /// Returns false if all such stores together would exceed the limit. A single store always fits.
+    fn reserve_sent(&self, _held: usize, _more: usize) -> bool {
+        true
+    }
+
+    /// Releases bytes of [`Self::reserve_sent`].
+    fn release_sent(&self, _bytes: usize) {}
+
     /// Returns whether the background search for expired items is on (`lru_crawler`).
     fn crawler_enabled(&self) -> bool {
         true

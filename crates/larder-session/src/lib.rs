@@ -12,6 +12,7 @@
 mod context;
 mod events;
 mod forward;
+mod forward_upload;
 mod host;
 mod memcached;
 mod resp;
@@ -26,5 +27,5 @@ mod time;
 pub use context::*;
 pub use events::notify_host;
 pub use host::*;
-pub use route::{Conversation, ForwardId, ForwardOutcome, GroupIndex, Owner, Route};
+pub use route::{AnsweredPart, Conversation, ForwardId, ForwardOutcome, GroupIndex, Owner, Route};
 pub use session::*;

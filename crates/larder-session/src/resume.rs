@@ -29,14 +29,14 @@ impl<E: Engine> Session<E> {
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
         let (store, body_len) = (&body.store, body.body_len);
-        if let Some(group) = Self::remote_owner(cx, store.key.decode(scratch)) {
+        if Self::remote_owner(cx, store.key.decode(scratch)).is_some() {
             if self.is_forwarded {
-                return Step::finish(0, Next::Abandon);
+                return Step::finish(0, Next::NotOwner);
             }
             // A store with a short value is forwarded when the value is complete.
             return match body_len <= BUFFERED_BODY_MAX {
                 true => Step::finish(0, Next::Read { wanted: missing(body, input) }),
-                false => self.forward_body(cx, group, body, input),
+                false => self.forward_body(cx, body, input),
             };
         }
         if cx.settings.read_only {
@@ -64,7 +64,7 @@ impl<E: Engine> Session<E> {
         Step::advance(body.head_len)
     }
 
-    fn start_upload<H: Host>(
+    pub(crate) fn start_upload<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         store: &Store<'_>,
@@ -95,7 +95,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Refuses a store before its value has arrived: discards the value, then replies.
-    fn discard_body<H: Host>(
+    pub(crate) fn discard_body<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         store: &Store<'_>,
@@ -130,7 +130,7 @@ impl<E: Engine> Session<E> {
                 self.resume_scatter_gather(cx, scattered, input, poll, output)
             }
             Pending::ForwardUpload(passing) => {
-                self.resume_forward_upload(cx, passing, input, output)
+                self.resume_forward_upload(cx, passing, input, poll, output)
             }
             Pending::Receive(arriving) => self.resume_receive(cx, arriving, input, poll, output),
             Pending::Send(sending) => self.resume_send(cx, sending, output),
@@ -236,6 +236,11 @@ impl<E: Engine> Session<E> {
     ) -> Step {
         let (consumed, taken) = arriving.take(cx.operations.engine, input);
         let missing = arriving.missing();
+        if self.is_forwarded && Self::is_remote(cx) {
+            // The other node keeps the bytes so far, and sends them to the new owner.
+            self.pending = Pending::Receive(arriving);
+            return Step::finish(consumed, Next::NotOwner);
+        }
         if taken.is_ok() && missing > 0 {
             self.pending = Pending::Receive(arriving);
             return Step::finish(consumed, Next::Read { wanted: missing });
@@ -250,12 +255,15 @@ impl<E: Engine> Session<E> {
         let bytes = store.key.decode(&mut scratch);
         let key = HashedKey { bytes, hash: cx.operations.engine.hash(bytes) };
         if Self::remote_owner(cx, bytes).is_some() {
-            // The key has moved to another node since the upload started. The input does not
-            // contain the value any more, so the session cannot forward the store.
-            let mut then = Vec::new();
-            reply::no_leader(&store.format, &mut then);
-            cx.host.release(head_len);
-            self.pending = Pending::Discard { left: missing as u64, then };
+            // The key has moved to another node since the upload started.
+            if self.is_forwarded {
+                self.pending = Pending::Receive(arriving);
+                return Step::finish(consumed, Next::NotOwner);
+            }
+            if taken.is_err() {
+                *upload = None;
+            }
+            self.forward_received(cx, *arriving);
             return Step::advance(consumed);
         }
         if let Err(refusal) = taken {

@@ -63,6 +63,18 @@ impl Conversation {
     }
 }
 
+/// The part of forwarded requests that their owner has answered before it stopped to own their
+/// keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AnsweredPart {
+    /// The length of the answered requests, in bytes.
+    pub len: usize,
+    /// The number of answered keys of the next request, if this is a RESP command on several keys.
+    pub keys: usize,
+    /// The number of items found under these keys.
+    pub found: u64,
+}
+
 /// The state of forwarded requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardOutcome {
@@ -76,6 +88,9 @@ pub enum ForwardOutcome {
     Close,
     /// The owner executed none of the requests, so the session can send them again.
     Retry,
+    /// The owner executed only a part of the requests, whose replies have arrived. The session can
+    /// send the others again.
+    RetryRest(AnsweredPart),
     /// The connection to the owner failed. The owner may have executed some of the requests, and
     /// sends no reply.
     ConnectionLost,
@@ -89,7 +104,8 @@ pub enum ForwardOutcome {
 /// The owner executes requests in the order of the calls of [`Route::pass`], even if the session
 /// takes their replies in another order. If some requests fail ([`ForwardOutcome::Retry`],
 /// [`ForwardOutcome::ConnectionLost`], [`ForwardOutcome::NoLeader`]), all later ones fail in the
-/// same way.
+/// same way. After [`ForwardOutcome::RetryRest`], all later ones end with
+/// [`ForwardOutcome::Retry`].
 pub trait Route: Send {
     /// Sends requests. `more` states whether the last request is incomplete; [`Route::pass_rest`]
     /// then sends the rest of it. The route calls `waker` when the outcome of the requests changes.

@@ -48,8 +48,11 @@ pub struct TestHost {
     pub leads: bool,
     /// The shard map; `None` if this group owns all keys.
     pub shard_map: Option<Box<dyn GroupMap + Send>>,
+    /// The limit of the bytes that [`Host::reserve_sent`] reserves.
+    pub sent_limit: usize,
     scripts: RefCell<BTreeMap<ScriptHash, Script>>,
     reserved: Cell<usize>,
+    sent: Cell<usize>,
     has_authenticated: Cell<bool>,
 }
 
@@ -66,8 +69,10 @@ impl TestHost {
             replication: None,
             leads: false,
             shard_map: None,
+            sent_limit: usize::MAX,
             scripts: RefCell::default(),
             reserved,
+            sent: Cell::default(),
             has_authenticated,
         }
     }
@@ -76,6 +81,12 @@ impl TestHost {
     #[must_use]
     pub fn reserved(&self) -> usize {
         self.reserved.get()
+    }
+
+    /// Returns the number of bytes that [`Host::reserve_sent`] has reserved for all sessions.
+    #[must_use]
+    pub fn reserved_sent(&self) -> usize {
+        self.sent.get()
     }
 
     /// Returns whether any client has logged in.
@@ -152,6 +163,17 @@ impl Host for TestHost {
         let fits = self.reserved.get() + bytes <= self.memory_limit;
         self.reserved.set(self.reserved.get() + if fits { bytes } else { 0 });
         fits
+    }
+
+    fn reserve_sent(&self, _held: usize, more: usize) -> bool {
+        let fits = self.sent.get() + more <= self.sent_limit;
+        self.sent.set(self.sent.get() + if fits { more } else { 0 });
+        fits
+    }
+
+    fn release_sent(&self, bytes: usize) {
+        let left = self.sent.get().checked_sub(bytes);
+        self.sent.set(left.expect("sessions release at most the bytes that they have reserved"));
     }
 
     fn release(&self, bytes: usize) {
@@ -332,7 +354,7 @@ impl<E: Engine> TestClient<E> {
         while !self.is_closed {
             let (unsent, unread) = (self.unsent.len(), self.unread.len());
             let progress = self.poll(server);
-            self.is_closed = matches!(progress.next, Next::Close | Next::Abandon);
+            self.is_closed = matches!(progress.next, Next::Close | Next::Abandon | Next::NotOwner);
             let taken = self.unsent.len().min(self.takes);
             let moved = taken > 0 || self.unsent.len() > unsent || self.unread.len() < unread;
             self.received.extend(self.unsent.drain(..taken));
@@ -347,7 +369,7 @@ impl<E: Engine> TestClient<E> {
                 Next::Yield if may_be_idle => (),
                 Next::Yield | Next::Write => assert!(moved, "the poll made no progress"),
                 Next::Wait => unreachable!("`TestClient::poll` completes waits"),
-                Next::Close | Next::Abandon => (),
+                Next::Close | Next::Abandon | Next::NotOwner => (),
             }
         }
         self.received.append(&mut self.unsent);

@@ -2,8 +2,10 @@
 
 import random
 import signal
+import socket
 import threading
 import time
+from contextlib import ExitStack
 
 import httpx
 import pymemcache
@@ -11,6 +13,7 @@ import pytest
 
 from group import PAUSE_SECS, Etcd, Group, client
 from server import wait_until
+from test_many_groups import larder
 
 pytestmark = pytest.mark.larder
 
@@ -161,3 +164,23 @@ def test_acknowledgements_need_no_timer(etcd):
                 times.append(time.monotonic() - begun)
             # Other load on the machine delays some changes, but a timer would delay all of them.
             assert sorted(times)[30] < 0.02, node.name
+
+
+def test_a_transfer_abandons_no_reply_that_waits(etcd):
+    """The replies wait for a paused member, until it is no longer in sync."""
+    with Group(etcd, 3, "--cluster", "heldreplies", "--ack", "writes") as group, ExitStack() as stack:
+        leader, [paused, other] = group.leader(), group.followers()
+        socks = [stack.enter_context(socket.create_connection((node.host, node.port), 20)) for node in (leader, other)]
+        for sock in socks:
+            sock.sendall(b"mg a v\r\n")
+            assert sock.recv(100) == b"EN\r\n"
+        paused.signal(signal.SIGSTOP)
+        held = int(leader.seen()["held"])
+        for sock in socks:
+            sock.sendall(b"set a 0 0 1\r\n1\r\n")
+        wait_until(lambda: int(leader.seen()["held"]) == held + len(socks), "replies that wait")
+        larder(etcd, "transfer-leadership", "heldreplies")
+        assert [sock.recv(100) for sock in socks] == [b"STORED\r\n"] * len(socks)
+        wait_until(other.leads, "the next leader")
+        assert client(other).get("a") == b"1"
+        paused.signal(signal.SIGCONT)

@@ -112,10 +112,8 @@ class WebClient:
                         self.faults.append((answer.status_code, answer.text))
                 except grpc.RpcError as error:
                     self.faults.append((error.code().name, error.details()))
-                # A server rejects a large value at once if its key moves while the server receives it (docs/http.md).
-                may_be_early = is_large and self.faults[-1:] and self.faults[-1][0] == 503
                 is_early = time.monotonic() - begun < PATIENCE_SECS
-                if len(self.faults) > faults and is_early and not may_be_early:
+                if len(self.faults) > faults and is_early:
                     self.early_faults.append(self.faults[-1])
 
     def __enter__(self):

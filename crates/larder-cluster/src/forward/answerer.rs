@@ -12,7 +12,7 @@ use crate::peers::{
 };
 use larder_operations::{Counters, OpContext, Subscription};
 use larder_replica::{FRAME_LEN_MAX, Frame, ReplyEnd};
-use larder_session::{Conversation, Next, Session, Settings};
+use larder_session::{AnsweredPart, Conversation, Next, Session, Settings};
 use larder_store::{Fence, Updates, erased};
 use larder_support::clock::boot_millis;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 /// The time without a lease after which a connection is closed.
 const LEASE_SILENCE_MAX: Duration = Duration::from_secs(30);
+/// The interval of checks for the end of a leadership transfer while requests wait for it.
+const TRANSFER_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The maximum number of bytes of replies in one frame.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
@@ -81,6 +83,8 @@ struct RequestBatch {
     is_whole: bool,
     /// Whether this node has started to answer the requests, so that some may have taken effect.
     has_started: bool,
+    /// The number of bytes that the session has consumed.
+    consumed: usize,
     /// The length of `unread` at the last parse that has found no complete request.
     incomplete_len: usize,
 }
@@ -103,6 +107,8 @@ enum State {
     Full,
     /// The conversation continues when the peer has sent a lease.
     AwaitingLease,
+    /// The conversation continues at the end of a leadership transfer.
+    AwaitingTransfer,
     /// The conversation has ended: the peer closes its client's connection, or sends the requests
     /// to another node.
     Ended,
@@ -176,6 +182,7 @@ impl Answerer {
             changes: ChangeRelay::new(&self.node.tracker, &self.host, connection),
             fence: Arc::clone(&link.fence),
             awaiting_lease: Vec::new(),
+            awaiting_transfer: Vec::new(),
             leased_at: Instant::now(),
             out: Vec::new(),
             stopped_at: None,
@@ -184,7 +191,7 @@ impl Answerer {
         let (mut heartbeats, mut received) = (HeartbeatSchedule::default(), 0);
         stream.set_read_timeout(Some(HEARTBEAT_INTERVAL))?;
         while !peer.has_ended(stop) {
-            if peer.woken.wait(stream, heartbeats.left()) {
+            if peer.woken.wait(stream, peer.wait_time(heartbeats.left())) {
                 match stream.read(&mut bytes) {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Ok(len) => {
@@ -202,6 +209,7 @@ impl Answerer {
                 return Err(Timeout::Lease.into());
             }
             peer.ready.extend(peer.woken.take());
+            peer.note_transfer_end();
             let mut at = 0;
             loop {
                 let rest = input.get(at..).unwrap_or_default();
@@ -247,14 +255,17 @@ impl Answerer {
             if !batch.should_parse() {
                 return;
             }
-            let RequestBatch { unread, is_whole, has_started, incomplete_len } = batch;
-            let had_started = *has_started;
-            if !had_started && (is_stopping || !self.group.is_serving()) {
-                Frame::Reply { route, end: ReplyEnd::NotLeader, bytes: b"" }.write(out);
+            let RequestBatch { unread, is_whole, has_started, consumed, incomplete_len } = batch;
+            if !is_stopping && self.group.holds_requests() {
+                *state = State::AwaitingTransfer;
+                return;
+            }
+            if !*has_started && (is_stopping || !self.group.is_serving()) {
+                self.move_rest(route, AnsweredPart::default(), out);
                 *state = State::Ended;
                 return;
             }
-            if !had_started && *sent > OUTPUT_MAX {
+            if !*has_started && *sent > OUTPUT_MAX {
                 Frame::Reply { route, end: ReplyEnd::Paused, bytes: b"" }.write(out);
                 *state = State::Full;
                 return;
@@ -269,10 +280,10 @@ impl Answerer {
                 return;
             }
             unread.drain(..progress.consumed);
+            *consumed += progress.consumed;
             if progress.consumed > 0 {
                 *incomplete_len = 0;
             }
-            let had_started = had_started || progress.consumed > 0 || !output.is_empty();
             let end = match progress.next {
                 _ if progress.hold => {
                     *state = State::Waiting;
@@ -298,8 +309,19 @@ impl Answerer {
                 Next::Close => ReplyEnd::Close,
                 Next::Abandon => {
                     output.clear();
-                    if had_started { ReplyEnd::Close } else { ReplyEnd::NotLeader }
+                    ReplyEnd::Close
                 }
+                Next::NotOwner => match session.answered_part(*consumed) {
+                    Some(part) => {
+                        if !output.is_empty() {
+                            send(route, output, ReplyEnd::Partial, out);
+                        }
+                        self.move_rest(route, part, out);
+                        *state = State::Ended;
+                        return;
+                    }
+                    None => ReplyEnd::Close,
+                },
             };
             *sent += output.len();
             send(route, output, end, out);
@@ -308,7 +330,7 @@ impl Answerer {
             output.shrink_to(KEPT_LEN_MAX);
             *state = match end {
                 ReplyEnd::Paused => State::Full,
-                ReplyEnd::NotLeader | ReplyEnd::Close => State::Ended,
+                ReplyEnd::Close => State::Ended,
                 ReplyEnd::Done | ReplyEnd::Partial => State::Idle,
             };
             if *state != State::Idle {
@@ -316,6 +338,13 @@ impl Answerer {
             }
             batches.pop_front();
         }
+    }
+
+    /// Ends a conversation: the peer sends the requests behind the answered part to their owner.
+    fn move_rest(&self, route: u64, part: AnsweredPart, out: &mut Vec<u8>) {
+        let (answered, keys, found) = (part.len as u64, part.keys as u64, part.found);
+        let is_planned = self.group.is_change_planned();
+        Frame::Moved { route, answered, keys, found, is_planned }.write(out);
     }
 }
 
@@ -334,6 +363,8 @@ struct Conversations<'a> {
     fence: Arc<Fence>,
     /// The routes of conversations that wait for a lease.
     awaiting_lease: Vec<u64>,
+    /// The routes of conversations that wait for the end of a leadership transfer.
+    awaiting_transfer: Vec<u64>,
     /// The time of the last lease.
     leased_at: Instant,
     /// Frames that are not sent yet.
@@ -439,7 +470,26 @@ impl Conversations<'_> {
         match conversation.state {
             State::Ended => self.close(route),
             State::AwaitingLease => self.awaiting_lease.push(route),
+            State::AwaitingTransfer => self.awaiting_transfer.push(route),
             State::Idle | State::Waiting | State::Full => (),
+        }
+    }
+
+    /// Returns the time until the next check for requests, at most `time`.
+    fn wait_time(&self, time: Duration) -> Duration {
+        if self.awaiting_transfer.is_empty() { time } else { time.min(TRANSFER_POLL_INTERVAL) }
+    }
+
+    /// Continues the conversations that wait for the end of a leadership transfer, if it has ended.
+    fn note_transfer_end(&mut self) {
+        if self.answerer.group.holds_requests() {
+            return;
+        }
+        for route in self.awaiting_transfer.drain(..) {
+            if let Some(conversation) = self.all.get_mut(&route) {
+                conversation.state = State::Waiting;
+                self.ready.push_back(route);
+            }
         }
     }
 

@@ -27,6 +27,13 @@ impl EarlierLinks {
         self.links.push((process.clone(), Arc::downgrade(link)));
     }
 
+    /// Returns the last connection to the process, if it can be used again.
+    pub(super) fn revive(&self, process: Option<&Process>) -> Option<(Process, Arc<Link>)> {
+        let (process, link) = self.links.iter().rev().find(|(of, _)| Some(of) == process)?;
+        let link = link.upgrade().filter(|link| link.revive())?;
+        Some((process.clone(), link))
+    }
+
     /// Notes an attempt to connect to the process that failed for another reason than a refusal.
     pub(super) fn note_failed(&mut self) {
         self.refusals = None;

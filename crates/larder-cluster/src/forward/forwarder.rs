@@ -6,13 +6,14 @@
 //! the group no longer owns keys.
 
 use super::earlier_links::EarlierLinks;
-use super::link::{Link, connect};
+use super::link::{Link, connect, millis};
 use super::owner::OwnerGroup;
 use super::pending::{RouteState, lock};
 use crate::peers::{Credentials, LocalMember, Stop};
 use larder_operations::Tracker;
 use larder_replica::{Frame, Process};
 use larder_session::ForwardOutcome;
+use larder_support::clock::boot_millis;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,7 +21,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The maximum time that requests wait for a leader.
-pub(super) const WAIT_MAX: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// The maximum time that requests wait during a planned change of the leader or owner. A former
+/// leader that could not complete the change answers again after less time.
+const PLANNED_WAIT_MAX: Duration = Duration::from_secs(6);
 /// The minimum pause before a session resends requests that the peer has refused.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 /// The interval of checks for expired waits and for a new leader.
@@ -44,6 +48,9 @@ pub(super) struct ForwarderShared {
     /// Whether the peer has refused requests since the last check, because another group owns their
     /// keys, or another node leads.
     has_refusals: AtomicBool,
+    /// The time until which the last planned change of the leader or owner may take, on the clock of
+    /// [`boot_millis`]; 0 before the first.
+    planned_until: AtomicU64,
     /// The tracker that gets the changes of the group's items. `None` for the local group, whose
     /// changes this node receives as a member.
     tracker: Option<Arc<Tracker>>,
@@ -140,6 +147,15 @@ impl Forwarder {
             if is_up && connected != process {
                 self.retire();
             }
+            if group.is_change_planned() {
+                self.note_planned();
+            }
+            let is_up = lock(&self.0.state).link.is_some();
+            if !is_up && let Some((process, link)) = earlier.revive(process.as_ref()) {
+                self.make_current(&link);
+                connected = Some(process);
+            }
+            let is_up = lock(&self.0.state).link.is_some();
             let has_failed = failed.as_ref().is_some_and(|(of, at)| {
                 process.as_ref() == Some(of) && at.elapsed() < RECONNECT_AFTER
             });
@@ -201,13 +217,9 @@ impl Forwarder {
         }
     }
 
-    /// Ends the waits that have taken [`WAIT_MAX`].
+    /// Ends the waits that have taken too long.
     fn end_late_waits(&self) {
-        let now = Instant::now();
-        self.end_waits(|wait| {
-            let is_late = now.duration_since(wait.since) > WAIT_MAX;
-            is_late.then_some(ForwardOutcome::NoLeader)
-        });
+        self.end_waits(|wait| self.has_waited(wait.since).then_some(ForwardOutcome::NoLeader));
     }
 
     /// Closes the connection, and ends all waits.
@@ -233,20 +245,28 @@ impl Forwarder {
         threads.push(spawn("to leader", Box::new(move || writing.write_all()))?);
         let (forwarder, stop, rest) = (self.clone(), Arc::clone(stop), rest.clone());
         let read = move || {
-            let error = reading.read_all(&|route| forwarder.retry_soon(route), rest, &stop);
+            let on_refused = |route: &Arc<Mutex<RouteState>>, is_planned: bool| {
+                forwarder.retry_soon(route, is_planned);
+            };
+            let error = reading.read_all(&on_refused, rest, &stop);
             tracing::debug!("the connection for forwarded requests has ended: {error}");
             forwarder.drop_link(&reading);
             reading.await_end(&stop);
         };
         threads.push(spawn("from leader", Box::new(read))?);
         self.0.connections.fetch_add(1, Ordering::Relaxed);
+        self.make_current(link);
+        Ok(())
+    }
+
+    /// Sends new requests on a connection from now on.
+    pub(super) fn make_current(&self, link: &Arc<Link>) {
         let state = &mut *lock(&self.0.state);
         // The connection may have failed already, and its reader may have ended.
         if !lock(&link.output).is_closed {
             (state.link, state.requests_all) = (Some(Arc::clone(link)), false);
             self.request_changes_on(state);
         }
-        Ok(())
     }
 
     /// Sends no more new requests on the connection. It ends once the requests on it have results,
@@ -283,9 +303,33 @@ impl Forwarder {
     /// Handles requests that the peer has refused. Their session waits for at least
     /// [`RETRY_AFTER`]. It then sends them to the leader of the group that owns their keys at that
     /// time.
-    fn retry_soon(&self, route: &Arc<Mutex<RouteState>>) {
+    pub(super) fn retry_soon(&self, route: &Arc<Mutex<RouteState>>, is_planned: bool) {
+        if is_planned {
+            self.note_planned();
+        }
         self.0.has_refusals.store(true, Ordering::Release);
-        self.wait(route, RETRY_AFTER);
+        // If the peer has answered a part of the requests, the session sends the rest at once.
+        if lock(route).is_open() {
+            self.wait(route, RETRY_AFTER);
+        }
+    }
+
+    /// Notes that a planned change of the leader, or of the owner of requested keys, is under way.
+    fn note_planned(&self) {
+        let until = boot_millis() + millis(PLANNED_WAIT_MAX);
+        self.0.planned_until.store(until, Ordering::Relaxed);
+    }
+
+    /// Returns the time for which requests may wait for a leader, retries included.
+    pub(super) fn retry_time(&self) -> Duration {
+        let is_planned = boot_millis() < self.0.planned_until.load(Ordering::Relaxed);
+        if is_planned { PLANNED_WAIT_MAX } else { WAIT_MAX }
+    }
+
+    /// Returns whether requests that wait for a leader since this time have waited for too long.
+    pub(super) fn has_waited(&self, since: Instant) -> bool {
+        let waited = since.elapsed();
+        waited > WAIT_MAX && waited > self.retry_time()
     }
 
     /// Adds a session to the sessions that wait for a leader. It retries after `pause` at the

@@ -6,8 +6,9 @@ use super::route::RemoteRoute;
 use larder_operations::Tracker;
 use larder_session::{Conversation, GroupIndex, Route};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// The forwarders to the leaders of all groups.
 #[derive(Debug)]
@@ -15,12 +16,15 @@ pub struct Forwarders {
     local: Forwarder,
     others: Mutex<BTreeMap<GroupIndex, Forwarder>>,
     tracker: Arc<Tracker>,
+    /// The sent bytes of forwarded stores that sessions keep until the stores have results.
+    sent: AtomicUsize,
 }
 
 impl Forwarders {
     /// Creates the forwarders of a node. `tracker` gets the changes of the items of other groups.
     pub(crate) fn new(tracker: &Arc<Tracker>) -> Self {
-        Self { local: Forwarder::default(), others: Mutex::default(), tracker: Arc::clone(tracker) }
+        let (local, others, sent) = Default::default();
+        Self { local, others, tracker: Arc::clone(tracker), sent }
     }
 
     /// Returns the forwarder to the leader of a group.
@@ -35,6 +39,27 @@ impl Forwarders {
     /// Opens a route for a new conversation with the leader of a group.
     pub fn open(&self, group: GroupIndex, conversation: Conversation) -> Box<dyn Route> {
         Box::new(RemoteRoute::new(self.forwarder_of(group), conversation))
+    }
+
+    /// Reserves `more` bytes for the sent bytes of a forwarded store, which already has `held` bytes.
+    /// Returns false if all stores together would have more than `max`. A single store always fits.
+    pub fn reserve_sent(&self, held: usize, more: usize, max: usize) -> bool {
+        let before = self.sent.fetch_add(more, Ordering::Relaxed);
+        let fits = before <= held || before + more <= max;
+        if !fits {
+            self.release_sent(more);
+        }
+        fits
+    }
+
+    /// Releases bytes of [`Self::reserve_sent`].
+    pub fn release_sent(&self, bytes: usize) {
+        self.sent.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the time for which a request to a group that was not executed may be repeated.
+    pub fn retry_time(&self, group: GroupIndex) -> Duration {
+        self.forwarder_of(group).retry_time()
     }
 
     /// Requests all changes of the items of other groups if a client has subscribed to prefixes.

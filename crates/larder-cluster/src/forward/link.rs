@@ -13,13 +13,13 @@ use larder_replica::{
     FRAME_LEN_MAX, Frame, FrameError, Invalidated, LEASE_TIME, LinkLeases, Millis, Process,
     Purpose, ReplyEnd,
 };
-use larder_session::ForwardOutcome;
+use larder_session::{AnsweredPart, ForwardOutcome};
 use larder_support::clock::boot_millis;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -40,8 +40,9 @@ const PIECE_LEN: usize = 64 << 10;
 const WRITE_LEN: usize = 64 << 10;
 const READ_LEN: usize = 256 << 10;
 
-/// The callback for sessions with requests that the peer has refused.
-pub(super) type OnRefused<'f> = &'f dyn Fn(&Arc<Mutex<RouteState>>);
+/// The callback for sessions with requests that the peer has refused. The second argument is true if
+/// the change of their owner is planned.
+pub(super) type OnRefused<'f> = &'f dyn Fn(&Arc<Mutex<RouteState>>, bool);
 
 /// A connection to the leader.
 #[derive(Debug)]
@@ -51,12 +52,22 @@ pub(super) struct Link {
     has_output: Condvar,
     /// The sessions with an open route on the connection.
     pub(super) routes: Mutex<HashMap<u64, Arc<Mutex<RouteState>>>>,
-    /// The time at which this node detected that the peer no longer leads; unset before.
-    retired_at: OnceLock<Instant>,
+    retirement: Mutex<Retirement>,
     /// The tracker that gets the changes of items at the peer; `None` if the peer sends none.
     tracker: Option<Arc<Tracker>>,
     /// Whether the peer's process has ended, or has closed its side of this connection.
     has_peer_ended: AtomicBool,
+}
+
+/// The retirement of a connection whose peer no longer leads.
+#[derive(Clone, Copy, Debug)]
+enum Retirement {
+    /// The connection is the current one.
+    None,
+    /// The connection waits for results of its requests since this time.
+    Since(Instant),
+    /// The connection ends.
+    Over,
 }
 
 #[derive(Debug)]
@@ -120,7 +131,7 @@ impl Link {
             output: Mutex::new(output),
             has_output: Condvar::new(),
             routes: Mutex::default(),
-            retired_at: OnceLock::new(),
+            retirement: Mutex::new(Retirement::None),
             tracker,
             has_peer_ended: AtomicBool::new(false),
         }
@@ -130,18 +141,34 @@ impl Link {
     /// the peer no longer leads. The former leader either completes the requests or returns them
     /// for the next leader.
     pub(super) fn retire(&self) {
-        let _ = self.retired_at.set(Instant::now());
+        *lock(&self.retirement) = Retirement::Since(Instant::now());
+    }
+
+    /// Makes a retired connection usable again, because the peer leads again. A second connection
+    /// would end it, with the requests on it. Returns false if it has ended.
+    pub(super) fn revive(&self) -> bool {
+        let mut retirement = lock(&self.retirement);
+        let is_usable = !matches!(*retirement, Retirement::Over) && !lock(&self.output).is_closed;
+        if is_usable {
+            *retirement = Retirement::None;
+        }
+        is_usable
     }
 
     /// Returns the reason to end a retired connection now, or `None` if the connection is not
     /// retired, or still waits for results.
     fn retirement_end(&self) -> Option<PeerError> {
-        let since = self.retired_at.get()?;
-        if !self.has_unanswered() {
-            Some(LocalError::Replaced.into())
+        let mut retirement = lock(&self.retirement);
+        let Retirement::Since(since) = *retirement else { return None };
+        let reason = if !self.has_unanswered() {
+            LocalError::Replaced.into()
+        } else if since.elapsed() > RETIRED_MAX {
+            Timeout::Retired.into()
         } else {
-            (since.elapsed() > RETIRED_MAX).then(|| Timeout::Retired.into())
-        }
+            return None;
+        };
+        *retirement = Retirement::Over;
+        Some(reason)
     }
 
     /// Returns whether requests on this connection wait for a result.
@@ -225,7 +252,7 @@ impl Link {
     }
 
     /// Distributes replies until the connection ends. Returns the reason. Calls `on_refused` for
-    /// each session with requests that the peer has refused: see [`ReplyEnd::NotLeader`].
+    /// each session with requests that the peer has refused: see [`Frame::Moved`].
     pub(super) fn read_all(
         self: &Arc<Self>,
         on_refused: OnRefused<'_>,
@@ -240,7 +267,15 @@ impl Link {
                     Ok(Some((frame, len))) => {
                         match frame {
                             Frame::Reply { route, end, bytes } => {
-                                self.distribute(on_refused, route, end, bytes);
+                                self.distribute(route, end, bytes);
+                            }
+                            Frame::Moved { route, answered, keys, found, is_planned } => {
+                                let (Ok(len), Ok(keys)) = (answered.try_into(), keys.try_into())
+                                else {
+                                    return Violation::UnexpectedFrame.into();
+                                };
+                                let part = AnsweredPart { len, keys, found };
+                                self.move_rest(on_refused, route, part, is_planned);
                             }
                             Frame::Invalidated(changed) => {
                                 if let Err(error) = self.note_changes(&changed) {
@@ -301,13 +336,7 @@ impl Link {
         changed.keys().try_for_each(|key| key.map(|key| tracker.note_remote_change(key)))
     }
 
-    fn distribute(
-        self: &Arc<Self>,
-        on_refused: OnRefused<'_>,
-        route: u64,
-        end: ReplyEnd,
-        bytes: &[u8],
-    ) {
+    fn distribute(&self, route: u64, end: ReplyEnd, bytes: &[u8]) {
         // The session may have ended.
         let Some(session) = lock(&self.routes).get(&route).cloned() else { return };
         let mut state = lock(&session);
@@ -319,13 +348,29 @@ impl Link {
             ReplyEnd::Paused => state.answer(bytes, Some(ForwardOutcome::More)),
             ReplyEnd::Done => state.answer(bytes, Some(ForwardOutcome::Done)),
             ReplyEnd::Close => state.answer(bytes, Some(ForwardOutcome::Close)),
-            ReplyEnd::NotLeader => {
-                // The session sends the requests again, on another route.
-                lock(&self.routes).remove(&route);
-                drop(state);
-                on_refused(&session);
-            }
         }
+    }
+
+    /// Ends a conversation whose peer has executed only a part of the first batch without a complete
+    /// reply. The session sends the others again, on another route.
+    fn move_rest(
+        &self,
+        on_refused: OnRefused<'_>,
+        route: u64,
+        part: AnsweredPart,
+        is_planned: bool,
+    ) {
+        let Some(session) = lock(&self.routes).get(&route).cloned() else { return };
+        let mut state = lock(&session);
+        if state.route != Some(route) {
+            return;
+        }
+        lock(&self.routes).remove(&route);
+        if part != AnsweredPart::default() {
+            state.answer(b"", Some(ForwardOutcome::RetryRest(part)));
+        }
+        drop(state);
+        on_refused(&session, is_planned);
     }
 
     /// Appends a frame to the output.
@@ -393,7 +438,8 @@ impl Link {
     }
 }
 
-fn millis(time: Duration) -> Millis {
+/// Returns a duration in milliseconds.
+pub(super) fn millis(time: Duration) -> Millis {
     time.as_millis().try_into().unwrap_or(Millis::MAX)
 }
 

@@ -15,6 +15,11 @@ pub(crate) trait OwnerGroup: Send {
     /// owns no keys any more.
     fn needs_no_leader(&self) -> bool;
 
+    /// Returns whether this node is about to give up the leadership of the group.
+    fn is_change_planned(&self) -> bool {
+        false
+    }
+
     /// Requests a read of the shard map, because a connection has failed or the peer has refused
     /// requests.
     fn note_failure(&self);
@@ -35,6 +40,10 @@ impl OwnerGroup for LocalGroup {
 
     fn needs_no_leader(&self) -> bool {
         self.0.is_serving()
+    }
+
+    fn is_change_planned(&self) -> bool {
+        self.0.is_transfer_planned()
     }
 
     fn note_failure(&self) {

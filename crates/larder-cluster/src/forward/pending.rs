@@ -108,14 +108,15 @@ impl RouteState {
         }
     }
 
-    /// Returns the outcome of an earlier batch that has failed, if any.
+    /// Returns the outcome for a new batch if an earlier one has failed.
     pub(super) fn failure(&self) -> Option<ForwardOutcome> {
-        let outcome = self.batches.iter().filter_map(|batch| batch.outcome);
-        outcome.into_iter().find(|outcome| {
-            matches!(
-                outcome,
-                ForwardOutcome::Retry | ForwardOutcome::ConnectionLost | ForwardOutcome::NoLeader
-            )
+        let mut outcomes = self.batches.iter().filter_map(|batch| batch.outcome);
+        outcomes.find_map(|outcome| match outcome {
+            ForwardOutcome::RetryRest(_) => Some(ForwardOutcome::Retry),
+            ForwardOutcome::Retry | ForwardOutcome::ConnectionLost | ForwardOutcome::NoLeader => {
+                Some(outcome)
+            }
+            _ => None,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The route of one session's requests to the leader of a group.
 
 use super::conversation::number_of;
-use super::forwarder::{Forwarder, WAIT_MAX};
+use super::forwarder::Forwarder;
 use super::link::Link;
 use super::pending::{ForwardedBatch, RouteState, lock};
 use larder_replica::Frame;
@@ -131,7 +131,7 @@ impl Route for RemoteRoute {
                 let mut state = lock(&self.state);
                 state.start(waker);
                 let has_waited =
-                    state.waiting_since.is_some_and(|since| since.elapsed() > WAIT_MAX);
+                    state.waiting_since.is_some_and(|since| self.forwarder.has_waited(since));
                 if has_waited || has_ended {
                     return true;
                 }
@@ -186,12 +186,11 @@ impl Route for RemoteRoute {
 
 impl RemoteRoute {
     /// Sends requests while all earlier ones are answered. Without a connection, the session waits
-    /// for a leader; if it has waited for longer than [`WAIT_MAX`], the requests end with
-    /// `NoLeader`.
+    /// for a leader; if it has waited for too long, the requests end with `NoLeader`.
     fn pass_first(&mut self, bytes: &[u8], more: bool) {
         let Some((link, route)) = self.link() else {
             let mut state = lock(&self.state);
-            if state.waiting_since.is_some_and(|since| since.elapsed() > WAIT_MAX) {
+            if state.waiting_since.is_some_and(|since| self.forwarder.has_waited(since)) {
                 return state.end(ForwardOutcome::NoLeader);
             }
             drop(state);
@@ -239,8 +238,10 @@ impl Drop for RemoteRoute {
 mod tests {
     use super::*;
     use crate::error::{LocalError, PeerError};
+    use crate::forward::earlier_links::EarlierLinks;
     use crate::peers::{HandshakeLimit, PeerStream, Stop};
-    use larder_replica::{LinkLeases, ReplyEnd};
+    use larder_replica::{LinkLeases, Process, ReplyEnd};
+    use larder_session::AnsweredPart;
     use larder_support::clock::boot_millis;
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
@@ -370,10 +371,84 @@ mod tests {
         Frame::Reply { route: number, end, bytes }.write(&mut frame);
         leader.write_all(&frame).unwrap();
         let stop = Stop::new().unwrap();
-        let reason = former.read_all(&|_| (), Vec::new(), &stop);
+        let reason = former.read_all(&|_, _| (), Vec::new(), &stop);
         assert!(matches!(reason, PeerError::Local(LocalError::Replaced)), "{reason}");
         let mut answer = Vec::new();
         assert_eq!(route.take(request, &mut answer), ForwardOutcome::Done);
         assert_eq!(answer, b"END\r\n");
+    }
+
+    /// Sends a frame from the leader, and reads until its connection has no more to read.
+    fn read_frame(
+        former: &Arc<Link>,
+        forwarder: &Forwarder,
+        leader: &mut TcpStream,
+        frame: &Frame<'_>,
+    ) {
+        let mut bytes = Vec::new();
+        frame.write(&mut bytes);
+        leader.write_all(&bytes).unwrap();
+        leader.shutdown(std::net::Shutdown::Write).unwrap();
+        let on_refused = |route: &Arc<Mutex<RouteState>>, is_planned: bool| {
+            forwarder.retry_soon(route, is_planned);
+        };
+        let _ = former.read_all(&on_refused, Vec::new(), &Stop::new().unwrap());
+    }
+
+    #[test]
+    fn requests_that_the_peer_has_not_executed_are_returned() {
+        for (answered, is_planned) in [(0, false), (7, true)] {
+            let forwarder = Forwarder::default();
+            let waker = Waker::from(Arc::new(Wakes::default()));
+            let mut route = RemoteRoute::new(forwarder.clone(), Conversation::Memcached);
+            let (link, mut leader) = connected(&forwarder);
+            let request = route.pass(b"get a\r\nget b\r\n", false, &waker);
+            let number = route.on.as_ref().unwrap().1;
+            let moved = Frame::Moved { route: number, answered, keys: 0, found: 0, is_planned };
+            read_frame(&link, &forwarder, &mut leader, &moved);
+            let outcome = route.take(request, &mut Vec::new());
+            let part = AnsweredPart { len: 7, keys: 0, found: 0 };
+            match answered {
+                0 => assert_eq!(outcome, ForwardOutcome::Pending, "the session waits"),
+                _ => assert_eq!(outcome, ForwardOutcome::RetryRest(part)),
+            }
+            assert_eq!(forwarder.retry_time().as_secs(), if is_planned { 6 } else { 1 });
+        }
+    }
+
+    /// A leader that leads again keeps its connection: a second one would end the first, and the
+    /// requests on it would be lost.
+    #[test]
+    fn a_retired_connection_is_used_again() {
+        let forwarder = Forwarder::default();
+        let waker = Waker::from(Arc::new(Wakes::default()));
+        let mut route = RemoteRoute::new(forwarder.clone(), Conversation::Memcached);
+        let (link, _leader) = connected(&forwarder);
+        let process = Process { node: "n1".to_owned(), incarnation: 1 };
+        let mut earlier = EarlierLinks::default();
+        earlier.note_connected(&process, &link);
+        let request = route.pass(b"get a\r\n", false, &waker);
+        forwarder.retire();
+        assert!(earlier.revive(None).is_none());
+        let (of, revived) = earlier.revive(Some(&process)).unwrap();
+        assert!(of == process && Arc::ptr_eq(&revived, &link));
+        forwarder.make_current(&revived);
+        assert_eq!(route.take(request, &mut Vec::new()), ForwardOutcome::Pending);
+        forwarder.retire();
+        link.close();
+        assert!(earlier.revive(Some(&process)).is_none(), "it has failed");
+    }
+
+    #[test]
+    fn a_retired_connection_that_ends_is_not_used_again() {
+        let forwarder = Forwarder::default();
+        let (link, _leader) = connected(&forwarder);
+        let process = Process { node: "n1".to_owned(), incarnation: 1 };
+        let mut earlier = EarlierLinks::default();
+        earlier.note_connected(&process, &link);
+        forwarder.retire();
+        let reason = link.read_all(&|_, _| (), Vec::new(), &Stop::new().unwrap());
+        assert!(matches!(reason, PeerError::Local(LocalError::Replaced)), "{reason}");
+        assert!(earlier.revive(Some(&process)).is_none());
     }
 }

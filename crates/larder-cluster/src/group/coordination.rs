@@ -242,7 +242,7 @@ impl RoleLog {
     fn note_answers(&mut self, group: &Group) {
         let answers = group.is_serving();
         match (self.answers, answers) {
-            (Some(true), false) if !group.read(Member::is_transferring) => {
+            (Some(true), false) if !group.is_transfer_planned() => {
                 tracing::warn!(
                     "this leader answers no requests for items: it has heard neither from etcd nor from every in-sync \
                      member for a second (--doubt stop); check etcd, the members and the network"

@@ -6,7 +6,7 @@ use larder_etcd::{ClusterIdentity, Discovery, EtcdCounters, GroupName};
 use larder_operations::Tracker;
 use larder_replica::{
     Addresses, DoubtPolicy, Member, MemberSettings, Millis, Process, Revision, Role, Succession,
-    TRANSFER_TIME_MAX, is_caught_up,
+    TRANSFER_HOLD_MAX, TRANSFER_TIME_MAX, is_caught_up,
 };
 use larder_store::cache::Cache;
 use larder_store::erased;
@@ -47,6 +47,19 @@ const SETTLE_MAX: Duration = Duration::from_secs(10);
 const SUCCESSOR_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The interval of checks for the end of batches, and for acknowledgements.
 const TRANSFER_TICK: Duration = Duration::from_millis(2);
+/// The time in which a candidate must get the changes so far before a transfer makes requests wait.
+const CANDIDATE_LAG_MAX: Duration = Duration::from_millis(10);
+/// If no candidate is that fast, the time grows to the time since the start of the transfer divided
+/// by this number.
+const CANDIDATE_LAG_PART: u32 = 10;
+/// The part of [`TRANSFER_HOLD_MAX`] in which a transfer waits for members other than the next leader.
+/// They then stay in sync.
+const OTHERS_WAIT_MAX: Duration = Duration::from_millis(200);
+/// The time for which a leader answers requests between two attempts at a transfer.
+const TRANSFER_PAUSE: Duration = Duration::from_millis(200);
+/// The time after the start of an attempt at a transfer in which other nodes learn of the next leader,
+/// in milliseconds.
+const TRANSFER_PUBLICATION_TIME: Millis = 2000;
 
 /// The settings of a member of a group.
 #[derive(Clone, Debug)]
@@ -97,6 +110,11 @@ pub struct Group {
     /// The start of this node's last leadership, for delta syncs of other members. `None` before
     /// the first leadership, and if other members need full syncs.
     succession: Mutex<Option<Arc<Succession>>>,
+    /// Whether requests wait for the end of a leadership transfer.
+    holds_requests: AtomicBool,
+    /// The time until which a transfer of this leadership may be the reason why this node answers no
+    /// requests; 0 before the first.
+    transfer_until: AtomicU64,
     /// Whether this node shuts down, so that it does not stay in sync after a transfer.
     shuts_down: AtomicBool,
     /// The number of times that this node has become the leader.
@@ -134,6 +152,8 @@ impl Group {
             reads_until: AtomicU64::new(0),
             ready_epoch: AtomicU32::new(0),
             succession: Mutex::default(),
+            holds_requests: AtomicBool::new(false),
+            transfer_until: AtomicU64::new(0),
             shuts_down: AtomicBool::new(false),
             elections: AtomicU64::new(0),
             journals: OnceLock::new(),
@@ -151,6 +171,12 @@ impl Group {
     /// Returns whether this server may answer requests as the leader.
     pub fn is_serving(&self) -> bool {
         boot_millis() < self.serves_until.load(Ordering::Acquire)
+    }
+
+    /// Returns whether requests should wait: this server transfers its leadership, and either another
+    /// node leads soon, or this server answers again.
+    pub(crate) fn holds_requests(&self) -> bool {
+        self.holds_requests.load(Ordering::Acquire)
     }
 
     /// Returns whether this replica may answer lookups (`--read-lag`).
@@ -186,6 +212,7 @@ impl Group {
         }
         let until = if is_ready { member.serves_until() } else { 0 };
         self.serves_until.store(until, Ordering::Release);
+        self.holds_requests.store(member.is_transferring(), Ordering::Release);
         let Some(acks) = self.acks() else { return };
         acks.set_mode(self.ack_mode(member));
         if is_ready {
@@ -256,10 +283,12 @@ impl Group {
         }
     }
 
-    /// Transfers the leadership of this node to the node `to`, or to any member in sync. This node
-    /// stops answering, waits until a candidate has all changes, and writes a record that names the
-    /// candidate as the leader. The members that have all changes stay in sync, among them this node
-    /// if it `stays`. Requests wait, and are forwarded afterwards.
+    /// Transfers the leadership of this node to the node `to`, or to any member in sync. Waits until a
+    /// candidate is close. Then this node stops answering, waits until the candidate has all changes
+    /// and no reply waits for acknowledgements, and writes a record that names the candidate as the
+    /// leader. The members that have all changes stay in sync, among them this node if it `stays`.
+    /// Requests wait, and are forwarded afterwards. If this takes longer than [`TRANSFER_HOLD_MAX`],
+    /// this node answers again, and tries again later.
     ///
     /// Returns whether this node led and there was a candidate. The transfer may have timed out
     /// nevertheless.
@@ -272,31 +301,30 @@ impl Group {
         let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else {
             return false;
         };
-        let mut candidates = self.update(|member, now| member.start_transfer(now, to));
-        if candidates.is_empty() && !stays {
-            candidates = self.wait_for_successor();
-        }
-        if candidates.is_empty() {
+        if !stays && !self.wait_for_successor() {
             return false;
         }
-        let end = Instant::now() + Duration::from_millis(TRANSFER_TIME_MAX);
-        let mut under_way = Vec::new();
-        while self.leading_epoch().is_some() && Instant::now() < end {
-            // When a batch has ended, the journals have all its changes.
-            if journals.settle(&mut under_way) {
-                let ends = journals.ends();
-                let has_all =
-                    |process: &&Process| journals.acks().has_passed(process.incarnation, &ends);
-                let named = self.read(Member::named_in_sync);
-                if let Some(next) = candidates.iter().find(has_all) {
-                    let others = named.iter().filter(has_all).filter(|process| *process != next);
-                    let stays = stays && !self.shuts_down.load(Ordering::Relaxed);
-                    let me = stays.then(|| self.me());
-                    let in_sync = std::iter::once(next).chain(others).chain(&me).cloned().collect();
-                    self.update(|member, _| member.transfer_to(in_sync));
+        let started = Instant::now();
+        let is_late = || started.elapsed() >= Duration::from_millis(TRANSFER_TIME_MAX);
+        let (mut had_candidates, mut has_tried) = (false, false);
+        while self.leading_epoch().is_some() && !is_late() {
+            let candidates = self.read(|member| member.transfer_candidates(boot_millis(), to));
+            if candidates.is_empty() {
+                if !had_candidates {
+                    return false;
                 }
+                std::thread::sleep(TRANSFER_TICK);
+                continue;
             }
-            std::thread::sleep(TRANSFER_TICK);
+            had_candidates = true;
+            if !self.has_close_candidate(journals, &candidates, started) {
+                continue;
+            }
+            if has_tried {
+                std::thread::sleep(TRANSFER_PAUSE);
+            }
+            has_tried = true;
+            self.attempt_transfer(journals, to, stays);
         }
         // The senders close the connections of followers, so that these read the record at once.
         journals.notifier().notify();
@@ -309,9 +337,9 @@ impl Group {
         true
     }
 
-    /// Waits until another live member is in sync, for at most [`SUCCESSOR_WAIT_MAX`], and starts a
-    /// transfer. Returns the candidates.
-    fn wait_for_successor(&self) -> Vec<Process> {
+    /// Waits until another member is in sync, for at most [`SUCCESSOR_WAIT_MAX`] while there is a live
+    /// one. Returns whether one is in sync. Otherwise, logs a warning.
+    fn wait_for_successor(&self) -> bool {
         let start = Instant::now();
         let has_others = || {
             self.read(|member| {
@@ -319,20 +347,88 @@ impl Group {
                 live.keys().any(|node| *node != me.node)
             })
         };
-        while self.leading_epoch().is_some() && has_others() && start.elapsed() < SUCCESSOR_WAIT_MAX
-        {
-            std::thread::sleep(TRANSFER_TICK);
-            let candidates = self.update(|member, now| member.start_transfer(now, None));
-            if !candidates.is_empty() {
-                return candidates;
+        loop {
+            if !self.read(|member| member.transfer_candidates(boot_millis(), None)).is_empty() {
+                return true;
             }
+            if self.leading_epoch().is_none() {
+                return false;
+            }
+            if !has_others() || start.elapsed() >= SUCCESSOR_WAIT_MAX {
+                break;
+            }
+            std::thread::sleep(TRANSFER_TICK);
         }
-        if self.leading_epoch().is_some() {
-            tracing::warn!(
-                "this leader ends while no other member is in sync: the group loses the items that only this server has"
-            );
+        tracing::warn!(
+            "this leader ends while no other member is in sync: the group loses the items that only this server has"
+        );
+        false
+    }
+
+    /// Returns whether one of these members gets all changes so far within a short time.
+    fn has_close_candidate(
+        &self,
+        journals: &Journals,
+        candidates: &[Process],
+        started: Instant,
+    ) -> bool {
+        let (ends, since) = (journals.ends(), Instant::now());
+        let lag_max = CANDIDATE_LAG_MAX.max(started.elapsed() / CANDIDATE_LAG_PART);
+        loop {
+            let acks = journals.acks();
+            if candidates.iter().any(|process| acks.has_passed(process.incarnation, &ends)) {
+                return true;
+            }
+            if since.elapsed() > lag_max {
+                return false;
+            }
+            std::thread::sleep(TRANSFER_TICK);
         }
-        Vec::new()
+    }
+
+    /// Answers no requests until another member leads, for at most [`TRANSFER_HOLD_MAX`].
+    fn attempt_transfer(&self, journals: &Journals, to: Option<&str>, stays: bool) {
+        let candidates = self.update(|member, now| {
+            self.transfer_until.store(now + TRANSFER_PUBLICATION_TIME, Ordering::Relaxed);
+            member.start_transfer(now, to)
+        });
+        let (started, mut under_way) = (Instant::now(), Vec::new());
+        while !candidates.is_empty()
+            && self.leading_epoch().is_some()
+            && started.elapsed() < Duration::from_millis(TRANSFER_HOLD_MAX)
+        {
+            // When a batch has ended, the journals have all its changes, and `acks` its reply if it
+            // waits. The record ends the leadership in which these replies may be acknowledged.
+            if journals.settle(&mut under_way) && !journals.acks().has_waiting() {
+                let ends = journals.ends();
+                let has_all =
+                    |process: &&Process| journals.acks().has_passed(process.incarnation, &ends);
+                let named = self.read(Member::named_in_sync);
+                let is_everyone = named.iter().filter(has_all).count() == named.len();
+                if let Some(next) = candidates.iter().find(has_all)
+                    && (is_everyone || started.elapsed() > OTHERS_WAIT_MAX)
+                {
+                    let others = named.iter().filter(has_all).filter(|process| *process != next);
+                    let stays = stays && !self.shuts_down.load(Ordering::Relaxed);
+                    let me = stays.then(|| self.me());
+                    let in_sync = std::iter::once(next).chain(others).chain(&me).cloned().collect();
+                    self.update(|member, _| member.transfer_to(in_sync));
+                }
+            }
+            std::thread::sleep(TRANSFER_TICK);
+        }
+        self.update(|member, _| member.end_transfer());
+    }
+
+    /// Returns whether a transfer of this leadership is under way, or was shortly before.
+    pub(crate) fn is_transfer_planned(&self) -> bool {
+        boot_millis() < self.transfer_until.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a planned change may be the reason why this node does not answer a request: a
+    /// transfer of its leadership, or a migration of slots to or from its group.
+    pub(crate) fn is_change_planned(&self) -> bool {
+        self.is_transfer_planned() || self.topology.is_migrating()
     }
 
     /// Notes that replies wait for this process from now on. The process has all changes up to

@@ -123,6 +123,13 @@ impl Topology {
         self.known().ownership.map()?.next_migration()
     }
 
+    /// Returns whether this node has released slots, or its group is about to import some.
+    pub(crate) fn is_migrating(&self) -> bool {
+        let ownership = &self.known().ownership;
+        let next = ownership.map().and_then(ShardMap::next_migration);
+        ownership.has_release() || next.is_some_and(|next| next.to == ownership.group())
+    }
+
     /// Returns the number of slots with a planned migration.
     pub fn slots_moving(&self) -> usize {
         let known = self.known();

@@ -20,10 +20,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// The time limit for retries of a request that was not executed, or that may safely be executed
-/// twice.
-const WAIT_MAX: Duration = Duration::from_secs(1);
-
 /// If [`FORWARDED_MAX`] requests are in flight to a group, a further one waits for at most this
 /// time.
 const QUEUE_MAX: Duration = Duration::from_secs(5);
@@ -116,8 +112,10 @@ impl CacheItems {
             let wire_key = MetaKey::new(key).map_err(|_| OwnerError::Unreachable)?;
             let mut head = Vec::new();
             op.write(wire_key, received.map(<[u8]>::len), self.view.now(), &mut head);
-            let asked = self.forward(self.view.group_of(key), &head, received).await;
-            let may_repeat = waits_since.get_or_insert_with(Instant::now).elapsed() < WAIT_MAX;
+            let group = self.view.group_of(key);
+            let asked = self.forward(group, &head, received).await;
+            let waited = waits_since.get_or_insert_with(Instant::now).elapsed();
+            let may_repeat = waited < self.view.retry_time(group);
             let asked = match asked {
                 RemoteOutcome::Reply(reply) => match remote::interpret(op, &reply) {
                     ReplyOutcome::Outcome(outcome) => break outcome,
@@ -261,7 +259,7 @@ impl CacheItems {
                 RemoteOutcome::Reply(reply) if remote::has_flushed(reply) => return Ok(()),
                 // A flush may be executed twice, so it is safe to retry.
                 RemoteOutcome::Retry | RemoteOutcome::ConnectionLost
-                    if started.elapsed() < WAIT_MAX =>
+                    if started.elapsed() < self.view.retry_time(group) =>
                 {
                     is_unknown |= matches!(asked, RemoteOutcome::ConnectionLost);
                 }

@@ -3,7 +3,6 @@
 use super::CacheItems;
 use super::forwarding::{OwnerError, abort_request};
 use super::memory::{CountGuard, PIECE_LEN};
-use crate::abort::Abort;
 use crate::items::{ItemFuture, Items, LookupOutcome, Page, Upload};
 use crate::remote::{Exists, Get, Touch};
 use futures_util::future::join_all;
@@ -35,6 +34,19 @@ fn uploaded(engine: &mut erased::Handle, value: &[u8]) -> Result<erased::Upload,
     let mut upload = engine.upload(value.len())?;
     value.chunks(PIECE_LEN).try_for_each(|piece| engine.extend(&mut upload, piece))?;
     Ok(upload)
+}
+
+/// Returns the value of an upload. Needed if another server has become the owner of the item while
+/// this server received the value.
+fn contents(engine: &erased::Handle, upload: &erased::Upload) -> Vec<u8> {
+    let mut value = Vec::new();
+    loop {
+        let piece = engine.uploaded(upload, value.len());
+        if piece.is_empty() {
+            return value;
+        }
+        value.extend_from_slice(piece);
+    }
 }
 
 impl Items for CacheItems {
@@ -86,12 +98,27 @@ impl Items for CacheItems {
         };
         Box::pin(async move {
             let _held = held;
-            let (mut upload, remote) = match value {
-                Some(UploadTarget::Local(upload)) => (Some(upload), None),
-                Some(UploadTarget::Remote(bytes)) => (None, Some(bytes)),
-                None => (None, None),
+            let class = Some(CommandClass::Store);
+            let remote = match value {
+                Some(UploadTarget::Local(received)) => {
+                    let (started, _active) = (Instant::now(), CountGuard::new(&self.active, 1));
+                    let is_local = || self.is_local(Some(key), false);
+                    let mut upload = Some(received);
+                    let run = |cx: &mut OpContext<'_, erased::Handle>, key: HashedKey<'_>| {
+                        let stored = cx.store(key, &op, &mut upload);
+                        (stored != StoreOutcome::Pending).then_some(stored)
+                    };
+                    if let Some(stored) = self.run_locally(Some(key), false, is_local, run).await {
+                        self.record(class, started);
+                        return stored;
+                    }
+                    // Another server owns the item now.
+                    upload.map(|upload| self.with_engine(|engine| contents(engine, &upload)))
+                }
+                Some(UploadTarget::Remote(bytes)) => Some(bytes),
+                None => None,
             };
-            let is_in_cache = upload.is_some();
+            let mut upload = None;
             let run = |cx: &mut OpContext<'_, erased::Handle>, key: HashedKey<'_>| {
                 if let Some(value) = remote.as_ref().filter(|_| upload.is_none()) {
                     match uploaded(cx.engine, value) {
@@ -103,20 +130,7 @@ impl Items for CacheItems {
                 let stored = cx.store(key, &op, &mut upload);
                 (stored != StoreOutcome::Pending).then_some(stored)
             };
-            let class = Some(CommandClass::Store);
-            if !is_in_cache {
-                return self.run_at_owner(class, key, (&op, remote.as_deref()), run).await;
-            }
-            let (started, _active) = (Instant::now(), CountGuard::new(&self.active, 1));
-            let is_local = || self.is_local(Some(key), false);
-            match self.run_locally(Some(key), false, is_local, run).await {
-                Some(stored) => {
-                    self.record(class, started);
-                    stored
-                }
-                // The value is in this server's cache, but another server owns the item now.
-                None => abort_request(Abort::OwnerUnreachable).await,
-            }
+            self.run_at_owner(class, key, (&op, remote.as_deref()), run).await
         })
     }
 

@@ -525,11 +525,6 @@ pub fn no_leader(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Refuses the remaining keys of a line, because this server does not own them any more.
-pub fn no_leader_within_line(out: &mut Vec<u8>) {
-    text("SERVER_ERROR no leader", out);
-}
-
 /// Refuses `flush_all` on a server that forbids it (`-F`).
 pub fn flush_refused(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     match format {

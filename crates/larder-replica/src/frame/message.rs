@@ -184,6 +184,23 @@ pub enum Frame<'b> {
         /// The next bytes of the replies.
         bytes: &'b [u8],
     },
+    /// This node executes no further requests of a conversation: it does not lead, does not own the
+    /// keys, or shuts down. It has answered a part of the batch whose reply is incomplete. The peer
+    /// sends the rest of the batch, and all later batches, to their owner.
+    Moved {
+        /// The number of the conversation on this connection.
+        route: u64,
+        /// The length of the answered requests at the start of the batch, in bytes. Their replies
+        /// were sent before.
+        answered: u64,
+        /// The number of answered keys of the next request, if this is a RESP command on several
+        /// keys.
+        keys: u64,
+        /// The number of items found under these keys.
+        found: u64,
+        /// Whether the change of the owner is planned. The next owner then answers soon.
+        is_planned: bool,
+    },
     /// The leader is alive. Sent on a connection for forwarded requests.
     LinkHeartbeat {
         /// The send time, in milliseconds on a clock of the leader.
@@ -237,9 +254,6 @@ pub enum ReplyEnd {
     Done,
     /// The client's connection must be closed.
     Close,
-    /// This node does not lead, does not own the keys, or shuts down. It has executed none of the
-    /// requests of the batch.
-    NotLeader,
 }
 
 impl Frame<'_> {
@@ -329,6 +343,12 @@ impl Frame<'_> {
                 out.extend_from_slice(&route.to_le_bytes());
                 out.push(*end as u8);
                 out.extend_from_slice(bytes);
+            }),
+            Self::Moved { route, answered, keys, found, is_planned } => write(out, 32, |out| {
+                for number in [route, answered, keys, found] {
+                    out.extend_from_slice(&number.to_le_bytes());
+                }
+                out.push((*is_planned).into());
             }),
             Self::DeltaSyncStart { before, generation } => write(out, 19, |out| {
                 write_position(out, before);
@@ -441,7 +461,6 @@ fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
                 [1] => ReplyEnd::Paused,
                 [2] => ReplyEnd::Done,
                 [3] => ReplyEnd::Close,
-                [4] => ReplyEnd::NotLeader,
                 [_] => return None,
             };
             Frame::Reply { route, end, bytes: fields.rest() }
@@ -457,6 +476,13 @@ fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
         29 => Frame::TrackAll(fields.flag()?),
         30 => Frame::Invalidated(Invalidated { keys: fields.rest() }),
         31 => Frame::LinkHeartbeat { sent: fields.number()?, received: fields.number()? },
+        32 => Frame::Moved {
+            route: fields.number()?,
+            answered: fields.number()?,
+            keys: fields.number()?,
+            found: fields.number()?,
+            is_planned: fields.flag()?,
+        },
         _ => return None,
     };
     (fields.len() == 0).then_some(frame)
@@ -501,7 +527,7 @@ mod tests {
             Frame::Request { route: 1, more: true, bytes: b"get a\r\n" },
             Frame::Continue { route: 1 },
             Frame::Close { route: 1 },
-            Frame::Reply { route: 1, end: ReplyEnd::NotLeader, bytes: b"" },
+            Frame::Moved { route: 1, answered: 7, keys: 2, found: 1, is_planned: true },
             Frame::Reply { route: 2, end: ReplyEnd::Done, bytes: b"END\r\n" },
             Frame::DeltaSyncStart {
                 before: Position { incarnation: 8, generation: 1, offsets: vec![5] },
@@ -569,7 +595,7 @@ mod tests {
             }
             random = random.wrapping_add(1);
             if let Some(kind) = body.first_mut() {
-                *kind %= 32;
+                *kind %= 33;
             }
             let mut bytes = Vec::new();
             let Some((kind, fields)) = body.split_first() else { continue };

@@ -1,11 +1,12 @@
 //! A simulation of changes that one node forwards to a leader. A seed determines the clocks, the
-//! network and the pauses.
+//! network, the pauses and the transfers of the leadership.
 //!
 //! [`LinkLeases`] and [`Fence`] are the real ones; the rest stands for `forward/` of larder-cluster.
 //! Faults: each direction of a connection delivers its bytes late, up to minutes after the
 //! connection was closed; the clocks differ by hours, and in pace by 1 %; both processes are paused
-//! between any two steps. The test checks that no change takes effect after it was reported as
-//! failed, and that nothing fails without faults.
+//! between any two steps. The leader stops to lead at any time, also between two changes of a frame,
+//! and leads again later; the node learns of it late. The test checks that no change takes effect
+//! twice, or after it was reported as failed, and that nothing fails without faults.
 //!
 //! Each of these mutations was made once, and made the test fail:
 //!
@@ -19,6 +20,9 @@
 //! | `Accepted` is sent before the earlier connection is closed | 42 |
 //! | the clocks' rates are ignored (1 instead of 0.98) | 4 |
 //! | leases last 50 ms, less than the interval of heartbeats | changes fail without faults |
+//! | a frame that was executed in part is sent again as a whole | all |
+//! | a node that learns that the leader has changed closes its connection | changes fail without faults |
+//! | a leader that leads again gets a second connection | changes fail without faults |
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a simulation are small")]
 
 use crate::seeds::{Random, run_seeds};
@@ -68,14 +72,27 @@ impl Clock {
 enum Request {
     Hello,
     Lease(Millis),
-    Change(u64),
+    Changes(Frame),
+}
+
+/// Changes that are sent together, and the number of them that the leader has executed.
+struct Frame {
+    changes: Vec<u64>,
+    executed: usize,
 }
 
 /// A frame to the forwarding node.
 enum Reply {
-    Accepted { time: Millis },
-    Heartbeat { sent: Millis, received: u64 },
-    Done(u64),
+    Accepted {
+        time: Millis,
+    },
+    Heartbeat {
+        sent: Millis,
+        received: u64,
+    },
+    /// The leader has executed this number of changes of the first frame without a reply, and no
+    /// others of it.
+    Executed(usize),
 }
 
 /// One direction of a connection: frames in order, each with the time of its arrival.
@@ -103,9 +120,11 @@ struct Connection {
     heard_at: u64,
     /// The end and the time of a granted lease that is not sent yet.
     lease: Option<(Millis, Millis)>,
-    /// Changes without a result.
-    unanswered: Vec<u64>,
+    /// The changes of frames without a reply.
+    unanswered: VecDeque<Vec<u64>>,
     is_closed: bool,
+    /// Whether the node sends no new changes, because another node leads.
+    is_retired: bool,
     /// Whether a later connection proves that the leader executes nothing more of this one.
     has_peer_ended: bool,
     /// The leader's side; `None` until it has received `Hello`.
@@ -113,7 +132,7 @@ struct Connection {
     received: u64,
     heartbeat_at: u64,
     /// Changes that the leader has read and not executed, because it has no lease.
-    fenced: VecDeque<u64>,
+    fenced: VecDeque<Frame>,
     /// The leader has refused the connection.
     is_refused: bool,
 }
@@ -128,6 +147,13 @@ struct World {
     delays: [u64; 2],
     has_faults: bool,
     connections: Vec<Connection>,
+    /// Whether the leader leads.
+    leads: bool,
+    /// Whether the forwarding node believes that it leads.
+    is_followed: bool,
+    /// Changes that the leader has returned because it did not lead.
+    returned: Vec<u64>,
+    transfers: u64,
     next_change: u64,
     /// The time of the report for each failed change.
     failed: BTreeMap<u64, u64>,
@@ -135,8 +161,8 @@ struct World {
     answered: u64,
 }
 
-/// The result of one seed: the numbers of executed, answered and failed changes.
-type Counts = (usize, u64, usize);
+/// The result of one seed: the numbers of executed, answered and failed changes, and of transfers.
+type Counts = (usize, u64, usize, u64);
 
 impl World {
     fn new(seed: u64, has_faults: bool) -> Self {
@@ -150,6 +176,10 @@ impl World {
             delays: [1, 1],
             has_faults,
             connections: Vec::new(),
+            leads: true,
+            is_followed: true,
+            returned: Vec::new(),
+            transfers: 0,
             next_change: 0,
             failed: BTreeMap::new(),
             executed: BTreeMap::new(),
@@ -162,6 +192,7 @@ impl World {
             if self.has_faults {
                 self.change_faults();
             }
+            self.change_leader();
             // Both orders of the two processes occur within a step.
             let leader_first = self.random.below(2) == 0;
             for is_leader in [leader_first, !leader_first] {
@@ -174,8 +205,23 @@ impl World {
             self.now += STEP;
         }
         let open = self.connections.iter().map(|connection| connection.unanswered.len());
-        assert_eq!(open.sum::<usize>(), 0, "all changes have a result");
-        (self.executed.len(), self.answered, self.failed.len())
+        let open = open.sum::<usize>() + self.returned.len();
+        assert_eq!(open, 0, "all changes have a result");
+        (self.executed.len(), self.answered, self.failed.len(), self.transfers)
+    }
+
+    fn change_leader(&mut self) {
+        if self.now >= FAULTS + RECOVERY / 2 {
+            (self.leads, self.is_followed) = (true, true);
+        } else if self.leads {
+            self.leads = self.random.below(300) > 0;
+            self.transfers += u64::from(!self.leads);
+        } else {
+            self.leads = self.random.below(30) == 0;
+        }
+        if self.random.below(10) == 0 {
+            self.is_followed = self.leads;
+        }
     }
 
     fn change_faults(&mut self) {
@@ -242,10 +288,11 @@ impl World {
                         leases.note_heartbeat(sent, received, now);
                         connection.lease = leases.grant(now).map(|until| (until, now));
                     }
-                    Reply::Done(change) => {
-                        let before = connection.unanswered.len();
-                        connection.unanswered.retain(|of| *of != change);
-                        self.answered += (before - connection.unanswered.len()) as u64;
+                    Reply::Executed(count) => {
+                        // After a report, a late reply has no frame.
+                        let Some(changes) = connection.unanswered.pop_front() else { continue };
+                        self.answered += count as u64;
+                        self.returned.extend(changes.into_iter().skip(count));
                     }
                 }
             }
@@ -277,14 +324,31 @@ impl World {
         for connection in &mut self.connections {
             let has_ended = connection.leases.as_ref().is_none_or(|leases| leases.have_ended(now));
             if connection.is_closed && (connection.has_peer_ended || has_ended) {
-                let lost = connection.unanswered.drain(..);
+                let lost = connection.unanswered.drain(..).flatten();
                 self.failed.extend(lost.map(|change| (change, self.now)));
             }
         }
     }
 
+    /// Retires the connection if another node leads, and uses it again if the leader leads again.
+    fn note_leader(&mut self) {
+        let Some(connection) = self.connections.last_mut().filter(|of| !of.is_closed) else {
+            return;
+        };
+        connection.is_retired = !self.is_followed;
+        if connection.is_retired
+            && connection.unanswered.is_empty()
+            && let Some(leases) = &mut connection.leases
+        {
+            connection.is_closed = true;
+            leases.close();
+        }
+    }
+
     fn send(&mut self) {
-        if self.connections.last().is_none_or(|connection| connection.is_closed) {
+        self.note_leader();
+        let is_down = self.connections.last().is_none_or(|connection| connection.is_closed);
+        if is_down && self.is_followed {
             let mut connection = Connection::new(self.now);
             connection.up.send(self.now, self.delays[0], Request::Hello);
             self.connections.push(connection);
@@ -302,14 +366,21 @@ impl World {
                 leases.note_written(1, Some(granted_at));
             }
         }
-        let change = self.random.below(3) == 0 && self.now < FAULTS + RECOVERY / 2;
+        let count = if self.random.below(5) == 0 { 1 + self.random.below(3) } else { 0 };
+        let count = if self.now < FAULTS + RECOVERY / 2 { count } else { 0 };
         let Some(connection) = self.connections.last_mut() else { return };
-        let Some(leases) = connection.leases.as_mut().filter(|_| change) else { return };
-        if !connection.is_closed {
-            connection.up.send(self.now, delay, Request::Change(self.next_change));
+        let Some(leases) = &mut connection.leases else { return };
+        if !connection.is_closed && !connection.is_retired {
+            let mut changes = std::mem::take(&mut self.returned);
+            changes.extend(self.next_change..self.next_change + count);
+            self.next_change += count;
+            if changes.is_empty() {
+                return;
+            }
+            let frame = Frame { changes: changes.clone(), executed: 0 };
+            connection.up.send(self.now, delay, Request::Changes(frame));
             leases.note_written(1, None);
-            connection.unanswered.push(self.next_change);
-            self.next_change += 1;
+            connection.unanswered.push_back(changes);
         }
     }
 
@@ -357,32 +428,46 @@ impl World {
                 if let Some(fence) = &connection.fence {
                     fence.extend(until);
                 }
-                for change in std::mem::take(&mut connection.fenced) {
-                    self.execute(index, change);
+                for frame in std::mem::take(&mut connection.fenced) {
+                    self.execute(index, frame);
                 }
             }
-            Request::Change(change) => {
+            Request::Changes(frame) => {
                 self.connections[index].received += 1;
-                self.execute(index, change);
+                match self.connections[index].fenced.is_empty() {
+                    true => self.execute(index, frame),
+                    false => self.connections[index].fenced.push_back(frame),
+                }
             }
         }
     }
 
-    /// Executes a change: the check of the fence and the effect are one step, under the lock of the
-    /// key.
-    fn execute(&mut self, index: usize, change: u64) {
+    /// Executes the changes of a frame. The check of the fence and the effect of a change are one step,
+    /// under the lock of the key.
+    fn execute(&mut self, index: usize, mut frame: Frame) {
         let connection = &mut self.connections[index];
         let Some(fence) = &connection.fence else { return };
-        if fence.is_closed() {
-            return;
+        while let Some(change) = frame.changes.get(frame.executed)
+            && self.leads
+        {
+            if fence.is_closed() {
+                return;
+            }
+            if !fence.is_open() {
+                connection.fenced.push_back(frame);
+                return;
+            }
+            assert!(!self.failed.contains_key(change), "executed after its failure was reported");
+            assert!(self.executed.insert(*change, self.now).is_none(), "executed twice");
+            frame.executed += 1;
+            if self.now < FAULTS + RECOVERY / 2 && self.random.below(150) == 0 {
+                self.leads = false;
+                self.transfers += 1;
+            }
         }
-        if !fence.is_open() {
-            connection.fenced.push_back(change);
-            return;
+        if !fence.is_closed() {
+            connection.down.send(self.now, self.delays[1], Reply::Executed(frame.executed));
         }
-        assert!(!self.failed.contains_key(&change), "executed after its failure was reported");
-        assert!(self.executed.insert(change, self.now).is_none(), "executed twice");
-        connection.down.send(self.now, self.delays[1], Reply::Done(change));
     }
 }
 
@@ -395,8 +480,9 @@ impl Connection {
             opened_at: now,
             heard_at: now,
             lease: None,
-            unanswered: Vec::new(),
+            unanswered: VecDeque::new(),
             is_closed: false,
+            is_retired: false,
             has_peer_ended: false,
             fence: None,
             received: 0,
@@ -415,8 +501,10 @@ impl Connection {
 fn no_change_takes_effect_after_its_failure_was_reported() {
     let counts = run_seeds(|seed| World::new(seed, true).run());
     let executed: usize = counts.iter().map(|(executed, ..)| executed).sum();
-    let failed: usize = counts.iter().map(|(_, _, failed)| failed).sum();
+    let failed: usize = counts.iter().map(|(_, _, failed, _)| failed).sum();
+    let transfers: u64 = counts.iter().map(|(.., transfers)| transfers).sum();
     assert!(executed > 100 * counts.len() && failed > 10 * counts.len(), "{executed}, {failed}");
+    assert!(transfers > 10 * counts.len() as u64, "{transfers}");
 }
 
 #[test]
@@ -424,8 +512,8 @@ fn no_change_fails_without_faults() {
     for (seed, delay) in [(1, 1), (2, 150), (3, 600), (4, 1500)] {
         let mut world = World::new(seed, false);
         world.delays = [delay, delay];
-        let (executed, _, failed) = world.run();
-        assert!(executed > 100, "{executed} with a delay of {delay} ms");
+        let (executed, _, failed, transfers) = world.run();
+        assert!(executed > 100 && transfers > 10, "{executed} with a delay of {delay} ms");
         assert_eq!(failed, 0, "with a delay of {delay} ms");
     }
 }

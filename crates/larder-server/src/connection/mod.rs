@@ -479,7 +479,7 @@ impl<C: Conversation> Connection<C> {
             Next::Read { .. } => Stage::Reading,
             Next::Yield | Next::Write => Stage::Resuming,
             Next::Wait => Stage::Waiting,
-            Next::Close | Next::Abandon => Stage::Closing,
+            Next::Close | Next::Abandon | Next::NotOwner => Stage::Closing,
         };
         if stage == Stage::Closing && self.conversation.has_failed() {
             self.info.note_failure();

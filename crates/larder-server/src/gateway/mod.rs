@@ -18,6 +18,7 @@ use larder_store::Now;
 use larder_store::erased;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 impl ServerView for Server {
     fn samples(&self, visit: &mut dyn FnMut(MetricSample)) {
@@ -119,6 +120,10 @@ impl ServerView for Server {
     fn groups(&self) -> Vec<Group> {
         let groups = self.node.group.as_ref().map(|group| group.topology.groups());
         groups.map_or(vec![Group::OWN], |groups| groups.into_iter().map(|n| Group(n.0)).collect())
+    }
+
+    fn retry_time(&self, Group(group): Group) -> Duration {
+        self.node.forwarders.retry_time(GroupIndex(group))
     }
 
     fn open_route(&self, Group(group): Group) -> Box<dyn RemoteRequest> {

@@ -37,7 +37,10 @@ impl RemoteRequest for GatewayRoute {
             ForwardOutcome::More => RemoteState::Partial,
             ForwardOutcome::Done | ForwardOutcome::Close => RemoteState::Complete,
             ForwardOutcome::Retry => RemoteState::Retry,
-            ForwardOutcome::ConnectionLost => RemoteState::ConnectionLost,
+            // A gateway's request is answered as a whole.
+            ForwardOutcome::ConnectionLost | ForwardOutcome::RetryRest(_) => {
+                RemoteState::ConnectionLost
+            }
             ForwardOutcome::NoLeader => RemoteState::NoLeader,
         }
     }

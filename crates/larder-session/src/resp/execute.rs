@@ -131,16 +131,20 @@ impl<E: Engine> Session<E> {
             }
         } else if Self::is_remote(cx) {
             if self.is_forwarded {
-                return Step::finish(0, Next::Abandon);
+                return Step::finish(0, Next::NotOwner);
             }
             // The requests of a transaction must see its changes, so a replica does not answer them
             // itself.
             let reads_locally = origin != Origin::Transaction && Self::reads_locally(cx);
             let reads = if reads_locally { count_reads(state, &batch) } else { 0 };
             if reads == 0 && state.key_progress.keys > 0 {
-                // This server has answered some keys of the request. The new leader could only
-                // answer all of them again, so the session closes the connection.
-                return Step::finish(0, Next::Close);
+                // Some keys of the request are answered, so the leader gets each other key as a
+                // separate request.
+                let is_queued = origin != Origin::Client;
+                let first = batch.first();
+                let step =
+                    first.and_then(|ready| self.split_rest(cx, state, ready, poll, is_queued));
+                return step.unwrap_or_else(|| Step::finish(0, Next::Close));
             }
             let forwarded = forwarded(state, &batch);
             if reads > 0 {

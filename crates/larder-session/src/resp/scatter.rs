@@ -7,7 +7,7 @@
 use super::batch::{BATCH_MAX, BatchRequest, Outcome, RequestKind, bounds, read_one};
 use crate::Host;
 use crate::context::{Context, Next, PollState, Step};
-use crate::route::Owner;
+use crate::route::{AnsweredPart, Owner};
 use crate::scatter::{Destination, Destinations};
 use crate::session::Session;
 use crate::session::pending::{
@@ -60,7 +60,7 @@ impl<E: Engine> Session<E> {
             };
             return match cx.host.owner() == Owner::Local && destinations.iter().all(is_here) {
                 true => ScatterDecision::Local(batch.len()),
-                false => ScatterDecision::Finish(Step::finish(0, Next::Abandon)),
+                false => ScatterDecision::Finish(Step::finish(0, Next::NotOwner)),
             };
         }
         let is_remote = |destination: &Destination| {
@@ -248,6 +248,49 @@ impl<E: Engine> Session<E> {
         scattered.split = Some(SplitCommand { reply_form, progress, keys, is_last, error: None });
         self.pending = Pending::ScatterGather(Box::new(scattered));
         Step::advance(0)
+    }
+
+    /// Sends the keys of a multi-key command that are not answered yet. Returns `None` if the command
+    /// cannot be split.
+    pub(super) fn split_rest<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        state: &mut State,
+        ready: &BatchRequest<'_>,
+        poll: &mut PollState,
+        is_queued: bool,
+    ) -> Option<Step> {
+        items_command(ready).ok()?;
+        Some(self.split_command(cx, state, ready, poll, is_queued))
+    }
+
+    /// Notes that the first requests were answered by another node, and counts them. Returns false if
+    /// no request ends at the end of the part.
+    pub(crate) fn note_answered_resp<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        is_queued: bool,
+        part: AnsweredPart,
+        input: &[u8],
+        poll: &mut PollState,
+    ) -> bool {
+        let Some(state) = &mut self.resp else { return false };
+        let bounds = bounds(cx, state);
+        let AnsweredPart { len, keys, found } = part;
+        let requests = match is_queued {
+            true => state.queue.requests.get(state.queue.at..).unwrap_or_default(),
+            false => input,
+        };
+        let mut at = 0;
+        while at < len {
+            let rest = requests.get(at..len).unwrap_or_default();
+            let Some(ready) = read_one(cx.operations.engine, rest, &bounds) else { return false };
+            poll.answered.add(ready.kind.class(), 1);
+            at += ready.end;
+        }
+        let Ok(found) = found.try_into() else { return false };
+        state.key_progress = KeyProgress { keys, found };
+        true
     }
 
     /// Finishes a batch of keys of a multi-key command. Returns false if more keys follow.

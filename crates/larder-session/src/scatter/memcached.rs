@@ -33,7 +33,7 @@ impl<E: Engine> Session<E> {
         if self.is_forwarded {
             let is_there = |destination: &Destination| matches!(destination, Destination::Group(_));
             if destinations.iter().any(is_there) {
-                return Step::finish(0, Next::Abandon);
+                return Step::finish(0, Next::NotOwner);
             }
             return self.answer_gathered(cx, &batch, batch_end, input, poll, output, scratch);
         }
@@ -47,6 +47,37 @@ impl<E: Engine> Session<E> {
         }
     }
 
+    /// Answers or forwards requests that start within a line of keys. The first keys of the line are
+    /// answered, so the leader gets each other key as a separate request.
+    pub(crate) fn scatter_rest_of_line<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        (mut batch, batch_end): (Batch<'_>, BatchEnd<'_>),
+        input: &[u8],
+        poll: &mut PollState,
+        output: &mut Vec<u8>,
+        scratch: &mut [u8; KEY_LEN_MAX],
+    ) -> Step {
+        let mut after_change = Destinations::after_change(cx.host);
+        let requests = batch.requests.iter();
+        let destinations: ArrayVec<Destination, { Batch::LEN_MAX }> = requests
+            .map(|ready| destination(&mut after_change, &batch, ready, scratch))
+            // Without a shard map, the leader gets a flush like other requests.
+            .take_while(|of| *of != Destination::AllGroups)
+            .collect();
+        match destinations.first() {
+            Some(Destination::Group(_)) => {
+                self.scatter(cx, input, &batch, &destinations, poll, scratch)
+            }
+            Some(_) => {
+                batch.requests.truncate(1);
+                self.answer_gathered(cx, &batch, BatchEnd::Full, input, poll, output, scratch)
+            }
+            None => self.after_batch(cx, batch_end, input, poll, scratch),
+        }
+    }
+
+    /// Sends the requests of a batch to their destinations. The first one is not `Alone` or `PerKey`.
     fn scatter<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

@@ -325,6 +325,8 @@ impl<E: Engine> Session<E> {
             ForwardOutcome::ConnectionLost if !part.is_repeatable || part.has_output => {
                 PartStep::Close
             }
+            // A part is one request, which the owner has answered or not.
+            ForwardOutcome::RetryRest(_) => PartStep::Close,
             ForwardOutcome::Retry | ForwardOutcome::ConnectionLost => {
                 part.answer.clear();
                 route.forget();

@@ -8,7 +8,7 @@ pub(crate) mod tracking_state;
 
 use crate::Host;
 use crate::context::{Context, Next, PollState, Progress, Step};
-use crate::route::{Conversation, Routes};
+use crate::route::{AnsweredPart, Conversation, Routes};
 use crate::session::pending::Pending;
 use crate::session::resp_state as state;
 use crate::session::tracking_state::TrackingState;
@@ -204,6 +204,7 @@ impl<E: Engine> Session<E> {
             Pending::Discard { .. } | Pending::DiscardLine | Pending::DiscardRequest(_) => {
                 State::Swallowing
             }
+            Pending::ForwardUpload(upload) if upload.left == 0 => State::Blocked,
             Pending::Receive(_) | Pending::ForwardUpload(_) => State::Receiving,
             Pending::Forward(_) | Pending::ScatterGather(_) => State::Blocked,
             Pending::Send(_) => State::Sending,
@@ -248,6 +249,7 @@ impl<E: Engine> Session<E> {
         match &pending {
             Pending::Watch(watcher) => host.unwatch(*watcher),
             Pending::Dump(dump) if dump.is_crawl() => host.note_dump(false),
+            Pending::ForwardUpload(upload) => upload.release(host),
             _ => (),
         }
         host.release(pending.reserved());
@@ -258,6 +260,24 @@ impl<E: Engine> Session<E> {
             }
             resp.close(host);
         }
+    }
+
+    /// Returns the part of forwarded requests that this session has answered, after
+    /// [`Next::NotOwner`]. `consumed` is the number of bytes of the requests that it has consumed.
+    /// Returns `None` if no other server can continue.
+    #[must_use]
+    pub fn answered_part(&self, consumed: usize) -> Option<AnsweredPart> {
+        let unanswered = match &self.pending {
+            Pending::Idle => 0,
+            Pending::Receive(arriving) => arriving.received(),
+            _ => return None,
+        };
+        let progress = match &self.resp {
+            Some(state) if state.has_queued() => return None,
+            state => state.as_ref().map(|state| state.key_progress).unwrap_or_default(),
+        };
+        let len = consumed.checked_sub(unanswered)?;
+        Some(AnsweredPart { len, keys: progress.keys, found: progress.found.try_into().ok()? })
     }
 
     /// Polls the session: answers complete requests of `input`, and appends the replies to

@@ -1,6 +1,7 @@
 //! Work that a session finishes before it parses the next request: a large value to receive or
 //! send, a dump, forwarded requests, or input to discard.
 
+use crate::Host;
 use crate::route::{ForwardId, GroupIndex};
 use crate::session::dump::Dump;
 use crate::session::key_scan::KeyScan;
@@ -8,7 +9,7 @@ use crate::session::resp_state::KeyProgress;
 use arrayvec::ArrayVec;
 use larder_operations::{AnsweredCounts, CommandClass, Tags};
 use larder_protocol::resp::OversizedRest;
-use larder_protocol::{Parser, Store};
+use larder_protocol::{Parser, Store, reply};
 use larder_store::{Engine, Lease, Refusal};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,14 +26,15 @@ use std::ops::Range;
 ///                             Send ── all written ──▶ Idle
 ///
 ///  Idle ─▶ Forward ─▶ Idle                   another node answers requests
-///  Idle ─▶ ForwardUpload ─▶ Forward ─▶ Idle  another node answers a store with a long value
+///  Idle ─▶ ForwardUpload ─▶ Idle             another node answers a store with a long value
 ///  Idle ─▶ ScatterGather ─▶ Idle             several groups answer requests, possibly this server's among them
 ///  Idle ─▶ DiscardLine | DiscardRequest ─▶ Idle
 ///  Idle ─▶ Dump | KeyScan ─▶ Idle            a command walks over items
 ///  Idle ─▶ Watch                             until the connection closes
 ///
 ///  Idle | Forward | ScatterGather ─▶ DiscardLine ─▶ Idle   an error within a line
-///  Receive | ForwardUpload ─▶ Discard                      no memory, no leader, or the key has another owner now
+///  Receive ◀─▶ ForwardUpload                               the key has another owner now
+///  Receive | ForwardUpload ─▶ Discard                      no memory, or no leader
 /// ```
 pub(crate) enum Pending<E: Engine> {
     Idle,
@@ -105,6 +107,8 @@ pub(crate) struct IncomingValue<E: Engine> {
     pub(crate) memory: usize,
     /// The number of bytes of the value that have not arrived.
     value_left: usize,
+    /// The number of bytes of the value that have arrived.
+    value_received: usize,
     /// The bytes received after the value: CRLF in the text protocol.
     pub(crate) trailer: ArrayVec<u8, 2>,
     trailer_len: usize,
@@ -128,8 +132,19 @@ impl<E: Engine> IncomingValue<E> {
         value_len: usize,
         trailer_len: usize,
     ) -> Self {
-        let (upload, trailer, value_left) = (Some(upload), ArrayVec::new(), value_len);
-        Self { head, parser, upload, tags, memory: 0, value_left, trailer, trailer_len }
+        let (upload, trailer) = (Some(upload), ArrayVec::new());
+        let (value_left, value_received) = (value_len, 0);
+        Self {
+            head,
+            parser,
+            upload,
+            tags,
+            memory: 0,
+            value_left,
+            value_received,
+            trailer,
+            trailer_len,
+        }
     }
 
     /// Consumes the bytes of `input` that belong to the value, and returns their number. Consumes
@@ -142,9 +157,15 @@ impl<E: Engine> IncomingValue<E> {
         };
         self.memory = self.upload.as_ref().map_or(0, |upload| engine.memory_of(upload));
         self.value_left -= value.len();
+        self.value_received += value.len();
         let trailer = rest.get(..self.trailer_len - self.trailer.len()).unwrap_or(rest);
         self.trailer.extend(trailer.iter().copied());
         (value.len() + trailer.len(), taken)
+    }
+
+    /// Returns the number of bytes of the store that have arrived.
+    pub(crate) fn received(&self) -> usize {
+        self.head.len() + self.value_received + self.trailer.len()
     }
 
     /// Returns the number of bytes of the value and its trailer that have not arrived.
@@ -190,10 +211,9 @@ impl<L: Lease> OutgoingValue<L> {
 }
 
 /// Forwarded requests. They stay in the input, or in the queue, until their replies are complete.
-/// An exception is a store that the session forwarded while its value arrived.
 #[derive(Clone)]
 pub(crate) struct ForwardedRequests {
-    /// The length of the requests in the input or the queue, in bytes; 0 if they are in neither.
+    /// The length of the requests in the input or the queue, in bytes.
     pub(crate) len: usize,
     /// The number of requests.
     pub(crate) requests: usize,
@@ -208,21 +228,62 @@ pub(crate) struct ForwardedRequests {
     /// Whether the session requests the rest of the replies when the output has room.
     pub(crate) waits_for_room: bool,
     pub(crate) answered: AnsweredCounts,
-    /// The reply if the store fails and its owner sends no reply. It is set only for a store that
-    /// is not in the input any more.
-    pub(crate) refusal: Option<Vec<u8>>,
     /// Whether the requests are in the RESP queue (`EXEC` or an inline request), not in the input.
     pub(crate) is_queued: bool,
 }
 
 /// A store whose value the session forwards as it arrives.
 pub(crate) struct ForwardedUpload {
-    pub(crate) to: (GroupIndex, ForwardId),
+    /// The group that the store was sent to, and the result of `Route::pass`; `None` before it is
+    /// sent, or sent again.
+    pub(crate) to: Option<(GroupIndex, ForwardId)>,
+    /// The bytes of the request so far. Empty if they were sent and are not kept.
+    pub(crate) bytes: Vec<u8>,
+    /// Whether the sent bytes are kept.
+    pub(crate) is_kept: bool,
+    /// The number of bytes reserved at the host for kept bytes.
+    reserved: usize,
+    /// The length of the request up to its value.
+    pub(crate) head_len: usize,
     /// The number of bytes of the value and its CRLF that have not arrived.
     pub(crate) left: u64,
     pub(crate) parser: Parser,
     /// The reply if no leader has executed the store.
     pub(crate) then: Vec<u8>,
+}
+
+impl ForwardedUpload {
+    pub(crate) fn new(store: &Store<'_>, parser: Parser, head_len: usize, left: u64) -> Self {
+        let mut then = Vec::new();
+        reply::no_leader(&store.format, &mut then);
+        let (bytes, reserved) = (Vec::new(), 0);
+        Self { to: None, bytes, is_kept: true, reserved, head_len, left, parser, then }
+    }
+
+    /// Adds bytes of the request. Keeps no sent bytes if there is no memory for them.
+    pub(crate) fn add(&mut self, host: &impl Host, bytes: &[u8]) {
+        self.is_kept = self.is_kept && host.reserve_sent(self.reserved, bytes.len());
+        if self.is_kept {
+            self.reserved += bytes.len();
+        } else {
+            self.release(host);
+            self.reserved = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+        self.drop_sent();
+    }
+
+    /// Drops the sent bytes, unless they are kept.
+    pub(crate) fn drop_sent(&mut self) {
+        if !self.is_kept && self.to.is_some() {
+            self.bytes = Vec::new();
+        }
+    }
+
+    /// Releases the memory at the host, at the end of the upload.
+    pub(crate) fn release(&self, host: &impl Host) {
+        host.release_sent(self.reserved);
+    }
 }
 
 /// Requests that several groups answer. They stay in the input, or in the queue, until all replies
@@ -325,7 +386,6 @@ impl ForwardedRequests {
             has_output: false,
             waits_for_room: false,
             answered: AnsweredCounts::default(),
-            refusal: None,
             is_queued: false,
         }
     }

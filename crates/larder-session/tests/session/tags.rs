@@ -13,7 +13,9 @@ fn waits(it: &mut Conversation) -> bool {
             _ if progress.hold => it.complete_all(),
             Next::Wait => return true,
             Next::Yield => (),
-            Next::Read { .. } | Next::Write | Next::Close | Next::Abandon => return false,
+            Next::Read { .. } | Next::Write | Next::Close | Next::Abandon | Next::NotOwner => {
+                return false;
+            }
         }
     }
 }

@@ -135,7 +135,7 @@ fn a_leader_answers_again_after_a_transfer_without_result() {
     };
     let (revision, _) = swap(&mut member, 2);
     member.handle_swap(2, Some(Some(revision + 1)));
-    member.note_ack(&next, Some(10), Some(10));
+    member.note_ack(10, &next, Some(10), promise(10));
     let (revision, record) = swap(&mut member, 10);
     member.handle_swap(10, Some(Some(revision + 1)));
     assert!(member.serves_until() > 10);
@@ -151,7 +151,7 @@ fn a_leader_answers_again_after_a_transfer_without_result() {
     assert_eq!(named.leader, next);
     member.handle_swap(500, None);
     member.end_transfer();
-    member.note_ack(&next, Some(500), Some(500));
+    member.note_ack(500, &next, Some(500), promise(500));
     assert_eq!(member.serves_until(), 0);
     assert_eq!(member.next(1000), Some(Command::Read));
     member.handle_view(1000, Some(GroupView { record: Some(record), revision, ..view }));
@@ -160,7 +160,6 @@ fn a_leader_answers_again_after_a_transfer_without_result() {
     assert_eq!(own.leader, me);
     member.handle_swap(1001, Some(Some(revision + 1)));
     assert!(member.serves_until() > 1001);
-}
 }
 
 /// Checks how long the members in sync with the previous leader stay in sync, and that none of them

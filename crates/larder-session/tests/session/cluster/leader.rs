@@ -42,7 +42,7 @@ impl Route for Leader {
             "the previous request is complete"
         );
         let failed = self.passed.iter().find(|before| before.outcome != ForwardOutcome::Done);
-        let outcome = failed.map_or_else(|| self.next_outcome(more), |failed| failed.outcome);
+        let outcome = failed.map_or_else(|| self.next_outcome(), |failed| failed.outcome);
         let number = ForwardId(self.passes);
         let request = bytes.to_vec();
         let (is_complete, answer, delay) = (!more, None, 2);
@@ -123,15 +123,9 @@ impl Leader {
         }
     }
 
-    fn next_outcome(&self, is_long: bool) -> ForwardOutcome {
+    fn next_outcome(&self) -> ForwardOutcome {
         let outcomes = &mut self.outcomes.lock().unwrap();
-        match outcomes.first() {
-            // A session does not send a store with a long value again, so the leader executes it at
-            // the first attempt.
-            Some(ForwardOutcome::Retry) if is_long => ForwardOutcome::Done,
-            Some(_) => outcomes.remove(0),
-            None => ForwardOutcome::Done,
-        }
+        if outcomes.is_empty() { ForwardOutcome::Done } else { outcomes.remove(0) }
     }
 }
 

@@ -3,6 +3,7 @@
 mod forwarding;
 mod holds;
 mod leader;
+mod moved;
 mod read_only;
 mod replica_reads;
 mod scattering;

@@ -56,7 +56,9 @@ impl Conversation {
                 _ if progress.hold => return Some(progress),
                 Next::Wait => self.complete_all(),
                 Next::Yield => (),
-                Next::Read { .. } | Next::Write | Next::Close | Next::Abandon => return None,
+                Next::Read { .. } | Next::Write | Next::Close | Next::Abandon | Next::NotOwner => {
+                    return None;
+                }
             }
         }
     }

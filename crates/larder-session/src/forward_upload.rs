@@ -1,0 +1,174 @@
+//! Stores with a long value whose key another node owns. The session forwards the value as it
+//! arrives, and keeps the sent bytes until the store has a result. So it can send them to the next
+//! owner, or store them here, if the owner changes before it has executed the store. Without memory
+//! for the sent bytes, such a store fails.
+//!
+//! ```text
+//!             the key moves away: read the value back            not executed
+//!   Receive ────────────────────────────────────▶ ForwardUpload ◀────────────┐
+//!      ▲      this server owns the key: store the sent bytes │ ──▶ owner ────┘
+//!      └─────────────────────────────────────────────────────┘       └─ reply ─▶ Idle
+//! ```
+
+use crate::Host;
+use crate::context::{Context, Next, PollState, Step};
+use crate::memcached::store;
+use crate::route::{Conversation, ForwardOutcome};
+use crate::session::Session;
+use crate::session::pending::{Body, ForwardedUpload, IncomingValue, Pending};
+use larder_operations::CommandClass;
+use larder_protocol::KEY_LEN_MAX;
+use larder_store::{Engine, HashedKey, Refusal};
+
+impl<E: Engine> Session<E> {
+    /// Starts to forward a store whose value is incomplete in the input.
+    #[cold]
+    pub(crate) fn forward_body<H: Host>(
+        &mut self,
+        cx: &Context<'_, E, H>,
+        body: &Body<'_>,
+        input: &[u8],
+    ) -> Step {
+        let Body { store, head_len, body_len } = body;
+        let mut upload = ForwardedUpload::new(store, self.parser, *head_len, *body_len);
+        upload.add(cx.host, input.get(..*head_len).unwrap_or_default());
+        self.pending = Pending::ForwardUpload(Box::new(upload));
+        Step::advance(*head_len)
+    }
+
+    /// Forwards a store whose key has moved to another node after this server had started to receive
+    /// its value. Refuses the store if there was no memory for the bytes so far.
+    #[cold]
+    pub(crate) fn forward_received<H: Host>(
+        &mut self,
+        cx: &Context<'_, E, H>,
+        arriving: IncomingValue<E>,
+    ) {
+        let missing = arriving.missing() as u64;
+        let IncomingValue { head, parser, upload: value, trailer, .. } = arriving;
+        cx.host.release(head.capacity());
+        let Some(store) = parser.parse_head(&head) else { return };
+        let mut upload = ForwardedUpload::new(&store, parser, head.len(), missing);
+        upload.add(cx.host, &head);
+        let mut at = 0;
+        while let Some(value) = value.as_ref().filter(|_| upload.is_kept) {
+            let piece = cx.operations.engine.uploaded(value, at);
+            if piece.is_empty() {
+                break;
+            }
+            upload.add(cx.host, piece);
+            at += piece.len();
+        }
+        upload.add(cx.host, &trailer);
+        self.pending = match upload.is_kept && value.is_some() {
+            true => Pending::ForwardUpload(Box::new(upload)),
+            false => {
+                upload.release(cx.host);
+                Pending::Discard { left: missing, then: upload.then }
+            }
+        };
+    }
+
+    /// Forwards the bytes of a value that have arrived, or handles the result of the store.
+    #[cold]
+    pub(crate) fn resume_forward_upload<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        mut upload: Box<ForwardedUpload>,
+        input: &[u8],
+        poll: &mut PollState,
+        output: &mut Vec<u8>,
+    ) -> Step {
+        let Some((group, id)) = upload.to else {
+            return self.send_upload(cx, upload, poll, output);
+        };
+        let Some(route) = self.rare().routes.get(group) else {
+            upload.release(cx.host);
+            return Step::finish(0, Next::Close);
+        };
+        match route.take(id, output) {
+            ForwardOutcome::Pending => (),
+            ForwardOutcome::More => route.resume(),
+            // An owner does not execute a store before it has received its last byte.
+            ForwardOutcome::ConnectionLost if upload.left == 0 || !upload.is_kept => {
+                upload.release(cx.host);
+                return Step::finish(0, Next::Close);
+            }
+            ForwardOutcome::Retry | ForwardOutcome::ConnectionLost if upload.is_kept => {
+                upload.to = None;
+                return self.send_upload(cx, upload, poll, output);
+            }
+            ForwardOutcome::Retry | ForwardOutcome::ConnectionLost | ForwardOutcome::NoLeader => {
+                poll.answered.add(CommandClass::Store, 1);
+                upload.release(cx.host);
+                self.pending = Pending::Discard { left: upload.left, then: upload.then };
+                return Step::advance(0);
+            }
+            ForwardOutcome::Done if upload.left == 0 => {
+                poll.answered.add(CommandClass::Store, 1);
+                upload.release(cx.host);
+                return Step::advance(0);
+            }
+            ForwardOutcome::Done | ForwardOutcome::Close | ForwardOutcome::RetryRest(_) => {
+                upload.release(cx.host);
+                return Step::finish(0, Next::Close);
+            }
+        }
+        let wanted = usize::try_from(upload.left).unwrap_or(usize::MAX);
+        let bytes = input.get(..wanted.min(input.len())).unwrap_or_default();
+        let waker = (cx.waker)();
+        if bytes.is_empty() || !route.has_room(&waker) {
+            let is_read = bytes.is_empty() && wanted > 0;
+            self.pending = Pending::ForwardUpload(upload);
+            return Step::finish(0, if is_read { Next::Read { wanted } } else { Next::Wait });
+        }
+        upload.left -= bytes.len() as u64;
+        upload.add(cx.host, bytes);
+        route.pass_rest(bytes, upload.left > 0, &waker);
+        self.pending = Pending::ForwardUpload(upload);
+        Step::advance(bytes.len())
+    }
+
+    /// Sends the bytes so far to the owner of the key. Stores them if this server is the owner.
+    fn send_upload<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        mut upload: Box<ForwardedUpload>,
+        poll: &mut PollState,
+        output: &mut Vec<u8>,
+    ) -> Step {
+        let (head, value) = upload.bytes.split_at_checked(upload.head_len).unwrap_or_default();
+        // Parsing succeeds because the same head was parsed before.
+        let Some(store) = upload.parser.parse_head(head) else {
+            upload.release(cx.host);
+            return Step::finish(0, Next::Close);
+        };
+        let mut scratch = [0; KEY_LEN_MAX];
+        let bytes = store.key.decode(&mut scratch);
+        if let Some(group) = Self::remote_owner(cx, bytes) {
+            let waker = (cx.waker)();
+            let open = || cx.host.open_route(group, Conversation::Memcached);
+            let route = self.rare().routes.get_or(group, open);
+            if !route.has_room(&waker) {
+                self.pending = Pending::ForwardUpload(upload);
+                return Step::finish(0, Next::Wait);
+            }
+            let id = route.pass(&upload.bytes, upload.left > 0, &waker);
+            upload.to = Some((group, id));
+            upload.drop_sent();
+            self.pending = Pending::ForwardUpload(upload);
+            return Step::advance(0);
+        }
+        let key = HashedKey { bytes, hash: cx.operations.engine.hash(bytes) };
+        let body_len = upload.left + value.len() as u64;
+        if store::fits(cx, &store, key) {
+            self.start_upload(cx, &store, key, head, body_len, poll);
+        } else {
+            self.discard_body(cx, &store, key, body_len, Refusal::TooLarge, poll);
+        }
+        let step = self.resume(cx, value, poll, output);
+        upload.release(cx.host);
+        // The input has not been read yet.
+        Step { consumed: 0, next: step.next.filter(|next| !matches!(next, Next::Read { .. })) }
+    }
+}

@@ -1,0 +1,381 @@
+//! The leader changes while sessions answer and forward requests. For any time of the change, the
+//! replies are the same as those of one server, and each request is executed once.
+
+use super::leader::{Shared, follower};
+use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
+use crate::splits::{Delivery, any_delivery, any_stream, check};
+use larder_session::{AnsweredPart, Conversation, ForwardId, ForwardOutcome, Next, Route, Session};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+
+for_each_engine! { replies_do_not_depend_on_the_time_of_a_move resp_replies_do_not_depend_on_the_time_of_a_move
+a_long_value_reaches_the_next_leader a_value_that_a_leader_receives_reaches_the_next_leader
+a_former_follower_stores_the_sent_bytes_itself a_part_of_a_request_closes_the_connection }
+
+/// For each move, the number of polls of the leader's session before it.
+type Moves = Arc<Mutex<VecDeque<usize>>>;
+
+/// A route to a leader in this process, which loses its leadership and leads again at once. So
+/// requests that it executes twice change the replies.
+struct MovingLeader {
+    server: Shared,
+    conversation: Conversation,
+    session: Session<larder_store::erased::Handle>,
+    moves: Moves,
+    polls: usize,
+    batches: VecDeque<Batch>,
+    next: u64,
+}
+
+struct Batch {
+    id: ForwardId,
+    unread: Vec<u8>,
+    is_complete: bool,
+    consumed: usize,
+    answer: Vec<u8>,
+    outcome: Option<ForwardOutcome>,
+}
+
+impl MovingLeader {
+    fn new(server: &Shared, conversation: Conversation, moves: &Moves) -> Self {
+        let mut leader = Self {
+            server: Arc::clone(server),
+            conversation,
+            session: Session::forwarded(conversation, None),
+            moves: Arc::clone(moves),
+            polls: 0,
+            batches: VecDeque::new(),
+            next: 0,
+        };
+        leader.polls = leader.next_move();
+        leader
+    }
+
+    fn next_move(&self) -> usize {
+        self.moves.lock().unwrap().pop_front().unwrap_or(usize::MAX)
+    }
+
+    /// Executes the requests so far.
+    fn drive(&mut self) {
+        let at = self.batches.iter().position(|batch| batch.outcome.is_none());
+        let Some(at) = at else { return };
+        let server = &mut *self.server.lock().unwrap();
+        loop {
+            server.host.leads = self.polls > 0;
+            self.polls = self.polls.saturating_sub(1);
+            let batch = &mut self.batches[at];
+            let mut output = Vec::new();
+            let progress = server.poll(&mut self.session, &batch.unread, &mut output);
+            batch.answer.append(&mut output);
+            batch.unread.drain(..progress.consumed);
+            batch.consumed += progress.consumed;
+            let waits = progress.hold || progress.next == Next::Wait;
+            if waits {
+                server.complete.as_ref().expect("only slower storage and replicas wait")();
+            }
+            batch.outcome = match progress.next {
+                _ if waits => None,
+                Next::Yield | Next::Write | Next::Wait => None,
+                Next::Read { .. } if batch.is_complete => Some(ForwardOutcome::Done),
+                Next::Read { .. } => return,
+                Next::Close => Some(ForwardOutcome::Close),
+                Next::Abandon => panic!("no change waits for acknowledgements"),
+                Next::NotOwner => {
+                    let part = self.session.answered_part(batch.consumed);
+                    let outcome = match part {
+                        None => ForwardOutcome::Close,
+                        Some(part) if part == AnsweredPart::default() => ForwardOutcome::Retry,
+                        Some(part) => ForwardOutcome::RetryRest(part),
+                    };
+                    batch.outcome = Some(outcome);
+                    let later = self.batches.iter_mut().skip(at + 1);
+                    later.for_each(|batch| batch.outcome = Some(ForwardOutcome::Retry));
+                    self.session.close(&server.host);
+                    self.session = Session::forwarded(self.conversation, None);
+                    self.polls = self.next_move();
+                    return;
+                }
+            };
+            if self.batches[at].outcome.is_some() {
+                return;
+            }
+        }
+    }
+}
+
+impl Route for MovingLeader {
+    fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> ForwardId {
+        let id = ForwardId(self.next);
+        self.next += 1;
+        let has_moved = self.batches.iter().any(|batch| {
+            matches!(batch.outcome, Some(ForwardOutcome::Retry | ForwardOutcome::RetryRest(_)))
+        });
+        self.batches.push_back(Batch {
+            id,
+            unread: bytes.to_vec(),
+            is_complete: !more,
+            consumed: 0,
+            answer: Vec::new(),
+            outcome: has_moved.then_some(ForwardOutcome::Retry),
+        });
+        waker.wake_by_ref();
+        id
+    }
+
+    fn pass_rest(&mut self, bytes: &[u8], more: bool, _: &Waker) {
+        let last = self.batches.back_mut().expect("a request was passed");
+        assert!(!last.is_complete, "the request is incomplete");
+        last.unread.extend_from_slice(bytes);
+        last.is_complete = !more;
+    }
+
+    fn has_room(&mut self, _: &Waker) -> bool {
+        true
+    }
+
+    fn take(&mut self, of: ForwardId, into: &mut Vec<u8>) -> ForwardOutcome {
+        self.drive();
+        let at = self.batches.iter().position(|batch| batch.id == of).expect("it was passed");
+        let Some(outcome) = self.batches[at].outcome else { return ForwardOutcome::Pending };
+        let batch = self.batches.remove(at).unwrap();
+        into.extend(batch.answer);
+        outcome
+    }
+
+    fn resume(&mut self) {}
+
+    fn forget(&mut self) {
+        self.batches.clear();
+    }
+}
+
+/// Returns the replies of a follower whose leader moves, and whether it closed the connection.
+fn forwarded(
+    engine: TestEngine,
+    stream: &[u8],
+    client: TestClient,
+    delivery: &Delivery,
+    moves: &[usize],
+) -> (Vec<u8>, bool) {
+    let (mut server, leader) = follower(engine, &[], usize::MAX);
+    {
+        let leader = &mut *leader.lock().unwrap();
+        leader.settings.forwards = true;
+        leader.settings.requests_per_poll = 2;
+        leader.settings.output_max = 2000;
+        leader.host.leader = Some(Box::new(|_, _| panic!("a leader forwards nothing")));
+    }
+    let moves: Moves = Arc::new(Mutex::new(moves.iter().copied().collect()));
+    server.host.leader = Some(Box::new(move |_, conversation| {
+        Box::new(MovingLeader::new(&leader, conversation, &moves))
+    }));
+    delivery.run_in(server, client, stream)
+}
+
+fn replies_do_not_depend_on_the_time_of_a_move(engine: TestEngine) {
+    let lines = [
+        set("a", &pattern(1500)),
+        set("b", &pattern(1800)),
+        b"get a b c a b\r\ngat 0 a b a\r\nincr n 1\r\nset n 0 0 1\r\n5\r\nincr n 1\r\n".to_vec(),
+        store("append a 0 0 4", b"more"),
+        b"gets a b\r\nincr n 1\r\nget n\r\ndelete a\r\ndelete a\r\nmn\r\n".to_vec(),
+        store("set long 0 0 100000", &pattern(100_000)),
+        b"incr n 1\r\nget long n\r\n".to_vec(),
+    ];
+    let stream = lines.concat();
+    let direct = Delivery::at_once().run(engine, &stream);
+    for polls in 0..40 {
+        for pieces in [vec![usize::MAX], vec![70_000], vec![3000, 7]] {
+            let delivery = Delivery { pieces, ..Delivery::at_once() };
+            let moves = [polls, 3, 1, polls / 2];
+            let moved = forwarded(engine, &stream, TestClient::new(), &delivery, &moves);
+            assert_eq!(text(&moved.0), text(&direct.0), "{delivery:?} {moves:?}");
+            assert_eq!(moved.1, direct.1);
+        }
+    }
+    let moves = prop::collection::vec(0..12_usize, 0..20);
+    check(100, (any_stream(100_000), any_delivery(), moves), |(stream, delivery, moves)| {
+        if [&b"metadump"[..], b"mgdump"].iter().any(|what| super::leader::holds(&stream.0, what)) {
+            return Ok(());
+        }
+        let direct = Delivery::at_once().run(engine, &stream.0);
+        let moved = forwarded(engine, &stream.0, TestClient::new(), &delivery, &moves);
+        prop_assert_eq!(text(&moved.0), text(&direct.0), "{:?} {:?}", delivery, moves);
+        prop_assert_eq!(moved.1, direct.1);
+        Ok(())
+    });
+}
+
+fn resp_replies_do_not_depend_on_the_time_of_a_move(engine: TestEngine) {
+    let keys: String = (0..60).map(|n| format!(" k{n}")).collect();
+    let pairs: String = (0..60).map(|n| format!(" k{n} {}", "v".repeat(100 + n))).collect();
+    let stream = format!(
+        "set n 1\r\nincr n\r\nmset{pairs}\r\nmget{keys} none\r\nincr n\r\nexists{keys} none\r\n\
+         multi\r\nincr n\r\nmget{keys}\r\ndel k1 k2\r\nexec\r\ntouch{keys}\r\ndel{keys}\r\nget n\r\n"
+    );
+    let client = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
+    let direct = Delivery::at_once().run_in(new_server(engine), client(), stream.as_bytes());
+    for polls in 0..60 {
+        let delivery = Delivery::at_once();
+        let moves = [polls, 2, 0, polls / 3, 1];
+        let moved = forwarded(engine, stream.as_bytes(), client(), &delivery, &moves);
+        assert_eq!(text(&moved.0), text(&direct.0), "{moves:?}");
+    }
+}
+
+/// A store whose value is sent as it arrives, and whose leader changes while it arrives or at its
+/// end. Without memory for the sent bytes, it fails.
+fn a_long_value_reaches_the_next_leader(engine: TestEngine) {
+    let value = pattern(250_000);
+    let stream = [store("set a 0 0 250000", &value), b"version\r\nget a\r\n".to_vec()].concat();
+    for polls in 0..8 {
+        for is_kept in [true, false] {
+            let (mut server, leader) = follower(engine, &[], usize::MAX);
+            {
+                let leader = &mut *leader.lock().unwrap();
+                leader.settings.forwards = true;
+                leader.host.leader = Some(Box::new(|_, _| panic!("a leader forwards nothing")));
+            }
+            server.host.sent_limit = if is_kept { usize::MAX } else { 1000 };
+            let moves: Moves = Arc::new(Mutex::new([polls].into()));
+            server.host.leader = Some(Box::new(move |_, conversation| {
+                Box::new(MovingLeader::new(&leader, conversation, &moves))
+            }));
+            let mut client = TestClient::new();
+            stream.chunks(60_000).for_each(|piece| client.send(&mut server, piece));
+            let found = [&b"VALUE a 0 250000\r\n"[..], &value, b"\r\nEND\r\n"].concat();
+            let stored = [&b"STORED\r\nVERSION 1.6.45\r\n"[..], &found].concat();
+            let refused = b"SERVER_ERROR no leader\r\nVERSION 1.6.45\r\nEND\r\n";
+            let is_refused = !is_kept && client.received.starts_with(b"SERVER_ERROR");
+            assert!(is_refused != is_kept || polls != 1, "the first piece of the value was sent");
+            let expected = if is_refused { &refused[..] } else { &stored };
+            assert_eq!(text(&client.received), text(expected), "{polls} {is_kept}");
+            assert!(!client.is_closed);
+            assert_eq!(server.host.reserved_sent(), 0, "the session releases its memory");
+        }
+    }
+}
+
+/// The leader's own clients upload values while it loses the leadership.
+fn a_value_that_a_leader_receives_reaches_the_next_leader(engine: TestEngine) {
+    let value = pattern(250_000);
+    let stream = [store("set a 0 0 250000", &value), b"get a\r\n".to_vec()].concat();
+    let found = [&b"VALUE a 0 250000\r\n"[..], &value, b"\r\nEND\r\n"].concat();
+    for (at, sent_limit) in [(1, usize::MAX), (3, usize::MAX), (4, usize::MAX), (3, 100_000)] {
+        let (mut server, leader) = follower(engine, &[], usize::MAX);
+        (server.host.leads, server.host.sent_limit) = (true, sent_limit);
+        let mut client = TestClient::new();
+        for (number, piece) in stream.chunks(62_504).enumerate() {
+            server.host.leads = number < at;
+            client.send(&mut server, piece);
+        }
+        let expected = match sent_limit {
+            usize::MAX => [&b"STORED\r\n"[..], &found].concat(),
+            _ => b"SERVER_ERROR no leader\r\nEND\r\n".to_vec(),
+        };
+        assert_eq!(text(&client.received), text(&expected), "{at} {sent_limit}");
+        assert_eq!((server.host.reserved(), server.host.reserved_sent()), (0, 0));
+        let has_value = leader.lock().unwrap().replies_to(b"get a\r\n") == found;
+        assert_eq!(has_value, sent_limit == usize::MAX);
+    }
+}
+
+/// A route to a leader that executes nothing.
+struct Refusing {
+    has_moved: Arc<AtomicBool>,
+}
+
+impl Route for Refusing {
+    fn pass(&mut self, _: &[u8], _: bool, _: &Waker) -> ForwardId {
+        ForwardId(0)
+    }
+
+    fn pass_rest(&mut self, _: &[u8], _: bool, _: &Waker) {}
+
+    fn has_room(&mut self, _: &Waker) -> bool {
+        true
+    }
+
+    fn take(&mut self, _: ForwardId, _: &mut Vec<u8>) -> ForwardOutcome {
+        match self.has_moved.load(Ordering::Relaxed) {
+            true => ForwardOutcome::Retry,
+            false => ForwardOutcome::Pending,
+        }
+    }
+
+    fn resume(&mut self) {}
+
+    fn forget(&mut self) {}
+}
+
+fn a_former_follower_stores_the_sent_bytes_itself(engine: TestEngine) {
+    let value = pattern(250_000);
+    let too_large = store("set a 0 0 3000000", &pattern(3_000_000));
+    let large = store("set a 0 0 250000", &value);
+    for (request, reply) in [
+        (large, "STORED\r\nVERSION 1.6.45\r\n"),
+        (too_large, "SERVER_ERROR object too large for cache\r\nVERSION 1.6.45\r\n"),
+    ] {
+        let stream = [request, b"version\r\n".to_vec()].concat();
+        for at in [1, 2, 4] {
+            let mut server = new_server(engine);
+            server.settings.forwards = true;
+            server.complete = server.complete.or_else(|| Some(Arc::new(|| ())));
+            let has_moved = Arc::new(AtomicBool::new(false));
+            let of_route = Arc::clone(&has_moved);
+            server.host.leader =
+                Some(Box::new(move |_, _| Box::new(Refusing { has_moved: Arc::clone(&of_route) })));
+            let mut client = TestClient::new();
+            // The session forwards some pieces before this server becomes the leader.
+            for (number, piece) in stream.chunks(60_000).enumerate() {
+                client.unread.extend_from_slice(piece);
+                if number < at {
+                    let (unread, unsent) = (&client.unread, &mut client.unsent);
+                    let progress = server.poll(&mut client.session, unread, unsent);
+                    client.unread.drain(..progress.consumed);
+                } else {
+                    server.host.leads = true;
+                    has_moved.store(true, Ordering::Relaxed);
+                    client.send(&mut server, b"");
+                }
+            }
+            assert_eq!(text(&client.received), text(reply.as_bytes()), "{at}");
+            assert_eq!((server.host.reserved(), server.host.reserved_sent()), (0, 0));
+        }
+    }
+}
+
+/// A leader that answers a part of a request violates the protocol.
+fn a_part_of_a_request_closes_the_connection(engine: TestEngine) {
+    struct Wrong(AnsweredPart);
+    impl Route for Wrong {
+        fn pass(&mut self, _: &[u8], _: bool, _: &Waker) -> ForwardId {
+            ForwardId(0)
+        }
+        fn pass_rest(&mut self, _: &[u8], _: bool, _: &Waker) {}
+        fn has_room(&mut self, _: &Waker) -> bool {
+            true
+        }
+        fn take(&mut self, _: ForwardId, _: &mut Vec<u8>) -> ForwardOutcome {
+            ForwardOutcome::RetryRest(self.0)
+        }
+        fn resume(&mut self) {}
+        fn forget(&mut self) {}
+    }
+    let resp = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
+    for (client, stream, len, keys) in [
+        (TestClient::new(), "delete a\r\nset k 0 0 1\r\n1\r\n", 4, 0),
+        (TestClient::new(), "delete a\r\nset k 0 0 1\r\n1\r\n", 1000, 0),
+        (resp(), "*2\r\n$3\r\nDEL\r\n$1\r\na\r\n", 4, 0),
+        (resp(), "*3\r\n$6\r\nRENAME\r\n$1\r\na\r\n$1\r\nb\r\n", 0, 1),
+    ] {
+        let (mut server, _) = follower(engine, &[], usize::MAX);
+        let part = AnsweredPart { len, keys, found: 0 };
+        server.host.leader = Some(Box::new(move |_, _| Box::new(Wrong(part))));
+        let (replies, is_closed) = Delivery::at_once().run_in(server, client, stream.as_bytes());
+        assert!(is_closed && replies.is_empty(), "{stream} {}", text(&replies));
+    }
+}
