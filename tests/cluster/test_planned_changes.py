@@ -85,10 +85,13 @@ class Raw(Worker):
             time.sleep(0.002 if number else 0)
             self.sock.sendall(piece)
 
-    def read(self, size):
+    def read(self, size, end=b"ERROR no leader\r\n"):
         received = bytearray()
-        while len(received) < size and not received.endswith(b"ERROR no leader\r\n"):
-            piece = self.sock.recv(1 << 18)
+        while len(received) < size and not received.endswith(end):
+            try:
+                piece = self.sock.recv(1 << 18)
+            except TimeoutError:
+                raise Failure(f"no reply after {len(received)} of {size} B: {bytes(received[-100:])!r}") from None
             if not piece:
                 raise Failure(f"closed after {bytes(received[-100:])!r}")
             received += piece
@@ -113,7 +116,7 @@ class Text(Raw):
         known = {**self.stored, key: value}
         self.send(b"get %s\r\n" % b" ".join(key.encode() for key in known))
         found = b"".join(b"VALUE %s 0 %d\r\n%s\r\n" % (key.encode(), len(one), one) for key, one in known.items())
-        expect(self.read(len(found) + 5), found + b"END\r\n", "get")
+        expect(self.read(len(found) + 5, (b"END\r\n", b"ERROR no leader\r\n")), found + b"END\r\n", f"get {list(known)}")
         counter = self.client.encode()
         if self.counted == 0:
             self.send(b"set %s 0 0 1\r\n0\r\n" % counter)
@@ -212,6 +215,8 @@ def workers(nodes):
             worker.end.set()
         for worker in all_workers:
             worker.join(60)
+    evictions = [node.stats()["evictions"] for node in nodes]
+    assert evictions == ["0"] * len(nodes)
     failures = [failure for worker in all_workers for failure in worker.failures]
     assert not failures, f"{len(failures)} of {sum(worker.rounds for worker in all_workers)}: {failures[:20]}"
     for worker in all_workers:

@@ -21,7 +21,6 @@
 //! | the clocks' rates are ignored (1 instead of 0.98) | 4 |
 //! | leases last 50 ms, less than the interval of heartbeats | changes fail without faults |
 //! | a frame that was executed in part is sent again as a whole | all |
-//! | a node that learns that the leader has changed closes its connection | changes fail without faults |
 //! | a leader that leads again gets a second connection | changes fail without faults |
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a simulation are small")]
 

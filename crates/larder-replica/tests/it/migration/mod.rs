@@ -36,8 +36,7 @@
 //! | | |
 //! | the exporter does not wait for batches under way | 450 |
 //! | the importer does not wait for its followers | 12 |
-//! | the importer does not draw above the exporter's reservation | TODO1 |
-//! | the importer ignores the CAS value of the barrier | TODO2 |
+//! | the importer ignores the CAS value of the barrier | 295 |
 //! | the importer notes the revision of the map after the release | 17 |
 //! | the exporter does not replace the map before it revokes a release | 185 |
 //! | a leader serves before it has read the map | 1999 |

@@ -12,6 +12,7 @@ use crate::segment::item::record::Record;
 use crate::segment::item::witness::Witness;
 use crate::segment::large_value::builder::Plan;
 use crate::segment::large_value::upload::Upload;
+use crate::segment::memory::cas::NoCasLeft;
 use crate::segment::memory::table::Table;
 use crate::segment::sync::Ordering;
 use crate::segment::write::writer::Writer;
@@ -32,6 +33,13 @@ pub(crate) enum Shortage<'v> {
     LargeValue(Plan, NewValue<'v>),
     /// The update must be refused for this reason.
     Refused(Refusal),
+}
+
+impl From<NoCasLeft> for Shortage<'_> {
+    #[cold]
+    fn from(_: NoCasLeft) -> Self {
+        Self::Refused(Refusal::NoCas)
+    }
 }
 
 pub(super) type Stripe<'i> = LockedStripe<'i, Table>;
@@ -186,10 +194,10 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    fn choose_cas<'v>(&mut self, cas: NewCas) -> Result<u64, Shortage<'v>> {
+    fn choose_cas(&mut self, cas: NewCas) -> Result<u64, NoCasLeft> {
         let mut old = self.live_cas();
-        Ok(match cas {
-            _ if !self.shared.config.cas => 0,
+        match cas {
+            _ if !self.shared.config.cas => Ok(0),
             NewCas::Fresh => {
                 let words = &self.shared.table().header_page().cas;
                 if self.is_unread {
@@ -197,12 +205,11 @@ impl<'u> Update<'u, '_> {
                     // client chose a value that is too high to follow.
                     old = words.floor.load(Ordering::Relaxed);
                 }
-                let drawn = self.writer.writing.cas.draw(words, &self.shared.cas_limit, old);
-                drawn.map_err(|_| Shortage::Refused(Refusal::NoCas))?
+                self.writer.writing.cas.draw(words, &self.shared.cas_limit, old)
             }
-            NewCas::Same => old,
-            NewCas::Exactly(cas) => cas,
-        })
+            NewCas::Same => Ok(old),
+            NewCas::Exactly(cas) => Ok(cas),
+        }
     }
 
     /// Returns the extension of an item with this key, or `None` if the item needs none. `tags_len`
