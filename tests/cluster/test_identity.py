@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from group import ALL_KEYS, Etcd, Group, Node, client, decode, encode, larder, wait_for_same_keys
-from server import TIMEOUT_SECS, wait_until
+from server import TIMEOUT_SECS, ExitedAtStart, wait_until
 
 pytestmark = pytest.mark.larder
 
@@ -70,9 +70,12 @@ def secrets(tmp_path):
 
 def refusal(etcd, name, *options):
     """Starts a node that must not start. Returns its log."""
-    node = Node(etcd, name, *options)
-    status, shown = node.process.wait(TIMEOUT_SECS), node.output()
-    node.dir.cleanup()
+    try:
+        node = Node(etcd, name, *options)
+        status, shown = node.process.wait(TIMEOUT_SECS), node.output()
+        node.dir.cleanup()
+    except ExitedAtStart as refused:
+        status, shown = refused.status, refused.output
     assert status == 69, shown
     return shown
 

@@ -11,9 +11,8 @@ import httpx
 import pymemcache
 import pytest
 
-from group import PAUSE_SECS, Etcd, Group, client
+from group import PAUSE_SECS, Etcd, Group, client, larder
 from server import wait_until
-from test_many_groups import larder
 
 pytestmark = pytest.mark.larder
 
