@@ -161,6 +161,18 @@ impl Route for RemoteRoute {
             state.batches.remove(at);
         }
         state.awaited = (outcome == ForwardOutcome::Pending).then_some(of);
+        // The peer answers in order. So it must not wait until the session takes an earlier reply, which
+        // the session takes later if it has sent this request again after a change of the owner.
+        let earlier = state.batches.iter_mut().take(at);
+        let paused = earlier.filter(|batch| batch.outcome == Some(ForwardOutcome::More));
+        if outcome == ForwardOutcome::Pending
+            && let Some(paused) = paused.last()
+        {
+            paused.outcome = None;
+            drop(state);
+            self.resume();
+            return outcome;
+        }
         if !matches!(
             outcome,
             ForwardOutcome::Pending | ForwardOutcome::Retry | ForwardOutcome::ConnectionLost
@@ -280,6 +292,39 @@ mod tests {
         assert!(woken());
         assert_eq!(route.take(first, &mut answers), ForwardOutcome::Done);
         assert_eq!(route.take(behind, &mut answers), ForwardOutcome::Done);
+    }
+
+    /// Checks that the reply that a session waits for arrives although an earlier reply is paused.
+    #[test]
+    fn an_earlier_paused_reply_continues() {
+        let forwarder = Forwarder::default();
+        let waker = Waker::from(Arc::new(Wakes::default()));
+        let mut route = RemoteRoute::new(forwarder.clone(), Conversation::Memcached);
+        let (link, _leader) = connected(&forwarder);
+        let (behind, first) =
+            (route.pass(b"get b\r\n", false, &waker), route.pass(b"get a\r\n", false, &waker));
+        let answer = |route: &RemoteRoute, outcome| lock(&route.state).answer(b"x", Some(outcome));
+        let continues = || {
+            let output = lock(&link.output);
+            let (mut rest, mut count) = (output.bytes.as_slice(), 0);
+            while let Some((frame, len)) = Frame::read(rest, 1 << 20).unwrap() {
+                count += usize::from(matches!(frame, Frame::Continue { .. }));
+                rest = &rest[len..];
+            }
+            count
+        };
+        for count in 1..3 {
+            answer(&route, ForwardOutcome::More);
+            assert_eq!(route.take(first, &mut Vec::new()), ForwardOutcome::Pending);
+            assert_eq!(continues(), count);
+        }
+        answer(&route, ForwardOutcome::Done);
+        answer(&route, ForwardOutcome::Done);
+        let mut replies = Vec::new();
+        assert_eq!(route.take(first, &mut replies), ForwardOutcome::Done);
+        assert_eq!(route.take(behind, &mut replies), ForwardOutcome::Done);
+        assert_eq!(replies, b"xxxx");
+        assert_eq!(continues(), 2);
     }
 
     #[test]
