@@ -86,7 +86,7 @@ fn a_daemon_logs_to_the_system_log() {
     let log = UnixDatagram::bind(scratch.path("dev/log")).unwrap();
     log.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mounts =
-        "mount --bind /dev/null \"$1/null\" && mount --bind \"$1\" /dev && shift && exec \"$@\"";
+        "mount --bind /dev/null \"$1/null\" && mount --rbind \"$1\" /dev && shift && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", mounts, "sh"]).arg(scratch.path("dev"));
     command.arg(env!("CARGO_BIN_EXE_larderd"));
@@ -97,12 +97,18 @@ fn a_daemon_logs_to_the_system_log() {
     let pid = Pid::from_raw(scratch.read("larderd.pid").trim().parse().unwrap());
     let background = Background(pid);
     kill(pid, Signal::SIGUSR1).unwrap();
+    let wanted = format!("larderd[{pid}]: Gracefully stopping");
     let mut line = [0; 1000];
-    let len = log.recv(&mut line).unwrap();
-    let line = String::from_utf8_lossy(&line[..len]);
-    // Facility 3, severity 4: a warning of a daemon.
-    assert!(line.starts_with("<28>"), "{line}");
-    assert!(line.contains(&format!("larderd[{pid}]: Gracefully stopping")), "{line}");
+    loop {
+        // Other warnings may come first.
+        let len = log.recv(&mut line).expect("a line of the log");
+        let line = String::from_utf8_lossy(&line[..len]);
+        // Facility 3, severity 4: a warning of a daemon.
+        assert!(line.starts_with("<28>"), "{line}");
+        if line.contains(&wanted) {
+            break;
+        }
+    }
     wait_for("end", || has_ended(pid));
     std::mem::forget(background);
 }
