@@ -42,6 +42,14 @@ def await_answers(*clients):
     wait_until(lambda: all(len(one.answers) > count + 50 for one, count in zip(clients, counts)), "answers")
 
 
+def has_namespaces():
+    """Whether this process may create network namespaces, which need root."""
+    try:
+        return subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
 def ip(*words, pid=None):
     """Runs `ip` in the namespace of a process, or in this one."""
     inside = ["nsenter", "-t", str(pid), "-n"] if pid else []

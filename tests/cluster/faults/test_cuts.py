@@ -20,9 +20,7 @@ def params():
 
 @pytest.mark.parametrize("scenario", params())
 def test_cuts(scenario):
-    try:
-        subprocess.run(["unshare", "--net", "true"], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
+    if not cuts.has_namespaces():
         pytest.skip("network namespaces need root")
     command = ["unshare", "--net", sys.executable, cuts.__file__, scenario]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200)
