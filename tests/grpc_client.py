@@ -1,5 +1,7 @@
 """A gRPC client that reads the description of the service by reflection, like grpcurl."""
 
+import threading
+
 import grpc
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
@@ -7,6 +9,21 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 SERVICE = "larder.v1.Cache"
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0)]
+
+
+# The description of the service. All clients of a process share it: protobuf crashes if threads load several pools at
+# the same time, because each load waits for replies.
+_loading = threading.Lock()
+_pools = []
+
+
+def shared_pool(database):
+    with _loading:
+        if not _pools:
+            pool = DescriptorPool(database)
+            pool.FindServiceByName(SERVICE)
+            _pools.append(pool)
+        return _pools[0]
 
 
 class Cache:
@@ -20,7 +37,7 @@ class Cache:
         self.metadata = [("authorization", authorization)] if authorization else []
         database = ProtoReflectionDescriptorDatabase(_WithLogin(self.channel, self.metadata))
         self.services = list(database.get_services())
-        self.pool = DescriptorPool(database)
+        self.pool = shared_pool(database)
         self.description = self.pool.FindServiceByName(SERVICE)
         self.outcomes = self.pool.FindEnumTypeByName("larder.v1.Outcome").values_by_number
         self.kinds = self.pool.FindEnumTypeByName("larder.v1.EventKind").values_by_name

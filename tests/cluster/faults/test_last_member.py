@@ -1,10 +1,11 @@
 """A leader ends while no other member is in sync."""
 
 import signal
+import threading
 
 import pytest
 
-from group import Group, client
+from group import Group, client, larder
 from server import TIMEOUT_SECS, wait_until
 
 pytestmark = pytest.mark.larder
@@ -50,3 +51,19 @@ def test_the_last_member_warns_before_it_ends(etcd):
         group.start("n2")
         group.wait_until_in_sync()
         assert "while no other member" not in end(group, group.followers()[0])
+
+
+def test_a_new_leader_that_ends_at_once_transfers_its_items(etcd):
+    """The members have not promised anything to the new leader yet, so none of them is a candidate for a moment."""
+    with Group(etcd, 3, "--cluster", "brief", "--ack", "none") as group:
+        for number in range(5):
+            group.wait_until_in_sync()
+            leader = group.followers()[0]
+            transfer = threading.Thread(target=larder, args=(etcd, "transfer-leadership", "brief", leader.name))
+            transfer.start()
+            wait_until(leader.leads, "the new leader")
+            assert client(leader).set(f"k{number}", "1")
+            end(group, leader)
+            transfer.join()
+            assert client(group.leader()).get(f"k{number}") == b"1"
+            group.start(leader.name)
