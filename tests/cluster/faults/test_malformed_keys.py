@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from group import Group, client, encode, larder
+from group import Group, client, encode, larder, wait_for_same_keys
 from server import wait_until
 
 pytestmark = pytest.mark.larder
@@ -17,6 +17,7 @@ def test_a_group_fails_over_with_a_malformed_map(etcd):
         assert before["slots"] == {"0": "0-4095"}
         leader, follower = group.leader(), group.followers()[0]
         client(leader).set("a", "1")
+        wait_for_same_keys(group)
         leader.signal(signal.SIGSTOP)
         etcd.overwrite("nomap/map", "nonsense")
         group.kill(leader)
@@ -30,6 +31,7 @@ def test_a_malformed_record_is_repaired(etcd):
     with Group(etcd, 2, "--cluster", "norecord") as group:
         leader, follower = group.leader(), group.followers()[0]
         client(leader).set("a", "1")
+        wait_for_same_keys(group)
         before = etcd.value("norecord/groups/0")
         etcd.overwrite("norecord/groups/0", "{}")
         etcd.overwrite("norecord/groups/0", "nonsense")
