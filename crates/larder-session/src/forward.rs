@@ -113,21 +113,12 @@ impl<E: Engine> Session<E> {
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
         let owner = cx.host.owner();
-        let is_within_line = !self.parser.is_between_lines();
-        if self.is_forwarded && owner != Owner::Local && !is_within_line {
+        if self.is_forwarded && owner != Owner::Local {
             return Step::finish(0, Next::NotOwner);
         }
         let mut batch = Batch::default();
         let mut batch_end =
             self.gather(cx.operations.engine, input, poll.left, scratch, &mut batch);
-        if self.is_forwarded && owner != Owner::Local {
-            // The end of a line of keys needs no owner.
-            if !batch.starts_with_line_end() {
-                return Step::finish(0, Next::NotOwner);
-            }
-            batch.requests.truncate(1);
-            return self.answer_gathered(cx, &batch, BatchEnd::Full, input, poll, output, scratch);
-        }
         let named = servers::next_list_lookup(&batch, self.parser, owner);
         match named.filter(|_| !cx.settings.for_gateway) {
             Some(0) => {

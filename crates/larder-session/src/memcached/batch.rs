@@ -50,15 +50,6 @@ impl Batch<'_> {
     /// The limit of requests in a batch.
     pub(crate) const LEN_MAX: usize = BATCH_MAX;
 
-    /// Returns whether the first request is the end of a line of keys.
-    pub(crate) fn starts_with_line_end(&self) -> bool {
-        let Some(RequestKind::Other(index)) = self.requests.first().map(|ready| &ready.kind) else {
-            return false;
-        };
-        let other = self.others.get(*index);
-        other.is_some_and(|other| matches!(other.request, Request::GetEnd))
-    }
-
     /// Counts the first `done` requests. Avoids a loop if all requests of the batch are lookups of
     /// the fast path.
     #[inline]
