@@ -58,7 +58,7 @@ impl World {
         }
     }
 
-    /// Draws some of the CAS values that a leader may draw, and checks that nobody has drawn them.
+    /// Draws some of the CAS values that a leader may draw, and checks that they were not drawn before.
     fn draw(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         let Some(member) = &node.member else { return };
