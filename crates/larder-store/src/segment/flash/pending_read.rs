@@ -43,6 +43,10 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// the index refers.
     fn give_value_away(&self);
 
+    /// Returns whether the chain was given up. The record in memory may be gone since, and its chain
+    /// reused, while the index refers to flash again: another batch must read the item again.
+    fn has_given_value_away(&self) -> bool;
+
     /// Starts reads of further pieces of a large value, as many as `reader` has room for.
     fn begin_more(self: Arc<Self>, reader: &mut Reader);
 
@@ -73,7 +77,10 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     fn give_up(&self);
 }
 
-/// Returns the delivered read of an item, or `None` if there is none.
+/// Returns the delivered read of an item, or `None` if there is none, or if its value was given
+/// away. The caller holds a pin or the lock of the item's stripe, which keep the chain.
 pub(crate) fn find(delivered: &[Arc<dyn ItemRead>], word: IndexWord) -> Option<&Arc<dyn ItemRead>> {
-    delivered.iter().find(|read| read.word().is_same_item(word))
+    let is_usable =
+        |read: &&Arc<dyn ItemRead>| read.word().is_same_item(word) && !read.has_given_value_away();
+    delivered.iter().find(is_usable)
 }

@@ -285,6 +285,10 @@ impl ItemRead for Read {
         }
     }
 
+    fn has_given_value_away(&self) -> bool {
+        self.large.as_ref().is_some_and(LargeValue::is_given_away)
+    }
+
     fn begin_more(self: Arc<Self>, reader: &mut Reader) {
         let (Some(flash), Some(large)) = (&self.shared.flash, &self.large) else { return };
         let room_events = flash.room_events();
@@ -314,21 +318,25 @@ impl ItemRead for Read {
                 }
                 true
             }
-            Progress::Whole { .. } => {
+            Progress::Whole { .. } if !self.has_given_value_away() => {
                 waker.wake_by_ref();
                 true
             }
-            Progress::GivenUp | Progress::Failed | Progress::Aborted => false,
+            Progress::Whole { .. } | Progress::GivenUp | Progress::Failed | Progress::Aborted => {
+                false
+            }
         }
     }
 
     fn can_be_joined(&self) -> bool {
         matches!(*self.progress(), Progress::Pending(_) | Progress::Whole { .. })
+            && !self.has_given_value_away()
     }
 
     fn ask(&self) -> ReadState {
         match &mut *self.progress() {
             Progress::Pending(_) => ReadState::InProgress,
+            Progress::Whole { .. } if self.has_given_value_away() => ReadState::Aborted,
             Progress::Whole { users } => {
                 *users += 1;
                 ReadState::Whole

@@ -140,6 +140,12 @@ impl LargeValue {
         }
     }
 
+    /// Returns whether a record in memory has, or had, the segments.
+    pub(crate) fn is_given_away(&self) -> bool {
+        let state = self.state();
+        state.is_linked && state.upload.is_none()
+    }
+
     /// Frees the segments, unless a record in memory has them. Segments of a chain are freed when
     /// no reader can see the chain any more.
     pub(crate) fn free(&self, shared: &Shared) {

@@ -96,7 +96,10 @@ impl Handle {
         else {
             return;
         };
-        if !liveness_on_flash(&shared, read, &record, writer.now).is_live() {
+        // Another thread may have copied the item, and evicted the copy since.
+        if read.has_given_value_away()
+            || !liveness_on_flash(&shared, read, &record, writer.now).is_live()
+        {
             return;
         }
         let flash_copy = FlashCopy::of(read.word(), read.origin().sequence);

@@ -132,7 +132,8 @@ impl Handle {
     }
 
     /// Visits an item that was read, if its index word still exists, it is live, and there was
-    /// memory for its value. Returns false if the word does not exist any more.
+    /// memory for its value. Returns false if the word does not exist any more, or if the value was
+    /// given away.
     fn visit_if_live(
         &mut self,
         hash: u64,
@@ -142,7 +143,8 @@ impl Handle {
     ) -> bool {
         let is_there = self.pinned(|shared, _, now| {
             let same = |_, word: IndexWord| word.is_same_item(read.word()).then_some(());
-            let is_there = shared.index.lookup_in_any_tier(hash, same).is_some();
+            let is_there = shared.index.lookup_in_any_tier(hash, same).is_some()
+                && !read.has_given_value_away();
             let record = shared.record_in_buffer(read);
             let is_live = || liveness_on_flash(shared, read, &record, now).is_live();
             if is_there && read.has_value() && is_live() {
