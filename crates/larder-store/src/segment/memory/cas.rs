@@ -1,6 +1,8 @@
 //! CAS values. A cache draws each value only once, and each new CAS of an item is above the
 //! previous one. There are two exceptions: a client may choose a value that is not followed, and
-//! the counter of a standalone cache starts over at its end.
+//! the counter of a standalone cache starts over at its end. After a client has chosen a value that
+//! is not followed, a new value may equal it if a set replaces the item on flash without reading
+//! it.
 //!
 //! Handles take blocks of the counter, so that they do not contend for it. If the last CAS of an
 //! item is above the rest of a handle's block, the handle takes another block.
@@ -15,8 +17,8 @@
 //! million such writes a second the counter of a standalone cache lasts for over three months, and
 //! at a million other writes a second for nine years.
 //!
-//! When a range starts above the counter, handles still draw the rest of their blocks from before.
-//! These values are unique, because they belonged to this cache.
+//! When a range starts above the counter, handles drop the rest of their blocks: items of another
+//! group that come to this one may have a higher CAS.
 
 use super::header_page::CasWords;
 use crate::segment::sync::{AtomicU64, Mutex, Ordering};
@@ -44,8 +46,8 @@ pub(crate) struct CasBlock {
 /// process of the region starts without a limit.
 #[derive(Debug)]
 pub(crate) struct CasLimit {
-    /// 1 from the first [`CasLimit::set`] on.
-    is_set: AtomicU64,
+    /// The first value that the cache may draw; 0 before the first [`CasLimit::set`].
+    from: AtomicU64,
     /// The first value that the cache may not draw. The lock makes a change of the range appear at
     /// once to handles that take a block.
     end: Mutex<u64>,
@@ -58,7 +60,7 @@ pub(crate) struct NoCasLeft;
 impl CasLimit {
     /// Creates the state of a cache without a limit.
     pub(crate) fn new() -> Self {
-        Self { is_set: AtomicU64::new(0), end: Mutex::new(0) }
+        Self { from: AtomicU64::new(0), end: Mutex::new(0) }
     }
 
     /// Restricts the cache to the values from `from` to below `end`. The counter never falls.
@@ -66,7 +68,7 @@ impl CasLimit {
         let mut limit = self.end.lock().unwrap_or_else(PoisonError::into_inner);
         words.next.fetch_max(from, Ordering::Relaxed);
         *limit = end;
-        self.is_set.store(1, Ordering::Release);
+        self.from.fetch_max(from.max(1), Ordering::Release);
     }
 }
 
@@ -98,7 +100,8 @@ impl CasBlock {
         // may have drawn it.
         let is_followed = old < FOLLOWED_END || old < words.next.load(Ordering::Relaxed);
         let above = if is_followed { old } else { 0 };
-        if self.next == self.end || self.next <= above {
+        let from = limit.from.load(Ordering::Acquire);
+        if self.next == self.end || self.next <= above || self.next < from {
             self.refill(words, limit, above)?;
         }
         let cas = self.next;
@@ -130,14 +133,16 @@ impl CasBlock {
     #[cold]
     #[inline(never)]
     fn refill(&mut self, words: &CasWords, limit: &CasLimit, above: u64) -> Result<(), NoCasLeft> {
-        if limit.is_set.load(Ordering::Acquire) == 0 {
+        if limit.from.load(Ordering::Acquire) == 0 {
             *self = Self::take(words, above);
             return Ok(());
         }
         let end = limit.end.lock().unwrap_or_else(PoisonError::into_inner);
         let start = words.next.load(Ordering::Relaxed);
         let above = if above < start { above } else { 0 };
-        if self.next != self.end && self.next > above {
+        // Only `set` changes it, under the lock.
+        let from = limit.from.load(Ordering::Relaxed);
+        if self.next != self.end && self.next > above && self.next >= from {
             return Ok(());
         }
         if start >= *end {
@@ -233,7 +238,7 @@ mod tests {
         let (words, limit) = (words(1), CasLimit::new());
         let mut handles = [CasBlock::default(); 2];
         let mut seen = std::collections::HashSet::new();
-        // The rest of this block belongs to the cache, and is drawn later.
+        // The rest of this block is below the ranges, and is not drawn any more.
         assert!(seen.insert(handles[0].draw(&words, &limit, 0).unwrap()));
         for (from, end) in [(1000, 1100), (1000, 1203), (5000, 5001), (6000, 6000)] {
             limit.set(&words, from, end);
@@ -251,6 +256,7 @@ mod tests {
                 let others = drawn.or_else(|_| handles[1 - i].draw(&words, &limit, 0));
                 let Ok(cas) = others.or_else(|_| handles[i].draw(&words, &limit, 0)) else { break };
                 assert!(seen.insert(cas) && cas < end, "{cas} twice, or not below {end}");
+                assert!(cas >= from, "{cas} is below {from}");
                 last = last.max(cas);
             }
             assert!(last == end - 1 || from == end, "the whole range is drawn: {last} of {end}");
