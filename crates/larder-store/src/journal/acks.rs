@@ -103,10 +103,14 @@ struct State {
     term: u64,
     /// The followers that replies wait for, by the number of their process.
     followers: HashMap<u64, Follower>,
+    /// The positions that wait, in the order of their numbers.
     waiting: Vec<Waiting>,
     /// The number of positions so far.
     positions: u64,
-    /// The numbers of the positions that have waited for too long and are not yet reported as lost.
+    /// The number of positions before the current term.
+    positions_before: u64,
+    /// The numbers of the positions that have waited for too long and are not yet reported as lost,
+    /// in this term and the last one.
     late: HashSet<u64>,
     /// The offsets up to which the exporter has sent the journals; `None` while changes are not
     /// paced.
@@ -160,9 +164,7 @@ impl State {
     fn wake(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.retain(|Waiting { position, waker, .. }| {
-            let is_over = position.term != self.term
-                || self.late.contains(&position.number)
-                || self.is_given(position);
+            let is_over = position.term != self.term || self.is_given(position);
             if is_over {
                 waker.iter().for_each(Waker::wake_by_ref);
             }
@@ -211,8 +213,11 @@ impl Acknowledgements {
     pub fn note_exported(&self, offsets: &[u64]) {
         let mut state = self.lock();
         let Some(exported) = &mut state.exported else { return };
-        exported.clear();
-        exported.extend_from_slice(offsets);
+        // Another exporter may have sent more.
+        exported.resize(exported.len().max(offsets.len()), 0);
+        for (known, offset) in exported.iter_mut().zip(offsets) {
+            *known = (*known).max(*offset);
+        }
         state.wake();
     }
 
@@ -274,15 +279,18 @@ impl Acknowledgements {
     #[cold]
     pub(super) fn state_of(&self, position: &AckPosition, waker: &Waker) -> AckState {
         let mut state = self.lock();
-        if state.was_acknowledged(position) {
+        let is_late = state.late.remove(&position.number);
+        if !is_late && state.was_acknowledged(position) {
             return AckState::Acknowledged;
         }
-        if position.term != state.term || state.late.remove(&position.number) {
+        if is_late || position.term != state.term {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return AckState::Lost;
         }
-        let waiting = state.waiting.iter_mut().find(|waiting| waiting.position == *position);
-        let Some(waiting) = waiting else { return AckState::Acknowledged };
+        let number = |waiting: &Waiting| waiting.position.number;
+        let found = state.waiting.binary_search_by_key(&position.number, number);
+        let Ok(found) = found else { return AckState::Acknowledged };
+        let waiting = &mut state.waiting[found];
         if waiting.waker.replace(waker.clone()).is_none() {
             self.holds.fetch_add(1, Ordering::Relaxed);
         }
@@ -352,16 +360,18 @@ impl Acknowledgements {
 
     /// Starts a new term without followers, because this process does not lead any more. All
     /// positions of batches that started in an earlier term are lost, except those of the last term
-    /// if no reply waits.
+    /// if no reply waits. Those that have waited for too long are lost in any case.
     pub fn abandon(&self) {
         let mut state = self.lock();
-        let is_all = state.waiting.is_empty() && state.late.is_empty();
+        let is_all = state.waiting.is_empty();
         state.acknowledged = is_all.then_some((state.term, state.positions));
         state.term += 1;
         self.term.store(state.term, Ordering::Release);
         state.followers.clear();
         state.wake();
-        state.late.clear();
+        let positions = state.positions;
+        let before = std::mem::replace(&mut state.positions_before, positions);
+        state.late.retain(|number| *number > before);
     }
 
     /// Ends waits that have lasted longer than `WAIT_MAX`: their positions are lost. The caller
@@ -508,6 +518,15 @@ mod tests {
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
         assert_eq!(acks.state_of(&position, &waker), AckState::Lost);
         assert_eq!((acks.holds(), acks.lost()), (1, 1));
+        // A leader is deposed while no reply waits, and before the thread of a late one looks.
+        let late = acks.position(acks.term(), (0, 2), 0, None);
+        acks.end_late(now);
+        acks.end_late(now + WAIT_MAX + Duration::from_millis(1));
+        let given = acks.position(acks.term(), (0, 1), 0, None);
+        acks.note(7, &[1], 0);
+        acks.abandon();
+        assert_eq!(acks.state_of(&late, &waker), AckState::Lost);
+        assert_eq!(acks.state_of(&given, &waker), AckState::Acknowledged);
     }
 
     #[test]
@@ -521,6 +540,8 @@ mod tests {
         let position = paced(5);
         assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
         acks.note_exported(&[9, 4]);
+        // Another exporter has sent less.
+        acks.note_exported(&[8]);
         assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
         acks.note_exported(&[9, 5]);
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
