@@ -157,8 +157,8 @@ impl Export<'_> {
     }
 }
 
-/// The pacing of changes during an export, which ends with it. The thread that sends selects when
-/// changes are paced. The thread that reads ends the rounds, because the other one may be blocked.
+/// The pacing of changes during an export, which ends with it. The sending thread switches pacing on
+/// and off. The reading thread ends the rounds, because a write may block the sending thread.
 struct Pacing<'a> {
     acks: &'a Acknowledgements,
     state: Mutex<PacingState>,
@@ -199,10 +199,11 @@ impl<'a> Pacing<'a> {
     /// Paces changes if this is wanted, unless nothing was sent for [`PACE_PROGRESS_MAX`].
     fn switch(&self, state: &mut PacingState) {
         let is_on = state.is_wanted && state.progress.elapsed() <= PACE_PROGRESS_MAX;
-        match (state.is_on, is_on) {
-            (false, true) => self.acks.start_pacing(),
-            (true, false) => self.acks.stop_pacing(),
-            _ => (),
+        if is_on {
+            // The end of another export may have stopped it.
+            self.acks.start_pacing();
+        } else if state.is_on {
+            self.acks.stop_pacing();
         }
         state.is_on = is_on;
     }

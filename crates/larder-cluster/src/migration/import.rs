@@ -231,7 +231,7 @@ impl Importer {
             return Err(LocalError::LeadershipLost.into());
         }
         let process = leader.record.leader;
-        let (dialed, epoch) = self.dial(&process, &address, planned)?;
+        let (dialed, epoch) = self.dial(&process, &address, planned, leadership)?;
         if epoch != leader.record.epoch {
             return Err(ImportError::EpochMismatch);
         }
@@ -258,9 +258,11 @@ impl Importer {
         leader: &Process,
         address: &str,
         planned: &Migration,
+        leadership: u32,
     ) -> Result<(PeerConnection, u32), ImportError> {
         let me = self.group.local_member();
-        let target = Target { address, node: Some(&leader.node), is_wanted: &|| true };
+        let is_wanted = || self.group.is_leading_in(leadership);
+        let target = Target { address, node: Some(&leader.node), is_wanted: &is_wanted };
         let purpose = Purpose::Import(planned.slots.clone());
         let dialed =
             dial(target, &self.node.credentials, Caller::Member(&me), purpose, &self.stop)?;
