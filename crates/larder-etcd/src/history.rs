@@ -1,8 +1,8 @@
 //! Earlier values of a key, which etcd keeps until it is compacted. With them, nodes repair a key
 //! that was deleted or overwritten by mistake.
 
-use crate::client::Etcd;
 use crate::client::requests::Range;
+use crate::client::{EarlierValue, Etcd};
 use larder_replica::{CoordinatorError, Revision};
 
 /// The maximum number of malformed values in a row for which [`restore`] looks further back.
@@ -22,7 +22,9 @@ pub(crate) fn restore(
     let Some(current) = found.filter(|found| !is_valid(&found.value)) else { return Ok(true) };
     let mut revision = current.revision;
     for _ in 0..MALFORMED_MAX {
-        let Some(before) = etcd.read_at(key, revision - 1)? else { return Ok(false) };
+        let EarlierValue::Found(before) = etcd.read_at(key, revision - 1)? else {
+            return Ok(false);
+        };
         if is_valid(&before.value) {
             etcd.replace(key, current.revision, &before.value)?;
             return Ok(true);
@@ -50,11 +52,13 @@ pub(crate) fn restore_deleted(
     while absent_at > low {
         let middle = low + (absent_at - low) / 2;
         match etcd.read_at(key, middle)? {
-            Some(found) => {
+            EarlierValue::Found(found) => {
                 last = Some(found.value);
                 low = middle + 1;
             }
-            None => absent_at = middle,
+            EarlierValue::Absent => absent_at = middle,
+            // Later revisions may not be compacted.
+            EarlierValue::Unknown => low = middle + 1,
         }
     }
     let Some(last) = last else { return Ok(false) };

@@ -5,12 +5,12 @@
 //! again if etcd has lost it. So a change of the identity means that etcd has another cluster of
 //! this name.
 
-use crate::client::requests::{KeyValue, Range, has_creation, put_request};
+use crate::client::requests::{KeyValue, Range, has_revision, has_value, put_request};
 use crate::cluster_key;
 use larder_replica::{CoordinatorError, Secret};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The value of the key. Both numbers are hexadecimal text, because many JSON parsers lose
 /// precision above 2⁵³.
@@ -49,11 +49,17 @@ pub(crate) fn fingerprint(secret: &Secret, identity: &str) -> String {
 #[derive(Debug)]
 pub struct ClusterIdentity {
     pub(crate) key: String,
-    found: OnceLock<(IdentityJson, u128)>,
-    /// The revision of etcd that created the key.
-    created: AtomicU64,
+    found: OnceLock<FoundIdentity>,
+}
+
+/// The identity in etcd.
+#[derive(Debug)]
+pub(crate) struct FoundIdentity {
+    /// The value of the key. It does not change while a process of the cluster runs.
+    pub(crate) value: Vec<u8>,
+    pub(crate) number: u128,
     /// Whether this process has drawn the identity.
-    is_own: AtomicBool,
+    pub(crate) is_own: bool,
 }
 
 impl ClusterIdentity {
@@ -61,18 +67,13 @@ impl ClusterIdentity {
     /// [`IdentityFinder::find`](crate::IdentityFinder::find) finds it.
     #[must_use]
     pub fn new(cluster: &str) -> Self {
-        Self {
-            key: key(cluster),
-            found: OnceLock::new(),
-            created: AtomicU64::new(0),
-            is_own: AtomicBool::new(false),
-        }
+        Self { key: key(cluster), found: OnceLock::new() }
     }
 
     /// Returns the identity; 0 if it is unknown.
     #[must_use]
     pub fn number(&self) -> u128 {
-        self.found.get().map_or(0, |(_, number)| *number)
+        self.found.get().map_or(0, |found| found.number)
     }
 
     /// Returns whether the identity is known.
@@ -84,72 +85,55 @@ impl ClusterIdentity {
     /// Returns whether this process has founded the cluster: it has drawn the identity.
     #[must_use]
     pub fn is_founder(&self) -> bool {
-        self.is_own.load(Ordering::Acquire)
+        self.found.get().is_some_and(|found| found.is_own)
     }
 
-    pub(crate) fn note_own(&self) {
-        self.is_own.store(true, Ordering::Release);
+    /// Notes the identity. An identity never changes, so a second call has no effect.
+    pub(crate) fn note(&self, found: FoundIdentity) {
+        let _ = self.found.set(found);
     }
 
-    /// Notes the identity, and the revision of etcd that created it. An identity never changes, so a
-    /// second call has no effect on it.
-    pub(crate) fn note(&self, value: IdentityJson, number: u128, created: u64) {
-        self.created.store(created, Ordering::Release);
-        let _ = self.found.set((value, number));
+    fn value(&self) -> Result<&[u8], CoordinatorError> {
+        self.found.get().map(|found| &*found.value).ok_or(CoordinatorError::IdentityPending)
     }
 
-    /// Returns the comparison that etcd has this identity.
+    /// Returns the comparison that etcd has this identity. The revision of the key would not
+    /// suffice: the first key of each new etcd has the same one.
     ///
     /// # Errors
     /// The identity is unknown.
-    pub(crate) fn comparison(&self) -> Result<serde_json::Value, CoordinatorError> {
-        let created = self.created.load(Ordering::Acquire);
-        let is_known = self.is_known().then(|| has_creation(&self.key, created));
-        is_known.ok_or(CoordinatorError::IdentityPending)
+    pub(crate) fn comparison(&self) -> Result<Value, CoordinatorError> {
+        Ok(has_value(&self.key, self.value()?))
     }
 
     /// Returns a read of the key.
-    pub(crate) fn read_request(&self) -> serde_json::Value {
+    pub(crate) fn read_request(&self) -> Value {
         Range::One(self.key.clone()).request()
     }
 
-    /// Examines the key after a failed transaction with [`Self::comparison`].
+    /// Examines the key after a failed transaction with [`Self::comparison`]. Returns whether etcd
+    /// has the identity, so that another comparison has failed. Returns false if etcd has lost it.
     ///
     /// # Errors
     /// etcd has another cluster of this name, or a malformed identity.
-    pub(crate) fn examine(&self, found: Option<&KeyValue>) -> Result<Examined, CoordinatorError> {
-        let Some(found) = found else { return Ok(Examined::Lost) };
-        match IdentityJson::read(&found.value) {
-            Some((_, number)) if number == self.number() => {
-                let known = self.created.swap(found.created, Ordering::AcqRel);
-                Ok(if known == found.created { Examined::Same } else { Examined::WrittenAgain })
+    pub(crate) fn is_kept(&self, found: Option<&KeyValue>) -> Result<bool, CoordinatorError> {
+        match found {
+            None => Ok(false),
+            Some(found) if found.value == self.value()? => Ok(true),
+            Some(found) if is_valid(&found.value) => {
+                Err(CoordinatorError::OtherCluster(self.key.clone()))
             }
-            Some(_) => Err(CoordinatorError::OtherCluster(self.key.clone())),
-            None => Err(CoordinatorError::MalformedValue(self.key.clone())),
+            Some(_) => Err(CoordinatorError::MalformedValue(self.key.clone())),
         }
     }
 
-    /// Returns the write that restores the lost key. Another process may have restored it before.
-    pub(crate) fn write_request(&self) -> serde_json::Value {
-        let value = self.found.get().map(|(value, _)| value.write()).unwrap_or_default();
-        put_request(&self.key, &value, 0)
+    /// Returns the comparison that the key is lost, and the write that restores it.
+    ///
+    /// # Errors
+    /// The identity is unknown.
+    pub(crate) fn restoration(&self) -> Result<(Value, Value), CoordinatorError> {
+        Ok((has_revision(&self.key, 0), put_request(&self.key, self.value()?, 0)))
     }
-
-    /// Returns the comparison that etcd has no identity of the cluster.
-    pub(crate) fn absence(&self) -> serde_json::Value {
-        has_creation(&self.key, 0)
-    }
-}
-
-/// The state of the key, compared with the known identity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Examined {
-    /// The key has not changed: another comparison has failed.
-    Same,
-    /// A process has written the same identity again after etcd had lost it.
-    WrittenAgain,
-    /// etcd has no identity.
-    Lost,
 }
 
 /// Returns whether a value of the key has the right format.

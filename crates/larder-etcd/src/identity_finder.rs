@@ -5,7 +5,7 @@ use crate::client::Etcd;
 use crate::client::requests::{Range, has_no_key_below, has_revision, put_request};
 use crate::client::{EtcdSettings, SettingsError};
 use crate::cluster_key;
-use crate::identity::{ClusterIdentity, IdentityJson, fingerprint, key};
+use crate::identity::{ClusterIdentity, FoundIdentity, IdentityJson, fingerprint, key};
 use larder_replica::{CoordinatorError, Secret};
 use std::fmt;
 use std::sync::Arc;
@@ -92,36 +92,35 @@ impl IdentityFinder {
             return Ok(true);
         }
         let key = &self.identity.key;
-        let found = self.etcd.read(&[Range::One(key.clone())])?.into_iter().flatten().next();
-        let (value, number, created) = match found {
-            Some(found) => {
-                let malformed = || CoordinatorError::MalformedValue(key.clone());
-                let (value, number) = IdentityJson::read(&found.value).ok_or_else(malformed)?;
-                (value, number, found.created)
-            }
+        let read = self.etcd.read(&[Range::One(key.clone())]);
+        if read.is_err() {
+            // Running processes may have failed to restore the identity, too.
+            self.absent_since = None;
+        }
+        let (text, is_own) = match read?.into_iter().flatten().next() {
+            Some(found) => (found.value, false),
             None => {
                 let since = *self.absent_since.get_or_insert_with(Instant::now);
                 if since.elapsed() < ABSENCE_MIN {
                     return Ok(false);
                 }
                 let number = rand::random_range(1..=u128::MAX);
-                let value = IdentityJson::new(number, self.secret.as_ref());
-                match self.etcd.replace(key, 0, &value.write())? {
-                    Some(created) => {
-                        self.identity.note_own();
-                        (value, number, created)
-                    }
-                    None => return Ok(false),
+                let text = IdentityJson::new(number, self.secret.as_ref()).write();
+                if self.etcd.replace(key, 0, &text)?.is_none() {
+                    return Ok(false);
                 }
+                (text, true)
             }
         };
+        let malformed = || CoordinatorError::MalformedValue(key.clone());
+        let (value, number) = IdentityJson::read(&text).ok_or_else(malformed)?;
         let own = self.secret.as_ref().map(|secret| fingerprint(secret, &value.identity));
         if own != value.secret {
             let (has_secret, has_own) = (value.secret.is_some(), own.is_some());
             let cluster = self.cluster.clone();
             return Err(IdentityError::OtherSecret(OtherSecret { cluster, has_secret, has_own }));
         }
-        self.identity.note(value, number, created);
+        self.identity.note(FoundIdentity { value: text, number, is_own });
         Ok(true)
     }
 }

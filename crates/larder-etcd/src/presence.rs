@@ -2,10 +2,10 @@
 
 use crate::GroupName;
 use crate::client::Etcd;
-use crate::client::requests::{KeyValue, Range, comparison, has_revision, number, put_request};
+use crate::client::requests::{
+    KeyValue, Range, comparison, has_revision, has_value, number, put_request,
+};
 use crate::records::{read_addresses, read_incarnation, write_addresses, write_incarnation};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use larder_replica::{Addresses, CoordinatorError, Process};
 use serde_json::json;
 use std::fmt;
@@ -99,7 +99,7 @@ impl Presence {
         ];
         let mut comparisons = vec![
             comparison(&self.live_key, "LEASE", "lease", lease.to_string()),
-            comparison(&self.node_key, "VALUE", "value", BASE64.encode(&addresses)),
+            has_value(&self.node_key, &addresses),
         ];
         let mut writes = &puts[..0];
         loop {

@@ -4,7 +4,7 @@ use super::counters::EtcdCounters;
 use super::login::{Login, LoginError};
 use super::requests::{KeyValue, Range, has_revision, key_values, number, put_request};
 use super::settings::{EtcdSettings, SettingsError};
-use crate::identity::{ClusterIdentity, Examined};
+use crate::identity::ClusterIdentity;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use larder_replica::{CoordinatorError, LEADER_LEASE};
@@ -72,6 +72,8 @@ const TOKEN_ERRORS: [&str; 4] = [
     "revision in header is old",
 ];
 
+/// The maximum number of times that a transaction restores the lost identity of its cluster.
+const RESTORATIONS_MAX: usize = 2;
 /// The start of the errors of etcd about a revision that it does not have: it "has been compacted",
 /// or "is a future revision".
 const UNKNOWN_REVISION: &str = "mvcc: required revision";
@@ -215,21 +217,20 @@ impl Etcd {
         is_complete.then_some(read).ok_or(CoordinatorError::MalformedReply("a list of responses"))
     }
 
-    /// Reads the value that a key had at this revision. Returns `None` if it had none, or if etcd
-    /// does not have this revision: it is compacted, or etcd has lost its data since.
+    /// Reads the value that a key had at this revision.
     pub(crate) fn read_at(
         &mut self,
         key: &str,
         revision: u64,
-    ) -> Result<Option<KeyValue>, CoordinatorError> {
+    ) -> Result<EarlierValue, CoordinatorError> {
         let range = json!({"key": BASE64.encode(key), "revision": revision.to_string()});
         match self.call("/v3/kv/range", &range) {
             Ok(answer) => {
                 let keys = key_values(&answer);
                 let keys = keys.ok_or(CoordinatorError::MalformedReply("a list of keys"))?;
-                Ok(keys.into_iter().next())
+                Ok(keys.into_iter().next().map_or(EarlierValue::Absent, EarlierValue::Found))
             }
-            Err(error) if lacks_revision(&error) => Ok(None),
+            Err(error) if lacks_revision(&error) => Ok(EarlierValue::Unknown),
             Err(error) => Err(error),
         }
     }
@@ -251,22 +252,21 @@ impl Etcd {
         let Some(identity) = self.identity.clone() else {
             return self.transact_once(comparisons, success, failure);
         };
+        let comparisons = [comparisons, &[identity.comparison()?]].concat();
         let failure = [failure, &[identity.read_request()]].concat();
-        loop {
-            let comparisons = [comparisons, &[identity.comparison()?]].concat();
+        for _ in 0..RESTORATIONS_MAX {
             let mut done = self.transact_once(&comparisons, success, &failure)?;
             if done.has_succeeded {
                 return Ok(done);
             }
             let found = done.ranges.pop();
-            match identity.examine(found.iter().flatten().next())? {
-                Examined::Same => return Ok(done),
-                Examined::WrittenAgain => (),
-                Examined::Lost => {
-                    self.transact_once(&[identity.absence()], &[identity.write_request()], &[])?;
-                }
+            if identity.is_kept(found.iter().flatten().next())? {
+                return Ok(done);
             }
+            let (is_lost, write) = identity.restoration()?;
+            self.transact_once(&[is_lost], &[write], &[])?;
         }
+        Err(CoordinatorError::MalformedReply("the identity of the cluster"))
     }
 
     fn transact_once(
@@ -415,6 +415,15 @@ fn refusal(status: u16, error: Option<&Value>, text: &str) -> String {
         false => "",
     };
     format!("status {status}: {text}{remedy}")
+}
+
+/// The value of a key at an earlier revision.
+pub(crate) enum EarlierValue {
+    Found(KeyValue),
+    /// The key had no value.
+    Absent,
+    /// etcd does not have the revision: it is compacted, or etcd has lost its data since.
+    Unknown,
 }
 
 /// The result of a transaction.

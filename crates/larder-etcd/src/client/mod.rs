@@ -6,6 +6,7 @@ mod login;
 pub(crate) mod requests;
 mod settings;
 
+pub(crate) use calls::EarlierValue;
 pub use calls::{Etcd, TimeLimits};
 pub use counters::EtcdCounters;
 pub use login::Login;

@@ -17,10 +17,9 @@ pub(crate) fn has_revision(key: &str, revision: u64) -> Value {
     comparison(key, "MOD", "mod_revision", revision.to_string())
 }
 
-/// Returns a comparison for a transaction: the key was created by this revision of etcd. The
-/// revision is 0 if the key has no value.
-pub(crate) fn has_creation(key: &str, revision: u64) -> Value {
-    comparison(key, "CREATE", "create_revision", revision.to_string())
+/// Returns a comparison for a transaction: the key has this value.
+pub(crate) fn has_value(key: &str, value: &[u8]) -> Value {
+    comparison(key, "VALUE", "value", BASE64.encode(value))
 }
 
 /// Returns a comparison for a transaction: no key has this prefix, which ends with a slash.
@@ -70,8 +69,6 @@ pub(crate) struct KeyValue {
     pub(crate) key: String,
     pub(crate) value: Vec<u8>,
     pub(crate) revision: u64,
-    /// The revision of etcd that created the key.
-    pub(crate) created: u64,
     /// The ID of the lease; 0 without one.
     pub(crate) lease: u64,
 }
@@ -93,9 +90,8 @@ pub(crate) fn key_values(range: &Value) -> Option<Vec<KeyValue>> {
         // A key that is not UTF-8 does not make the others unreadable.
         let key = String::from_utf8_lossy(&bytes(one, "key")?).into_owned();
         let (value, revision) = (bytes(one, "value")?, number(one, "mod_revision")?);
-        let created = number(one, "create_revision")?;
         let lease = number(one, "lease").unwrap_or_default();
-        Some(KeyValue { key, value, revision, created, lease })
+        Some(KeyValue { key, value, revision, lease })
     };
     all.as_array()?.iter().map(read).collect()
 }
