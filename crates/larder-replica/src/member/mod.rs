@@ -249,14 +249,15 @@ impl Member {
         self.cas.heartbeat_end(self.leads() && self.is_in_doubt(now))
     }
 
-    /// Returns whether the coordinator has confirmed this leader within the last second.
+    /// Returns whether the coordinator has not confirmed this leader within the last second.
     fn is_in_doubt(&self, now: Millis) -> bool {
         now.saturating_sub(self.last_led_at) >= LEADER_LEASE
     }
 
-    /// Extends the CAS values of this leader up to the end that all other members have acknowledged.
+    /// Extends the CAS values of this leader up to the end that all other members have acknowledged,
+    /// unless the next leader may already draw them.
     fn extend_cas(&mut self, now: Millis) {
-        if self.leads() {
+        if self.leads() && !self.may_have_transferred() {
             let (named, is_in_doubt) = (self.named_in_sync(), self.is_in_doubt(now));
             self.cas.extend_by(named.iter(), is_in_doubt);
         }
@@ -297,8 +298,9 @@ impl Member {
         self.settings.doubt == DoubtPolicy::Serve
     }
 
-    /// Returns whether a pending swap names another member as the leader.
-    fn may_have_transferred(&self) -> bool {
+    /// Returns whether a pending swap of this leader names another member as the leader.
+    #[must_use]
+    pub fn may_have_transferred(&self) -> bool {
         self.pending_swaps.iter().any(|(_, record)| record.leader != self.settings.me)
     }
 
@@ -409,7 +411,7 @@ impl Member {
                 && self.refusals.1 >= REFUSALS_UNTIL_DEAD;
             return has_ended
                 || self.view.is_replaced(&record.leader)
-                || !self.view.is_live(&record.leader) && now >= self.promised_until;
+                || !self.view.is_live(&record.leader) && !self.hears_leader(now);
         }
         // A member in sync has lost its items if its node has restarted. If this member is itself
         // in sync, it lacks items because a sync is incomplete.
@@ -457,7 +459,11 @@ impl Member {
     }
 
     /// Updates the state from a view of the group.
-    fn update_view(&mut self, now: Millis, view: GroupView) {
+    fn update_view(&mut self, now: Millis, mut view: GroupView) {
+        // Epochs never fall, so a lower one means that the coordinator has lost the last record, and
+        // has an earlier one from a backup. The last one is restored as if there were none.
+        let last_epoch = self.last_record.as_ref().map_or(0, |last| last.epoch);
+        view.record = view.record.filter(|record| record.epoch >= last_epoch);
         let before = self.view.record.as_ref();
         let was_in_sync = before.is_none_or(|record| record.in_sync.contains(&self.settings.me));
         let had_items = was_in_sync && !self.lacks_items;
@@ -633,6 +639,12 @@ impl Member {
     /// Notes that the leader has accepted a connection.
     pub fn note_connected(&mut self) {
         self.refusals = (0, 0);
+    }
+
+    /// Returns whether the leader has sent a heartbeat in the last [`PROMISE_TIME`].
+    #[must_use]
+    pub fn hears_leader(&self, now: Millis) -> bool {
+        now < self.promised_until
     }
 
     /// Handles a heartbeat of a leader with this end of CAS values. Returns whether this member

@@ -65,7 +65,7 @@ mod world;
 use crate::seeds::run_seeds;
 use larder_replica::{
     CAS_RANGE_LEN_MIN, CasRange, Command, DoubtPolicy, ElectionPromise, GroupView, LEADER_LEASE,
-    Member, MemberSettings, Millis, Process, Record, TRANSFER_HOLD_MAX, TRANSFER_TIME_MAX,
+    Member, MemberSettings, Millis, Process, Record, Role, TRANSFER_HOLD_MAX, TRANSFER_TIME_MAX,
 };
 use nodes::World;
 use std::collections::BTreeMap;
@@ -131,6 +131,41 @@ fn a_member_waits_before_it_writes_the_first_record() {
     read(&mut other, 5500);
     assert!(!leads(&mut other, 5999));
     assert!(leads(&mut other, 6000));
+}
+
+/// The coordinator's data is replaced by a backup, with an earlier record.
+#[test]
+fn a_record_of_a_backup_is_replaced_by_the_last_one() {
+    let process = |node: &str| Process { node: node.to_owned(), incarnation: 1 };
+    let [me, other] = ["me", "other"].map(process);
+    let member = || {
+        let settings =
+            MemberSettings { me: me.clone(), doubt: DoubtPolicy::Stop, unclean_after: None };
+        Member::new(settings)
+    };
+    let cas = CasRange::starting_at(1);
+    let record = |leader: &Process, in_sync: &[&Process], epoch| {
+        let in_sync = in_sync.iter().copied().cloned().collect();
+        Some(Record { epoch, leader: leader.clone(), in_sync, cas })
+    };
+    let last = record(&other, &[&other, &me], 7);
+    let backup = record(&me, &[&me], 3);
+    let live = BTreeMap::from([("me".to_owned(), 1), ("other".to_owned(), 1)]);
+    let mut view = GroupView { record: last, revision: 20, live, ..GroupView::default() };
+    let mut follower = member();
+    answer(&mut follower, 0, &mut view);
+    assert_eq!(follower.role(), Role::Follower { leader: other.clone(), epoch: 7 });
+    (view.record, view.revision) = (backup.clone(), 4);
+    let restored = answer(&mut follower, 1000, &mut view).expect("it replaces the record");
+    assert_eq!((restored.epoch, restored.leader), (8, me.clone()));
+    assert_eq!(restored.in_sync, std::slice::from_ref(&me));
+    // A member that was not in sync leaves this to the others.
+    let mut view = GroupView { record: record(&other, &[&other], 7), ..view };
+    let mut outside = member();
+    answer(&mut outside, 0, &mut view);
+    (view.record, view.revision) = (backup, 4);
+    assert_eq!(answer(&mut outside, 1000, &mut view), None);
+    assert_eq!((outside.role(), outside.serves_until()), (Role::Leaderless, 0));
 }
 
 /// Checks that a leader whose transfer takes too long answers again, but not before it has replaced a
