@@ -103,7 +103,9 @@ impl PeerListener {
             while self.stop.wait_for_connection(listeners) {
                 for listener in listeners {
                     let Ok((stream, address)) = listener.accept() else { continue };
-                    let Some(handshake) = self.handshakes.start(&stream) else { continue };
+                    let Some(handshake) = self.handshakes.start(&stream, address.ip()) else {
+                        continue;
+                    };
                     let serve = move || self.serve(stream, handshake, &address.to_string());
                     let thread = std::thread::Builder::new().name("sender".to_owned());
                     if let Err(error) = thread.spawn_scoped(scope, serve) {

@@ -1,49 +1,101 @@
 //! The accepted connections whose handshake has not ended.
 
-use std::collections::VecDeque;
-use std::net::{Shutdown, TcpStream};
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The maximum number of connections in their handshake.
 const HANDSHAKES_MAX: usize = 64;
 
-/// The connections in their handshake. A new connection replaces the oldest one if there are too
-/// many, so that silent connections do not keep out the peers, which send their first frame at
-/// once.
+/// The connections in their handshake. If there are too many, a new connection replaces the oldest
+/// one from the address that has the most. So silent connections do not keep out the peers, which
+/// send their first frame at once.
 #[derive(Debug, Default)]
 pub(crate) struct PendingHandshakes(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Copies of the sockets by number, the oldest first.
-    sockets: VecDeque<(u64, TcpStream)>,
+    /// The connections, the oldest first.
+    pending: VecDeque<Pending>,
     next: u64,
 }
 
+#[derive(Debug)]
+struct Pending {
+    number: u64,
+    from: IpAddr,
+    /// A copy of the socket.
+    socket: TcpStream,
+}
+
+impl State {
+    /// Removes the oldest connection from the address that has the most.
+    fn evict(&mut self) {
+        let mut counts = HashMap::new();
+        self.pending.iter().for_each(|pending| *counts.entry(pending.from).or_insert(0) += 1);
+        let most = counts.values().copied().max();
+        let evicted =
+            self.pending.iter().position(|pending| counts.get(&pending.from) == most.as_ref());
+        if let Some(evicted) = evicted.and_then(|position| self.pending.remove(position)) {
+            // The thread of the connection reads its end.
+            let _ = evicted.socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
 impl PendingHandshakes {
-    /// Adds a connection. Returns its number for [`Self::end`], or `None` if the system refuses to
+    /// Adds a connection from this address. Returns its number for [`Self::end`], or `None` if the system refuses to
     /// copy the socket.
-    pub(crate) fn start(&self, socket: &TcpStream) -> Option<u64> {
+    pub(crate) fn start(&self, socket: &TcpStream, from: IpAddr) -> Option<u64> {
         let copy = socket.try_clone().ok()?;
         let mut state = self.lock();
-        if state.sockets.len() >= HANDSHAKES_MAX
-            && let Some((_, oldest)) = state.sockets.pop_front()
-        {
-            // The thread of the connection reads its end.
-            let _ = oldest.shutdown(Shutdown::Both);
+        if state.pending.len() >= HANDSHAKES_MAX {
+            state.evict();
         }
         let number = state.next;
         state.next += 1;
-        state.sockets.push_back((number, copy));
+        state.pending.push_back(Pending { number, from, socket: copy });
         Some(number)
     }
 
     /// Removes a connection whose handshake has ended. Does nothing if another one has replaced it.
     pub(crate) fn end(&self, number: u64) {
-        self.lock().sockets.retain(|(of, _)| *of != number);
+        self.lock().pending.retain(|pending| pending.number != number);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{ErrorKind, Read};
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_connection_of_the_address_with_the_most_is_replaced() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let handshakes = PendingHandshakes::default();
+        let start = |from: &str| {
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (socket, _) = listener.accept().unwrap();
+            client.set_nonblocking(true).unwrap();
+            (client, handshakes.start(&socket, from.parse().unwrap()).unwrap())
+        };
+        let is_open = |client: &TcpStream| {
+            let mut client = client;
+            client.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        };
+        let (first, first_number) = start("10.0.0.1");
+        let many: Vec<TcpStream> = (1..HANDSHAKES_MAX).map(|_| start("10.0.0.2").0).collect();
+        let (last, _) = start("10.0.0.3");
+        assert!(is_open(&first) && is_open(&last));
+        let open = many.iter().map(is_open);
+        assert!(open.eq((0..many.len()).map(|i| i > 0)), "the oldest is replaced");
+        handshakes.end(first_number);
+        let (next, _) = start("10.0.0.2");
+        assert!(is_open(&many[1]) && is_open(&next), "there is room");
     }
 }
