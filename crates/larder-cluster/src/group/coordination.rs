@@ -32,7 +32,7 @@ const _: () = assert!(
 const SUCCESSION_TIME: Duration = Duration::from_secs(3);
 
 /// The interval at which the threads check whether the identity of the cluster is known.
-const IDENTITY_POLL_INTERVAL: Duration = Duration::from_millis(20);
+const IDENTITY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The interval at which a leader updates the list of servers for clients, and other members read
 /// it.
@@ -171,8 +171,8 @@ struct RoleLog {
     /// Whether this leader answered requests at the last call, or has logged that it does not;
     /// `None` before it has answered requests.
     answers: Option<bool>,
-    /// The time since which the leader has no lease, and whether that is logged; `None` if it has
-    /// one, and at the leader.
+    /// The time since which the leader has no lease and sends nothing, and whether that is logged;
+    /// `None` if it has one or sends heartbeats, and at the leader.
     lease_lapse: Option<(Instant, bool)>,
     /// Whether this leader had used up its CAS values at the last call.
     lacks_cas: bool,
@@ -214,16 +214,15 @@ impl RoleLog {
             }
         }
     }
-}
 
-impl RoleLog {
     /// Logs that no member has taken over from a leader that has ended.
     fn note_leader(&mut self, group: &Group) {
         let Role::Follower { leader, .. } = &self.role else {
             self.lease_lapse = None;
             return;
         };
-        if group.read(|member| member.view().is_live(leader)) {
+        let is_heard = |member: &Member| member.hears_leader(boot_millis());
+        if group.read(|member| member.view().is_live(leader) || is_heard(member)) {
             self.lease_lapse = None;
             return;
         }
@@ -231,8 +230,9 @@ impl RoleLog {
         if !*is_logged && since.elapsed() >= SUCCESSION_TIME {
             *is_logged = true;
             tracing::warn!(
-                "the leader {} has no lease, and no in-sync member takes over: requests for items fail until its node \
-                 starts again, or until you promote a member with `larder cluster promote --unclean`",
+                "the leader {} has no lease and sends nothing to this node, and no in-sync member takes over: requests \
+                 for items fail until its node starts again; before you promote a member with `larder cluster promote \
+                 --unclean`, check that the leader's process has ended",
                 leader.node
             );
         }
@@ -242,6 +242,13 @@ impl RoleLog {
     fn note_answers(&mut self, group: &Group) {
         let answers = group.is_serving();
         match (self.answers, answers) {
+            (Some(true), false) if group.read(Member::may_have_transferred) => {
+                tracing::warn!(
+                    "this leader answers no requests for items: etcd has not answered whether another member leads \
+                     after a transfer; check etcd and the network"
+                );
+                self.answers = Some(false);
+            }
             (Some(true), false) if !group.is_transfer_planned() => {
                 tracing::warn!(
                     "this leader answers no requests for items: it has heard neither from etcd nor from every in-sync \
@@ -257,9 +264,7 @@ impl RoleLog {
             _ => (),
         }
     }
-}
 
-impl RoleLog {
     /// Logs that this leader refuses stores because it has used up its CAS values, or that it has
     /// reserved others.
     fn note_cas(&mut self, group: &Group) {

@@ -18,6 +18,9 @@ impl EtcdLog {
             }
             (Err(error), None) => {
                 let remedy = match error {
+                    CoordinatorError::MalformedValue(key) if key.ends_with("/identity") => {
+                        "delete the key with etcdctl: the next process of the cluster writes it again"
+                    }
                     CoordinatorError::MalformedValue(_) => "repair or delete the key with etcdctl",
                     CoordinatorError::OtherCluster(_) => {
                         "this server writes nothing to etcd any more: restart it to join that cluster, without its items"

@@ -305,7 +305,11 @@ impl Group {
             return false;
         }
         let started = Instant::now();
-        let is_late = || started.elapsed() >= Duration::from_millis(TRANSFER_TIME_MAX);
+        // A shutdown makes its own transfer.
+        let is_late = || {
+            started.elapsed() >= Duration::from_millis(TRANSFER_TIME_MAX)
+                || stays && self.shuts_down.load(Ordering::Relaxed)
+        };
         let (mut had_candidates, mut has_tried) = (false, false);
         while self.leading_epoch().is_some() && !is_late() {
             let candidates = self.read(|member| member.transfer_candidates(boot_millis(), to));

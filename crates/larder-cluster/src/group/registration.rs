@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// The pause between attempts to register while etcd has no identity of the cluster, or while the
 /// lease of an earlier process lasts.
 const REGISTRATION_RETRY: Duration = Duration::from_millis(100);
-/// The maximum time of these attempts, while etcd fails again and again.
+/// The maximum time of these attempts.
 const REGISTRATION_MAX: Duration = Duration::from_secs(30);
 /// The time after the end of a lease in which etcd must have removed its keys. When etcd elects a
 /// leader, it starts all leases again, and adds an election timeout.
@@ -97,7 +97,8 @@ impl Registration {
                 self.is_waiting = self.gives_up_at.is_some();
             }
             Ok(false) => self.is_waiting = true,
-            Err(_) => self.is_waiting = false,
+            // A start does not wait for an etcd that has never answered.
+            Err(_) => (),
         }
         Ok(())
     }

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 /// minute. Later ones are not tracked.
 const HEARTBEATS_MAX: usize = 600;
 
-/// The maximum number of tracked watermarks without an acknowledgement. The next one
+/// The maximum number of tracked watermarks without an acknowledgement. The next one replaces the
+/// newest.
+const WATERMARKS_MAX: usize = 1024;
 /// The maximum number of batches whose acknowledgements are distinguished. More batches are merged.
 const BATCHES_MAX: usize = 1024;
-/// replaces the newest.
-const WATERMARKS_MAX: usize = 1024;
 
 /// The followers of a node, and its link to a leader.
 #[derive(Debug, Default)]
