@@ -19,6 +19,11 @@ pub fn log_to_system() {
     LOGS_TO_SYSTEM.store(true, Relaxed);
 }
 
+/// Returns whether lines are written to the system's log.
+pub fn logs_to_system() -> bool {
+    LOGS_TO_SYSTEM.load(Relaxed)
+}
+
 /// The level and the filter that implements it.
 pub struct Verbosity {
     level: AtomicU32,

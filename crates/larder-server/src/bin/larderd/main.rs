@@ -11,7 +11,7 @@ mod sockets;
 use clap::error::ErrorKind;
 use engine::start;
 use failure::Failure;
-use larder_server::log::verbosity::Verbosity;
+use larder_server::log::verbosity::{Verbosity, logs_to_system};
 use larder_server::options::{Options, OptionsError};
 use larder_server::process::version;
 use std::fmt::Display;
@@ -73,6 +73,10 @@ fn print(text: &str) -> ExitCode {
 
 #[expect(clippy::print_stderr, reason = "the log may not have started yet")]
 fn fail(status: u8, message: impl Display) -> ExitCode {
-    eprintln!("{message}");
+    if logs_to_system() {
+        tracing::error!("{message}");
+    } else {
+        eprintln!("{message}");
+    }
     ExitCode::from(status)
 }
