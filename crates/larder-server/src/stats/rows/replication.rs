@@ -193,7 +193,7 @@ pub(in crate::stats) const FOLLOWER: &[Row] = &[
     Row::counter(
         "overruns",
         Follower(|f| f.stats().counts.overruns.into()),
-        "Full syncs caused by a full journal: changes arrived faster than the follower received them.",
+        "Full syncs of this follower because a journal was full: changes arrived faster than it received them.",
     ),
     Row::counter("flushes", Follower(|f| f.stats().counts.flushes.into()), "Flushes sent."),
     Row::counter("sent_bytes", Follower(|f| f.stats().sent_bytes.into()), "Bytes sent.")
