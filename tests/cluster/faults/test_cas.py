@@ -6,6 +6,7 @@ from base64 import b64decode, b64encode
 
 import httpx
 import pytest
+from pymemcache.exceptions import MemcacheServerError
 
 from group import Etcd, Group, client
 from replicas import ask, keys
@@ -182,7 +183,11 @@ def test_a_member_that_has_acknowledged_an_end_starts_above_it():
         etcd.kill()
 
         def has_passed_the_end():
-            return write(leader, 100_000) == 0 and client(leader).set("a", "1") and cas_of(leader, "a") > to
+            try:
+                return write(leader, 100_000) == 0 and client(leader).set("a", "1") and cas_of(leader, "a") > to
+            except MemcacheServerError:
+                # Without etcd, a leader that misses acknowledgements on a busy machine does not answer.
+                return False
 
         wait_until(has_passed_the_end, "values above the record")
         last = cas_of(leader, "a")

@@ -10,7 +10,7 @@ from server import TIMEOUT_SECS, wait_until
 
 pytestmark = pytest.mark.larder
 
-ITEMS = 2000
+ITEMS = 500
 
 
 def end(group, node):

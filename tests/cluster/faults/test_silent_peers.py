@@ -13,14 +13,14 @@ pytestmark = pytest.mark.larder
 
 
 @contextlib.contextmanager
-def silent_connections(address, count=200):
+def silent_connections(address, count=100):
     """Keeps this number of silent connections to an address. Replaces those that the node closes."""
     host, _, port = address.rpartition(":")
     stop = threading.Event()
 
     def keep():
         open_ones = []
-        while not stop.wait(0.01):
+        while not stop.wait(0.25):
             # The node may have ended.
             with contextlib.suppress(OSError):
                 while len(open_ones) < count and not stop.is_set():

@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_member_far_away_completes_the_handshake() {
-        let incarnation = connect_to(Duration::from_millis(300), &|| true);
+        let incarnation = connect_to(Duration::from_millis(200), &|| true);
         assert_eq!(incarnation.unwrap(), 7);
     }
 
