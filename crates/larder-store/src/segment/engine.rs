@@ -424,10 +424,11 @@ fn look_up_on_flash<'p>(
     let Some(flash) = &shared.flash else { return FlashLookup::Nothing };
     let mut is_pending = false;
     let found = shared.index.lookup_in_any_tier(key.hash, |slot, word| {
-        let mut is_flushed = false;
+        let (mut is_flushed, mut has_value) = (false, true);
         let record = if !word.is_on_flash() {
             shared.record(word, Witness::pinned(guard))
         } else if let Some(read) = pending_read::find(delivered, word) {
+            has_value = read.has_value();
             is_flushed = read.origin().sequence < shared.flush_floor();
             shared.record_in_buffer(&**read)
         } else {
@@ -437,8 +438,6 @@ fn look_up_on_flash<'p>(
         if record.key() != key.bytes {
             return None;
         }
-        let has_value = !word.is_on_flash()
-            || pending_read::find(delivered, word).is_none_or(|read| read.has_value());
         if !has_value {
             flash.counts.without_buffer.add(1);
         }

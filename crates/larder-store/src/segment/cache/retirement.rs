@@ -27,6 +27,10 @@ impl Shared {
             self.chain_segments(chain.first).count() == segments,
             "the chain has all segments of its value"
         );
+        strict_assert!(
+            self.table().entry(chain.first).owner() == Some(record.offset),
+            "a chain is retired with its owner"
+        );
         self.take_chain_off(record.segment(), segments);
         self.retire(chain.first, segments);
     }

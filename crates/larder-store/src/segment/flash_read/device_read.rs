@@ -347,8 +347,15 @@ impl ItemRead for Read {
     }
 
     fn leave(&self) {
-        if let Progress::Whole { users } = &mut *self.progress() {
-            *users -= 1;
+        let mut progress = self.progress();
+        let Progress::Whole { users } = &mut *progress else { return };
+        *users -= 1;
+        if *users == 0 && self.has_given_value_away() {
+            // No request uses this read again, and another read may have replaced it, so `abort`
+            // would not find it.
+            *progress = Progress::Aborted;
+            drop(progress);
+            self.release();
         }
     }
 

@@ -87,12 +87,13 @@ impl LargeValue {
         state.ended == state.begun && state.begun < 1 + pieces && !state.has_failed
     }
 
-    /// Cancels the remaining pieces if no read is under way. Returns false if one is, or if all
-    /// pieces were read.
+    /// Cancels the remaining pieces if no read is under way. Returns false if one is, if all pieces
+    /// were read, or if the pieces were cancelled before.
     pub(crate) fn stop(&self) -> bool {
         let mut state = self.state();
         let pieces = state.upload.as_ref().map_or(0, |upload| upload.segments.len());
-        let is_stalled = state.ended == state.begun && state.begun < 1 + pieces;
+        let is_stalled =
+            !state.has_failed && state.ended == state.begun && state.begun < 1 + pieces;
         state.has_failed |= is_stalled;
         is_stalled
     }
@@ -155,6 +156,10 @@ impl LargeValue {
         };
         if is_linked && let Some(upload) = upload {
             let first = upload.segments[0];
+            strict_assert!(
+                shared.table().entry(first).owner().is_none(),
+                "a record in memory has the chain"
+            );
             shared.retire(first, upload.release_all());
         }
     }

@@ -206,6 +206,13 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if !self.segments.is_empty() {
+            strict_assert!(
+                self.segments.iter().all(|segment| {
+                    let entry = self.shared.table().entry(*segment);
+                    !entry.is(SegmentState::Chain) || entry.owner().is_none()
+                }),
+                "no record has the segments of an upload"
+            );
             self.count_out(self.segments.len());
             self.shared.free(&self.segments);
         }

@@ -191,8 +191,10 @@ impl<'r> Entry<'r> {
             self.dead_word().fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).ok()?;
         if self.sequence().load(Ordering::Acquire) != sequence {
             // The segment was emptied and opened again since the first check. It could not be
-            // retired again before this addition, because too few of its bytes counted as dead.
-            self.add_dead(len);
+            // retired again before this addition, because too few of its bytes counted as dead. If
+            // it is a chain now, the word has another meaning, so both changes are undone.
+            let undone = u64::from(len).wrapping_sub(TAKEN_ONE);
+            self.dead_word().fetch_add(undone, Ordering::AcqRel);
             return None;
         }
         Some(dead_bytes(word))

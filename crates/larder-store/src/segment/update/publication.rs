@@ -63,6 +63,9 @@ impl Update<'_, '_> {
                     let record =
                         Record::at(shared.table(), offset, shared.config.cas, self.witness);
                     self.writer.unwrite(shared, &record);
+                    if let Some(chain) = new.chain {
+                        shared.table().entry(chain.first).clear_owner();
+                    }
                     return Err(Shortage::Slot);
                 }
                 self.writer.writing.slots += 1;
