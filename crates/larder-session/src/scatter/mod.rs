@@ -9,7 +9,7 @@
 mod memcached;
 
 use crate::context::{Context, Next, PollState, Step};
-use crate::route::{Conversation, ForwardOutcome, GroupIndex, Owner};
+use crate::route::{Conversation, ForwardOutcome, GroupIndex, Owner, Route};
 use crate::session::Session;
 use crate::session::pending::{Part, PartBytes, PartState, Pending, ScatterGather};
 use crate::{GroupMap, Host};
@@ -138,6 +138,26 @@ impl<E: Engine> Part<E> {
         };
         if !is_right {
             self.state = PartState::Refused;
+        }
+    }
+
+    /// Takes the result of a part that waits for this group, before the route forgets it. The owner
+    /// may have answered the part before an earlier part of the session, which the session has sent
+    /// again to the same owner.
+    fn take_result(&mut self, from: GroupIndex, route: &mut dyn Route) {
+        let PartState::Remote(group, id) = self.state else { return };
+        if group != from {
+            return;
+        }
+        match route.take(id, &mut self.answer) {
+            ForwardOutcome::Done => {
+                self.state = PartState::Local(None);
+                self.strip_trailer();
+            }
+            ForwardOutcome::Close | ForwardOutcome::RetryRest(_) => {
+                self.state = PartState::ConnectionLost;
+            }
+            _ => self.answer.clear(),
         }
     }
 
@@ -325,12 +345,15 @@ impl<E: Engine> Session<E> {
             ForwardOutcome::ConnectionLost if !part.is_repeatable || part.has_output => {
                 PartStep::Close
             }
-            // A part is one request, which the owner has answered or not.
+            // Only a command that one server has to finish, such as `RENAME`, can be answered in part.
             ForwardOutcome::RetryRest(_) => PartStep::Close,
             ForwardOutcome::Retry | ForwardOutcome::ConnectionLost => {
                 part.answer.clear();
-                route.forget();
                 let is_lost = outcome == ForwardOutcome::ConnectionLost;
+                for other in scattered.parts.iter_mut().skip(1) {
+                    other.take_result(group, &mut **route);
+                }
+                route.forget();
                 self.resend_group(cx, scattered, (group, is_lost), input, poll);
                 PartStep::Continue
             }

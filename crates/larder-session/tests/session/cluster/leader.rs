@@ -184,6 +184,19 @@ pub(super) fn share_items(engine: TestEngine, server: &mut TestServer, leader: &
     }
 }
 
-pub(super) fn holds(stream: &[u8], what: &[u8]) -> bool {
+/// Returns whether a stream has requests whose replies list only the items of the server that
+/// receives them.
+pub(super) fn is_of_one_server(stream: &[u8]) -> bool {
+    [&b"metadump"[..], b"mgdump"].iter().any(|what| holds(stream, what))
+}
+
+/// Returns whether replies to a stream may contain CAS values, which depend on the order of changes
+/// of different items.
+pub(super) fn shows_cas(stream: &[u8]) -> bool {
+    let requests = [&b"gets"[..], b"gats", b"\x80", b" c", b"cas ", b"me "];
+    requests.iter().any(|what| holds(stream, what))
+}
+
+fn holds(stream: &[u8], what: &[u8]) -> bool {
     stream.windows(what.len()).any(|bytes| bytes == what)
 }

@@ -1,15 +1,20 @@
 //! Sessions that scatter requests to several groups. For any requests and any cuts of the input,
 //! the replies are the same as those of one server with all items.
 
-use super::leader::{holds, member};
+use super::leader::{is_of_one_server, member, shows_cas};
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
 use crate::splits::{Delivery, SAMPLER, any_delivery, any_stream, check, garbled_stream};
-use larder_session::{ForwardOutcome, GroupIndex, GroupMap, Session};
+use larder_session::{
+    AnsweredPart, ForwardId, ForwardOutcome, GroupIndex, GroupMap, Route, Session,
+};
 use proptest::prelude::*;
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
 
 for_each_engine! { many_groups_reply_like_one_server malformed_requests_are_answered_in_order_by_many_groups requests_follow_moved_keys
-resp_commands_are_scattered random_resp_commands_are_scattered a_command_on_keys_of_two_groups_is_refused a_transaction_ends_within_a_batch a_multi_key_command_fails_with_one_of_its_parts a_lookup_shows_no_later_change_of_its_pipeline a_connection_closes_after_the_changes_of_all_groups an_error_ends_the_reply_to_a_line_of_keys flush_all_reaches_all_groups requests_for_a_group_without_a_leader_get_errors
+resp_commands_are_scattered random_resp_commands_are_scattered a_command_on_keys_of_two_groups_is_refused a_transaction_ends_within_a_batch a_multi_key_command_fails_with_one_of_its_parts a_lookup_shows_no_later_change_of_its_pipeline a_connection_closes_after_the_changes_of_all_groups a_part_with_a_result_is_not_sent_again an_error_ends_the_reply_to_a_line_of_keys flush_all_reaches_all_groups requests_for_a_group_without_a_leader_get_errors
 only_the_owner_answers_forwarded_requests }
 
 /// A shard map that assigns keys to groups by their last byte.
@@ -51,13 +56,11 @@ fn same(
     outcomes: &[ForwardOutcome],
     (groups, leads, part_len): (u16, bool, usize),
 ) -> Result<(), TestCaseError> {
-    // A dump lists only the items of this server.
-    if [&b"metadump"[..], b"mgdump"].iter().any(|what| holds(stream, what)) {
+    if is_of_one_server(stream) {
         return Ok(());
     }
     let direct = Delivery::at_once().run(engine, stream);
-    let counts = [&b"gets"[..], b"gats", b"\x80", b" c", b"cas ", b"me "];
-    let shows_cas = counts.iter().any(|what| holds(stream, what));
+    let shows_cas = shows_cas(stream);
     if shows_cas && leads && groups > 1 {
         return Ok(());
     }
@@ -328,6 +331,76 @@ fn a_connection_closes_after_the_changes_of_all_groups(engine: TestEngine) {
     assert_eq!((text(&answered.0), answered.1), (text(b""), true));
     let stored = leaders[0].lock().unwrap().replies_to(b"get b\r\n");
     assert_eq!(text(&stored), text(b"VALUE b 0 1\r\n6\r\nEND\r\n"));
+}
+
+/// Checks that a part whose result has arrived is not sent again with an earlier part, which the
+/// session has sent behind it to the new owner of its key.
+fn a_part_with_a_result_is_not_sent_again(engine: TestEngine) {
+    /// A shard map in which all keys move to group 0.
+    struct Moving(Arc<AtomicBool>);
+    impl GroupMap for Moving {
+        fn group_of(&self, key: &[u8]) -> GroupIndex {
+            GroupIndex(u16::from(key == b"a" && !self.0.load(Ordering::Relaxed)))
+        }
+        fn groups(&self) -> Vec<GroupIndex> {
+            vec![GroupIndex(0), GroupIndex(1)]
+        }
+        fn version(&self) -> u64 {
+            self.0.load(Ordering::Relaxed).into()
+        }
+    }
+    /// A route to a group. The first request to group 1, and the second one to group 0, are moved.
+    struct Scripted {
+        group: GroupIndex,
+        has_moved: Arc<AtomicBool>,
+        first: ForwardOutcome,
+        passes: u64,
+        requests: Arc<Mutex<Vec<u8>>>,
+    }
+    impl Route for Scripted {
+        fn pass(&mut self, bytes: &[u8], _: bool, _: &Waker) -> ForwardId {
+            self.requests.lock().unwrap().extend_from_slice(bytes);
+            self.passes += 1;
+            assert!(self.passes <= 3, "no request is sent again twice");
+            ForwardId(self.passes)
+        }
+        fn pass_rest(&mut self, _: &[u8], _: bool, _: &Waker) {}
+        fn has_room(&mut self, _: &Waker) -> bool {
+            true
+        }
+        fn take(&mut self, of: ForwardId, into: &mut Vec<u8>) -> ForwardOutcome {
+            let (reply, outcome) = match (self.group, of.0) {
+                (GroupIndex::OWN, 1) => ("7\r\n", self.first),
+                (GroupIndex::OWN, 3) => ("6\r\n", ForwardOutcome::Done),
+                _ => ("", ForwardOutcome::Retry),
+            };
+            into.extend_from_slice(reply.as_bytes());
+            self.has_moved.fetch_or(self.group != GroupIndex::OWN, Ordering::Relaxed);
+            outcome
+        }
+        fn resume(&mut self) {}
+        fn forget(&mut self) {}
+    }
+    let rest = ForwardOutcome::RetryRest(AnsweredPart { len: 0, keys: 1, found: 0 });
+    for (first, replies, is_closed) in [
+        (ForwardOutcome::Done, "6\r\n7\r\n", false),
+        (ForwardOutcome::Close, "6\r\n", true),
+        (rest, "6\r\n", true),
+    ] {
+        let (mut server, _) = member(engine, 2, false, &[], usize::MAX);
+        let (has_moved, requests) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        server.host.shard_map = Some(Box::new(Moving(Arc::clone(&has_moved))));
+        let of_routes = Arc::clone(&requests);
+        server.host.leader = Some(Box::new(move |group, _| {
+            let (has_moved, requests) = (Arc::clone(&has_moved), Arc::clone(&of_routes));
+            Box::new(Scripted { group, has_moved, first, passes: 0, requests })
+        }));
+        let stream = b"incr a 1\r\nincr b 1\r\n";
+        let answered = Delivery::at_once().run_in(server, TestClient::new(), stream);
+        assert_eq!((text(&answered.0), answered.1), (text(replies.as_bytes()), is_closed));
+        let requests = text(&requests.lock().unwrap());
+        assert_eq!(requests, text(&[&stream[..], b"incr a 1\r\nincr a 1\r\n"].concat()));
+    }
 }
 
 /// Checks that the reply to a line of keys ends with the error if the group of some keys has no
