@@ -12,7 +12,9 @@ use crate::Host;
 use crate::context::{Context, Next, PollState, Step};
 use crate::memcached::batch::{Batch, BatchEnd, BatchRequest, RequestKind, class_of};
 use crate::memcached::{read_only, servers};
-use crate::route::{AnsweredPart, Conversation, ForwardId, ForwardOutcome, GroupIndex, Owner};
+use crate::route::{
+    AnsweredPart, Conversation, ForwardId, ForwardOutcome, GroupIndex, Owner, Route,
+};
 use crate::session::Session;
 use crate::session::pending::{ForwardedRequests, Pending};
 use larder_operations::CommandClass;
@@ -249,9 +251,18 @@ impl<E: Engine> Session<E> {
         conversation: Conversation,
         bytes: &[u8],
     ) -> ForwardId {
-        let waker = (cx.waker)();
+        self.route_to(cx, group, conversation).pass(bytes, false, &(cx.waker)())
+    }
+
+    /// Returns the route to a group. Opens it if there is none.
+    pub(crate) fn route_to<H: Host>(
+        &mut self,
+        cx: &Context<'_, E, H>,
+        group: GroupIndex,
+        conversation: Conversation,
+    ) -> &mut dyn Route {
         let open = || cx.host.open_route(group, conversation.with(group));
-        self.rare().routes.get_or(group, open).pass(bytes, false, &waker)
+        &mut **self.rare().routes.get_or(group, open)
     }
 
     /// Writes the replies to forwarded requests, or handles their failure.

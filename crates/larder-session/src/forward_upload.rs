@@ -1,7 +1,8 @@
 //! Stores with a long value whose key another node owns. The session forwards the value as it
 //! arrives, and keeps the sent bytes until the store has a result. So it can send them to the next
 //! owner, or store them here, if the owner changes before it has executed the store. Without memory
-//! for the sent bytes, such a store fails.
+//! for the sent bytes, such a store fails. The session sends them again piece by piece while the
+//! route has room, so that they delay no requests of other clients.
 //!
 //! ```text
 //!             the key moves away: read the value back            not executed
@@ -20,6 +21,9 @@ use larder_operations::CommandClass;
 use larder_protocol::KEY_LEN_MAX;
 use larder_store::{Engine, HashedKey, Refusal};
 
+/// The maximum length of a piece of a store, in bytes.
+const PIECE_LEN: usize = 64 << 10;
+
 impl<E: Engine> Session<E> {
     /// Starts to forward a store whose value is incomplete in the input.
     #[cold]
@@ -37,18 +41,25 @@ impl<E: Engine> Session<E> {
     }
 
     /// Forwards a store whose key has moved to another node after this server had started to receive
-    /// its value. Refuses the store if there was no memory for the bytes so far.
+    /// its value, of which the last `consumed` bytes of the input are a part. Refuses the store if there
+    /// was no memory for the bytes so far.
     #[cold]
     pub(crate) fn forward_received<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,
         arriving: IncomingValue<E>,
-    ) {
-        let missing = arriving.missing() as u64;
+        consumed: usize,
+    ) -> Step {
+        let (received, missing) = (arriving.received(), arriving.missing());
         let IncomingValue { head, parser, upload: value, trailer, .. } = arriving;
         cx.host.release(head.capacity());
-        let Some(store) = parser.parse_head(&head) else { return };
-        let mut upload = ForwardedUpload::new(&store, parser, head.len(), missing);
+        // Parsing succeeds because the same head was parsed before.
+        let Some(store) = parser.parse_head(&head) else {
+            return Step::finish(consumed, Next::Close);
+        };
+        let left = missing as u64;
+        let mut upload = ForwardedUpload::new(&store, parser, head.len(), left);
+        upload.bytes.reserve_exact(received + missing);
         upload.add(cx.host, &head);
         let mut at = 0;
         while let Some(value) = value.as_ref().filter(|_| upload.is_kept) {
@@ -64,9 +75,10 @@ impl<E: Engine> Session<E> {
             true => Pending::ForwardUpload(Box::new(upload)),
             false => {
                 upload.release(cx.host);
-                Pending::Discard { left: missing, then: upload.then }
+                Pending::Discard { left, then: upload.then }
             }
         };
+        Step::advance(consumed)
     }
 
     /// Forwards the bytes of a value that have arrived, or handles the result of the store.
@@ -90,12 +102,12 @@ impl<E: Engine> Session<E> {
             ForwardOutcome::Pending => (),
             ForwardOutcome::More => route.resume(),
             // An owner does not execute a store before it has received its last byte.
-            ForwardOutcome::ConnectionLost if upload.left == 0 || !upload.is_kept => {
+            ForwardOutcome::ConnectionLost if upload.is_sent() || !upload.is_kept => {
                 upload.release(cx.host);
                 return Step::finish(0, Next::Close);
             }
             ForwardOutcome::Retry | ForwardOutcome::ConnectionLost if upload.is_kept => {
-                upload.to = None;
+                (upload.to, upload.sent) = (None, 0);
                 return self.send_upload(cx, upload, poll, output);
             }
             ForwardOutcome::Retry | ForwardOutcome::ConnectionLost | ForwardOutcome::NoLeader => {
@@ -104,7 +116,7 @@ impl<E: Engine> Session<E> {
                 self.pending = Pending::Discard { left: upload.left, then: upload.then };
                 return Step::advance(0);
             }
-            ForwardOutcome::Done if upload.left == 0 => {
+            ForwardOutcome::Done if upload.is_sent() => {
                 poll.answered.add(CommandClass::Store, 1);
                 upload.release(cx.host);
                 return Step::advance(0);
@@ -114,22 +126,27 @@ impl<E: Engine> Session<E> {
                 return Step::finish(0, Next::Close);
             }
         }
-        let wanted = usize::try_from(upload.left).unwrap_or(usize::MAX);
-        let bytes = input.get(..wanted.min(input.len())).unwrap_or_default();
+        let has_unsent = upload.sent < upload.bytes.len();
+        let wanted =
+            if has_unsent { 0 } else { usize::try_from(upload.left).unwrap_or(usize::MAX) };
+        let bytes = input.get(..wanted.min(PIECE_LEN).min(input.len())).unwrap_or_default();
         let waker = (cx.waker)();
-        if bytes.is_empty() || !route.has_room(&waker) {
-            let is_read = bytes.is_empty() && wanted > 0;
+        let has_piece = has_unsent || !bytes.is_empty();
+        if !has_piece || !route.has_room(&waker) {
+            let is_read = !has_piece && wanted > 0;
             self.pending = Pending::ForwardUpload(upload);
             return Step::finish(0, if is_read { Next::Read { wanted } } else { Next::Wait });
         }
         upload.left -= bytes.len() as u64;
         upload.add(cx.host, bytes);
-        route.pass_rest(bytes, upload.left > 0, &waker);
+        let (piece, more) = upload.next_piece(PIECE_LEN);
+        route.pass_rest(piece, more, &waker);
         self.pending = Pending::ForwardUpload(upload);
         Step::advance(bytes.len())
     }
 
-    /// Sends the bytes so far to the owner of the key. Stores them if this server is the owner.
+    /// Starts to send the bytes so far to the owner of the key. Stores them if this server is the
+    /// owner.
     fn send_upload<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -147,15 +164,14 @@ impl<E: Engine> Session<E> {
         let bytes = store.key.decode(&mut scratch);
         if let Some(group) = Self::remote_owner(cx, bytes) {
             let waker = (cx.waker)();
-            let open = || cx.host.open_route(group, Conversation::Memcached);
-            let route = self.rare().routes.get_or(group, open);
+            let route = self.route_to(cx, group, Conversation::Memcached);
             if !route.has_room(&waker) {
                 self.pending = Pending::ForwardUpload(upload);
                 return Step::finish(0, Next::Wait);
             }
-            let id = route.pass(&upload.bytes, upload.left > 0, &waker);
+            let (piece, more) = upload.next_piece(PIECE_LEN);
+            let id = route.pass(piece, more, &waker);
             upload.to = Some((group, id));
-            upload.drop_sent();
             self.pending = Pending::ForwardUpload(upload);
             return Step::advance(0);
         }
@@ -166,8 +182,9 @@ impl<E: Engine> Session<E> {
         } else {
             self.discard_body(cx, &store, key, body_len, Refusal::TooLarge, poll);
         }
-        let step = self.resume(cx, value, poll, output);
+        // The key may move away again, and the next upload then reserves memory for the same bytes.
         upload.release(cx.host);
+        let step = self.resume(cx, value, poll, output);
         // The input has not been read yet.
         Step { consumed: 0, next: step.next.filter(|next| !matches!(next, Next::Read { .. })) }
     }

@@ -263,8 +263,7 @@ impl<E: Engine> Session<E> {
             if taken.is_err() {
                 *upload = None;
             }
-            self.forward_received(cx, *arriving);
-            return Step::advance(consumed);
+            return self.forward_received(cx, *arriving, consumed);
         }
         if let Err(refusal) = taken {
             *upload = None;

@@ -48,7 +48,7 @@ pub struct TestHost {
     pub leads: bool,
     /// The shard map; `None` if this group owns all keys.
     pub shard_map: Option<Box<dyn GroupMap + Send>>,
-    /// The limit of the bytes that [`Host::reserve_sent`] reserves.
+    /// The limit of the bytes that [`Host::reserve_sent`] reserves for several stores together.
     pub sent_limit: usize,
     scripts: RefCell<BTreeMap<ScriptHash, Script>>,
     reserved: Cell<usize>,
@@ -165,9 +165,10 @@ impl Host for TestHost {
         fits
     }
 
-    fn reserve_sent(&self, _held: usize, more: usize) -> bool {
-        let fits = self.sent.get() + more <= self.sent_limit;
-        self.sent.set(self.sent.get() + if fits { more } else { 0 });
+    fn reserve_sent(&self, held: usize, more: usize) -> bool {
+        let before = self.sent.get();
+        let fits = before <= held || before + more <= self.sent_limit;
+        self.sent.set(before + if fits { more } else { 0 });
         fits
     }
 

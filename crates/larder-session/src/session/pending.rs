@@ -237,8 +237,10 @@ pub(crate) struct ForwardedUpload {
     /// The group that the store was sent to, and the result of `Route::pass`; `None` before it is
     /// sent, or sent again.
     pub(crate) to: Option<(GroupIndex, ForwardId)>,
-    /// The bytes of the request so far. Empty if they were sent and are not kept.
+    /// The bytes of the request so far, without the sent ones if these are not kept.
     pub(crate) bytes: Vec<u8>,
+    /// The number of these bytes that were sent.
+    pub(crate) sent: usize,
     /// Whether the sent bytes are kept.
     pub(crate) is_kept: bool,
     /// The number of bytes reserved at the host for kept bytes.
@@ -256,8 +258,8 @@ impl ForwardedUpload {
     pub(crate) fn new(store: &Store<'_>, parser: Parser, head_len: usize, left: u64) -> Self {
         let mut then = Vec::new();
         reply::no_leader(&store.format, &mut then);
-        let (bytes, reserved) = (Vec::new(), 0);
-        Self { to: None, bytes, is_kept: true, reserved, head_len, left, parser, then }
+        let (bytes, sent, reserved) = (Vec::new(), 0, 0);
+        Self { to: None, bytes, sent, is_kept: true, reserved, head_len, left, parser, then }
     }
 
     /// Adds bytes of the request. Keeps no sent bytes if there is no memory for them.
@@ -270,14 +272,24 @@ impl ForwardedUpload {
             self.reserved = 0;
         }
         self.bytes.extend_from_slice(bytes);
-        self.drop_sent();
     }
 
-    /// Drops the sent bytes, unless they are kept.
-    pub(crate) fn drop_sent(&mut self) {
-        if !self.is_kept && self.to.is_some() {
-            self.bytes = Vec::new();
+    /// Returns whether all bytes of the request were sent.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.left == 0 && self.sent == self.bytes.len()
+    }
+
+    /// Returns the next bytes to send, at most `len_max`, and whether more bytes of the request
+    /// follow. Counts them as sent.
+    pub(crate) fn next_piece(&mut self, len_max: usize) -> (&[u8], bool) {
+        if !self.is_kept {
+            self.bytes = self.bytes.split_off(self.sent);
+            self.sent = 0;
         }
+        let before = self.sent;
+        self.sent = self.bytes.len().min(before + len_max);
+        let more = !self.is_sent();
+        (self.bytes.get(before..self.sent).unwrap_or_default(), more)
     }
 
     /// Releases the memory at the host, at the end of the upload.
@@ -402,5 +414,32 @@ impl ForwardedRequests {
         if let Some(class) = class {
             self.answered.add(class, 1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_util::TestServer;
+    use larder_store::{SizeClasses, dashmap};
+
+    /// A forwarded value of any length needs little memory if its sent bytes are not kept.
+    #[test]
+    fn sent_bytes_are_dropped_without_memory_for_them() {
+        let classes = SizeClasses::new(vec![96, 512, 4096], 59);
+        let config = dashmap::Config { limit_bytes: 1 << 20, cas: true, classes, seed: 7 };
+        let classes = SizeClasses::new(vec![96, 512, 4096], 59);
+        let mut server = TestServer::new(dashmap::Cache::new(config).handle(), 4096, classes);
+        server.host.sent_limit = 0;
+        assert!(server.host.reserve_sent(0, 1), "another store has a byte");
+        let (parser, head) = (Parser::default(), b"set a 0 0 100000\r\n");
+        let store = parser.parse_head(head).unwrap();
+        let mut upload = ForwardedUpload::new(&store, parser, head.len(), 1_000_000);
+        for _ in 0..1000 {
+            upload.add(&server.host, &[0; 1000]);
+            assert_eq!(upload.next_piece(usize::MAX / 2).0.len(), 1000);
+            assert!(upload.bytes.capacity() < 4000);
+        }
+        assert_eq!(server.host.reserved_sent(), 1);
     }
 }

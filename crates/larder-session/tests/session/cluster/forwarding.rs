@@ -4,7 +4,7 @@
 use super::leader::{follower, is_of_one_server};
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
 use crate::splits::{Delivery, SAMPLER, any_delivery, any_stream, check, garbled_stream};
-use larder_session::{ForwardId, ForwardOutcome, Route, Session};
+use larder_session::{ForwardId, ForwardOutcome, Host, Route, Session};
 use proptest::prelude::*;
 use std::task::Waker;
 
@@ -165,6 +165,8 @@ fn a_long_value_is_refused_after_it_was_sent(engine: TestEngine) {
     for outcome in [ForwardOutcome::NoLeader, ForwardOutcome::Retry] {
         for late in [false, true] {
             let (mut server, _) = follower(engine, &[], usize::MAX);
+            // Another store has a byte.
+            assert!(server.host.reserve_sent(0, 1));
             server.host.sent_limit = if outcome == ForwardOutcome::Retry { 0 } else { usize::MAX };
             let open = server.host.leader.take().unwrap();
             server.host.leader = Some(Box::new(move |group, conversation| {

@@ -5,18 +5,18 @@ use super::leader::{Shared, follower, is_of_one_server, shows_cas};
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
 use crate::splits::{Delivery, any_delivery, any_stream, check};
 use larder_session::{
-    AnsweredPart, Conversation, ForwardId, ForwardOutcome, GroupIndex, GroupMap, Next, Route,
+    AnsweredPart, Conversation, ForwardId, ForwardOutcome, GroupIndex, GroupMap, Host, Next, Route,
     Session,
 };
 use proptest::prelude::*;
+use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 for_each_engine! { replies_do_not_depend_on_the_time_of_a_move resp_replies_do_not_depend_on_the_time_of_a_move
 a_long_value_reaches_the_next_leader a_value_that_a_leader_receives_reaches_the_next_leader
-a_former_follower_stores_the_sent_bytes_itself a_part_of_a_request_closes_the_connection }
+a_value_that_moves_twice_is_stored a_former_follower_stores_the_sent_bytes_itself a_part_of_a_request_closes_the_connection  }
 
 /// For each move, the number of polls of the leader's session before it.
 type Moves = Arc<Mutex<VecDeque<usize>>>;
@@ -31,7 +31,14 @@ struct MovingLeader {
     polls: usize,
     batches: VecDeque<Batch>,
     next: u64,
+    /// The number of calls of [`Route::has_room`].
+    looks: usize,
+    /// Whether the last of these calls returned true, and no piece of a request was sent since.
+    has_room: bool,
 }
+
+/// The maximum length of a piece of a request.
+const PIECE_LEN: usize = 64 << 10;
 
 struct Batch {
     id: ForwardId,
@@ -52,6 +59,8 @@ impl MovingLeader {
             polls: 0,
             batches: VecDeque::new(),
             next: 0,
+            looks: 0,
+            has_room: false,
         };
         leader.polls = leader.next_move();
         leader
@@ -111,6 +120,7 @@ impl MovingLeader {
 
 impl Route for MovingLeader {
     fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> ForwardId {
+        assert!(!more || std::mem::take(&mut self.has_room) && bytes.len() <= PIECE_LEN);
         let id = ForwardId(self.next);
         self.next += 1;
         let has_moved = self.batches.iter().any(|batch| {
@@ -129,6 +139,7 @@ impl Route for MovingLeader {
     }
 
     fn pass_rest(&mut self, bytes: &[u8], more: bool, _: &Waker) {
+        assert!(std::mem::take(&mut self.has_room) && bytes.len() <= PIECE_LEN);
         let last = self.batches.back_mut().expect("a request was passed");
         assert!(!last.is_complete, "the request is incomplete");
         last.unread.extend_from_slice(bytes);
@@ -136,7 +147,9 @@ impl Route for MovingLeader {
     }
 
     fn has_room(&mut self, _: &Waker) -> bool {
-        true
+        self.looks += 1;
+        self.has_room = !self.looks.is_multiple_of(3);
+        self.has_room
     }
 
     fn take(&mut self, of: ForwardId, into: &mut Vec<u8>) -> ForwardOutcome {
@@ -272,6 +285,8 @@ fn a_long_value_reaches_the_next_leader(engine: TestEngine) {
                 leader.settings.forwards = true;
                 leader.host.leader = Some(Box::new(|_, _| panic!("a leader forwards nothing")));
             }
+            // Another store has a byte.
+            assert!(server.host.reserve_sent(0, 1));
             server.host.sent_limit = if is_kept { usize::MAX } else { 1000 };
             let moves: Moves = Arc::new(Mutex::new([polls].into()));
             server.host.leader = Some(Box::new(move |_, conversation| {
@@ -287,7 +302,7 @@ fn a_long_value_reaches_the_next_leader(engine: TestEngine) {
             let expected = if is_refused { &refused[..] } else { &stored };
             assert_eq!(text(&client.received), text(expected), "{polls} {is_kept}");
             assert!(!client.is_closed);
-            assert_eq!(server.host.reserved_sent(), 0, "the session releases its memory");
+            assert_eq!(server.host.reserved_sent(), 1, "the session releases its memory");
         }
     }
 }
@@ -300,6 +315,7 @@ fn a_value_that_a_leader_receives_reaches_the_next_leader(engine: TestEngine) {
     for (at, sent_limit) in [(1, usize::MAX), (3, usize::MAX), (4, usize::MAX), (3, 100_000)] {
         let (mut server, leader) = follower(engine, &[], usize::MAX);
         (server.host.leads, server.host.sent_limit) = (true, sent_limit);
+        assert!(server.host.reserve_sent(0, 1));
         let mut client = TestClient::new();
         for (number, piece) in stream.chunks(62_504).enumerate() {
             server.host.leads = number < at;
@@ -310,18 +326,60 @@ fn a_value_that_a_leader_receives_reaches_the_next_leader(engine: TestEngine) {
             _ => b"SERVER_ERROR no leader\r\nEND\r\n".to_vec(),
         };
         assert_eq!(text(&client.received), text(&expected), "{at} {sent_limit}");
-        assert_eq!((server.host.reserved(), server.host.reserved_sent()), (0, 0));
+        assert_eq!((server.host.reserved(), server.host.reserved_sent()), (0, 1));
         let has_value = leader.lock().unwrap().replies_to(b"get a\r\n") == found;
         assert_eq!(has_value, sent_limit == usize::MAX);
     }
 }
 
-/// A route to a leader that executes nothing.
-struct Refusing {
-    has_moved: Arc<AtomicBool>,
+/// A key that moves to this server, and moves away again at once: this server stores the sent bytes
+/// itself, and then sends them to the next leader.
+fn a_value_that_moves_twice_is_stored(engine: TestEngine) {
+    /// A shard map in which this group owns the keys for one lookup after the last move.
+    struct Twice(Moves, Cell<bool>);
+    impl GroupMap for Twice {
+        fn group_of(&self, _: &[u8]) -> GroupIndex {
+            let has_moved = self.0.lock().unwrap().is_empty();
+            if has_moved && !self.1.replace(true) { GroupIndex::OWN } else { GroupIndex(1) }
+        }
+        fn groups(&self) -> Vec<GroupIndex> {
+            vec![GroupIndex(0), GroupIndex(1)]
+        }
+        fn version(&self) -> u64 {
+            1
+        }
+    }
+    let stream = store("set a 0 0 250000", &pattern(250_000));
+    for polls in 0..12 {
+        let (mut server, leader) = follower(engine, &[], usize::MAX);
+        {
+            let leader = &mut *leader.lock().unwrap();
+            leader.settings.forwards = true;
+            leader.host.leader = Some(Box::new(|_, _| panic!("a leader forwards nothing")));
+        }
+        let moves: Moves = Arc::new(Mutex::new([polls, usize::MAX].into()));
+        (server.host.leads, server.host.sent_limit) = (true, 300_000);
+        // Another store has a byte.
+        assert!(server.host.reserve_sent(0, 1));
+        server.host.shard_map = Some(Box::new(Twice(Arc::clone(&moves), Cell::default())));
+        let shared = Arc::clone(&leader);
+        server.host.leader = Some(Box::new(move |_, conversation| {
+            Box::new(MovingLeader::new(&shared, conversation, &moves))
+        }));
+        let mut client = TestClient::new();
+        stream.chunks(60_000).for_each(|piece| client.send(&mut server, piece));
+        assert_eq!((text(&client.received), client.is_closed), (text(b"STORED\r\n"), false));
+        assert_eq!((server.host.reserved(), server.host.reserved_sent()), (0, 1));
+        let leader = &mut *leader.lock().unwrap();
+        leader.host.leads = true;
+        assert!(leader.replies_to(b"get a\r\n").len() > 250_000);
+    }
 }
 
-impl Route for Refusing {
+/// A route on which all requests have the same outcome.
+struct FixedOutcome(Arc<Mutex<ForwardOutcome>>);
+
+impl Route for FixedOutcome {
     fn pass(&mut self, _: &[u8], _: bool, _: &Waker) -> ForwardId {
         ForwardId(0)
     }
@@ -333,10 +391,7 @@ impl Route for Refusing {
     }
 
     fn take(&mut self, _: ForwardId, _: &mut Vec<u8>) -> ForwardOutcome {
-        match self.has_moved.load(Ordering::Relaxed) {
-            true => ForwardOutcome::Retry,
-            false => ForwardOutcome::Pending,
-        }
+        *self.0.lock().unwrap()
     }
 
     fn resume(&mut self) {}
@@ -357,10 +412,10 @@ fn a_former_follower_stores_the_sent_bytes_itself(engine: TestEngine) {
             let mut server = new_server(engine);
             server.settings.forwards = true;
             server.complete = server.complete.or_else(|| Some(Arc::new(|| ())));
-            let has_moved = Arc::new(AtomicBool::new(false));
-            let of_route = Arc::clone(&has_moved);
+            let outcome = Arc::new(Mutex::new(ForwardOutcome::Pending));
+            let of_route = Arc::clone(&outcome);
             server.host.leader =
-                Some(Box::new(move |_, _| Box::new(Refusing { has_moved: Arc::clone(&of_route) })));
+                Some(Box::new(move |_, _| Box::new(FixedOutcome(Arc::clone(&of_route)))));
             let mut client = TestClient::new();
             // The session forwards some pieces before this server becomes the leader.
             for (number, piece) in stream.chunks(60_000).enumerate() {
@@ -371,7 +426,7 @@ fn a_former_follower_stores_the_sent_bytes_itself(engine: TestEngine) {
                     client.unread.drain(..progress.consumed);
                 } else {
                     server.host.leads = true;
-                    has_moved.store(true, Ordering::Relaxed);
+                    *outcome.lock().unwrap() = ForwardOutcome::Retry;
                     client.send(&mut server, b"");
                 }
             }
@@ -383,21 +438,6 @@ fn a_former_follower_stores_the_sent_bytes_itself(engine: TestEngine) {
 
 /// A leader that answers a part of a request violates the protocol.
 fn a_part_of_a_request_closes_the_connection(engine: TestEngine) {
-    struct Wrong(AnsweredPart);
-    impl Route for Wrong {
-        fn pass(&mut self, _: &[u8], _: bool, _: &Waker) -> ForwardId {
-            ForwardId(0)
-        }
-        fn pass_rest(&mut self, _: &[u8], _: bool, _: &Waker) {}
-        fn has_room(&mut self, _: &Waker) -> bool {
-            true
-        }
-        fn take(&mut self, _: ForwardId, _: &mut Vec<u8>) -> ForwardOutcome {
-            ForwardOutcome::RetryRest(self.0)
-        }
-        fn resume(&mut self) {}
-        fn forget(&mut self) {}
-    }
     let resp = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
     for (client, stream, len, keys) in [
         (TestClient::new(), "delete a\r\nset k 0 0 1\r\n1\r\n", 4, 0),
@@ -406,8 +446,10 @@ fn a_part_of_a_request_closes_the_connection(engine: TestEngine) {
         (resp(), "*3\r\n$6\r\nRENAME\r\n$1\r\na\r\n$1\r\nb\r\n", 0, 1),
     ] {
         let (mut server, _) = follower(engine, &[], usize::MAX);
-        let part = AnsweredPart { len, keys, found: 0 };
-        server.host.leader = Some(Box::new(move |_, _| Box::new(Wrong(part))));
+        let part = ForwardOutcome::RetryRest(AnsweredPart { len, keys, found: 0 });
+        let outcome = Arc::new(Mutex::new(part));
+        server.host.leader =
+            Some(Box::new(move |_, _| Box::new(FixedOutcome(Arc::clone(&outcome)))));
         let (replies, is_closed) = Delivery::at_once().run_in(server, client, stream.as_bytes());
         assert!(is_closed && replies.is_empty(), "{stream} {}", text(&replies));
     }
