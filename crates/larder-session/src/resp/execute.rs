@@ -1,7 +1,7 @@
 //! Answers RESP requests in batches.
 
 use super::batch::{BATCH_MAX, BatchEnd, BatchRequest, Outcome, RequestKind, bounds, gather};
-use super::scatter::ScatterDecision;
+use super::scatter::{ScatterDecision, items_command};
 use super::{copy_item, multi_key, script, tracking};
 use crate::Host;
 use crate::context::{Context, Next, PollState, Step};
@@ -141,10 +141,10 @@ impl<E: Engine> Session<E> {
                 // Some keys of the request are answered, so the leader gets each other key as a
                 // separate request.
                 let is_queued = origin != Origin::Client;
-                let first = batch.first();
-                let step =
-                    first.and_then(|ready| self.split_rest(cx, state, ready, poll, is_queued));
-                return step.unwrap_or_else(|| Step::finish(0, Next::Close));
+                return match batch.first().filter(|ready| items_command(ready).is_ok()) {
+                    Some(ready) => self.split_command(cx, state, ready, poll, is_queued),
+                    None => Step::finish(0, Next::Close),
+                };
             }
             let forwarded = forwarded(state, &batch);
             if reads > 0 {

@@ -66,7 +66,14 @@ impl<E: Engine> Session<E> {
         let is_remote = |destination: &Destination| {
             !matches!(destination, Destination::Local | Destination::Alone)
         };
+        let is_started = state.key_progress.keys > 0;
         match destinations.iter().position(is_remote) {
+            // This server has executed a part of a command that one server has to finish.
+            Some(0)
+                if is_started && batch.first().is_none_or(|next| items_command(next).is_err()) =>
+            {
+                ScatterDecision::Finish(Step::finish(0, Next::Close))
+            }
             Some(0) if destinations.first() == Some(&Destination::PerKey) => {
                 let Some(ready) = batch.first() else { return ScatterDecision::Local(0) };
                 ScatterDecision::Finish(self.split_command(cx, state, ready, poll, is_queued))
@@ -140,7 +147,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Sends the next keys of a multi-key command, each as a separate command.
-    fn split_command<H: Host>(
+    pub(super) fn split_command<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         state: &mut State,
@@ -248,20 +255,6 @@ impl<E: Engine> Session<E> {
         scattered.split = Some(SplitCommand { reply_form, progress, keys, is_last, error: None });
         self.pending = Pending::ScatterGather(Box::new(scattered));
         Step::advance(0)
-    }
-
-    /// Sends the keys of a multi-key command that are not answered yet. Returns `None` if the command
-    /// cannot be split.
-    pub(super) fn split_rest<H: Host>(
-        &mut self,
-        cx: &mut Context<'_, E, H>,
-        state: &mut State,
-        ready: &BatchRequest<'_>,
-        poll: &mut PollState,
-        is_queued: bool,
-    ) -> Option<Step> {
-        items_command(ready).ok()?;
-        Some(self.split_command(cx, state, ready, poll, is_queued))
     }
 
     /// Notes that the first requests were answered by another node, and counts them. Returns false if
@@ -390,8 +383,10 @@ fn destination(
     }
 }
 
-/// Parses a request as a multi-key command.
-fn items_command<'b>(ready: &BatchRequest<'b>) -> Result<ItemsCommand<'b>, CommandError<'b>> {
+/// Parses a request as a command on several keys that can be split.
+pub(super) fn items_command<'b>(
+    ready: &BatchRequest<'b>,
+) -> Result<ItemsCommand<'b>, CommandError<'b>> {
     let RequestKind::Request(request) = &ready.kind else { return Err(CommandError::Syntax) };
     let (row, verb) = request.row()?;
     let Command::Items(command) = Command::parse(request, verb, row.name)? else {

@@ -1,7 +1,7 @@
 //! The leader changes while sessions answer and forward requests. For any time of the change, the
 //! replies are the same as those of one server, and each request is executed once.
 
-use super::leader::{Shared, follower, is_of_one_server, shows_cas};
+use super::leader::{Shared, follower, is_of_one_server, member, share_items, shows_cas};
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
 use crate::splits::{Delivery, any_delivery, any_stream, check};
 use larder_session::{
@@ -11,12 +11,14 @@ use larder_session::{
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 for_each_engine! { replies_do_not_depend_on_the_time_of_a_move resp_replies_do_not_depend_on_the_time_of_a_move
 a_long_value_reaches_the_next_leader a_value_that_a_leader_receives_reaches_the_next_leader
-a_value_that_moves_twice_is_stored a_former_follower_stores_the_sent_bytes_itself a_part_of_a_request_closes_the_connection  }
+a_value_that_moves_twice_is_stored a_former_follower_stores_the_sent_bytes_itself a_part_of_a_request_closes_the_connection
+a_command_that_one_server_has_to_finish_is_not_repeated }
 
 /// For each move, the number of polls of the leader's session before it.
 type Moves = Arc<Mutex<VecDeque<usize>>>;
@@ -453,4 +455,51 @@ fn a_part_of_a_request_closes_the_connection(engine: TestEngine) {
         let (replies, is_closed) = Delivery::at_once().run_in(server, client, stream.as_bytes());
         assert!(is_closed && replies.is_empty(), "{stream} {}", text(&replies));
     }
+}
+
+/// A multi-key command whose keys move after this server has executed a part of it, while it waits for
+/// slower storage. Another server would execute it from the start.
+fn a_command_that_one_server_has_to_finish_is_not_repeated(engine: TestEngine) {
+    /// A shard map that assigns the keys `a` and `b` to these groups after a move.
+    struct Moving(Arc<AtomicBool>, [u16; 2]);
+    impl GroupMap for Moving {
+        fn group_of(&self, key: &[u8]) -> GroupIndex {
+            let has_moved = self.0.load(Ordering::Relaxed);
+            GroupIndex(if has_moved { self.1[usize::from(key == b"b")] } else { 0 })
+        }
+        fn groups(&self) -> Vec<GroupIndex> {
+            (0..3).map(GroupIndex).collect()
+        }
+        fn version(&self) -> u64 {
+            self.0.load(Ordering::Relaxed).into()
+        }
+    }
+    let mut closed = 0;
+    for (polls, groups) in (0..20).flat_map(|polls| [(polls, [1, 1]), (polls, [1, 2])]) {
+        let (mut server, leaders) = member(engine, 3, false, &[], usize::MAX);
+        let leader = Arc::clone(&leaders[1]);
+        share_items(engine, &mut server, &mut leader.lock().unwrap());
+        let has_moved = Arc::new(AtomicBool::new(false));
+        server.host.leads = true;
+        server.host.shard_map = Some(Box::new(Moving(Arc::clone(&has_moved), groups)));
+        let mut client = TestClient { session: Session::resp(0, false), ..TestClient::new() };
+        client.unread =
+            b"*5\r\n$6\r\nMSETNX\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\nb\r\n$1\r\n2\r\n".to_vec();
+        for _ in 0..polls {
+            let (unread, unsent) = (&client.unread, &mut client.unsent);
+            let progress = server.poll(&mut client.session, unread, unsent);
+            client.unread.drain(..progress.consumed);
+            server.complete.as_ref().expect("sessions wait for leaders")();
+        }
+        has_moved.store(true, Ordering::Relaxed);
+        client.send(&mut server, b"");
+        let found = leader.lock().unwrap().replies_to(b"get a\r\nget b\r\n");
+        let stored = found.split(|byte| *byte == b'V').count() - 1;
+        match &*String::from_utf8_lossy(&client.received) {
+            "" if client.is_closed => closed += 1,
+            ":1\r\n" => assert_eq!(stored, 2),
+            reply => assert_eq!((reply.get(..7), groups, stored), (Some("-CROSSS"), [1, 2], 0)),
+        }
+    }
+    assert_eq!(closed > 0, engine.waits());
 }
