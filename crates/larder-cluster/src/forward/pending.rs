@@ -95,8 +95,9 @@ impl RouteState {
             let is_awaited = self.awaited == Some(batch.id);
             self.ended_at = Some(Instant::now());
             // Wake the session only for the reply that it takes next. It takes replies in order,
-            // except those to batches that it has sent again after a change of the owner.
-            if at == 0 || is_awaited {
+            // except those to batches that it has sent again after a change of the owner. It also has
+            // to resume a paused reply, because the peer answers no later batch before.
+            if at == 0 || is_awaited || outcome == Some(ForwardOutcome::More) {
                 self.wake();
             }
         }

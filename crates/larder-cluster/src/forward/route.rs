@@ -163,10 +163,10 @@ impl Route for RemoteRoute {
         state.awaited = (outcome == ForwardOutcome::Pending).then_some(of);
         // The peer answers in order. So it must not wait until the session takes an earlier reply, which
         // the session takes later if it has sent this request again after a change of the owner.
-        let earlier = state.batches.iter_mut().take(at);
-        let paused = earlier.filter(|batch| batch.outcome == Some(ForwardOutcome::More));
+        let mut earlier = state.batches.iter_mut().take(at);
+        let is_paused = |batch: &&mut ForwardedBatch| batch.outcome == Some(ForwardOutcome::More);
         if outcome == ForwardOutcome::Pending
-            && let Some(paused) = paused.last()
+            && let Some(paused) = earlier.find(is_paused)
         {
             paused.outcome = None;
             drop(state);
@@ -297,12 +297,12 @@ mod tests {
     /// Checks that the reply that a session waits for arrives although an earlier reply is paused.
     #[test]
     fn an_earlier_paused_reply_continues() {
-        let forwarder = Forwarder::default();
-        let waker = Waker::from(Arc::new(Wakes::default()));
+        let (forwarder, wakes) = (Forwarder::default(), Arc::new(Wakes::default()));
+        let waker = Waker::from(Arc::clone(&wakes));
         let mut route = RemoteRoute::new(forwarder.clone(), Conversation::Memcached);
         let (link, _leader) = connected(&forwarder);
-        let (behind, first) =
-            (route.pass(b"get b\r\n", false, &waker), route.pass(b"get a\r\n", false, &waker));
+        let [last, behind, first] = [&b"get c\r\n"[..], b"get b\r\n", b"get a\r\n"]
+            .map(|request| route.pass(request, false, &waker));
         let answer = |route: &RemoteRoute, outcome| lock(&route.state).answer(b"x", Some(outcome));
         let continues = || {
             let output = lock(&link.output);
@@ -313,8 +313,12 @@ mod tests {
             }
             count
         };
+        answer(&route, ForwardOutcome::Done);
+        assert_eq!(route.take(first, &mut Vec::new()), ForwardOutcome::Pending);
         for count in 1..3 {
+            wakes.0.store(0, Ordering::Relaxed);
             answer(&route, ForwardOutcome::More);
+            assert!(wakes.0.load(Ordering::Relaxed) > 0, "the peer waits for the session");
             assert_eq!(route.take(first, &mut Vec::new()), ForwardOutcome::Pending);
             assert_eq!(continues(), count);
         }
@@ -323,7 +327,8 @@ mod tests {
         let mut replies = Vec::new();
         assert_eq!(route.take(first, &mut replies), ForwardOutcome::Done);
         assert_eq!(route.take(behind, &mut replies), ForwardOutcome::Done);
-        assert_eq!(replies, b"xxxx");
+        assert_eq!(route.take(last, &mut replies), ForwardOutcome::Done);
+        assert_eq!(replies, b"xxxxx");
         assert_eq!(continues(), 2);
     }
 
