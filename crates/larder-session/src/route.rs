@@ -104,8 +104,8 @@ pub enum ForwardOutcome {
 /// The owner executes requests in the order of the calls of [`Route::pass`], even if the session
 /// takes their replies in another order. If some requests fail ([`ForwardOutcome::Retry`],
 /// [`ForwardOutcome::ConnectionLost`], [`ForwardOutcome::NoLeader`]), all later ones fail in the
-/// same way. After [`ForwardOutcome::RetryRest`], all later ones end with
-/// [`ForwardOutcome::Retry`].
+/// same way. After [`ForwardOutcome::RetryRest`] and [`ForwardOutcome::Close`], all later ones end
+/// with [`ForwardOutcome::Retry`].
 pub trait Route: Send {
     /// Sends requests. `more` states whether the last request is incomplete; [`Route::pass_rest`]
     /// then sends the rest of it. The route calls `waker` when the outcome of the requests changes.

@@ -83,7 +83,8 @@ impl RouteState {
     }
 
     /// Adds a part of the reply to the first batch without an outcome, and sets the outcome of that
-    /// batch. With `None`, more of the reply follows.
+    /// batch. With `None`, more of the reply follows. [`ForwardOutcome::Close`] also ends the later
+    /// batches, because the peer drops their requests.
     pub(super) fn answer(&mut self, bytes: &[u8], outcome: Option<ForwardOutcome>) {
         let is_open = |batch: &ForwardedBatch| batch.outcome.is_none();
         let Some(at) = self.batches.iter().position(is_open) else { return };
@@ -91,6 +92,9 @@ impl RouteState {
         batch.reply.extend_from_slice(bytes);
         batch.outcome = outcome;
         self.received += bytes.len();
+        if outcome == Some(ForwardOutcome::Close) {
+            return self.end(ForwardOutcome::Retry);
+        }
         if outcome.is_some() {
             let is_awaited = self.awaited == Some(batch.id);
             self.ended_at = Some(Instant::now());
@@ -113,7 +117,7 @@ impl RouteState {
     pub(super) fn failure(&self) -> Option<ForwardOutcome> {
         let mut outcomes = self.batches.iter().filter_map(|batch| batch.outcome);
         outcomes.find_map(|outcome| match outcome {
-            ForwardOutcome::RetryRest(_) => Some(ForwardOutcome::Retry),
+            ForwardOutcome::RetryRest(_) | ForwardOutcome::Close => Some(ForwardOutcome::Retry),
             ForwardOutcome::Retry | ForwardOutcome::ConnectionLost | ForwardOutcome::NoLeader => {
                 Some(outcome)
             }

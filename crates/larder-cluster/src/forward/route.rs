@@ -88,9 +88,7 @@ impl Route for RemoteRoute {
             .is_some_and(|link| lock(&link.output).bytes.len() > REQUEST_REFUSAL_LEN);
         let (id, is_first) = {
             let mut state = lock(&self.state);
-            let is_answered = |batch: &ForwardedBatch| {
-                matches!(batch.outcome, Some(ForwardOutcome::Done | ForwardOutcome::Close))
-            };
+            let is_answered = |batch: &ForwardedBatch| batch.outcome == Some(ForwardOutcome::Done);
             let is_first = state.batches.iter().all(is_answered);
             let outcome = state.failure().or(is_full.then_some(ForwardOutcome::NoLeader));
             if is_first {
@@ -330,6 +328,24 @@ mod tests {
         assert_eq!(route.take(last, &mut replies), ForwardOutcome::Done);
         assert_eq!(replies, b"xxxxx");
         assert_eq!(continues(), 2);
+    }
+
+    /// A leader that closes a conversation drops the requests behind. A session must not wait for
+    /// their replies before it closes its client's connection.
+    #[test]
+    fn a_closed_conversation_ends_later_requests() {
+        let forwarder = Forwarder::default();
+        let waker = Waker::from(Arc::new(Wakes::default()));
+        let mut route = RemoteRoute::new(forwarder.clone(), Conversation::Memcached);
+        let (link, _leader) = connected(&forwarder);
+        let [first, second] = [&b"incr a 1\r\n"[..], b"incr b 1\r\n"]
+            .map(|request| route.pass(request, false, &waker));
+        lock(&route.state).answer(b"", Some(ForwardOutcome::Close));
+        assert_eq!(route.take(second, &mut Vec::new()), ForwardOutcome::Retry);
+        let third = route.pass(b"incr c 1\r\n", false, &waker);
+        assert_eq!(route.take(third, &mut Vec::new()), ForwardOutcome::Retry);
+        assert_eq!(route.take(first, &mut Vec::new()), ForwardOutcome::Close);
+        assert_eq!(requests_on(&link), b"incr a 1\r\nincr b 1\r\n");
     }
 
     #[test]
