@@ -155,6 +155,11 @@ impl Link {
         is_usable
     }
 
+    /// Returns whether the connection was retired and ends.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(*lock(&self.retirement), Retirement::Over)
+    }
+
     /// Returns the reason to end a retired connection now, or `None` if the connection is not
     /// retired, or still waits for results.
     fn retirement_end(&self) -> Option<PeerError> {

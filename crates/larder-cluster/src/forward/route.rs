@@ -60,7 +60,8 @@ impl RemoteRoute {
         lock(&self.state).route = Some(route);
         lock(&link.routes).insert(route, Arc::clone(&self.state));
         self.on = Some((Arc::clone(&link), route));
-        if lock(&link.output).is_closed {
+        // The connection may have ended its retirement before it found the request.
+        if link.is_over() || lock(&link.output).is_closed {
             self.leave();
             return None;
         }
@@ -421,6 +422,24 @@ mod tests {
         former.close();
         former.await_end(&Stop::new().unwrap());
         assert_eq!(route.take(second, &mut Vec::new()), ForwardOutcome::Pending);
+    }
+
+    /// A session may find the connection before it is retired, and send its requests after the
+    /// connection has found no unanswered request.
+    #[test]
+    fn the_end_of_a_retired_connection_spares_requests_that_come_too_late() {
+        let forwarder = Forwarder::default();
+        let waker = Waker::from(Arc::new(Wakes::default()));
+        let mut route = RemoteRoute::new(forwarder.clone(), Conversation::Memcached);
+        let (link, _leader) = connected(&forwarder);
+        link.retire();
+        let reason = link.read_all(&|_, _| (), Vec::new(), &Stop::new().unwrap());
+        assert!(matches!(reason, PeerError::Local(LocalError::Replaced)), "{reason}");
+        let request = route.pass(b"incr a 1\r\n", false, &waker);
+        assert_eq!(requests_on(&link), b"");
+        link.close();
+        link.await_end(&Stop::new().unwrap());
+        assert_eq!(route.take(request, &mut Vec::new()), ForwardOutcome::Pending);
     }
 
     #[test]
