@@ -59,8 +59,9 @@ pub(super) struct ForwarderShared {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) link: Option<Arc<Link>>,
-    /// Whether this node has requested all changes on the connection.
-    requests_all: bool,
+    /// Whether this node has requested all changes on the connection; `None` if it has sent no
+    /// request since it last made the connection the current one.
+    requests_all: Option<bool>,
     /// Sessions that wait for a connection.
     waiting: Vec<WaitingSession>,
     /// Whether the node shuts down: the forwarder opens no further connections.
@@ -92,9 +93,9 @@ impl Forwarder {
     fn request_changes_on(&self, state: &mut State) {
         let (Some(tracker), Some(link)) = (&self.0.tracker, &state.link) else { return };
         let all = tracker.has_prefixes();
-        if state.requests_all != all {
+        if state.requests_all != Some(all) {
             link.append(&Frame::TrackAll(all));
-            state.requests_all = all;
+            state.requests_all = Some(all);
         }
     }
 
@@ -264,7 +265,7 @@ impl Forwarder {
         let state = &mut *lock(&self.0.state);
         // The connection may have failed already, and its reader may have ended.
         if !lock(&link.output).is_closed {
-            (state.link, state.requests_all) = (Some(Arc::clone(link)), false);
+            (state.link, state.requests_all) = (Some(Arc::clone(link)), None);
             self.request_changes_on(state);
         }
     }

@@ -251,6 +251,7 @@ mod tests {
     use crate::error::{LocalError, PeerError};
     use crate::forward::earlier_links::EarlierLinks;
     use crate::peers::{HandshakeLimit, PeerStream, Stop};
+    use larder_operations::{SubscriptionOptions, Tracker};
     use larder_replica::{LinkLeases, Process, ReplyEnd};
     use larder_session::AnsweredPart;
     use larder_support::clock::boot_millis;
@@ -522,6 +523,37 @@ mod tests {
         forwarder.retire();
         link.close();
         assert!(earlier.revive(Some(&process)).is_none(), "it has failed");
+    }
+
+    /// A connection that is used again stops to receive all changes if no client needs them any more.
+    #[test]
+    fn a_connection_that_is_used_again_requests_the_changes_that_clients_need() {
+        let tracker = Arc::new(Tracker::new(1 << 20));
+        let forwarder = Forwarder::tracking(&tracker);
+        let (link, _leader) = connected(&forwarder);
+        let requests = || {
+            let (output, mut requests) = (lock(&link.output), Vec::new());
+            let mut rest = output.bytes.as_slice();
+            while let Some((frame, len)) = Frame::read(rest, 1 << 20).unwrap() {
+                if let Frame::TrackAll(all) = frame {
+                    requests.push(all);
+                }
+                rest = &rest[len..];
+            }
+            requests
+        };
+        let options =
+            SubscriptionOptions { connection: 1, receiver: 1, no_loop: false, is_node: false };
+        let subscription = tracker.subscribe(options, vec![Box::default()]);
+        forwarder.request_changes();
+        forwarder.request_changes();
+        assert_eq!(requests(), [true]);
+        forwarder.retire();
+        tracker.unsubscribe(&subscription);
+        assert!(link.revive());
+        forwarder.make_current(&link);
+        forwarder.request_changes();
+        assert_eq!(requests(), [true, false]);
     }
 
     #[test]
