@@ -83,3 +83,22 @@ impl Forwarders {
         all.map(|forwarder| of(&forwarder.0).load(Ordering::Relaxed)).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_store_always_gets_memory() {
+        let forwarders = Forwarders::new(&Arc::new(Tracker::new(1 << 20)));
+        assert!(forwarders.reserve_sent(0, 150, 100), "no other store has memory");
+        assert!(forwarders.reserve_sent(150, 1000, 100));
+        assert!(!forwarders.reserve_sent(0, 1, 100));
+        forwarders.release_sent(1150);
+        assert!(forwarders.reserve_sent(0, 60, 100));
+        assert!(forwarders.reserve_sent(0, 40, 100), "two stores together have the limit");
+        assert!(!forwarders.reserve_sent(40, 1, 100));
+        forwarders.release_sent(60);
+        assert!(forwarders.reserve_sent(40, 1000, 100));
+    }
+}
