@@ -188,7 +188,7 @@ impl PeerError {
         matches!(self, Self::Connection(error) if error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
-    /// Returns whether the peer refuses because it does not lead its group, or not yet.
+    /// Returns whether the peer refuses because it does not lead its group, or is not ready yet.
     pub(crate) fn is_not_leader(&self) -> bool {
         matches!(self, Self::Refused(reason) if reason == NOT_LEADER)
     }

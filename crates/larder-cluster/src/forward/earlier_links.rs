@@ -27,7 +27,8 @@ impl EarlierLinks {
         self.links.push((process.clone(), Arc::downgrade(link)));
     }
 
-    /// Returns the last connection to the process, if it can be used again.
+    /// Makes the last connection to the process usable again, and returns it. Returns `None` if there
+    /// is none, or it has ended.
     pub(super) fn revive(&self, process: Option<&Process>) -> Option<(Process, Arc<Link>)> {
         let (process, link) = self.links.iter().rev().find(|(of, _)| Some(of) == process)?;
         let link = link.upgrade().filter(|link| link.revive())?;

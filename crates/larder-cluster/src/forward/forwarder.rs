@@ -2,8 +2,8 @@
 //!
 //! Sessions append requests to the output of the connection, and are woken when their replies have
 //! arrived. One thread connects, one writes and one reads. Without a connection, sessions wait for
-//! at most a second. They stop waiting when there is a connection, when this node leads, or when
-//! the group no longer owns keys.
+//! at most 1 s, or 6 s during a planned change. They stop waiting when there is a connection, when
+//! this node leads, or when the group no longer owns keys.
 
 use super::earlier_links::EarlierLinks;
 use super::link::{Link, connect, millis};
@@ -148,7 +148,7 @@ impl Forwarder {
             if is_up && connected != process {
                 self.retire();
             }
-            if group.is_change_planned() {
+            if group.is_transfer_planned() {
                 self.note_planned();
             }
             let is_up = lock(&self.0.state).link.is_some();
@@ -163,12 +163,13 @@ impl Forwarder {
             let is_wanted = (!is_up || connected != process) && !has_failed;
             if let Some((process, address)) = leader.filter(|_| is_wanted) {
                 let tracker = self.0.tracker.as_ref();
-                let is_wanted = || {
+                // Only this thread ends late waits, so it does so also while it connects.
+                let continues = || {
                     self.end_late_waits();
                     group.leader().is_some_and(|(leader, _)| leader == process)
                 };
                 let address = address.as_deref();
-                match connect(&process, address, me, credentials, tracker, stop, &is_wanted) {
+                match connect(&process, address, me, credentials, tracker, stop, &continues) {
                     Ok(link) => {
                         earlier.note_connected(&process, &link.0);
                         threads.retain(|thread| !thread.is_finished());
@@ -329,8 +330,7 @@ impl Forwarder {
 
     /// Returns whether requests that wait for a leader since this time have waited for too long.
     pub(super) fn has_waited(&self, since: Instant) -> bool {
-        let waited = since.elapsed();
-        waited > WAIT_MAX && waited > self.retry_time()
+        since.elapsed() > self.retry_time()
     }
 
     /// Adds a session to the sessions that wait for a leader. It retries after `pause` at the

@@ -81,8 +81,8 @@ pub(super) struct Output {
     pub(super) waiting: Vec<Waker>,
 }
 
-/// Connects to a leader while `is_wanted` returns true. Returns the connection, and the bytes that have arrived after the
-/// handshake.
+/// Connects to a leader while `continues` returns true. Returns the connection, and the bytes that
+/// have arrived after the handshake.
 pub(super) fn connect(
     leader: &Process,
     address: Option<&str>,
@@ -90,10 +90,10 @@ pub(super) fn connect(
     credentials: &Credentials,
     tracker: Option<&Arc<Tracker>>,
     stop: &Stop,
-    is_wanted: &dyn Fn() -> bool,
+    continues: &dyn Fn() -> bool,
 ) -> Result<(Arc<Link>, Vec<u8>), PeerError> {
     let address = address.ok_or_else(|| LocalError::NoAddress)?;
-    let target = Target { address, node: Some(&leader.node), is_wanted };
+    let target = Target { address, node: Some(&leader.node), is_wanted: continues };
     let dialed = dial(target, credentials, Caller::Member(me), Purpose::Forward, stop)?;
     let PeerConnection { stream, identity, rest, handshake_time } = dialed;
     if identity.incarnation != leader.incarnation {

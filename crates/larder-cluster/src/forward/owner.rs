@@ -15,8 +15,8 @@ pub(crate) trait OwnerGroup: Send {
     /// owns no keys any more.
     fn needs_no_leader(&self) -> bool;
 
-    /// Returns whether this node is about to give up the leadership of the group.
-    fn is_change_planned(&self) -> bool {
+    /// Returns whether this node transfers its leadership of the group, or did so shortly before.
+    fn is_transfer_planned(&self) -> bool {
         false
     }
 
@@ -42,7 +42,7 @@ impl OwnerGroup for LocalGroup {
         self.0.is_serving()
     }
 
-    fn is_change_planned(&self) -> bool {
+    fn is_transfer_planned(&self) -> bool {
         self.0.is_transfer_planned()
     }
 

@@ -45,8 +45,8 @@ impl LinkRegistry {
 }
 
 impl AdmittedLink {
-    /// Returns whether the peer has no later connection for the same purpose, and no change of this
-    /// one came after its lease.
+    /// Returns whether the fence is open for further leases: the peer has no later connection for the
+    /// same purpose, and no change on this one came after the end of its lease.
     pub(crate) fn is_current(&self) -> bool {
         !self.fence.is_closed()
     }
