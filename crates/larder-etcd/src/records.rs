@@ -21,6 +21,9 @@ struct RecordJson {
     leader: ProcessJson,
     in_sync: Vec<ProcessJson>,
     cas: (u64, u64),
+    /// In milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unclean_after: Option<u64>,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -72,15 +75,17 @@ pub(crate) fn read_incarnation(text: &[u8]) -> Option<u64> {
 pub(crate) fn write_record(record: &Record) -> Vec<u8> {
     let in_sync = record.in_sync.iter().map(ProcessJson::of).collect();
     let (leader, cas) = (ProcessJson::of(&record.leader), (record.cas.from, record.cas.to));
-    serde_json::to_vec(&RecordJson { epoch: record.epoch, leader, in_sync, cas })
+    let Record { epoch, unclean_after, .. } = *record;
+    serde_json::to_vec(&RecordJson { epoch, leader, in_sync, cas, unclean_after })
         .unwrap_or_default()
 }
 
 pub(crate) fn read_record(text: &[u8]) -> Option<Record> {
-    let RecordJson { epoch, leader, in_sync, cas: (from, to) } =
+    let RecordJson { epoch, leader, in_sync, cas: (from, to), unclean_after } =
         serde_json::from_slice(text).ok()?;
     let in_sync = in_sync.into_iter().map(ProcessJson::read).collect::<Option<_>>()?;
-    let record = Record { epoch, leader: leader.read()?, in_sync, cas: CasRange { from, to } };
+    let (leader, cas) = (leader.read()?, CasRange { from, to });
+    let record = Record { epoch, leader, in_sync, cas, unclean_after };
     record.is_valid().then_some(record)
 }
 
@@ -137,7 +142,15 @@ mod tests {
         let process = |node: &str, incarnation| Process { node: node.to_owned(), incarnation };
         let (a, b) = (process("a", u64::MAX), process("b\"", 0));
         let cas = CasRange { from: 3, to: 1 << 53 };
-        let record = Record { epoch: EPOCH_MAX, leader: a.clone(), in_sync: vec![a, b], cas };
+        let mut record = Record {
+            epoch: EPOCH_MAX,
+            leader: a.clone(),
+            in_sync: vec![a, b],
+            cas,
+            unclean_after: None,
+        };
+        assert_eq!(read_record(&write_record(&record)).as_ref(), Some(&record));
+        record.unclean_after = Some(30_000);
         assert_eq!(read_record(&write_record(&record)), Some(record));
         let addresses = Addresses { clients: None, members: "[::1]:11311".to_owned() };
         assert_eq!(read_addresses(&write_addresses(&addresses)), Some(addresses));

@@ -26,7 +26,7 @@ fn process(node: &str, incarnation: u64) -> Process {
 
 fn record(epoch: u32, leader: &Process) -> Record {
     let (leader, in_sync) = (leader.clone(), vec![leader.clone()]);
-    Record { epoch, leader, in_sync, cas: CasRange::starting_at(1) }
+    Record { epoch, leader, in_sync, cas: CasRange::starting_at(1), unclean_after: None }
 }
 
 fn addresses(port: u16) -> Addresses {

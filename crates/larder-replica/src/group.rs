@@ -1,6 +1,7 @@
 //! The state of a group in the coordinator: its leader, the members in sync, and the live
 //! processes.
 
+use crate::time::Millis;
 use larder_store::journal::AckMode;
 use std::collections::BTreeMap;
 
@@ -21,11 +22,13 @@ pub struct Record {
     /// The leading process, not only its node: a restarted node is another process.
     pub leader: Process,
     /// The members in sync, the leader among them. Other members may stand for election only if all
-    /// members in sync have lost their items, or after
-    /// [`MemberSettings::unclean_after`](crate::MemberSettings).
+    /// members in sync have lost their items, or after `unclean_after`.
     pub in_sync: Vec<Process>,
     /// The CAS values that the leader may draw.
     pub cas: CasRange,
+    /// The leader's [`MemberSettings::unclean_after`](crate::MemberSettings), which all members
+    /// follow.
+    pub unclean_after: Option<Millis>,
 }
 
 /// The minimum length of a reservation.

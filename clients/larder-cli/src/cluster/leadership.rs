@@ -121,7 +121,7 @@ pub(super) fn promote(
     node: &str,
     out: &mut impl Write,
 ) -> Result<(), String> {
-    let Record { epoch, leader, in_sync, cas } = snapshot.record()?.clone();
+    let Record { epoch, leader, in_sync, cas, unclean_after } = snapshot.record()?.clone();
     if snapshot.view.is_live(&leader) {
         return Err(format!(
             "leader {} has a lease at etcd: use transfer-leadership if it runs, or try again in 3 s if it has ended",
@@ -137,7 +137,8 @@ pub(super) fn promote(
     }
     let epoch = epoch + 1;
     let cas = CasRange::starting_at(cas.to);
-    let record = Record { epoch, leader: process.clone(), in_sync: vec![process], cas };
+    let (leader, in_sync) = (process.clone(), vec![process]);
+    let record = Record { epoch, leader, in_sync, cas, unclean_after };
     let swapped = snapshot.group.swap(snapshot.view.revision, &record).map_err(message)?;
     if swapped.is_none() {
         return Err("the group changed during the command: check its status and retry".to_owned());

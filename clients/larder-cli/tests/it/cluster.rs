@@ -102,7 +102,8 @@ impl FakeNodes for Server {
 
     fn lead(&self, group: &str, epoch: u32, leader: &Process) {
         let (leader, in_sync) = (leader.clone(), vec![leader.clone()]);
-        let record = Record { epoch, leader, in_sync, cas: CasRange::starting_at(1) };
+        let record =
+            Record { epoch, leader, in_sync, cas: CasRange::starting_at(1), unclean_after: None };
         let mut group = self.group(group);
         let revision = group.read().unwrap().revision;
         group.swap(revision, &record).unwrap().expect("no other process changes it");
@@ -312,7 +313,8 @@ fn a_higher_epoch_of_the_same_leader_is_no_leadership_change() {
     let mut group = server.group("0");
     let mut lead = |epoch, leader: &Process| {
         let (leader, in_sync) = (leader.clone(), vec![a.clone(), b.clone()]);
-        let record = Record { epoch, leader, in_sync, cas: CasRange::starting_at(1) };
+        let record =
+            Record { epoch, leader, in_sync, cas: CasRange::starting_at(1), unclean_after: None };
         let revision = group.read().unwrap().revision;
         group.swap(revision, &record).unwrap().expect("no other process changes it");
     };

@@ -20,9 +20,10 @@ pub struct MemberSettings {
     pub me: Process,
     /// The behaviour of an isolated leader.
     pub doubt: DoubtPolicy,
-    /// The time without a leader after which a member with incomplete data may lead. With `None`,
-    /// such a member leads only after all members in sync have lost their items or the coordinator
-    /// has lost the record. It then leads with an empty cache.
+    /// The time without a leader after which a member with incomplete data may lead. The value of the
+    /// last leader counts, which the record contains. With `None`, such a member leads only after
+    /// all members in sync have lost their items or the coordinator has lost the record. It then
+    /// leads with an empty cache.
     pub unclean_after: Option<Millis>,
 }
 

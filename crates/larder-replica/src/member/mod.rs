@@ -15,14 +15,17 @@
 //! - it sent a request to the coordinator, whose reply showed that it leads;
 //! - it sent a heartbeat, which every other member in sync acknowledged with an election promise:
 //!   not to stand for election for [`PROMISE_TIME`]. So a leader can continue while the coordinator
-//!   is unreachable.
+//!   is unreachable. If it is alone in sync, it needs no promises.
+//!
+//! Members that are not in sync make no such promise. They stand for election after
+//! [`Record::unclean_after`] without a lease of the leader. So with that setting, promises count only
+//! for a slightly shorter time after the leader has last read its own lease.
 //!
 //! The lease counts from the send time, so two leaders overlap by at most one second, even if one
 //! of them was paused.
 //!
-//! Two kinds of leaders need neither of these confirmations: a leader under [`DoubtPolicy::Serve`],
-//! which may overlap with another leader for longer, and a leader that is the only member in sync
-//! while [`MemberSettings::unclean_after`] is `None`.
+//! A leader under [`DoubtPolicy::Serve`] needs neither of these confirmations, and may overlap with
+//! another leader for longer.
 
 mod cas;
 mod interface;
@@ -46,6 +49,10 @@ const LEADER_READ_INTERVAL: Millis = 300;
 const FOLLOWER_READ_INTERVAL: Millis = 500;
 /// The pause after a failed request to the coordinator.
 const RETRY_PAUSE: Millis = 200;
+/// The maximum time between two reads of the group that show the leader without a lease, if its
+/// absence counts without interruption. A lease that is granted between them would still exist at
+/// the second read.
+const ABSENCE_READ_INTERVAL_MAX: Millis = 1000;
 /// The maximum age of a change that a member in sync may lack.
 const LAG_MAX: Millis = 1000;
 /// The number of refused connections in a row after which the leader's process counts as ended.
@@ -114,9 +121,17 @@ pub struct Member {
     promised_until: Millis,
     /// The incarnation of the leader that refuses connections, and the number of refusals in a row.
     refusals: (u64, u32),
-    /// The time at which the leader was first found without a lease; `None` if the leader has a
-    /// lease, or if there is no record.
+    /// The time since which each read has shown the leader without a lease; `None` if the leader has
+    /// a lease, or if there is no record.
     dead_since: Option<Millis>,
+    /// The send time of the last read with a reply.
+    read_at: Millis,
+    /// The send time of the last read that showed the lease of this leader; 0 before the first one
+    /// since it leads, or since [`Self::was_absent`].
+    lease_seen_at: Millis,
+    /// Whether this leader had no lease. Before it counts promises by a new one, it replaces the
+    /// record by an equal one, so that no member that counts the time since then is elected.
+    was_absent: bool,
     /// Whether a full sync of this member is incomplete.
     lacks_items: bool,
     /// The last known record, kept if the coordinator loses it.
@@ -163,6 +178,9 @@ impl Member {
             promised_until: 0,
             refusals: (0, 0),
             dead_since: None,
+            read_at: 0,
+            lease_seen_at: 0,
+            was_absent: false,
             lacks_items: false,
             last_record: None,
             recordless_since: None,
@@ -285,13 +303,24 @@ impl Member {
         }
         let pending_swaps = self.pending_swaps.iter().flat_map(|(_, record)| &record.in_sync);
         let others = record.in_sync.iter().chain(pending_swaps);
-        let mut others = others.filter(|process| **process != self.settings.me).peekable();
-        if others.peek().is_none() && self.settings.unclean_after.is_none() {
-            // No other member may stand for election.
-            return Millis::MAX;
-        }
-        let promised = others.map(|other| self.promises.get(other).copied()).min().flatten();
-        self.confirmed_at.max(promised).map_or(0, |since| since + LEADER_LEASE)
+        let others = others.filter(|process| **process != self.settings.me);
+        let promised = others.map(|other| self.promises.get(other).copied()).min();
+        // Without others, no other member in sync may stand for election.
+        let promised = promised.unwrap_or(Some(Millis::MAX));
+        let promised = promised.map(|sent| sent.min(self.promises_count_until()));
+        self.confirmed_at.max(promised).map_or(0, |since| since.saturating_add(LEADER_LEASE))
+    }
+
+    /// Returns the send time of the last heartbeat whose promises count: before a member that is not
+    /// in sync may stand for election, even if its clock is faster by up to 2 %.
+    fn promises_count_until(&self) -> Millis {
+        let pending_swaps = self.pending_swaps.iter().map(|(_, record)| record);
+        let records = self.view.record.iter().chain(pending_swaps);
+        let limit = records.filter_map(|record| record.unclean_after).min();
+        limit.map_or(Millis::MAX, |limit| match self.lease_seen_at {
+            0 => 0,
+            seen => seen.saturating_add(limit - limit.div_ceil(50)),
+        })
     }
 
     fn serves_in_doubt(&self) -> bool {
@@ -347,17 +376,16 @@ impl Member {
                 let end = self.recordless_since.map(|since| since + FIRST_RECORD_WAIT);
                 let may_lead = self.is_founder || end.is_some_and(|end| now >= end);
                 let (leader, in_sync) = (me.clone(), vec![me.clone()]);
-                let cas = self.cas.election_range();
-                return may_lead.then_some(Record { epoch: 1, leader, in_sync, cas });
+                let (cas, unclean_after) = (self.cas.election_range(), self.settings.unclean_after);
+                let record = Record { epoch: 1, leader, in_sync, cas, unclean_after };
+                return may_lead.then_some(record);
             };
             // The coordinator has lost the record. A member that was in sync and lacks no items may
             // lead. If no member that was in sync is live, any member may lead.
             let may_lead = last.in_sync.contains(me) && !self.lacks_items
                 || !last.in_sync.iter().any(|process| self.view.is_live(process));
             let epoch = (last.epoch + 1).min(EPOCH_MAX);
-            let (leader, in_sync) = (me.clone(), self.inherited_in_sync(last));
-            let cas = self.cas.election_range();
-            return may_lead.then_some(Record { epoch, leader, in_sync, cas });
+            return may_lead.then(|| self.election_record(last, epoch));
         };
         if let Some(Transfer::To(in_sync)) = self.transfer.as_ref().filter(|_| self.leads())
             && let Some(next) = in_sync.first()
@@ -368,7 +396,7 @@ impl Member {
             let in_sync = in_sync.iter().filter(is_in_sync).cloned().collect();
             let (epoch, leader) = (record.epoch + 1, next.clone());
             let cas = self.cas.transfer_range(self.serves_in_doubt());
-            return Some(Record { epoch, leader, in_sync, cas });
+            return Some(Record { epoch, leader, in_sync, cas, ..record.clone() });
         }
         if self.leads() {
             // After a pause, this leader has not received the acknowledgements of its members yet.
@@ -381,16 +409,29 @@ impl Member {
             let is_same = in_sync.len() == record.in_sync.len()
                 && in_sync.iter().all(|process| record.in_sync.contains(process));
             let cas = self.cas.kept_range(record.cas);
-            let is_wanted = !is_same || cas != record.cas || !self.pending_swaps.is_empty();
-            return is_wanted.then(|| Record { in_sync, cas, ..record.clone() });
+            let unclean_after = self.settings.unclean_after;
+            let is_wanted = !is_same
+                || (cas, unclean_after) != (record.cas, record.unclean_after)
+                || self.was_absent && self.view.is_live(me)
+                || !self.pending_swaps.is_empty();
+            return is_wanted.then(|| Record { in_sync, cas, unclean_after, ..record.clone() });
         }
         if record.epoch < EPOCH_MAX && self.may_stand_for_election(record, now) {
-            let (epoch, leader) = (record.epoch + 1, me.clone());
-            let (in_sync, cas) = (self.inherited_in_sync(record), self.cas.election_range());
-            return Some(Record { epoch, leader, in_sync, cas });
+            return Some(self.election_record(record, record.epoch + 1));
         }
         // An equal record changes the revision, so that pending swaps cannot take effect any more.
         (!self.pending_swaps.is_empty()).then(|| record.clone())
+    }
+
+    /// Returns the record of this epoch in which this member leads after the leader of `record`.
+    fn election_record(&self, record: &Record, epoch: u32) -> Record {
+        Record {
+            epoch,
+            leader: self.settings.me.clone(),
+            in_sync: self.inherited_in_sync(record),
+            cas: self.cas.election_range(),
+            unclean_after: self.settings.unclean_after,
+        }
     }
 
     /// Returns the members in sync for the record in which this member leads after the leader of
@@ -417,12 +458,14 @@ impl Member {
         // in sync, it lacks items because a sync is incomplete.
         let has_none =
             |process: &Process| *process == self.settings.me || self.view.is_replaced(process);
-        record.in_sync.iter().all(has_none) || self.has_waited_for_leader(now)
+        let is_read_recent = now.saturating_sub(self.read_at) <= ABSENCE_READ_INTERVAL_MAX;
+        record.in_sync.iter().all(has_none) || is_read_recent && self.has_waited_for_leader(now)
     }
 
     fn has_waited_for_leader(&self, now: Millis) -> bool {
+        let limit = self.view.record.as_ref().and_then(|record| record.unclean_after);
         let waited = self.dead_since.map(|since| now.saturating_sub(since));
-        self.settings.unclean_after.zip(waited).is_some_and(|(limit, waited)| waited >= limit)
+        limit.zip(waited).is_some_and(|(limit, waited)| waited >= limit)
     }
 
     /// Handles the outcome of [`Command::Read`]. `view` is `None` if the request failed.
@@ -432,7 +475,21 @@ impl Member {
             return;
         };
         self.has_view = true;
+        if now.saturating_sub(self.read_at) > ABSENCE_READ_INTERVAL_MAX {
+            self.dead_since = None;
+        }
+        self.read_at = self.requested_at;
         self.update_view(now, view);
+        self.note_lease();
+    }
+
+    /// Notes whether the last read showed the lease of this leader.
+    fn note_lease(&mut self) {
+        if self.leads() && !self.view.is_live(&self.settings.me) {
+            (self.was_absent, self.lease_seen_at) = (true, 0);
+        } else if self.leads() && !self.was_absent {
+            self.lease_seen_at = self.requested_at;
+        }
     }
 
     /// Handles the outcome of [`Command::Swap`]. `Some(Some(revision))`: the record was replaced,
@@ -450,6 +507,9 @@ impl Member {
         let is_transferred = record.leader != self.settings.me;
         let view = GroupView { record: Some(record), revision, ..self.view.clone() };
         self.update_view(now, view);
+        if self.view.is_live(&self.settings.me) {
+            self.was_absent = false;
+        }
         if is_transferred {
             // The leases in the view are older than the record. If the next leader's node has just
             // restarted, its old process would have the lease, and this member would stand for
@@ -472,12 +532,14 @@ impl Member {
         let is_new = before.map(|record| &record.leader) != leader;
         if is_new {
             (self.promised_until, self.transfer) = (0, None);
+            (self.lease_seen_at, self.was_absent) = (0, false);
             self.ready.clear();
             self.inherited.clear();
             self.promises.clear();
         }
         let is_dead = view.record.as_ref().is_some_and(|record| !view.is_live(&record.leader));
-        self.dead_since = if is_dead { self.dead_since.or(Some(now)) } else { None };
+        let is_same = view.revision == self.view.revision;
+        self.dead_since = is_dead.then(|| self.dead_since.filter(|_| is_same).unwrap_or(now));
         // If this is false, another node or an operator has written the record, in a transfer or in
         // spite of missing items.
         let is_own = self.pending_swaps.iter().any(|(_, own)| Some(own) == view.record.as_ref());

@@ -32,7 +32,9 @@ impl World {
             self.nodes.iter_mut().filter(closes).for_each(|node| node.connected = None);
             return;
         }
-        if !answers {
+        // The changes of a leader that was replaced by a member out of sync are lost.
+        let leads = self.record.as_ref().map(|record| &record.leader) == Some(member.me());
+        if !answers || self.was_unclean && !leads {
             return;
         }
         let joins = node.followers.iter().filter(|(_, of)| of.ends.is_some() && !of.has_joined);
@@ -74,6 +76,9 @@ impl World {
             _ => 1 + self.random.below(left.min(1000)),
         };
         node.next_cas = start + len;
+        if self.was_unclean {
+            return;
+        }
         let last = self.drawn.range(..start + len).next_back();
         assert!(
             last.is_none_or(|(_, end)| *end <= start),

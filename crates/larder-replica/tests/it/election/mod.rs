@@ -7,7 +7,8 @@
 //! Leaders transfer their leadership. At every step, the test checks which nodes may answer
 //! requests, and which may lead. A leader makes changes, and acknowledges each when all members in
 //! sync have it: each later leader must have all acknowledged changes. It also draws CAS values, which
-//! no leader may draw twice, unless all members in sync have ended. Syncs are full or delta
+//! no leader may draw twice, unless all members in sync have ended. In half of the seeds, members that
+//! are not in sync may stand for election after some time. Syncs are full or delta
 //! syncs, which end after `SYNC_TIME`. After the last fault, a leader must exist soon, and then all
 //! members must be in sync.
 //!
@@ -133,6 +134,81 @@ fn a_member_waits_before_it_writes_the_first_record() {
     assert!(leads(&mut other, 6000));
 }
 
+/// A member that is not in sync stands for election after the time in the record, not after its own.
+#[test]
+fn a_member_counts_the_time_without_a_leader_from_recent_reads() {
+    let process = |node: &str| Process { node: node.to_owned(), incarnation: 1 };
+    let [me, leader] = ["me", "leader"].map(process);
+    let stands = |unclean_after, times: &[Millis], own| {
+        let settings =
+            MemberSettings { me: me.clone(), doubt: DoubtPolicy::Stop, unclean_after: own };
+        let mut member = Member::new(settings);
+        let (in_sync, cas) = (vec![leader.clone()], CasRange::starting_at(1));
+        let record = Record { epoch: 1, leader: leader.clone(), in_sync, cas, unclean_after };
+        let live = BTreeMap::from([("me".to_owned(), 1)]);
+        let view = GroupView { record: Some(record), revision: 1, live, ..GroupView::default() };
+        let mut elected = None;
+        for time in times {
+            while let Some(command) = member.next(*time) {
+                match command {
+                    Command::Read => member.handle_view(*time, Some(view.clone())),
+                    Command::Swap(_, record) => {
+                        elected.get_or_insert((*time, record.unclean_after));
+                        member.handle_swap(*time, Some(None));
+                        member.handle_view(*time, Some(view.clone()));
+                        break;
+                    }
+                }
+            }
+        }
+        elected
+    };
+    let every: Vec<Millis> = (0..12).map(|i| 10_000 + i * 500).collect();
+    assert_eq!(stands(Some(3000), &every, Some(70)), Some((13_000, Some(70))));
+    assert_eq!(stands(Some(3000), &every, None), Some((13_000, None)));
+    assert_eq!(stands(None, &every, Some(70)), None);
+    // The member did not read the group for a while, and may have missed a lease.
+    let with_gap = [10_000, 10_500, 12_900, 13_400, 14_000, 14_600, 15_200, 15_800, 16_400];
+    assert_eq!(stands(Some(3000), &with_gap, None), Some((16_400, None)));
+}
+
+/// A leader without the coordinator answers by promises until a member that is not in sync may lead.
+#[test]
+fn promises_count_until_a_member_may_stand_for_election_by_time() {
+    let process = |node: &str| Process { node: node.to_owned(), incarnation: 1 };
+    let [me, other] = ["me", "other"].map(process);
+    let settings =
+        MemberSettings { me: me.clone(), doubt: DoubtPolicy::Stop, unclean_after: Some(5000) };
+    let mut member = Member::new(settings);
+    member.note_founder();
+    let live = BTreeMap::from([("me".to_owned(), 1), ("other".to_owned(), 1)]);
+    let mut view = GroupView { live: live.clone(), ..GroupView::default() };
+    answer(&mut member, 0, &mut view);
+    member.note_ack(0, &other, Some(0), promise(0));
+    let record = answer(&mut member, 1, &mut view).expect("the member joins");
+    assert_eq!(record.unclean_after, Some(5000));
+    answer(&mut member, 1000, &mut view);
+    let serves = |member: &mut Member, now| {
+        while member.next(now).is_some() {
+            member.handle_view(now, None);
+        }
+        member.note_ack(now, &other, Some(now), promise(now));
+        member.serves_until()
+    };
+    assert_eq!(serves(&mut member, 4000), 4000 + LEADER_LEASE);
+    assert_eq!(serves(&mut member, 9000), 1000 + 4900 + LEADER_LEASE);
+    // Its lease was lost and granted again: a member may have counted the time since then, until the
+    // record has another revision.
+    view.live.remove("me");
+    assert_eq!(answer(&mut member, 10_000, &mut view), None);
+    view.live = live;
+    let revision = view.revision;
+    assert_eq!(answer(&mut member, 10_400, &mut view), Some(record));
+    assert_eq!(view.revision, revision + 1);
+    answer(&mut member, 10_800, &mut view);
+    assert_eq!(serves(&mut member, 12_000), 12_000 + LEADER_LEASE);
+}
+
 /// The coordinator's data is replaced by a backup, with an earlier record.
 #[test]
 fn a_record_of_a_backup_is_replaced_by_the_last_one() {
@@ -146,7 +222,7 @@ fn a_record_of_a_backup_is_replaced_by_the_last_one() {
     let cas = CasRange::starting_at(1);
     let record = |leader: &Process, in_sync: &[&Process], epoch| {
         let in_sync = in_sync.iter().copied().cloned().collect();
-        Some(Record { epoch, leader: leader.clone(), in_sync, cas })
+        Some(Record { epoch, leader: leader.clone(), in_sync, cas, unclean_after: None })
     };
     let last = record(&other, &[&other, &me], 7);
     let backup = record(&me, &[&me], 3);
@@ -230,6 +306,7 @@ fn members_stay_in_sync_after_an_election() {
             leader: former.clone(),
             in_sync: before,
             cas: CasRange::starting_at(1),
+            unclean_after: None,
         }),
         revision: 1,
         live: live.into_iter().collect(),
@@ -359,7 +436,8 @@ fn members_extend_cas_values_without_the_coordinator() {
     let settings = MemberSettings { me: a.clone(), doubt: DoubtPolicy::Stop, unclean_after: None };
     let mut follower = Member::new(settings);
     let cas = CasRange::starting_at(1);
-    let older = Record { cas, epoch: 1, leader: me.clone(), in_sync: vec![me.clone(), a.clone()] };
+    let in_sync = vec![me.clone(), a.clone()];
+    let older = Record { epoch: 1, leader: me.clone(), in_sync, cas, unclean_after: None };
     let mut view = GroupView { record: Some(older), revision: 1, ..GroupView::default() };
     view.live = [(a.node.clone(), 1), (me.node.clone(), 1)].into_iter().collect();
     answer(&mut follower, 0, &mut view);

@@ -80,6 +80,10 @@ pub(super) struct Node {
 
 pub(super) struct World {
     pub(super) random: Random,
+    /// The time without a leader after which any member may stand for election.
+    pub(super) unclean_after: Option<Millis>,
+    /// Whether a member that was not in sync was elected after this time.
+    pub(super) was_unclean: bool,
     pub(super) time: u64,
     pub(super) nodes: Vec<Node>,
     pub(super) record: Option<Record>,

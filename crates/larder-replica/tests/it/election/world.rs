@@ -17,7 +17,8 @@ fn next_command(member: &mut Member, now: Millis, next_cas: u64) -> Option<Comma
 
 impl World {
     pub(super) fn new(seed: u64) -> Self {
-        let random = Random::new(seed);
+        let mut random = Random::new(seed);
+        let unclean_after = (random.below(2) == 0).then(|| 1000 + random.below(2000));
         let nodes = (0..NODES).map(|number| Node {
             name: format!("n{number}"),
             pace: 990 + random.below(21),
@@ -37,6 +38,8 @@ impl World {
         let nodes = nodes.collect();
         let mut world = Self {
             random,
+            unclean_after,
+            was_unclean: false,
             time: 0,
             nodes,
             record: None,
@@ -97,11 +100,11 @@ impl World {
     }
 
     pub(super) fn start(&mut self, number: usize) {
-        let incarnation = self.random.below(u64::MAX);
+        let (incarnation, unclean_after) = (self.random.below(u64::MAX), self.unclean_after);
         let node = &mut self.nodes[number];
         let me = Process { node: node.name.clone(), incarnation };
         node.member =
-            Some(Member::new(MemberSettings { me, doubt: DoubtPolicy::Stop, unclean_after: None }));
+            Some(Member::new(MemberSettings { me, doubt: DoubtPolicy::Stop, unclean_after }));
         (node.request, node.connected, node.next_lease) = (None, None, 0);
         (node.changes, node.ready_epoch) = (Changes::new(), None);
         // A process with a region continues with the counter of the last one.
@@ -249,8 +252,10 @@ impl World {
             .in_sync
             .iter()
             .all(|process| self.nodes.iter().all(|node| node.process().as_ref() != Some(process)));
-        assert!(has_items || none_runs, "{record:?} after {before:?}");
-        if none_runs {
+        let is_unclean = !has_items && !none_runs && before.unclean_after.is_some();
+        assert!(has_items || none_runs || is_unclean, "{record:?} after {before:?}");
+        self.was_unclean |= is_unclean;
+        if none_runs || is_unclean {
             self.acknowledged.clear();
             // No process knows the values that the leader has drawn without the coordinator.
             self.drawn.retain(|start, _| *start < before.cas.to);
@@ -272,7 +277,7 @@ impl World {
         let promised = promised.map_or(0, |(_, until)| *until);
         let is_transfer = self.nodes[requester].name == before.leader.node;
         assert!(
-            !runs(&before.leader) || self.time >= promised || is_transfer,
+            !runs(&before.leader) || self.time >= promised || is_transfer || is_unclean,
             "{record:?}: the member stands for election in spite of its promise"
         );
         self.deposed.insert(before.leader.clone(), self.time);

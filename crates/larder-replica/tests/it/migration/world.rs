@@ -56,7 +56,7 @@ impl World {
         let group_state = |group: usize| {
             let leader = nodes[group * NODES].process.clone();
             let cas = CasRange { from: 1, to: 1 };
-            let record = Record { epoch: 1, leader, in_sync: Vec::new(), cas };
+            let record = Record { epoch: 1, leader, in_sync: Vec::new(), cas, unclean_after: None };
             GroupState { record, revision: 1, since: 1, until: 0, cas_end_of_members: 1 }
         };
         let groups = (0..GROUPS).map(group_state).collect();
@@ -187,7 +187,8 @@ impl World {
         let leader = self.nodes[n].process.clone();
         let from = group_state.record.cas.to.max(group_state.cas_end_of_members);
         let cas = CasRange { from, to: from + CAS_LEN };
-        group_state.record = Record { epoch, leader, in_sync: Vec::new(), cas };
+        group_state.record =
+            Record { epoch, leader, in_sync: Vec::new(), cas, unclean_after: None };
         (group_state.revision, group_state.since, group_state.until) = (revision, epoch, until);
         let node = &mut self.nodes[n];
         (node.leadership_epoch, node.ready) = (Some(epoch), None);
