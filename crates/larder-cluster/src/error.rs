@@ -152,6 +152,9 @@ pub(crate) enum Timeout {
     /// The results of requests that were sent to a leader before another node replaced it.
     #[error("no results from the former leader in time")]
     Retired,
+    /// The request of the leader that imports slots to release them.
+    #[error("the request to release the slots arrived too late")]
+    ReleaseRequest,
     /// The import of released slots.
     #[error("the released slots were not imported in time")]
     Import,

@@ -482,7 +482,7 @@ impl<E: Engine> Applier<E> {
             | Frame::Proof(_)
             | Frame::Accepted { .. }
             | Frame::Ack { .. }
-            | Frame::ReleaseSlots
+            | Frame::ReleaseSlots { .. }
             | Frame::Barrier { .. }
             | Frame::Open { .. }
             | Frame::Request { .. }

@@ -6,7 +6,7 @@ use crate::group::Group;
 use crate::node::Node;
 use crate::peers::{HeartbeatSchedule, PeerStream, Stop, is_silence};
 use crate::replication::{JournalWaker, ReplicatedCache};
-use larder_replica::{Frame, HANDSHAKE_FRAME_LEN_MAX, Migration, Sender, Step};
+use larder_replica::{Frame, HANDSHAKE_FRAME_LEN_MAX, Migration, Millis, Sender, Step};
 use larder_store::cache::Cache;
 use larder_store::journal::{Acknowledgements, Notifier};
 use larder_support::clock::boot_millis;
@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 /// the export fails, and this node revokes the release unless the other group has completed the
 /// import.
 const RELEASED_MAX: Duration = Duration::from_secs(5);
+/// The maximum age of a request to release the slots. An importer that has given up in the meantime
+/// would leave the slots without a leader for [`RELEASED_MAX`].
+const RELEASE_REQUEST_AGE_MAX: Millis = 1000;
 /// The time without received bytes after which a peer counts as unreachable.
 const IMPORTER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The interval of the rounds of pacing: a change waits for five of them at most.
@@ -251,7 +254,10 @@ fn read(
         while let Some((frame, len)) = Frame::read(&input, HANDSHAKE_FRAME_LEN_MAX)? {
             match frame {
                 Frame::Ack { .. } => (),
-                Frame::ReleaseSlots => {
+                Frame::ReleaseSlots { sent } => {
+                    if boot_millis().saturating_sub(sent) > RELEASE_REQUEST_AGE_MAX {
+                        return Err(Timeout::ReleaseRequest.into());
+                    }
                     has_requested.store(true, Ordering::Release);
                     notifier.notify();
                 }
@@ -259,5 +265,35 @@ fn read(
             }
             input.drain(..len);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::HandshakeLimit;
+    use std::net::{TcpListener, TcpStream};
+
+    /// Returns whether the exporter accepts a request to release the slots of this age.
+    fn accepts(age: Millis) -> Result<bool, PeerError> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut importer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stop = Stop::new().unwrap();
+        let limit = HandshakeLimit::new(RELEASED_MAX, &stop);
+        let exporter = PeerStream::accept(listener.accept().unwrap().0, None, &limit).unwrap();
+        let mut request = Vec::new();
+        Frame::ReleaseSlots { sent: boot_millis() - age }.write(&mut request);
+        importer.write_all(&request).unwrap();
+        importer.shutdown(Shutdown::Write).unwrap();
+        let (acks, has_requested) = (Acknowledgements::default(), AtomicBool::new(false));
+        read(&exporter, &has_requested, &Notifier::default(), &Pacing::new(&acks))?;
+        Ok(has_requested.into_inner())
+    }
+
+    #[test]
+    fn a_late_request_releases_no_slots() {
+        assert!(accepts(0).unwrap());
+        let late = accepts(RELEASE_REQUEST_AGE_MAX + 1);
+        assert!(matches!(late, Err(PeerError::Timeout(Timeout::ReleaseRequest))));
     }
 }

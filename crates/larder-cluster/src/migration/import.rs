@@ -304,6 +304,8 @@ impl Importer {
         stream.set_write_timeout(Some(EXPORTER_SILENCE_TIMEOUT))?;
         let (mut bytes, mut heard, mut ahead) = (vec![0; READ_LEN], Instant::now(), 0);
         let mut requested: Option<(Instant, Revision)> = None;
+        // The last heartbeat: its time on the clock of the exporting leader, and its arrival.
+        let mut heartbeat = (0, heard);
         self.apply(&dialed.rest, planned, leadership)?;
         loop {
             match stream.read(&mut bytes) {
@@ -311,6 +313,10 @@ impl Importer {
                 Ok(len) => {
                     heard = Instant::now();
                     self.apply(bytes.get(..len).unwrap_or_default(), planned, leadership)?;
+                    let sent = self.applier.last_heartbeat_sent_ms();
+                    if sent != heartbeat.0 {
+                        heartbeat = (sent, heard);
+                    }
                     ahead += len;
                     if ahead > BYTES_AHEAD {
                         ahead = 0;
@@ -342,6 +348,7 @@ impl Importer {
                 }
                 Some(_) => (),
                 None if self.applier.is_synced()
+                    && heartbeat.0 > 0
                     && known_since.elapsed() > PLAN_PROPAGATION_TIME =>
                 {
                     if !self.wait_for_followers(leadership, CATCH_UP_TIMEOUT) {
@@ -355,7 +362,9 @@ impl Importer {
                     let exporter = exporter.ok_or(ImportError::NoLeader)?;
                     self.raise_cas(exporter.record.cas.to, CAS_TIMEOUT)?;
                     requested = Some((Instant::now(), self.group.topology.map().1));
-                    Frame::ReleaseSlots.write(&mut out);
+                    let (sent, arrived) = heartbeat;
+                    let age = u64::try_from(arrived.elapsed().as_millis()).unwrap_or(u64::MAX);
+                    Frame::ReleaseSlots { sent: sent.saturating_add(age) }.write(&mut out);
                 }
                 None => (),
             }

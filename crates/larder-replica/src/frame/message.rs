@@ -142,7 +142,12 @@ pub enum Frame<'b> {
     },
     /// The importing leader has all items of the slots: the exporting leader must release the
     /// slots, and answer no more requests for them.
-    ReleaseSlots,
+    ReleaseSlots {
+        /// The send time in milliseconds on the clock of the exporting leader, or a little earlier:
+        /// the time in the last heartbeat, plus the time since its arrival. The exporting leader
+        /// ignores a request that is late, because the importing leader has given up by then.
+        sent: u64,
+    },
     /// The exporting leader has released the slots, and all their changes are sent.
     Barrier {
         /// A CAS value above all that the exporting leader has given to items of the slots.
@@ -357,7 +362,9 @@ impl Frame<'_> {
             Self::ChangedKeys(keys) => keys.write(out),
             Self::Checkpoint => write(out, 21, |_| ()),
             Self::CheckpointSettled { ends } => write(out, 22, |out| write_offsets(out, ends)),
-            Self::ReleaseSlots => write(out, 23, |_| ()),
+            Self::ReleaseSlots { sent } => {
+                write(out, 23, |out| out.extend_from_slice(&sent.to_le_bytes()));
+            }
             Self::Barrier { cas_end } => {
                 write(out, 24, |out| out.extend_from_slice(&cas_end.to_le_bytes()));
             }
@@ -469,7 +476,7 @@ fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
         20 => Frame::ChangedKeys(ChangedKeys::read(&mut fields)?),
         21 => Frame::Checkpoint,
         22 => Frame::CheckpointSettled { ends: fields.offsets()? },
-        23 => Frame::ReleaseSlots,
+        23 => Frame::ReleaseSlots { sent: fields.number()? },
         24 => Frame::Barrier { cas_end: fields.number()? },
         // 25 to 27 are reserved for tags.
         28 => Frame::Lease(fields.number()?),
@@ -536,7 +543,7 @@ mod tests {
             Frame::ChangedKeys(ChangedKeys { is_last: false, keys: b"\x01\0a\x02\0bc" }),
             Frame::Checkpoint,
             Frame::CheckpointSettled { ends: vec![6, 7] },
-            Frame::ReleaseSlots,
+            Frame::ReleaseSlots { sent: 7 },
             Frame::Barrier { cas_end: 1 << 40 },
             Frame::Lease(77),
             Frame::LinkHeartbeat { sent: 78, received: 79 },
