@@ -1,5 +1,5 @@
 //! Checks that a cache survives the death of its process at any moment. A scenario runs on a small
-//! region. Before a store of the scenario, the test copies the region, opens the copy as a later
+//! region. Before a store to the region, the test copies the region, opens the copy as a later
 //! process would, and compares its items with the acknowledged items. Each unfinished change must
 //! be either completely done or not done at all.
 //!
@@ -123,7 +123,7 @@ impl Oracle {
         assert_eq!(cache.gauges().items, words as u64, "all items are counted");
     }
 
-    /// Removes all items of a cache and stores other items. No memory may be lost.
+    /// Removes all items of a cache and stores other items. Checks that no memory is lost.
     fn check_nothing_is_lost(&self, cache: &Cache) {
         let mut handle = cache.handle();
         for key in self.known.keys() {
@@ -232,7 +232,7 @@ fn run(scenario: Scenario) -> usize {
         let (shared, config) = (Arc::clone(&cache.shared), config);
         let (oracle, evicted) = (Rc::clone(&oracle), Arc::clone(&evicted));
         move || {
-            // Skips the stores by the test itself.
+            // Skips the stores that the test makes while it borrows the oracle.
             let Ok(mut oracle) = oracle.try_borrow_mut() else { return };
             oracle.stores += 1;
             oracle.may_miss.extend(evicted.lock().unwrap().drain(..));

@@ -259,9 +259,9 @@ impl Hint {
 }
 
 impl Handle {
-    /// Takes the hint of this lookup: the offset of a slot that probably refers to the item.
-    /// The prefetch of this batch's items has found the word by the key's hash prefix. Returns
-    /// `None` if it found no word, or if the lookup was not announced.
+    /// Removes and returns the hint of this lookup: the offset of a slot that probably refers to
+    /// the item. [`Lookups::prefetch_announced`] found the slot by the key's hash prefix and growth
+    /// bits. Returns `None` if it found no slot, or if the lookup was not announced.
     #[inline]
     fn hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
         match self.hints.get(self.next_hint) {
@@ -273,9 +273,9 @@ impl Handle {
         }
     }
 
-    /// Takes the hint of a lookup that is not the next announced one: it is the second lookup of
-    /// its request, or the caller left out announced lookups. Keeps the hints of later lookups.
-    /// Returns `None` in the same cases as [`Handle::hint`].
+    /// Removes and returns the hint of a lookup that is not the next announced one. Such a lookup
+    /// is the second of its request, or the caller skipped announced lookups. Keeps the hints of
+    /// later lookups. Returns `None` in the same cases as [`Handle::hint`].
     #[cold]
     fn seek_hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
         let first = self.next_hint.saturating_sub(1);

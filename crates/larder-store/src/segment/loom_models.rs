@@ -10,8 +10,8 @@
 //! `Handle` that combine these modules, because a whole store takes more steps than loom can
 //! explore. The models under `shuttle` (`models.rs`), which have no weak memory, cover that part.
 //!
-//! loom allows a plain store between the two halves of a compare-exchange. So no reader counts a
-//! hit here while a writer may replace its word.
+//! loom allows a plain store between the two halves of a compare-exchange. So in these models, no
+//! reader counts a hit in a word while a writer may replace that word.
 //!
 //! Each of these mutations fails the models next to it:
 //!
@@ -52,11 +52,11 @@
 //! - `lookup` without its fence, because all loads before the fence are Acquire
 //! - loading the epoch with Relaxed, because a fence follows
 //!
-//! Two possible errors are not caught here. An attribute may be changed by a plain store over a
-//! reader's mark, which loses only the mark. A writer may append to a flushed segment, which the
-//! models of `models.rs` catch.
+//! Two kinds of error are not caught here. A plain store that changes an attribute may overwrite
+//! the access that a reader has just recorded; only that record is lost. A writer may append to a
+//! flushed segment; the models of `models.rs` catch this.
 //!
-//! One file, because the models share helpers and the table of mutations.
+//! All models are in one file, because they share helpers and the table of mutations.
 
 use super::index::buckets::plain::{self, Plain, has, hash, rehash};
 use super::index::buckets::{Buckets, Index, LockedStripe};
@@ -352,7 +352,7 @@ impl Items {
         &self.index.buckets
     }
 
-    /// Opens a segment.
+    /// Opens a segment with the next sequence, and returns this sequence.
     fn open(&self, segment: u32) -> Sequence {
         let sequence = {
             let mut alloc = self.alloc.lock().unwrap();

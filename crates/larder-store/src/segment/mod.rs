@@ -1,8 +1,8 @@
 //! The default engine: one region of memory, divided into segments.
 //!
-//! Handles append items to open segments, or write them over dead records. An index of 8-byte words
-//! tells where each item is. Lookups read items without a lock. S3-FIFO evicts them, a segment at a
-//! time. The region contains offsets, never pointers.
+//! Handles append items to open segments, or overwrite dead records with them. An index of 8-byte
+//! words contains the location of each item. Lookups read items without a lock. S3-FIFO evicts
+//! items, one segment at a time. The region contains offsets, never pointers.
 //!
 //! The table lists the folders. A folder imports only from folders in rows below its own. The files
 //! of a folder, which its `mod.rs` lists, do not import each other in a circle either.
@@ -26,7 +26,7 @@
 //! | `sync` | atomics and locks, which model checkers replace |
 //!
 //! # Invariants
-//! 1. The three rules of `memory::raw`.
+//! 1. The three rules in the documentation of `memory::raw`.
 //! 2. At most one index word refers to a live key, except during a move, when two words have the
 //!    same location. Index words change only under the lock of their stripe, except for their
 //!    frequencies, which readers raise without it.
@@ -35,16 +35,17 @@
 //!    epoch in which it was retired have finished and its last lease has ended. The same holds for
 //!    a chain. In a segment that is not retired, one record of the same length may overwrite a dead
 //!    record. This is allowed once all readers of the epoch in which the old record died have
-//!    finished. If several threads want to do so, the segment's count of dead bytes decides which
-//!    of them may.
+//!    finished. A thread first subtracts the record's length from the segment's count of dead
+//!    bytes, in one atomic step that fails if the segment is being emptied.
 //! 5. Lock order: growth, then a stripe, then the allocator, the list of walks or the pool of free
-//!    blocks. No thread holds two stripes. The list of handles is locked before the idle state of a
-//!    handle, and the idle state before the allocator. A thread that holds the allocator, the list
-//!    of walks or the pool takes no other lock.
+//!    blocks. No thread locks two stripes at a time. The list of handles is locked before the idle
+//!    state of a handle, and the idle state before the allocator. A thread that has locked the
+//!    allocator, the list of walks or the pool takes no other lock.
 //! 6. All items that were stored before a flush are in segments or pages whose sequence is below
-//!    the floor. No thread appends to these or copies items out of them afterwards. To ensure this,
-//!    the floor rises under the allocator's lock, and segments and pages get their sequence under
-//!    the same lock. A writer reads the floor after its segment was opened.
+//!    the floor. After the flush, no thread appends to these segments and pages or copies items out
+//!    of them. To ensure this, the floor rises under the allocator's lock, and segments and pages
+//!    get their sequence under the same lock. A writer reads the floor after it has opened its
+//!    segment.
 
 mod background;
 mod cache;
@@ -104,7 +105,7 @@ use sync::Ordering;
 ///     limit_bytes: 8 << 20,
 ///     cas: true,
 ///     classes: SizeClasses::new(vec![1024, 1 << 20], 56),
-///     seed: 42, // Draw it at random where clients choose the keys.
+///     seed: 42, // Choose it at random if clients choose the keys.
 ///     evict: true,
 ///     item_size_max: 1 << 20,
 ///     threads: 1,
@@ -115,7 +116,7 @@ use sync::Ordering;
 /// let bytes = b"greeting";
 /// let key = HashedKey { bytes, hash: handle.hash(bytes) };
 ///
-/// // A batch: reads in it need no synchronisation of their own.
+/// // Reads within a batch need no further synchronisation.
 /// handle.begin_batch(Seconds(1_000));
 /// let stored = handle.update(key, &mut None, |found| {
 ///     let put = Change::Put {
@@ -125,7 +126,7 @@ use sync::Ordering;
 ///         fetched: false,
 ///         tags: NewTags::None,
 ///     };
-///     // `add` in memcached's terms: an item that is there stays.
+///     // Like memcached's `add`: keep an item that exists.
 ///     if let Lookup::Hit(_) = found { (Change::Keep, false) } else { (put, true) }
 /// });
 /// assert!(stored.is_ok_and(|updated| updated.result));
@@ -144,8 +145,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Creates a cache. Its address space is reserved now. Its memory is allocated later, as items
-    /// are added.
+    /// Creates a cache. Reserves its address space now. The memory is allocated as items are added.
     ///
     /// # Errors
     /// [`ConfigError`]: the limit is out of range or too low for the flash tier, the system refuses
@@ -163,18 +163,18 @@ impl Cache {
         Shared::new(config, limit_bytes_max).map(|shared| Self { shared: Arc::new(shared) })
     }
 
-    /// Returns a cache whose memory is a file, best on tmpfs. A later process that opens the file
-    /// has the same items, even if this process is killed. `file` must be open for reading and
-    /// writing. It must be empty or contain the memory of an earlier cache. No other process may
-    /// use it. `boot` identifies the machine's current boot.
+    /// Returns a cache whose memory is a mapped file, preferably on tmpfs. A later process that
+    /// opens the file finds the same items, even if this process is killed. `file` must be open for
+    /// reading and writing. It must be empty or contain the memory of an earlier cache. No other
+    /// process may use it. `boot` identifies the machine's current boot.
     ///
     /// The file keeps the segment length, the hash seed and the maximum limit of the cache that
     /// created it. If the file contains the memory of a cache that can't be used, the new cache
     /// starts empty, and [`Restart`] contains the reason.
     ///
     /// # Errors
-    /// [`ConfigError`]: as for [`Cache::new`]. Also if the file contains other data, which stay
-    /// unchanged, if it can't be mapped, or if its file system is full.
+    /// [`ConfigError`]: as for [`Cache::new`]. Also if the file contains other data, if it can't be
+    /// mapped, or if its file system is full. Other data stay unchanged.
     pub fn in_file(
         config: Config,
         limit_bytes_max: usize,
@@ -187,11 +187,11 @@ impl Cache {
 
     /// Returns a cache with the items of an image (see [`Cache::write_image`]), and the image's
     /// note. If there is a `file` (see [`Cache::in_file`]), it becomes the cache's memory, and the
-    /// image replaces its content. Without a `file`, the memory ends with the process.
+    /// image replaces the file's content. Without a `file`, the memory ends with the process.
     ///
     /// # Errors
-    /// [`ConfigError`]: as for [`Cache::in_file`], or `image` is no image. If the image can't be
-    /// used, the inner result contains the reason, and the `file` is empty afterwards.
+    /// [`ConfigError`]: as for [`Cache::in_file`], or `image` contains no image. If the image can't
+    /// be used, the inner result contains the reason, and the `file` is empty afterwards.
     pub fn from_image(
         config: &Config,
         file: Option<&File>,
@@ -217,8 +217,8 @@ impl Cache {
     }
 
     /// Returns the number that was stored with [`Cache::set_note`], or 0 if there is none. A later
-    /// process with the same memory reads the same number. For example, it can be an offset with
-    /// which the next process continues a clock.
+    /// process with the same memory reads the same number. For example, the number can be an offset
+    /// with which the next process continues a clock.
     #[must_use]
     pub fn note(&self) -> u64 {
         self.shared.table().header_page().uses.note.load(Ordering::Relaxed)
@@ -229,9 +229,9 @@ impl Cache {
         self.shared.table().header_page().uses.note.store(note, Ordering::Relaxed);
     }
 
-    /// Returns the number of the last process that used this memory, or 0 if it has not set one.
-    /// Images contain the number, too. If each process sets a higher number than all processes
-    /// before it, the number shows whether a memory file or an image was used last.
+    /// Returns the number that a process last stored with [`Cache::set_run`] in this memory, or 0
+    /// if there is none. Images contain the number, too. If each process sets a higher number than
+    /// all processes before it, the number shows whether a memory file or an image was used last.
     #[must_use]
     pub fn run(&self) -> u64 {
         self.shared.table().header_page().uses.run.load(Ordering::Relaxed)
@@ -274,11 +274,11 @@ impl Cache {
         self.shared.populate();
     }
 
-    /// Requests huge pages from the system for all memory that is not mapped yet. They reduce TLB
-    /// misses, but the cache takes memory in larger pieces.
+    /// Requests huge pages from the system for all memory that is not mapped yet. Huge pages reduce
+    /// TLB misses, but the cache then allocates memory in larger units.
     ///
     /// # Errors
-    /// The system has no huge pages. The cache then works with pages of the usual length.
+    /// The system has no huge pages. The cache then uses pages of the usual size.
     pub fn use_huge_pages(&self) -> io::Result<()> {
         self.shared.table().region.use_huge_pages()
     }
@@ -324,14 +324,13 @@ impl Cache {
         self.shared.gauges()
     }
 
-    /// Returns an estimate of the hit ratio with less or more memory, from a sample of recent
-    /// lookups.
+    /// Estimates the hit ratio with less or more memory, from a sample of recent lookups.
     #[must_use]
     pub fn miss_ratio_curve(&self) -> MissRatioCurve {
         self.shared.mrc.estimate()
     }
 
-    /// Changes the memory limit. A higher limit takes effect now. Under a lower one
+    /// Changes the memory limit. A higher limit takes effect at once. After the limit is lowered,
     /// [`crate::Maintenance::maintain`] evicts items and returns memory to the system step by step.
     ///
     /// # Errors

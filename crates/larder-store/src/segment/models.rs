@@ -35,7 +35,7 @@
 //! | `finish` that does not check whether all items are dead | `items_that_replace_dead_records_outlive_movers` |
 //! | an open segment that is taken over and also left with its owner | both of `an_open_segment_is_taken_over_…` |
 //!
-//! One file, because the models share helpers and the table of mutations.
+//! All models are in one file, because they share helpers and the table of mutations.
 
 use super::index::buckets::plain::{self, Plain, has, hash, rehash};
 use super::index::buckets::{Buckets, Index};
@@ -221,7 +221,7 @@ fn key<'k>(handle: &Handle, bytes: &'k [u8]) -> HashedKey<'k> {
     HashedKey { bytes, hash: handle.hash(bytes) }
 }
 
-/// Returns a value whose bytes all depend on its owner.
+/// Returns a value of 400 bytes, each of which depends on `owner`.
 fn pattern(owner: u8) -> Vec<u8> {
     (0..400_u16).map(|i| (i as u8).wrapping_mul(31) ^ owner).collect()
 }
@@ -256,7 +256,7 @@ fn store(handle: &mut Handle, name: &[u8], value: &[u8]) {
 fn churn(handle: &mut Handle, stores: u32) {
     let mut random: u32 = 1;
     for _ in 0..stores {
-        // This is the generator of Numerical Recipes.
+        // This is the linear congruential generator from "Numerical Recipes".
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let filler = (random >> 24) as u8 % 64;
         store(handle, &[b'f', filler], &pattern(filler));
@@ -470,7 +470,7 @@ fn flushed_items_are_missed_and_later_ones_stay() {
             let (cache, flushes) = (cache.clone(), Arc::clone(&flushes));
             thread::spawn(move || {
                 let mut handle = cache.handle();
-                // The handle has a segment open that the flush invalidates.
+                // This opens a segment, which the flush then invalidates.
                 store(&mut handle, &[b'b', owner], &pattern(owner));
                 handle.flush(None);
                 // The other thread's flush may still invalidate the next item.
@@ -681,8 +681,8 @@ fn replaced(cache: &Cache) -> u64 {
     (0..segments).map(|segment| table.entry(segment).taken_dead()).sum()
 }
 
-/// Returns a cache with free blocks of the length of patterns, and the keys `a` to `d` with the
-/// pattern of owner 1.
+/// Returns a cache that contains the keys `a` to `d` with the pattern of owner 1 and free blocks of
+/// the same length, and its handles.
 fn cache_with_free_blocks(handles: usize) -> (Cache, Vec<Handle>) {
     let cache = cache(false, handles);
     let mut handles: Vec<Handle> = (0..handles).map(|_| cache.handle()).collect();

@@ -1,9 +1,10 @@
 //! Tags: names by which items are invalidated together.
 //!
 //! An item has a word for each of its tags, before its key. The word contains the tag's position in
-//! a table, and the tag's generation when the item was stored. If the table has another generation
-//! now, the item is flushed. So dropping a tag takes one addition, however many items have it. The
-//! memory of these items is reused when they are evicted or found by maintenance.
+//! a table, and the tag's generation when the item was stored. If the word of the table contains
+//! another generation now, the item is flushed. So dropping a tag takes one addition, however many
+//! items have it. The memory of these items is reused when they are evicted or found by
+//! maintenance.
 //!
 //! ```text
 //! a word of the table                                 a word of an item
@@ -15,14 +16,14 @@
 //! The table is made for the first tag, in segments of its own. Their number is a power of two.
 //! They take at most a 64th of the limit and at most 16 MiB, but at least one segment. The hash of
 //! a tag selects two buckets of eight words. The tag is in the bucket that was emptier when it was
-//! added. If all sixteen words are in use, a new tag displaces the least used tag, and takes the
-//! next generation. So the items of a displaced tag are flushed as if the tag had been dropped: too
-//! early, but never too late. Dropping a tag may also flush the items of another tag with a common
-//! bucket and the same fingerprint. In practice generations never wrap: 40 bits last for 34 years
-//! at a thousand drops a second.
+//! added. If all sixteen words are in use, a new tag displaces the least used tag among them, and
+//! takes the next generation of its word. So the items of a displaced tag are flushed as if the tag
+//! had been dropped: too early, but never too late. Dropping a tag may also flush the items of
+//! another tag with a common bucket and the same fingerprint. In practice generations never wrap:
+//! 40 bits last for 34 years at a thousand drops a second.
 //!
-//! Two threads may add one tag at the same time, in two words. A drop therefore changes every word
-//! of the tag.
+//! Two threads may add the same tag at the same time, in two words. A drop therefore changes every
+//! word of the tag.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 use super::cache::shared::Shared;
@@ -209,8 +210,8 @@ impl Table {
         word.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Raises the generation of every word of a tag. Returns false if the tag is not in the table,
-    /// so that no live item has it.
+    /// Raises the generation of every word of a tag. Returns false if the tag is not in the table.
+    /// Then no live item has the tag.
     fn drop_tag(&self, candidates: &Candidates) -> bool {
         let mut is_found = false;
         for (position, word) in self.tag_words(candidates) {

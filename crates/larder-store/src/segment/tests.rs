@@ -138,7 +138,7 @@ fn a_higher_limit_holds_more_and_a_lower_one_gives_memory_back() {
 fn a_small_cache_under_a_large_limit_stays_small() {
     let cache = cache(64, true);
     let mut handle = cache.handle();
-    // The items have a KiB each, and are overwritten a hundred times in random order.
+    // About a thousand items of 1 KiB each are overwritten about a hundred times, in random order.
     let names = (0..100_000_u32).map(|i| i.wrapping_mul(2_654_435_761) >> 22);
     for name in names {
         fill(&mut handle, name..name + 1);

@@ -1,6 +1,6 @@
 //! The counters of a handle since its start or the last reset. Only the handle itself adds to them.
-//! Their sums over all handles, including dropped handles, are the cache's totals. The
-//! counts of items are in the region (`memory::handle_block`).
+//! Their sums over all handles, including dropped handles, are the cache's totals. The counts of
+//! items are in the region (`memory::handle_block`).
 
 use crate::engine::RemovalReason;
 use crate::{ClassGauges, Gauges, Seconds};

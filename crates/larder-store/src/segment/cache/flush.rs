@@ -63,8 +63,8 @@ impl Shared {
         self.table().header_page().order.flush_generation.load(Ordering::Acquire)
     }
 
-    /// Returns whether a flush of all items has invalidated an item in a segment. Dropped tags do
-    /// not count.
+    /// Returns whether a flush has invalidated the item of a record. Does not consider dropped
+    /// tags.
     #[inline]
     pub(crate) fn is_flushed(&self, record: &Record<'_>) -> bool {
         self.table().header_page().is_flushed(record.entry())
@@ -78,15 +78,15 @@ impl Shared {
         self.end_flush();
     }
 
-    /// Empties the sample for the miss-ratio curve, makes each handle search all segments, so that
-    /// the counts of items fall soon, and reports the flush.
+    /// Empties the sample for the miss-ratio curve, and reports the flush to the observer of
+    /// changes. Makes each handle search all segments, so that the counts of items fall soon.
     fn end_flush(&self) {
         self.mrc.clear();
         self.crawls.fetch_add(1, Ordering::Relaxed);
         self.report_change(ItemChange::Invalidated);
     }
 
-    /// Schedules a flush for `at`, in place of a pending flush.
+    /// Schedules a flush for `at`. Replaces a pending flush.
     pub(crate) fn flush_later(&self, at: Seconds) {
         let _alloc = self.alloc();
         let word = &self.table().header_page().shared.flush_at;

@@ -25,7 +25,7 @@ pub(crate) struct HandleShared {
 }
 
 /// The writing state of a handle. The handle owns it during writes, at most from the first write of
-/// a batch to the end of the batch. At other times its [`HandleShared`] has it, and other handles
+/// a batch to the end of the batch. At other times it is in the [`HandleShared`], and other handles
 /// may take parts of it.
 #[derive(Debug, Default)]
 pub(crate) struct WriteState {
@@ -69,11 +69,11 @@ pub(crate) enum EvacuationReason {
     /// moved. If there is no memory for the moved items, they are evicted instead, unless retired
     /// memory will be free soon or the cache never evicts.
     Clean,
-    /// The segment is the next victim of the eviction policy, which decides for each item whether
-    /// it is moved. The others are demoted to flash if possible, or evicted.
+    /// The segment is the next victim of the eviction policy. The policy decides for each item
+    /// whether it is moved. Items that are not moved are demoted to flash if possible, or evicted.
     Evict(Queue),
-    /// The segment is older than this many seconds. Items that were idle for as long are demoted to
-    /// flash if possible. The others are moved.
+    /// The segment is older than this many seconds. Items that were idle for this time are demoted
+    /// to flash if possible. All other items are moved.
     Age(u32),
 }
 
@@ -101,8 +101,8 @@ impl HandleShared {
         self.idle(|idle| *idle = Some(writing));
     }
 
-    /// Calls `f` with the writing state, for another handle. Returns `None` if the owner is using
-    /// it or has not written yet.
+    /// Calls `f` with the writing state, on behalf of another handle. Returns `None` if the owner
+    /// is using it or has not written yet.
     pub(crate) fn with_idle<R>(&self, f: impl FnOnce(&mut WriteState) -> R) -> Option<R> {
         self.idle(|idle| idle.as_deref_mut().map(f))
     }

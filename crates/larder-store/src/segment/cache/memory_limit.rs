@@ -33,8 +33,8 @@ impl Shared {
         self.limit_segments.load(Ordering::Relaxed)
     }
 
-    /// Returns a number of open segments. If at least this many are open, a handle first looks for
-    /// an open segment of another handle before it opens a new one.
+    /// Returns the number of open segments from which a handle looks for an open segment of another
+    /// handle before it opens a new one.
     pub(crate) fn open_max(&self) -> usize {
         let budget = self.open_budget.load(Ordering::Relaxed) * self.config.threads.max(1);
         budget.min(self.limit_segments() / OPEN_SHARE_MAX)
@@ -54,8 +54,8 @@ impl Shared {
         wanted.min(segments / 8)
     }
 
-    /// Returns the number of the first segment that was never within the limit. All later segments
-    /// were not, either.
+    /// Returns the number of the first segment that was never within the limit. The same holds for
+    /// all later segments.
     pub(crate) fn segments_seen(&self) -> usize {
         let seen = &self.table().header_page().uses.segments_seen;
         usize::try_from(seen.load(Ordering::Relaxed)).unwrap_or(0)

@@ -73,8 +73,8 @@ impl Shared {
         self.alloc().queues.remove_chain(segment, segments);
     }
 
-    /// Retires a segment that was emptied. It is free when the epoch has ended and the last lease
-    /// was dropped.
+    /// Retires a segment that was emptied. It is free once all readers of its epoch have finished
+    /// and its last lease was dropped.
     pub(crate) fn retire_segment(&self, segment: u32) {
         let entry = self.table().entry(segment);
         strict_assert!(
@@ -129,7 +129,7 @@ impl Shared {
 
     /// Returns by how many bytes leases and uploads exceed certain shares of the limit. If they
     /// exceed a share, the server disconnects slow peers. The memory between that share and the
-    /// maximum is for peers that read and send. The maximum is half of all segments for leases, and
+    /// maximum is for peers that are not slow. The maximum is half of all segments for leases, and
     /// `large_value::upload::UPLOAD_SHARE` for uploads.
     pub(crate) fn excess_memory(&self) -> ExcessMemory {
         let (limit, uploading) = (self.limit_segments(), self.alloc().uploading);

@@ -32,7 +32,8 @@ impl Shared {
             Ok::<_, ConfigError>((shape, Layout::new(shape, config.limit_bytes, page_len())))
         };
         let (shape, layout) = layout_for(limit_bytes_max)?;
-        // A system that does not overcommit address space may still grant the first limit.
+        // A system that does not overcommit address space may still grant enough for the initial
+        // limit.
         let (shape, layout, region) = match Region::new(layout.region_len()) {
             Ok(region) => (shape, layout, region),
             Err(_) => {

@@ -99,7 +99,7 @@ impl Drop for AbortOnUnwind {
     }
 }
 
-/// Returns the number of stripes of an index with this first number of buckets.
+/// Returns the number of stripes of an index with this initial number of buckets.
 pub(crate) fn stripes_for(buckets_first: usize) -> usize {
     (buckets_first / STRIPE_BUCKETS).clamp(1, STRIPES_MAX)
 }

@@ -44,9 +44,9 @@ pub struct Handle {
     pub(crate) batch_reads: BatchReads,
     /// Whether the handle belongs to a thread of the flash tier.
     pub(crate) is_of_flash: bool,
-    /// If the write of an item to flash has to wait, an evacuation evicts the item if this is
-    /// false, and keeps it in memory if this is true. True while memory is taken for reads. Ignored
-    /// while the device completes no writes.
+    /// Whether an evacuation keeps an item in memory if the item's write to flash has to wait. If
+    /// false, the evacuation evicts the item. True while memory is taken for reads. Ignored while
+    /// the device completes no writes.
     pub(crate) keeps_unwritten: bool,
 }
 

@@ -6,16 +6,16 @@
 //! the key, and `rehash`, which reads and hashes an item's key again. The index calls `rehash` only
 //! after it has grown more than 64-fold, and to report the move of an item in memory to a walk.
 //!
-//! **Bucket hashes.** A bucket hash is a number of 32 bits. Its lowest bits, as many as the number
-//! of buckets requires, choose the bucket. A key's first bucket hash is the low half of its hash.
-//! Its second bucket hash is the first one with some bits flipped. The key's hash prefix alone
-//! determines which bits are flipped. So either bucket hash and the hash prefix determine the other
-//! bucket hash. A word keeps six bits of the bucket hash of its bucket. The bucket's number gives
-//! the bits below them.
+//! **Bucket hashes.** A bucket hash is a number of 32 bits. Its lowest bits choose the bucket. The
+//! more buckets the index has, the more bits it uses. A key's first bucket hash is the low half of
+//! its hash. Its second bucket hash is the first one with some bits flipped. The key's hash prefix
+//! alone determines which bits are flipped. So either bucket hash and the hash prefix determine the
+//! other bucket hash. A word keeps six bits of the bucket hash of its bucket. The bucket's number
+//! gives the bits below them.
 //!
 //! **Stripes.** The low bits of a bucket hash choose its stripe, and both bucket hashes of a key
 //! share these bits. So one lock covers all buckets that a writer of the key can change, at every
-//! size of the index, and a split locks only the stripe of the bucket that it splits.
+//! size of the index. A split locks only the stripe of the bucket that it splits.
 //!
 //! **Readers** take no lock. A word is published with one store. A move stores the word in its new
 //! slot, raises the stripe's version, and then clears the old slot. A reader that found the word in
@@ -34,16 +34,17 @@ use std::collections::HashSet;
 /// The number of words in a bucket, which is one cache line.
 pub(crate) const BUCKET_SLOTS: usize = 8;
 
-/// The maximum number of buckets whose words an insert considers moving to free a word. The insert
+/// The maximum number of buckets whose words an insert considers moving to free a slot. The insert
 /// checks the other bucket of each word, up to 512 further buckets. Each check may be a cache miss
-/// under the stripe's lock. With 64, the index fills to 95 % if it has few stripes.
+/// under the stripe's lock. With this limit, an index with few stripes fills to 95 % before an
+/// insert fails.
 const SEARCHED_MAX: usize = 64;
 
-/// The minimum number of empty words in the first bucket of a key with which an insert uses this
-/// bucket. Otherwise the insert uses the emptier bucket. By simulation with 85 % of all words in
-/// use, 84 % of the keys are then in their first bucket, and both buckets are full for 10 % of the
-/// new keys. If the first bucket were always filled first, the numbers would be 90 % and 25 %; if
-/// the emptier bucket were always used, they would be 68 % and 4 %.
+/// An insert uses the key's first bucket if it has at least this many empty slots. Otherwise the
+/// insert uses the emptier bucket. In a simulation with 85 % of all slots in use, 84 % of the keys
+/// are then in their first bucket, and for 10 % of the new keys both buckets are full. If inserts
+/// always filled the first bucket first, the numbers would be 90 % and 25 %; if they always used
+/// the emptier bucket, 68 % and 4 %.
 const ROOM_MIN: usize = 3;
 
 /// The memory of the buckets, of the number of buckets and of the stripes.
@@ -89,13 +90,13 @@ impl LockedSlot<'_> {
     }
 }
 
-/// The error for a key whose candidate buckets are both full, if no sequence of moves was found
-/// that frees a word. The search considers moving the words of up to [`SEARCHED_MAX`] buckets.
+/// The error of an insert: both candidate buckets of the key are full, and no sequence of moves
+/// that frees a slot was found. The search considers the words of up to [`SEARCHED_MAX`] buckets.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct IndexFull;
 
 impl<B: Buckets> Index<B> {
-    /// Creates an index over `buckets`, with `len` buckets in use at first and `stripes` stripes.
+    /// Creates an index over `buckets`, initially with `len` buckets in use, and `stripes` stripes.
     /// Both are powers of two, and `2 * stripes <= len`.
     pub(crate) fn new(buckets: B, len: usize, stripes: usize) -> Self {
         let index = Self::over(buckets, len, stripes);
@@ -103,8 +104,8 @@ impl<B: Buckets> Index<B> {
         index
     }
 
-    /// Creates an index over `buckets` that are in use already. `first_len` is the number of
-    /// buckets that it had at first.
+    /// Creates an index over `buckets` that are in use already. `first_len` is the initial number
+    /// of buckets of this index.
     pub(crate) fn over(buckets: B, first_len: usize, stripes: usize) -> Self {
         assert!(first_len.is_power_of_two() && stripes.is_power_of_two());
         assert!(2 * stripes <= first_len);
@@ -120,8 +121,9 @@ impl<B: Buckets> Index<B> {
         }
     }
 
-    /// Does the same as [`Index::retain`], and also clears words that are in a wrong bucket. Does
-    /// not look for such words if the index has so many buckets that keys are needed to find them.
+    /// Does the same as [`Index::retain`], and also clears words that are in a wrong bucket. Skips
+    /// this check if the index has grown more than 64-fold, because the check would then require
+    /// the items' keys.
     pub(crate) fn retain_in_own_bucket<'i>(
         &'i self,
         mut f: impl FnMut(&'i AtomicU64, IndexWord) -> bool,
@@ -407,9 +409,9 @@ fn flip(hash_prefix: u16, stripe_mask: u32) -> u32 {
     mixed & !stripe_mask | (stripe_mask + 1)
 }
 
-/// Returns the bucket of a bucket hash in an index of `len` buckets, by linear hashing. The bucket
-/// number consists of the low bits of the bucket hash, as many as the highest bucket number has. If
-/// that bucket does not exist yet, the highest of these bits is cleared. `len` is not 0.
+/// Returns the bucket of a bucket hash in an index of `len` buckets, by linear hashing. Takes as
+/// many low bits of the bucket hash as the highest bucket number has. If the bucket with this
+/// number does not exist yet, the highest of these bits is cleared. `len` is not 0.
 #[inline]
 fn fold(bucket_hash: u32, len: usize) -> usize {
     let mask = u64::MAX >> ((len as u64 - 1) | 1).leading_zeros();
@@ -452,8 +454,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
             .or_else(|| scan(second, patterns[1], &mut to_locked))
     }
 
-    /// Returns the words of this hash whose items are on flash. There is nearly always at most one.
-    /// It may belong to another key, because only 14 to 20 bits are compared.
+    /// Returns the words of this hash whose items are on flash. Nearly always returns at most one
+    /// word. A word may belong to another key, because only 14 to 20 bits are compared.
     pub(crate) fn on_flash(&self) -> impl Iterator<Item = LockedSlot<'i>> + use<'i, B> {
         let buckets = self.index.buckets_of(self.hash).into_iter();
         let patterns = self.index.patterns(self.hash);
@@ -533,7 +535,7 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
     }
 
     /// Returns the word with the lowest frequency in either bucket, or `None` if both buckets are
-    /// empty. The word's item is evicted if the index can't grow.
+    /// empty. The caller evicts the word's item if the index can't grow.
     pub(crate) fn coldest(&self) -> Option<LockedSlot<'i>> {
         self.slots()
             .map(|slot| LockedSlot { slot, word: IndexWord(slot.load(Ordering::Acquire)) })
@@ -541,8 +543,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
             .min_by_key(|locked_slot| locked_slot.word.freq())
     }
 
-    /// Frees a word in one of two full buckets by moving words within the stripe. Returns the
-    /// position of that bucket in `buckets`, and the freed word. Searches breadth first for the
+    /// Frees a slot in one of two full buckets by moving words within the stripe. Returns the
+    /// position of that bucket in `buckets`, and the freed slot. Searches breadth first for the
     /// shortest sequence of moves that ends at an empty word. Returns `None` if no word of the
     /// first [`SEARCHED_MAX`] buckets can move to an empty one.
     fn make_room(
@@ -582,7 +584,7 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
 
     /// Moves the words on the path from `last` back to one of the first two buckets. Each word
     /// moves into the slot that the previous move freed. Returns the position of that bucket and
-    /// the word that is now free.
+    /// the slot that is now free.
     fn shift(
         &self,
         visits: &[Visit],
@@ -679,7 +681,7 @@ pub(crate) mod plain {
     }
 
     impl Plain {
-        /// Allocates `len` buckets, in up to 64 stripes.
+        /// Allocates `len` buckets and 64 stripes.
         pub(crate) fn new(len: usize) -> Self {
             Self {
                 buckets: (0..len).map(|_| Default::default()).collect(),

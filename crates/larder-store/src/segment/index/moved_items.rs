@@ -19,9 +19,9 @@
 use crate::segment::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::sync::PoisonError;
 
-/// The maximum number of reports that are kept for one walk between two of its steps (32 KiB). With
-/// more reports, the walk starts its stripe again. This requires thousands of moves within one
-/// stripe during a step, or while the walk is paused because the client of a dump does not read.
+/// The maximum number of reports kept for a walk between two of its steps (32 KiB). If there are
+/// more, the walk starts its stripe again. This requires thousands of moves within one stripe
+/// during a step, or while a walk is paused because the client of a dump does not read.
 const REPORTS_MAX: usize = 4096;
 
 /// The walks in progress.
@@ -29,8 +29,8 @@ const REPORTS_MAX: usize = 4096;
 pub(crate) struct Walks {
     /// The number of walks. It changes only under the lock of `list`.
     count: AtomicUsize,
-    /// Inserts lock the list while they hold a stripe. So each thread holds it only briefly, to add
-    /// a report or to copy the reports to a walk.
+    /// Inserts acquire this lock while they hold the lock of a stripe. So each thread holds it only
+    /// briefly, to add a report or to move the reports to a walk.
     list: Mutex<List>,
 }
 
@@ -87,14 +87,15 @@ impl Walks {
         self.with(walk, |reports| reports.stripe = Some(stripe));
     }
 
-    /// Moves the reports to `hashes`. If some were lost, drops the others and returns an error.
+    /// Moves the reports to `hashes`. If reports were lost, drops the remaining ones and returns an
+    /// error.
     pub(crate) fn take(&self, walk: WalkId, hashes: &mut Vec<u64>) -> Result<(), LostReports> {
         self.with(walk, |reports| reports.take(hashes))
     }
 
     /// Moves the last reports on this stripe to `hashes`, and stops the reports until the walk
-    /// enters another stripe. If some were lost, returns an error, and the reports on this stripe
-    /// continue.
+    /// enters another stripe. If reports were lost, drops the remaining ones and returns an error,
+    /// and the walk stays in the stripe.
     pub(crate) fn leave(&self, walk: WalkId, hashes: &mut Vec<u64>) -> Result<(), LostReports> {
         self.with(walk, |reports| {
             reports.take(hashes)?;
@@ -132,8 +133,8 @@ impl Walks {
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
-        // Recovering from a poisoned lock is safe: each change of the list is complete at every
-        // step.
+        // Recovering from a poisoned lock is safe: the list is consistent between any two steps of
+        // a change.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

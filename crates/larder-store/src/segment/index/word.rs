@@ -10,9 +10,10 @@
 //!                                   40    37 36           0
 //! ```
 //! The hash prefix is the highest 14 bits of the key's hash. Growth is six bits of the bucket hash
-//! (see `buckets`) of the word's bucket: they are directly above the bits that choose among the
-//! first buckets. With these bits, the index can move a word without the item's key, both to the
-//! word's other bucket and to a new bucket when the index grows. Bit 47 is the tier.
+//! (see `buckets`) for the bucket that contains the word. They are directly above the bits that
+//! choose among the initial buckets. With these bits, the index can move a word without the item's
+//! key, both to the word's other bucket and to a new bucket when the index grows. Bit 47 is the
+//! tier.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 use crate::segment::sync::{AtomicU64, Ordering};
@@ -135,7 +136,7 @@ impl IndexWord {
         self.0 & mask == u64::from(hash_prefix) << HASH_PREFIX_SHIFT
     }
 
-    /// Returns a hash with the prefix of the word and these low bits, which choose its buckets.
+    /// Returns a hash with the word's prefix and with this bucket hash as its low half.
     pub(crate) fn hash_with(self, bucket_hash: u32) -> u64 {
         self.0 & (u64::MAX << HASH_PREFIX_SHIFT) | u64::from(bucket_hash)
     }
@@ -157,13 +158,13 @@ impl IndexWord {
         Self(others | u64::from(growth) << GROWTH_SHIFT)
     }
 
-    /// Returns the word for another location of the same key's item, in memory.
+    /// Returns the word of the same key for an item in memory at `offset`.
     #[must_use]
     pub(crate) fn with_offset(self, offset: usize, freq: u8) -> Self {
         Self::new(Pattern(self.0 & PATTERN_MASK & !TIER), offset, freq)
     }
 
-    /// Returns the offset in the region of an item in memory, in bytes.
+    /// Returns the item's offset in the region, in bytes. The item is in memory.
     #[inline]
     pub(crate) fn offset(self) -> usize {
         usize::try_from((self.0 & LOCATION_MASK) * 8).expect("a region fits the address space")

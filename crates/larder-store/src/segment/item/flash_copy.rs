@@ -1,6 +1,6 @@
 //! The link from an item in memory to its copy on flash. An item that was copied from flash to
-//! memory has such a link until it changes. A small item contains it. That of a large item is in
-//! the table entry of the first segment of its chain, and moves with the chain.
+//! memory has such a link until it changes. A small item contains the link. The link of a large
+//! item is in the table entry of the first segment of the item's chain, and moves with the chain.
 //!
 //! ```text
 //! 63  62               41 40    37 36           0
@@ -61,7 +61,8 @@ impl FlashCopy {
         [(self.0 >> 32) as u32 | IS_COPY, self.0 as u32]
     }
 
-    /// Returns the index word that refers to the copy, from that of the item in memory.
+    /// Returns the index word that refers to the copy. `in_memory` is the index word of the item in
+    /// memory.
     pub(crate) fn word(self, in_memory: IndexWord) -> IndexWord {
         // The frequency is 1, so that the next hit counts as the item's second.
         in_memory.at_location_on_flash(self.0).with_freq(1)

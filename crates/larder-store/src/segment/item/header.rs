@@ -50,8 +50,8 @@ pub(crate) enum State {
     Link = 1 << 5,
     /// An exact expiry follows the header. It is valid if the expiry code is [`WIDE`].
     Wide = 1 << 6,
-    /// No index word refers to the item any more. If the bit is set, a lookup in the index is
-    /// unnecessary. If not, the index decides.
+    /// No index word refers to the item any more. If the bit is not set, only a lookup in the index
+    /// shows whether the item is live.
     Dead = 1 << 7,
 }
 
@@ -151,8 +151,8 @@ impl Header {
 }
 
 /// Returns the code of expiry `at` for a segment with this base, or `None` if it needs [`WIDE`]. An
-/// expiry at or before the base becomes one second after it. That is in the past already, because
-/// the base is one second before the segment was opened.
+/// expiry at or before the base is stored as one second after the base. That second has already
+/// come, because the base is one second before the segment was opened.
 pub(crate) fn expiry_code(base: Seconds, at: Option<Seconds>) -> Option<u16> {
     let Some(at) = at else { return Some(NEVER) };
     let delta = at.0.saturating_sub(base.0).max(1);
@@ -169,9 +169,9 @@ const ACCESS_MAX: u16 = (1 << 12) - 1;
 /// The bit of an access code for times before the base.
 const ACCESS_BEFORE: u16 = 1 << 11;
 
-/// Returns the code of the time of an access, a small float. It contains the seconds between the
-/// segment's base and the access. They are exact up to 255, and have 8 significant bits above. The
-/// access may be before the base, because items move to newer segments.
+/// Returns the code of the time of an access, a small float. It contains the number of seconds
+/// between the segment's base and the access, exactly up to 255 and with 8 significant bits above.
+/// The access may be before the base, because items move to newer segments.
 #[inline]
 pub(crate) fn access_code(base: Seconds, at: Seconds) -> u16 {
     match at.0.checked_sub(base.0) {

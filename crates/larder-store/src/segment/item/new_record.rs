@@ -22,7 +22,7 @@ pub(crate) struct NewRecord<'v> {
     pub(crate) value: [&'v [u8]; 3],
     pub(crate) chain: Option<Chain>,
     /// The item's copy on flash; `None` if it has no valid copy. Ignored if the item has a chain,
-    /// which keeps the copy.
+    /// because the chain then keeps the link to the copy.
     pub(crate) flash_copy: Option<FlashCopy>,
 }
 

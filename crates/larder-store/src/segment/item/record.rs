@@ -28,7 +28,7 @@ pub(crate) struct Chain {
 }
 
 impl<'p> Record<'p> {
-    /// Returns the item that starts at `offset`. `cas` is whether items have a CAS.
+    /// Returns the item that starts at `offset`. `cas` is true if items have a CAS.
     #[inline]
     pub(crate) fn at(table: &'p Table, offset: usize, cas: bool, witness: Witness<'p>) -> Self {
         let record = Self::candidate_at(table, offset, cas, witness);
@@ -238,7 +238,7 @@ impl<'p> Record<'p> {
         self.cas_word().map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// Returns the half word at this offset behind the CAS and the extension.
+    /// Returns the 32-bit word at offset `at` behind the CAS and the extension.
     fn half(&self, at: usize) -> &'p crate::segment::sync::AtomicU32 {
         let words = usize::from(self.cas) + usize::from(self.header.has(State::Extended));
         self.table.region.half(self.offset + 8 + 8 * words + at)
@@ -450,8 +450,8 @@ pub(super) fn is_in_place(table: &Table, offset: usize, header: Header, cas: boo
 }
 
 /// Notes a new expiry in the segment's entry, after the item was changed. Maintenance resets the
-/// noted expiry before it reads the items: either it reads the new expiry, or the expiry is noted
-/// afterwards.
+/// noted expiry before it reads the items. So either maintenance reads the new expiry, or this
+/// function notes it after the reset.
 pub(crate) fn note_changed_expiry(entry: Entry<'_>, expiry: Expiry) {
     fence(Ordering::SeqCst);
     entry.note_expiry(expiry);

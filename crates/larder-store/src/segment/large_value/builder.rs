@@ -19,8 +19,8 @@ pub(crate) struct Plan {
     pub(crate) len: usize,
     /// The number of added bytes at the front that are not part of the assembled value.
     pub(crate) skipped: usize,
-    /// Whether the assembled value will follow the old value's chain, which does not change. Of the
-    /// old value, it then contains only the tail.
+    /// Whether the assembled value will follow the old value's chain, which does not change. The
+    /// assembled value then contains only the tail of the old value.
     pub(crate) is_suffix: bool,
 }
 
@@ -47,8 +47,8 @@ fn identity(record: &Record<'_>) -> Identity {
 
 impl ValueBuilder {
     /// If an update has copied a value more often than this, it makes the next copy while the
-    /// stripe is locked, so that the value can't change. Each earlier copy was made without the
-    /// lock, and was useless because the value changed before the update could store it.
+    /// stripe is locked, so that the value can't change. The earlier copies were made without the
+    /// lock, and the old value changed before the update could store them.
     pub(crate) const ROUNDS_MAX: u32 = 4;
 
     pub(crate) fn filled(plan: Plan, upload: Upload, old: Option<&Record<'_>>) -> Self {

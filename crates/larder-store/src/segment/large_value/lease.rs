@@ -23,8 +23,8 @@ pub struct ChainLease {
     /// The number and the segment of the piece of the chain that was read last. Later pieces are
     /// found from there.
     cursor: Cell<(usize, u32)>,
-    /// Whether the lease may outlive the batch. It may not if segments were charged for it, and
-    /// more memory than allowed was leased then.
+    /// Whether the lease may outlive the batch. It may not if segments were charged for it and the
+    /// leased memory then exceeded the maximum.
     may_be_kept: bool,
 }
 
@@ -48,8 +48,8 @@ impl ChainLease {
     }
 
     /// Returns the segments whose entries count this lease, each with the number of segments that
-    /// the lease protects by it. The first segment of the chain counts the lease for the whole
-    /// chain. The segment of the tail counts it for itself.
+    /// this count protects. The first segment of the chain counts the lease for the whole chain.
+    /// The segment of the tail counts it for itself.
     fn counted(&self) -> impl Iterator<Item = (u32, usize)> {
         let chain = (self.first, self.chain_len.div_ceil(self.shared.segment_len()));
         [chain].into_iter().chain(self.tail_segment().map(|segment| (segment, 1)))
@@ -105,7 +105,7 @@ impl ChainLease {
 
 impl Clone for ChainLease {
     fn clone(&self) -> Self {
-        // This lease is not charged, because `self` holds the same segments.
+        // The new lease is not charged, because `self` holds the same segments.
         self.hold();
         let cursor = self.cursor.clone();
         Self { shared: Arc::clone(&self.shared), cursor, ..*self }

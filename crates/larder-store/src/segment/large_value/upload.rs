@@ -62,8 +62,8 @@ impl Upload {
         *self.shared.alloc().held_by_values(self.is_flash_read) += 1;
     }
 
-    /// Subtracts segments that no longer belong to the upload from the count of segments of
-    /// uploads.
+    /// Subtracts `count` segments, which no longer belong to the upload, from the count of segments
+    /// of uploads.
     fn count_out(&self, count: usize) {
         *self.shared.alloc().held_by_values(self.is_flash_read) -= count;
     }
@@ -131,7 +131,7 @@ impl Upload {
         &self.piece(offset / segment_len)[offset % segment_len..]
     }
 
-    /// Returns the number of segments of the chain. These are all segments of the upload, but not
+    /// Returns the number of segments of the chain. These are all segments of the upload, except
     /// the last one if its content fits into the item.
     pub(crate) fn chain_len(&self) -> usize {
         let rest = self.len % self.shared.segment_len();
@@ -144,13 +144,13 @@ impl Upload {
         if self.chain_len() < self.segments.len() { self.piece(self.chain_len()) } else { &[] }
     }
 
-    /// Links the segments of the chain. Returns the first; `None` if the chain is empty.
+    /// Links the segments of the chain. Returns the first segment; `None` if the chain is empty.
     pub(crate) fn link_chain(&self) -> Option<u32> {
         self.link(self.segments.get(..self.chain_len())?)
     }
 
-    /// Links all segments, of which the last need not be full. Returns the first; `None` if there
-    /// is none.
+    /// Links all segments. The last one need not be full. Returns the first segment; `None` if
+    /// there is none.
     pub(crate) fn link_all(&self) -> Option<u32> {
         self.link(&self.segments)
     }
@@ -193,8 +193,8 @@ impl Upload {
         count
     }
 
-    /// Records that a device has written a value of `len` bytes to the segments, of which there
-    /// must be enough. Frees the segments that the value does not need.
+    /// Records that a device has written a value of `len` bytes to the segments. There must be
+    /// enough segments. Frees the segments that the value does not need.
     pub(crate) fn fill_with(&mut self, len: usize) {
         (self.len, self.filled) = (len, len);
         let unused = self.segments.split_off(self.segments_wanted());

@@ -11,8 +11,8 @@ use crate::eviction::{GhostClock, Kind, Queues, Sealed, Sweep, Victim};
 use crate::segment::sync::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 
-/// The maximum share of all segments for index, ghosts and tags after the limit was lowered, in
-/// percent. The index does not shrink, and items need the rest.
+/// The limit cannot be lowered so far that index, ghosts and tags exceed this share of all
+/// segments, in percent. They do not shrink, and items need the rest.
 const INDEX_SHARE_MAX: usize = 60;
 /// In a cache with flash, this share replaces `INDEX_SHARE_MAX`, because index words use most of
 /// the memory. It also limits the growth of the index.
@@ -114,20 +114,20 @@ pub(crate) struct Alloc {
     /// The number of segments that the index, the ghosts and the table of tags use.
     pub(crate) indexing: usize,
     /// The segments above the limit. The memory of each was never touched, was returned to the
-    /// system, or was refused by the system. A higher limit takes segments from here.
+    /// system, or was refused by the system. Raising the limit takes segments from here.
     decommissioned: Vec<u32>,
     /// The limit in segments.
     limit: usize,
     /// The number of segments that are in use or free. After the limit was lowered, it exceeds
     /// `limit` for a while.
     present: usize,
-    /// Segments with a lower sequence are flushed. 0 once the oldest segment of each queue and size
-    /// class is not flushed.
+    /// Segments with a lower sequence are flushed. 0 once none of the oldest segments of the queues
+    /// and size classes is flushed.
     flushed_before: Sequence,
     /// The clock by which ghosts age.
     pub(crate) ghosts: GhostClock,
-    /// The maximum share of all segments for index, ghosts and tags after the limit was lowered, in
-    /// percent.
+    /// After the limit is lowered, index, ghosts and tags use at most this share of all segments,
+    /// in percent.
     pub(crate) index_share_max: usize,
 }
 
@@ -274,7 +274,7 @@ impl Alloc {
         self.free.len() + self.retired_segments
     }
 
-    /// Keeps retired memory until its epoch ends.
+    /// Adds retired memory. It can be reused once all readers of its epoch have finished.
     pub(crate) fn retire(&mut self, retired: RetiredMemory) {
         strict_assert!(self.retired.back().is_none_or(|last| last.epoch <= retired.epoch));
         self.retired_segments += retired.segments;
@@ -287,8 +287,8 @@ impl Alloc {
         self.retired.front().map(|retired| retired.epoch)
     }
 
-    /// Takes retired memory of the oldest epoch. Returns `None` unless that epoch is before
-    /// `oldest`, the oldest epoch of a reader.
+    /// Removes and returns retired memory of the oldest epoch. Returns `None` unless that epoch is
+    /// before `oldest`, the oldest epoch of a reader.
     pub(crate) fn take_retired(&mut self, oldest: u64) -> Option<RetiredMemory> {
         self.next_epoch().filter(|&epoch| epoch < oldest)?;
         let retired = self.retired.pop_front()?;

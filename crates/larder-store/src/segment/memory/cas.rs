@@ -1,11 +1,11 @@
 //! CAS values. A cache draws each value only once, and each new CAS of an item is above the
-//! previous one. There are two exceptions: a client may choose a value that is not followed, and
-//! the counter of a standalone cache starts over at its end. After a client has chosen a value that
-//! is not followed, a new value may equal it if a set replaces the item on flash without reading
-//! it.
+//! previous one. There are two exceptions. The counter does not follow a client to every value that
+//! the client chooses for an item (see the table), and the counter of a standalone cache starts
+//! over at its end. If a set replaces an item on flash without reading it, the new value may equal
+//! a value that a client chose and that is not followed.
 //!
-//! Handles take blocks of the counter, so that they do not contend for it. If the last CAS of an
-//! item is above the rest of a handle's block, the handle takes another block.
+//! Handles reserve blocks of values, so that they do not contend for the counter. If the last CAS
+//! of an item is above the rest of a handle's block, the handle takes another block.
 //!
 //! | | standalone cache | cache of a group, after [`CasLimit::set`] |
 //! |---|---|---|
@@ -13,12 +13,12 @@
 //! | a block | 32 values | 8 values, because clients may keep only 32 bits |
 //! | a CAS that a client has chosen above the counter | followed below 2^47 | never followed, because it might be above the end |
 //!
-//! Blocks are short: if many handles write a key alternately, each write uses a whole block. At a
-//! million such writes a second the counter of a standalone cache lasts for over three months, and
-//! at a million other writes a second for nine years.
+//! Blocks are short, because each write uses a whole block if many handles write a key alternately.
+//! At a million such writes a second the counter of a standalone cache lasts for over three months,
+//! and at a million other writes a second for nine years.
 //!
-//! When a range starts above the counter, handles drop the rest of their blocks: items of another
-//! group that come to this one may have a higher CAS.
+//! When a range starts above the counter, handles drop the rest of their blocks: items that migrate
+//! from another group to this one may have a higher CAS.
 
 use super::header_page::CasWords;
 use crate::segment::sync::{AtomicU64, Mutex, Ordering};
@@ -42,18 +42,18 @@ pub(crate) struct CasBlock {
     end: u64,
 }
 
-/// The end of the values that a cache may draw. Belongs to the process, not to the region: a later
-/// process of the region starts without a limit.
+/// The limit on the values that a cache may draw. It belongs to the process, not to the region: the
+/// next process that uses the region starts without a limit.
 #[derive(Debug)]
 pub(crate) struct CasLimit {
     /// The first value that the cache may draw; 0 before the first [`CasLimit::set`].
     from: AtomicU64,
-    /// The first value that the cache may not draw. The lock makes a change of the range appear at
-    /// once to handles that take a block.
+    /// The first value that the cache may not draw. Because of the lock, handles that take a block
+    /// see a change of the range as a whole.
     end: Mutex<u64>,
 }
 
-/// The cache has no CAS value left that it may draw.
+/// The cache has used up its range of CAS values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoCasLeft;
 
@@ -73,9 +73,9 @@ impl CasLimit {
 }
 
 impl CasWords {
-    /// Raises the floor to `cas` if it is lower. A set that replaces an item without reading it
-    /// draws a value above the floor. Ignores a `cas` that a client chose and that is too high to
-    /// follow.
+    /// Raises the floor to `cas` if the floor is lower. A set that replaces an item without reading
+    /// it draws a value above the floor. Ignores a `cas` that a client chose and that is too high
+    /// to follow.
     pub(crate) fn raise_floor(&self, cas: u64) {
         let is_followed = cas < FOLLOWED_END || cas < self.next.load(Ordering::Relaxed);
         self.floor.fetch_max(if is_followed { cas } else { 0 }, Ordering::Release);
@@ -84,11 +84,11 @@ impl CasWords {
 
 impl CasBlock {
     /// Draws a CAS that differs from `old`. Unless the counter has started over, the CAS is new in
-    /// this cache and above `old`. It may be below an `old` that a client chose and that is not
-    /// followed.
+    /// this cache and above `old`. If a client chose an `old` that is not followed, the CAS may be
+    /// below `old`.
     ///
     /// # Errors
-    /// [`NoCasLeft`] if the cache has a limit.
+    /// [`NoCasLeft`]: the cache has a limit, and its range is used up.
     #[inline]
     pub(crate) fn draw(
         &mut self,
@@ -122,14 +122,15 @@ impl CasBlock {
     }
 
     /// Makes the last drawn value available again. `before` is the block before the draw. If the
-    /// block has not changed since, no value was drawn.
+    /// block has not changed since, no value was drawn, and this does nothing.
     pub(crate) fn put_back_to(&mut self, before: Self) {
         if *self != before {
             self.next -= 1;
         }
     }
 
-    /// Takes a block whose values are above `above`, unless the rest of this one is.
+    /// Replaces this block by one whose values are above `above`. In a cache with a limit, keeps
+    /// this block if its next value is above `above` and within the range.
     #[cold]
     #[inline(never)]
     fn refill(&mut self, words: &CasWords, limit: &CasLimit, above: u64) -> Result<(), NoCasLeft> {
@@ -140,7 +141,7 @@ impl CasBlock {
         let end = limit.end.lock().unwrap_or_else(PoisonError::into_inner);
         let start = words.next.load(Ordering::Relaxed);
         let above = if above < start { above } else { 0 };
-        // Only `set` changes it, under the lock.
+        // Only `set` changes `from`, under the lock.
         let from = limit.from.load(Ordering::Relaxed);
         if self.next != self.end && self.next > above && self.next >= from {
             return Ok(());

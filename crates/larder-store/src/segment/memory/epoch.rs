@@ -129,8 +129,8 @@ impl<S: AsRef<PinSlot>> Pin<S> {
         }
     }
 
-    /// Returns a guard for reading, under the pin of the batch or under a pin that ends with the
-    /// guard.
+    /// Returns a guard for reading. Uses the pin of the batch if it is entered, and otherwise a pin
+    /// that ends with the guard.
     #[inline]
     pub(crate) fn read(&mut self, epoch: &Epoch) -> PinGuard<'_, S> {
         if !self.is_entered {

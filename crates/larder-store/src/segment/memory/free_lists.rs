@@ -24,9 +24,10 @@ pub(crate) const LEN_MAX: usize = 8192;
 /// The length of a record is a multiple of this many bytes.
 const LEN_UNIT: usize = 8;
 const LENGTHS: usize = LEN_MAX / LEN_UNIT + 1;
-/// The number of young blocks at which their epoch ends. Model checks use a low number.
+/// A handle ends the epoch of its young blocks once there are this many. Model checks use a low
+/// number.
 const YOUNG_MIN: usize = if cfg!(shuttle) { 2 } else { 32 };
-/// The maximum number of young blocks of a handle, which drops further blocks. Young blocks
+/// The maximum number of young blocks of a handle. The handle drops further blocks. Young blocks
 /// accumulate while a reader keeps the waiting blocks from becoming ready.
 const YOUNG_MAX: usize = 8192;
 /// The maximum total length in bytes of the ready blocks of one length in a handle. If a handle has
@@ -48,8 +49,8 @@ pub(crate) struct FreeBlock {
     pub(crate) sequence: Sequence,
 }
 
-/// Returns the number of blocks of one length that a handle takes from the pool, or gives to it, at
-/// once.
+/// Returns the number of blocks of `len` bytes that a handle takes from the pool, or gives to it,
+/// at a time.
 fn share(len: usize) -> usize {
     (OWN_BYTES / 2 / len.max(1)).max(OWN_MIN / 2)
 }
@@ -79,8 +80,9 @@ impl FreeLists {
         }
     }
 
-    /// Ends the epoch if there are [`YOUNG_MIN`] young blocks and no reader can see the waiting
-    /// blocks any more. Makes the waiting blocks ready and the young blocks waiting.
+    /// If there are at least [`YOUNG_MIN`] young blocks and no reader can see the waiting blocks
+    /// any more, ends the epoch. The waiting blocks are then ready, and the young blocks are
+    /// waiting.
     pub(crate) fn advance(&mut self, pool: &Pool, epoch: &Epoch, oldest_pin: impl Fn() -> u64) {
         if self.young.len() < YOUNG_MIN {
             return;
@@ -214,10 +216,10 @@ impl Pool {
     }
 }
 
-/// Returns the age in seconds, 128 to 255, from which the blocks of a segment are not reused any
+/// Returns the age of a segment in seconds, 128 to 255, from which its blocks are not reused any
 /// more. There is a maximum because access times are exact only up to 255 seconds after the segment
-/// was opened. The age varies with the segment's number, so that the segments of a cache that was
-/// filled at once do not all reach it at once.
+/// was opened. The age varies with the segment's number, so that segments that were filled at the
+/// same time reach it at different times.
 pub(crate) fn age_max(segment: u32) -> u32 {
     128 + segment.wrapping_mul(37) % 128
 }

@@ -1,6 +1,7 @@
 //! The words that each handle keeps in the region for a later process. For each size class, they
-//! contain the number of items that the handle has added, minus the number that it has removed.
-//! They also name the segments that the handle is changing.
+//! contain the number and the bytes of the items that the handle has added, minus those of the
+//! items that it has removed. They also contain the numbers of the segments that the handle is
+//! changing.
 //!
 //! ```text
 //! byte 0  dying    the segment of the item that the handle removed last, plus one
@@ -9,9 +10,9 @@
 //!     64  items and bytes of each size class, 8 bytes each
 //! ```
 //! The counts wrap around, because one handle may remove items that another has added. The sums
-//! over all blocks are the counts of the cache. The words that name segments are never reset. If a
-//! process dies during a change, the next process counts the dead bytes of the segments in `dying`
-//! and `filled` again. For a segment that was not being changed, the result is the same.
+//! over all blocks are the counts of the cache. The words with segment numbers are never reset. If
+//! a process dies during a change, the next process counts the dead bytes of the segments in
+//! `dying` and `filled` again. For a segment that was not being changed, the result is the same.
 
 use super::layout::BLOCK_HEAD_LEN;
 use super::table::Table;

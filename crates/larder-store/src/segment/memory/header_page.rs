@@ -19,7 +19,7 @@ use crate::segment::sync::{AtomicU64, Ordering};
 
 /// The first word of every region.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"larder\0\0");
-/// The layout version, which changes with the meaning of any byte in the region.
+/// The layout version. A change of the meaning of any byte in the region requires a new version.
 const LAYOUT_VERSION: u64 = 7;
 
 /// The header page. A new region is all zeroes.
@@ -51,7 +51,7 @@ struct Identity {
     segments: AtomicU64,
     seed: AtomicU64,
     /// The settings: bit 0 is 1 if items have a CAS, and the bits from 8 on contain log2 of the
-    /// first number of buckets.
+    /// initial number of buckets.
     settings: AtomicU64,
     /// The number of handle blocks, and from bit 32 on the number of size classes of each.
     blocks: AtomicU64,
@@ -117,8 +117,8 @@ pub(crate) struct ProcessWords {
     pub(crate) note: AtomicU64,
     /// A hash of the size classes by which items are counted.
     pub(crate) classes: AtomicU64,
-    /// The number of the first segment that was never within the limit. All later segments were
-    /// not, either.
+    /// The number of the first segment that was never within the limit. The same holds for all
+    /// later segments.
     pub(crate) segments_seen: AtomicU64,
     /// 1 if handles have shared a block.
     pub(crate) has_shared_block: AtomicU64,
@@ -255,7 +255,7 @@ pub(crate) enum RegionMismatch {
     Magic,
     /// Another version of Larder, or one for another kind of machine, made the region.
     Version,
-    /// The checksum of the first words is wrong.
+    /// The checksum of the parameters is wrong.
     Checksum,
 }
 

@@ -50,19 +50,19 @@ const SEGMENT_LEN_MIN: usize = if cfg!(any(loom, shuttle)) { 2 << 10 } else { 16
 /// The length of the longest segments, in bytes. Measurements showed no gain from longer ones, and
 /// chains and uploads take whole segments.
 const SEGMENT_LEN_MAX: usize = 1 << 20;
-/// The desired number of segments. With fewer, one open segment for each queue and thread takes too
-/// large a share.
+/// The desired number of segments. With fewer segments, the open segments (one for each queue and
+/// thread) take too large a share.
 const SEGMENTS_AIM: usize = 1024;
-/// Segments below this length in bytes are short. If segments would be short with [`SEGMENTS_AIM`],
-/// they are made longer, and [`SEGMENTS_AIM_SHORT`] segments are enough: the unused ends of short
-/// segments cost more than open segments.
+/// Segments below this length in bytes are short. If [`SEGMENTS_AIM`] segments would be short, the
+/// region has fewer but longer segments, down to [`SEGMENTS_AIM_SHORT`]: the unused ends of short
+/// segments cost more memory than open segments.
 const SEGMENT_LEN_SHORT: usize = 64 << 10;
 const SEGMENTS_AIM_SHORT: usize = 256;
 /// The minimum number of segments: for index, ghosts, open segments and reserve.
 pub(crate) const SEGMENTS_MIN: usize = 32;
 
-/// The maximum length of all handle blocks is the limit divided by `BLOCKS_SHARE`. But there are at
-/// least `BLOCKS_MIN` blocks, one of which is shared.
+/// The maximum total length of all handle blocks is the limit divided by `BLOCKS_SHARE`. But there
+/// are at least `BLOCKS_MIN` blocks, one of which is shared.
 const BLOCKS_SHARE: usize = 64;
 const BLOCKS_MIN: usize = 2;
 /// If there is room, at least this many handles have blocks of their own, even if the cache starts
@@ -140,7 +140,7 @@ pub(crate) struct Layout {
     pub(crate) segment_shift: u32,
     /// The number of segments at the maximum limit.
     pub(crate) segments: usize,
-    /// The number of segments at first.
+    /// The initial number of segments.
     pub(crate) segments_first: usize,
     /// The number of handle blocks.
     pub(crate) blocks: usize,
@@ -188,8 +188,8 @@ impl Layout {
         self.table + segments * (self.segment_len + PER_SEGMENT_LEN)
     }
 
-    /// Returns the two ranges of the region before the first segment that are in use with
-    /// `segments` segments.
+    /// Returns the two ranges before the first segment that are in use if the region has `segments`
+    /// segments, as offsets in the region.
     pub(crate) fn bookkeeping(&self, segments: usize) -> [Range<usize>; 2] {
         [
             0..self.table + segments * ENTRY_LEN,
@@ -245,7 +245,7 @@ impl Layout {
         self.segment_len / 4 * 3 - ITEM_HEAD_MAX
     }
 
-    /// Returns the number of segments of the index at first: a power of two. Without flash, it is
+    /// Returns the initial number of segments of the index: a power of two. Without flash, it is
     /// under 1 % of all segments except in small regions. With flash, it is a 64th of all segments,
     /// rounded down to an integer and then up to a power of two. An index with items on flash can
     /// grow only 64-fold, because it cannot read their keys.

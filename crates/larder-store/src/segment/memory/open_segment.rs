@@ -30,9 +30,9 @@ impl Open {
     }
 }
 
-/// If the number of open segments is at least the number of all segments divided by this, a write
-/// takes over an idle open segment of another handle, if there is one, instead of opening a new
-/// one. While handles alternate (see `write::room`), the write waits for such a segment.
+/// If at least one in this many segments is open, a write takes over an idle open segment of
+/// another handle instead of opening a new one, unless there is none. While handles alternate (see
+/// `write::room`), the write waits for such a segment.
 pub(crate) const OPEN_SHARE_MAX: usize = 3;
 
 /// The maximum number of lifetime classes. The simulator (`simulate/s3fifo.rs` of

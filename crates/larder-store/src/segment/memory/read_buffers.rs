@@ -86,7 +86,8 @@ impl Buffers {
         Some(Buffer { offset: layout.start(part.segment) + number as usize * len, len })
     }
 
-    /// Returns a buffer.
+    /// Makes a buffer free again. Once all buffers of its segment are free, the segment can be
+    /// divided differently.
     pub(crate) fn give(&mut self, layout: &Layout, buffer: Buffer) {
         let segment = layout.segment_of(buffer.offset);
         let part = self.parts.iter_mut().find(|part| part.segment == segment);

@@ -28,7 +28,8 @@ use std::io;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum SegmentState {
-    /// The memory reads as zeroes and was not taken from the system, or was returned to it.
+    /// The memory reads as zeroes: the system has not provided it yet, or it was returned to the
+    /// system.
     Fresh = 0,
     Free,
     Taken,
@@ -94,8 +95,8 @@ pub(crate) type Sequence = u64;
 
 impl<'r> Entry<'r> {
     /// Returns the word that contains, for the first segment of a chain, the offset of the chain's
-    /// record. It is stored after the record was written and before its index word. The word is 0
-    /// for the other segments of a chain.
+    /// record. The offset is stored after the record was written and before the record's index
+    /// word. The word is 0 for the other segments of a chain.
     fn owner_word(&self) -> &'r AtomicU64 {
         self.sequence()
     }
@@ -159,8 +160,8 @@ impl<'r> Entry<'r> {
         dead_bytes(self.dead_word().load(Ordering::Acquire))
     }
 
-    /// Returns the total length of the dead items in bytes. A thread that changes it after this
-    /// call sees all earlier writes of this thread.
+    /// Returns the total length of the dead items in bytes. A thread that changes the total after
+    /// this call sees all earlier writes of this thread.
     pub(crate) fn dead_before_changes(&self) -> u32 {
         dead_bytes(self.dead_word().fetch_add(0, Ordering::AcqRel))
     }
@@ -223,7 +224,7 @@ impl<'r> Entry<'r> {
     }
 
     /// Returns a second before which no live item of the segment expires, or `u32::MAX` if none
-    /// expires. While maintenance searches the segment, this is true only for the items whose
+    /// expires. While maintenance searches the segment, the bound covers only the items whose
     /// expiry was noted since the search started.
     pub(crate) fn first_expiry(&self) -> &'r AtomicU32 {
         self.half(13)
@@ -399,7 +400,7 @@ impl<'r> Entry<'r> {
         self.set_state(SegmentState::ReadBuffers);
     }
 
-    /// Restarts the time base of a segment of read buffers, all of which are free.
+    /// Restarts the time base of a segment of read buffers. All buffers of the segment are free.
     pub(crate) fn begin_buffers(&self, now: Seconds) {
         self.half(2).store(now.0, Ordering::Relaxed);
     }
@@ -423,7 +424,7 @@ impl<'r> Entry<'r> {
         self.sequence().store(sequence, Ordering::Release);
     }
 
-    /// Includes the expiry of an item in the first and the last expiry.
+    /// Lowers the first expiry or raises the last one if the expiry of an item is outside them.
     pub(crate) fn note_expiry(&self, at: Expiry) {
         let at = at.second().map_or(u32::MAX, |at| at.0);
         self.last_expiry().fetch_max(at, Ordering::Relaxed);
@@ -659,7 +660,7 @@ impl Table {
 
     /// Adds a segment in `state` to its growing array (buckets, pages, tags or ghosts) after a
     /// restart. The segment's entry contains the number of the part. Returns false if an array of
-    /// `buckets` buckets or pages does not need the part, or if another segment is that part.
+    /// `buckets` elements does not need the part, or if another segment is already that part.
     pub(crate) fn restore_part(&self, segment: u32, state: SegmentState, buckets: usize) -> bool {
         let directory = match state {
             SegmentState::Buckets => &self.bucket_segments,

@@ -9,8 +9,8 @@ use crate::segment::memory::allocator::{Alloc, INDEX_SHARE_FLASH};
 use crate::segment::sync::wait_for_others;
 use std::sync::Arc;
 
-/// The share of index words in use, in percent, from which the index grows. The simulator has a
-/// copy (`ITEMS_PER_BUCKET` in `simulate/ghost_table.rs` of `larder-capacity`).
+/// The index grows once more than this share of its words is in use, in percent. The simulator has
+/// a copy (`ITEMS_PER_BUCKET` in `simulate/ghost_table.rs` of `larder-capacity`).
 const INDEX_LOAD: usize = 85;
 /// The number of buckets that are added when [`INDEX_LOAD`] is exceeded.
 const GROWTH_STEP: usize = 4;
@@ -39,7 +39,8 @@ impl Handle {
     /// full, and no moves would have freed a word. Adds one bucket to each stripe, or as many
     /// buckets as memory allows. If none can be added, evicts the item with the lowest frequency in
     /// the key's buckets. A cache that does not evict refuses the write instead. While another
-    /// handle grows the index, this only waits briefly, at most [`WAITS_MAX`] times.
+    /// handle grows the index, this only waits briefly, unless the insert has waited [`WAITS_MAX`]
+    /// times (`rounds`).
     pub(crate) fn make_slot(&mut self, hash: u64, rounds: u32) -> Result<(), Refusal> {
         match self.grow(self.shared.index.stripes()) {
             Growth::Done => Ok(()),

@@ -61,9 +61,9 @@ impl Handle {
             if self.evacuate_until_free() {
                 continue;
             }
-            // Skip this while evacuations keep items that can't be written to flash yet. Before
-            // such an item, an evacuation opens segments for other items, and it would do so again
-            // in each round.
+            // Skip this while evacuations keep items that can't be written to flash yet. An
+            // evacuation opens segments for the items before such an item. Each round would seal
+            // these segments, and the next one would open others.
             if !self.keeps_unwritten && self.free_idle() {
                 continue;
             }
@@ -184,7 +184,7 @@ impl Handle {
 }
 
 impl Shared {
-    /// Frees the retired memory of epochs in which no reader is any more.
+    /// Frees the retired memory that no reader can see any more.
     pub(crate) fn collect(self: &Arc<Self>) {
         if self.alloc().retired_segments() == 0 {
             return;

@@ -120,9 +120,9 @@ impl Handle {
         Err(Refusal::OutOfMemory)
     }
 
-    /// Updates the shared count of index words in use by the words that this handle took and
-    /// cleared. Grows the index if the count is high. Does nothing while the numbers of taken and
-    /// cleared words differ by less than [`SLOTS_STEP`].
+    /// Adds the number of index words that this handle took, minus the number that it cleared, to
+    /// the shared count of words in use. Grows the index if the count is high. Does nothing while
+    /// the numbers of taken and cleared words differ by less than [`SLOTS_STEP`].
     pub(crate) fn flush_slot_delta(&mut self) {
         let (shared, writer) = self.writer();
         if writer.writing.slots.abs() < SLOTS_STEP {
@@ -199,8 +199,8 @@ impl Writer<'_> {
         })
     }
 
-    /// Returns the open segment for items of a kind, or `None` if there is none, or if it is
-    /// flushed.
+    /// Returns the open segment for items of a kind, or `None` if there is none, or if a flush has
+    /// invalidated its items.
     fn open_of(&mut self, shared: &Shared, kind: Kind) -> Option<&mut Open> {
         let floor = shared.flush_floor();
         let i = self.open_position(shared, kind)?;
@@ -234,8 +234,8 @@ impl Writer<'_> {
         true
     }
 
-    /// Opens `segment` for items of `kind`, and seals the open segment that these items used
-    /// before.
+    /// Opens `segment` for items of `kind`, and seals the open segment to which these items were
+    /// written before.
     pub(crate) fn open(&mut self, shared: &Shared, kind: Kind, segment: u32) {
         let table = shared.table();
         let entry = table.entry(segment);
@@ -260,8 +260,8 @@ impl Writer<'_> {
         );
     }
 
-    /// Makes items of the kind of `open` use it from now on. Seals the open segment that they used
-    /// before, if there is one.
+    /// From now on, items of its kind are written to `open`. Seals the open segment to which they
+    /// were written before, if there is one.
     fn replace(&mut self, shared: &Shared, open: Open) {
         match self.open_position(shared, open.kind) {
             Some(i) => shared.seal(&std::mem::replace(&mut self.writing.open[i], open)),

@@ -1,4 +1,4 @@
-//! The region in mapped memory, or in an allocation where there are no mappings.
+//! The region in mapped memory, or in an allocation on systems without mappings.
 
 use super::hardware::{CACHE_LINE, prefetch, prefetch_for_write};
 use super::system::Memory;
@@ -58,8 +58,8 @@ impl Region {
         self.memory.populate(offset, len);
     }
 
-    /// Returns two counters at a multiple of 8. No thread orders other accesses by their values, so
-    /// model checks ignore them.
+    /// Returns the two counters at a multiple of 8. No thread orders other accesses by their
+    /// values, so the counters are not atomics of the model checker.
     #[inline]
     pub(crate) fn counters(&self, offset: usize) -> &[Counter; 2] {
         strict_assert!(offset.is_multiple_of(8));
@@ -122,7 +122,7 @@ impl Region {
         unsafe { &*pointer }
     }
 
-    /// Returns the word of 32 bits at a multiple of 4.
+    /// Returns the 32-bit word at a multiple of 4.
     #[inline]
     pub(crate) fn half(&self, offset: usize) -> &AtomicU32 {
         strict_assert!(offset.is_multiple_of(4));
@@ -199,8 +199,8 @@ impl Region {
         }
     }
 
-    /// Prefetches `LINES` cache lines from `offset` on for writing. They may be behind the region's
-    /// end.
+    /// Prefetches `LINES` cache lines from `offset` on for writing. The lines may be behind the
+    /// region's end.
     #[inline]
     pub(crate) fn prefetch_for_write<const LINES: usize>(&self, offset: usize) {
         let first = self.memory.start().wrapping_add(offset);

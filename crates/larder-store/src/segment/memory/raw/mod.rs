@@ -6,8 +6,8 @@
 //!
 //! The safety of this code depends on three rules.
 //! 1. *Words*: headers, CAS and expiries of items, the index and the segment table are read and
-//!    written through atomics only, except that a device or a restart fills memory that no index
-//!    word refers to yet.
+//!    written through atomics only. The exception is memory that no index word refers to yet: a
+//!    device or a restart may fill it.
 //! 2. *Bytes*: one thread writes keys and values: the owner of the open segment, of the upload, of
 //!    the read buffer or of the free block, or the thread that extends a chain under the lock of
 //!    its stripe. It writes them before it stores an index word with their location with `Release`,

@@ -166,7 +166,7 @@ mod allocated {
             self.layout.size()
         }
 
-        /// Does nothing: an allocator takes no part of an allocation back.
+        /// Does nothing: an allocator cannot free a part of an allocation.
         ///
         /// # Safety
         /// The same as for a mapping.
@@ -181,8 +181,8 @@ mod allocated {
 
     impl Drop for Memory {
         fn drop(&mut self) {
-            // SAFETY: `start` was allocated with this layout, and the region that lent references
-            // to it is dropped.
+            // SAFETY: `start` was allocated with this layout, and no reference to the memory
+            // outlives the region, which owns this `Memory`.
             unsafe { dealloc(self.start.as_ptr(), self.layout) }
         }
     }
