@@ -164,7 +164,7 @@ fn an_item_stored_with_its_time_past_is_not_there<S: Subject>() {
 
 fn maintenance_removes_expired_items<S: Subject>() {
     let mut engine = engine::<S>();
-    // These are more items than fit into the segments that are still open.
+    // These items do not all fit into open segments, so most of them are in sealed segments.
     for i in 0..20_000_u32 {
         let attributes = if i % 2 == 0 { expiring(after(60)) } else { Attributes::default() };
         set_with(&mut engine, &i.to_le_bytes(), &[7; 500], attributes).unwrap();
@@ -373,7 +373,7 @@ fn the_prefix_of_a_key_is_another_key<S: Subject>() {
     for len in 1..=250 {
         assert_eq!(get(&mut engine, &long[..len]).unwrap(), [u8::try_from(len).unwrap()]);
     }
-    // Checks that the first byte of this value is not taken for a part of the key.
+    // Checks that a lookup does not read the first byte of the value as a part of the key.
     set(&mut engine, b"ab", b"c").unwrap();
     assert_eq!(get(&mut engine, b"abc"), None);
 }

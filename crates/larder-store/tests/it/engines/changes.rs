@@ -13,12 +13,12 @@ for_every_engine! {
     flushes_are_reported_when_they_take_effect
 }
 
-/// The reports since the last call.
+/// The reports that were not yet taken.
 #[derive(Clone, Default)]
 struct Reports(Arc<Mutex<Vec<String>>>);
 
 impl Reports {
-    /// Returns the reports about a cache from now on.
+    /// Starts to collect the reports of a cache.
     fn of(cache: &impl CacheControl) -> Self {
         let reports = Self::default();
         let list = reports.clone();

@@ -1,4 +1,4 @@
-//! The engines under test, and shorter calls of their functions.
+//! The engines under test, and helpers that call their functions with few arguments.
 
 pub(crate) use crate::shared::*;
 #[cfg(feature = "dashmap")]
@@ -11,7 +11,7 @@ use larder_store::{
 };
 use std::time::{Duration, Instant};
 
-/// An engine under test: a cache that makes handles.
+/// An engine under test: a cache that creates handles.
 pub(crate) trait Subject: Send + Sync {
     type Handle: Engine;
 
@@ -100,12 +100,12 @@ impl Subject for segment::Cache {
     }
 }
 
-/// Makes a test for each engine from generic functions `fn name<S: Subject>()`.
+/// Defines one test for each engine and each generic function `fn name<S: Subject>()`.
 macro_rules! for_every_engine {
     ($($test:ident)*) => { $(for_engines!($test: dashmap moka segment);)* };
 }
 
-/// Makes a test for each engine that evicts.
+/// Defines one test for each engine that evicts.
 macro_rules! for_evicting_engines {
     ($($test:ident)*) => { $(for_engines!($test: moka segment);)* };
 }
@@ -118,7 +118,7 @@ macro_rules! for_engines {
     };
 }
 
-/// A test for one engine, if the build includes it.
+/// Defines the test of one engine, if the build includes that engine.
 macro_rules! test_engine {
     ($test:ident dashmap) => { test_engine!(#[cfg(feature = "dashmap")] $test dashmap); };
     ($test:ident moka) => { test_engine!(#[cfg(feature = "moka")] $test moka); };
@@ -224,7 +224,8 @@ pub(crate) fn copied<L: Lease>(item: &Item<'_, L>) -> Vec<u8> {
 pub(crate) fn tidy(engine: &mut impl Engine, now: Seconds) {
     let begun = Instant::now();
     while engine.maintain(now) {
-        // moka searches some hundred items in each step, so the number of steps is not known.
+        // moka searches some hundred items in each step, so this limits the time and not the number
+        // of steps.
         assert!(begun.elapsed() < Duration::from_secs(30), "maintenance does not end");
     }
 }

@@ -1,5 +1,4 @@
-//! The miss-ratio curve of the segment engine, compared with replays through LRU caches of each
-//! size.
+//! The miss-ratio curve of the segment engine, compared with simulated LRU caches of several sizes.
 #![expect(clippy::cast_possible_truncation, reason = "keys and sizes are far below their types")]
 
 use super::common::{START, Setup, get, remove, set};
@@ -15,7 +14,7 @@ const LIVE: f64 = 0.95;
 /// and the index word, like `Config::overhead` with a CAS.
 const ITEM: usize = 31;
 const KEYS: u32 = 300_000;
-/// The keys of the load and of the scans.
+/// Every key of the load and of the scans is below this number.
 const KEYS_ALL: usize = 2 * KEYS as usize + 1;
 const READS: usize = 1_000_000;
 const ERROR_MAX: f64 = 0.03;
@@ -126,7 +125,7 @@ fn zipf_1_2() {
     check("1.2", zipf(1.2));
 }
 
-/// One read in five belongs to a long scan.
+/// In this load, one read in five belongs to a long scan.
 #[test]
 fn zipf_and_scans() {
     let mut draw = SmallRng::seed_from_u64(2);

@@ -32,8 +32,8 @@ enum Op {
         cas: Cas,
         tracked: bool,
     },
-    /// Takes a lease of a large value. The leases that are kept, at most four, are read at the end
-    /// of the test.
+    /// Takes a lease of a large value. The test keeps at most four leases, and reads them at its
+    /// end.
     Hold(u8),
     /// An upload that is not stored.
     Abandon {
@@ -50,7 +50,7 @@ enum Op {
     EndBatch,
 }
 
-/// A new value: its way of arrival, and its content.
+/// A new value: its content, and the kind of change that stores it.
 #[derive(Clone, Copy, Debug)]
 enum What {
     Bytes(Text),
@@ -75,7 +75,7 @@ enum Cas {
     Exactly(u64),
 }
 
-/// Attributes, with a lifetime in seconds and milliseconds for an expiry.
+/// Attributes, with a lifetime in seconds and milliseconds in place of an expiry.
 #[derive(Clone, Copy, Debug)]
 struct Marks {
     lifetime: Option<(u32, u16)>,
@@ -83,7 +83,7 @@ struct Marks {
 }
 
 const KEYS: u8 = 8;
-/// Values that are longer than this, in bytes, are neither extended nor replaced.
+/// The maximum length in bytes of a value that the test extends or replaces.
 const LEN_MAX: usize = 600_000;
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -188,7 +188,7 @@ impl From<Cas> for NewCas {
 
 /// An engine and the oracle with which it is compared.
 struct Pair<E: Engine> {
-    /// The handles, of which the first is in use.
+    /// The handles. The first one is in use.
     handles: [E; 2],
     in_batch: bool,
     oracle: Oracle,

@@ -1,4 +1,4 @@
-//! The oracle: a simple cache with which the engines are compared.
+//! The oracle: a simple model of a cache, with which the engines are compared.
 
 use super::common::{OVERHEAD, START, Seen};
 use larder_store::{Access, Attributes, Lookup, NewCas, Now, Seconds};
@@ -86,7 +86,8 @@ impl Oracle {
         self.flush_at = Some(at);
     }
 
-    /// Checks the result of an engine for `key`. A dead item may already be removed.
+    /// Checks the result of an engine for `key`. The engine may have removed an expired or flushed
+    /// item already.
     #[track_caller]
     pub(crate) fn check(&self, key: u8, shown: &Lookup<Seen>) {
         match (self.items.get(&key), shown) {

@@ -22,7 +22,7 @@ for_every_engine! {
 for_engines!(no_value_is_torn_or_foreign_while_all_is_evicted: moka segment);
 for_engines!(no_value_is_torn_or_foreign_while_nothing_is_evicted: dashmap segment);
 
-/// The clock of all threads of a test, and its end.
+/// The state that all threads of a test share: the clock, and whether the test is over.
 struct Test {
     secs: AtomicU32,
     over: AtomicBool,
@@ -56,7 +56,7 @@ impl Test {
             for i in 0..self.threads {
                 let work = &work;
                 scope.spawn(move || {
-                    // A failing thread ends the test for all.
+                    // If this thread fails, the other threads end, too.
                     let _end = EndOnDrop(self);
                     work(i, &mut cache.handle());
                 });
@@ -145,17 +145,16 @@ impl<L: Lease> Held<L> {
     }
 }
 
-// The first bits of the ids of keys.
-/// The first bits of the ids of the keys that all threads use all the time.
+// The high bits of an id choose one of these kinds of keys.
+/// Keys that all threads use all the time.
 const HOT: u64 = 0;
-/// The first bits of the ids of many keys that all threads use.
+/// Many keys that all threads use.
 const WIDE: u64 = 1 << 32;
-/// The first bits of the ids of the lists that all threads extend at both ends.
+/// Lists that all threads extend at both ends.
 const LISTS: u64 = 2 << 32;
-/// The first bits of the ids of the keys that only one thread uses, so that their expected state is
-/// certain.
+/// Keys that only one thread uses, so that the thread knows their expected state.
 const OWN: u64 = 3 << 32;
-/// The first bits of the ids of the numbers that all threads raise.
+/// Numbers that all threads raise.
 const COUNTERS: u64 = 4 << 32;
 
 const HOT_COUNT: usize = 64;
@@ -256,9 +255,9 @@ impl<'t, E: Engine> Worker<'t, E> {
         Attributes { client_flags, expiry, ..Attributes::default() }
     }
 
-    /// Repeats `attempt` until it finds memory. Other threads that are preempted within a batch, or
-    /// hold a lease, prevent the eviction of items for a while. This thread itself keeps no batch
-    /// and no lease while it waits.
+    /// Repeats `attempt` until it finds memory. Another thread that is preempted within a batch or
+    /// holds a lease keeps memory from being reused for a while. This thread itself has no open
+    /// batch and no lease while it waits.
     fn until_there_is_room<T>(
         &mut self,
         mut attempt: impl FnMut(&mut Self) -> Result<T, Refusal>,
@@ -317,7 +316,7 @@ impl<'t, E: Engine> Worker<'t, E> {
         amend(self.engine, &id.to_le_bytes(), attributes, NewCas::Fresh);
     }
 
-    /// Reads an item, and replaces it only if its CAS is unchanged. Its value must then be
+    /// Reads an item, and replaces it only if its CAS is unchanged. In this case, the value must be
     /// unchanged, too.
     fn swap(&mut self, id: u64) {
         let Lookup::Hit(before) = see(self.engine, &id.to_le_bytes(), Access::Tracked) else {
@@ -497,7 +496,8 @@ fn no_value_is_torn_or_foreign_while_nothing_is_evicted<S: Subject>() {
     assert_eq!(cache.handle().gauges().evictions, 0);
 }
 
-/// Counters among items that are stored, changed and removed, in a cache with room for all of them.
+/// The threads raise counters and also store, change and remove items. The cache has room for all
+/// of them.
 fn counters_and_kept_items_are_never_lost<S: Subject>() {
     let test = Test::new();
     let setup = Setup { limit_bytes: 256 << 20, threads: test.threads + 1, ..Setup::default() };
@@ -519,7 +519,8 @@ fn counters_and_kept_items_are_never_lost<S: Subject>() {
     }
 }
 
-/// In each round all threads read a CAS, and then all try to replace the item with that CAS.
+/// In each round, all threads read the same CAS, and then all of them try to replace the item that
+/// has this CAS.
 fn one_of_several_concurrent_swaps_wins<S: Subject>() {
     const KEYS: usize = 16;
     let test = Test::new();
@@ -539,8 +540,8 @@ fn one_of_several_concurrent_swaps_wins<S: Subject>() {
             }
         }
         if barrier.wait().is_leader() {
-            // All threads end before a wrong count is reported. A panic here would leave the other
-            // threads at the barrier.
+            // A wrong count is reported only after all threads have left the loop. A panic here
+            // would leave the other threads at the barrier.
             let wrong = wins.iter().any(|wins| u64::from(wins.load(Ordering::Relaxed)) != number);
             stop.store(wrong || test.is_over(), Ordering::Relaxed);
         }

@@ -79,7 +79,8 @@ fn a_walk_takes_small_steps<S: Subject>() {
     assert!(steps >= ITEMS / 200, "{steps}");
 }
 
-/// A walk visits all items that exist during the whole walk, while others are stored and removed.
+/// A walk visits all items that exist during the whole walk, while other items are stored and
+/// removed.
 fn a_walk_survives_writes<S: Subject>() {
     let mut engine = filled::<S>();
     let mut next = 0;

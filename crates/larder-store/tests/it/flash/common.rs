@@ -1,4 +1,4 @@
-//! A client that waits for reads, as a session does.
+//! A client that waits for reads from flash, as a session of the server does.
 
 use larder_device::Memory;
 use larder_store::segment::{Cache, Config, Handle, Walk};
@@ -38,7 +38,7 @@ pub(crate) fn config(limit_bytes: usize, device: &Memory, settings: FlashSetting
     }
 }
 
-/// Returns settings with which all items may be demoted.
+/// Returns settings that allow items of any size to be demoted.
 pub(crate) fn any_size() -> FlashSettings {
     FlashSettings { item_size: 0, ..FlashSettings::default() }
 }
@@ -88,7 +88,7 @@ impl Client {
         Seconds(self.now.load(Ordering::Relaxed))
     }
 
-    /// Repeats a request, and reads the item from flash, until the request returns a result.
+    /// Repeats a request until it returns a result. Reads the item from flash in between.
     fn until_done<R>(
         &mut self,
         key: &[u8],
@@ -139,7 +139,7 @@ impl Client {
         })
     }
 
-    /// Starts reading an item, and does not wait for it.
+    /// Starts to read an item from flash, and does not wait for the end of the read.
     pub(crate) fn begin(
         &mut self,
         key: &[u8],
@@ -212,7 +212,7 @@ impl Client {
         });
     }
 
-    /// Makes a step of a walk, which shows keys and values.
+    /// Makes a step of a walk. Calls `visit` with the key and the value of each item.
     pub(crate) fn continue_walk(
         &mut self,
         walk: &mut Walk,
@@ -228,7 +228,7 @@ impl Client {
         state
     }
 
-    /// Waits until a waiting walk is woken.
+    /// Waits until the waker of a waiting walk is called.
     pub(crate) fn wait_for_walk(&mut self) {
         let begun = Instant::now();
         while !self.woken.is_woken.swap(false, Ordering::Acquire) {
@@ -345,7 +345,7 @@ pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Sets values of this version, no faster than the device accepts them.
+/// Sets values of this version, no faster than the device writes them.
 pub(crate) fn fill(
     cache: &Cache,
     client: &mut Client,
@@ -359,7 +359,8 @@ pub(crate) fn fill(
     settle(cache);
 }
 
-/// Waits for the device from time to time, so that there are write buffers for all items.
+/// For every 16th item, waits for the device if it is behind, so that there are write buffers for
+/// all items.
 pub(crate) fn pace(cache: &Cache, i: usize) {
     if i.is_multiple_of(16) && cache.flash_gauges().unwrap().io_queue > 1 {
         settle(cache);

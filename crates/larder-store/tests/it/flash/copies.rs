@@ -1,4 +1,4 @@
-//! Items that were copied from flash to memory, and that memory evicts again.
+//! Items that were copied from flash to memory and are then evicted from memory.
 
 use super::common::*;
 use larder_device::Memory;
@@ -31,7 +31,7 @@ fn full(flash_len: usize) -> (Cache, Client, Arc<AtomicU32>) {
     (cache, client, now)
 }
 
-/// Reads each item three times, so that it is copied to memory, which evicts other items.
+/// Reads each item three times, so that it is copied to memory. The copies evict other items.
 fn read(cache: &Cache, client: &mut Client, items: std::ops::Range<usize>) {
     for i in items {
         let found = client.look(&key(i), |item| (item.attributes, copied(&item.value)));
@@ -133,8 +133,8 @@ fn an_item_changed_in_memory_is_written_again() {
     }
 }
 
-/// Items are in memory and have a copy on flash. Checks that memory does not use the copies any
-/// more after their pages were emptied and reused.
+/// Items are in memory and have a copy on flash. Checks that the copies are not used any more after
+/// their pages were emptied and reused.
 #[test]
 fn a_copy_in_a_page_that_was_emptied_is_not_used() {
     let (cache, mut client, _) = full(64 * MIB);

@@ -90,8 +90,8 @@ fn failed_short_and_wrong_reads_are_misses() {
     assert!(hits > 1_000 && gauges.miss > 10 && gauges.badcrc > 0, "{hits}: {gauges:?}");
 }
 
-/// The items of a failed write are evicted. The other items of its page stay, and the page is used
-/// again some time later.
+/// A failed write evicts the items that it contains. The other items of the page stay, and the page
+/// is used again some time later.
 #[test]
 fn a_failed_write_costs_its_own_items_alone() {
     const ITEMS: usize = 60_000;
@@ -99,8 +99,8 @@ fn a_failed_write_costs_its_own_items_alone() {
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
     let now = clock();
     let mut client = Client::new(&cache, &now);
-    // The device counts its writes, and the count decides which ones fail. It does not matter which
-    // thread writes.
+    // The device counts its writes, and the count decides which of them fail, whichever thread
+    // writes.
     device.set_faults(Faults { write_errors: 40, ..Faults::default() });
     for from in (0..ITEMS).step_by(1000) {
         (from..from + 1000).for_each(|i| client.set(&key(i), &value(i, 0, 1000)));
@@ -154,7 +154,8 @@ fn failed_reads_of_a_page_cost_their_own_items_alone() {
     );
 }
 
-/// A page has more than 256 unreadable items, which is the number of errors that turns flash off.
+/// A page has more than 256 unreadable items. Flash is switched off after 256 counted errors, but
+/// only a few errors of one page count.
 #[test]
 fn a_defective_page_costs_its_own_items_alone() {
     const ITEMS: usize = 60_000;
@@ -173,7 +174,7 @@ fn a_defective_page_costs_its_own_items_alone() {
     let lost = usize::try_from(gauges.miss).unwrap();
     assert!(lost > 500 && !gauges.is_off, "{lost}: {gauges:?}");
     let evicted = usize::try_from(cache.gauges().evictions).unwrap();
-    // A few items have the hash bits of another key, which replaces them.
+    // A few items have the same hash bits as another key, and are replaced when that key is set.
     assert!(found + lost + evicted + 20 >= ITEMS, "{found}, {lost}, {evicted}: {gauges:?}");
     device.set_faults(Faults::default());
     assert!(read(&mut client) + 100 > found, "the other items are still there");
@@ -199,7 +200,8 @@ fn failed_writes_to_one_page_do_not_turn_flash_off() {
         while failures() == before {
             (from..from + 2000).for_each(|i| client.set(&key(i), &value(i, 0, 1000)));
             from += 2000;
-            // The device is slower than the client, whose further items would not be written.
+            // The device is slower than the client. Without this pause, further items would be
+            // dropped instead of written.
             settle(&cache);
             assert!(from < first + 60_000, "a write reaches the page: {:?}", cache.flash_gauges());
         }

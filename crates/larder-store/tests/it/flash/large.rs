@@ -1,4 +1,4 @@
-//! Values that have segments of their own in memory, and blocks of their own on flash.
+//! Large values: they have segments of their own in memory, and blocks of their own on flash.
 
 use super::common::*;
 use larder_device::{Faults, Memory};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The length of the longest values, without the 24 bytes that each has in addition.
+/// The maximum length of a value, without the 24 bytes that each value has in addition.
 const LEN_MAX: usize = 400_000;
 
 fn large_config(device: &Memory, settings: FlashSettings) -> Config {
@@ -24,7 +24,7 @@ fn large_config(device: &Memory, settings: FlashSettings) -> Config {
     config
 }
 
-/// Sets values of any length up to [`LEN_MAX`], no faster than the device accepts them.
+/// Sets values of any length up to [`LEN_MAX`], no faster than the device writes them.
 fn fill_large(cache: &Cache, client: &mut Client, items: std::ops::Range<usize>) {
     for i in items {
         client.set(&key(i), &value(i, 0, LEN_MAX));
@@ -42,8 +42,8 @@ fn full() -> (Cache, Client, Arc<std::sync::atomic::AtomicU32>) {
     (cache, client, now)
 }
 
-/// Reads of large values need memory. They wait until other items have been written to flash, so
-/// that hardly any item is lost.
+/// Reads of large values need memory. They wait until other items were written to flash, so hardly
+/// any item is lost.
 #[test]
 fn hardly_anything_is_lost_by_reading_large_values() {
     const SMALL: usize = 10_000;
@@ -74,8 +74,8 @@ fn hardly_anything_is_lost_by_reading_large_values() {
         }
     });
     settle(&cache);
-    // A read may evict items if it finds no memory, and no other read or write is under way that
-    // could free some.
+    // If a read finds no memory, and no other read or write that could free some is under way, it
+    // may evict items.
     let lost = items - cache.gauges().items;
     assert!(lost < 100, "{lost}: {:?}", cache.flash_gauges());
 }
@@ -99,7 +99,7 @@ fn large_values_are_found_on_flash() {
 }
 
 /// A large value that was copied to memory keeps its copy on flash. So its eviction neither writes
-/// nor loses it, also while the device completes no writes.
+/// nor loses the value, even while the device completes no writes.
 #[test]
 fn a_large_value_that_was_only_read_is_not_written_again() {
     let (cache, mut client, _) = full();
@@ -153,7 +153,7 @@ fn a_change_of_a_large_value_outdates_its_copy_on_flash() {
         settle(&cache);
     }
     assert!(cache.flash_gauges().unwrap().recache > 20, "{:?}", cache.flash_gauges());
-    // These values evict the changed ones, as they have been read as often.
+    // These values evict the changed ones, because they are read as often as the changed ones were.
     fill_large(&cache, &mut client, 300..600);
     for i in (0..3).flat_map(|_| 300..600) {
         assert!(client.get(&key(i)).is_some(), "{i}");
@@ -495,7 +495,7 @@ fn unused_read_values_do_not_keep_others_out() {
     });
     let (found, evicted) = (found.count(), cache.gauges().evictions);
     assert!(found as u64 + evicted >= 30 && found > 20, "{found}, {evicted} evicted");
-    // An upload of half of the memory still succeeds.
+    // An upload of half the memory limit still succeeds.
     let mut upload = client.handle.upload(8 * MIB).unwrap();
     client.handle.begin_batch(client.now());
     for _ in 0..128 {
@@ -509,8 +509,8 @@ fn unused_read_values_do_not_keep_others_out() {
 fn an_abandoned_read_of_a_large_value_holds_no_page() {
     let device = Memory::new(32 * MIB, 5);
     let mut config = large_config(&device, any_size());
-    // Only one read at a time is under way, so a request that waits for a value starts the reads of
-    // its pieces one after the other.
+    // With a depth of 1, a request for a large value reads the pieces of the value one after the
+    // other.
     config.flash.as_mut().unwrap().depth = 1;
     let cache = Cache::new(config).unwrap();
     let now = clock();

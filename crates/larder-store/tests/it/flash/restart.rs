@@ -1,4 +1,4 @@
-//! A cache whose memory is in a file, and its flash, after a restart.
+//! Restarts of a cache whose memory is in a file, with its flash.
 
 use super::common::*;
 use larder_device::{Device, Faults, Memory};
@@ -15,9 +15,9 @@ fn open(config: &Config, file: &File, seed: u64) -> (Cache, Restart) {
     Cache::in_file(config, 0, file.try_clone().unwrap(), 1).unwrap()
 }
 
-/// Fills a cache with `items` items, most of which move to flash, deletes every tenth, and closes
-/// the cache. Returns its configuration, its file, and its number of items. On a busy machine, some
-/// items may have been evicted without a write.
+/// Fills a cache with `items` items, most of which move to flash. Then deletes every tenth item and
+/// closes the cache. Returns its configuration, its file, and its number of items. On a busy
+/// machine, some items may have been evicted without a write.
 fn ended(device: &Memory, items: usize) -> (Config, File, u64) {
     let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
     let config = config(16 * MIB, device, any_size());
@@ -126,8 +126,8 @@ fn a_restart_without_flash_keeps_only_items_in_memory() {
     assert_eq!(client.get(&key(5)), Some(b"new".to_vec()));
 }
 
-/// A cache that does not evict has the flash of one that did. Few pages are free, and few bits of a
-/// hash distinguish items on flash.
+/// A cache that does not evict takes over the flash of a cache that did. Few pages are free, and
+/// items on flash are distinguished by few bits of their hashes.
 #[test]
 fn nothing_on_flash_is_lost_in_a_cache_that_does_not_evict() {
     const ITEMS: usize = 80_000;
@@ -163,7 +163,7 @@ fn nothing_on_flash_is_lost_in_a_cache_that_does_not_evict() {
         }
     }
     assert_eq!((found, cache.gauges().items), (kept, kept), "{:?}", cache.flash_gauges());
-    // Some of these keys have the hash bits of an item on flash.
+    // Some of these keys have the same hash bits as an item on flash.
     const NEW: usize = 20_000;
     (ITEMS..ITEMS + NEW).for_each(|i| client.set(&key(i), b"new"));
     assert_eq!(cache.gauges().items, kept + NEW as u64, "{:?}", cache.flash_gauges());
@@ -173,7 +173,8 @@ fn nothing_on_flash_is_lost_in_a_cache_that_does_not_evict() {
     assert_eq!((gauges.objects_evicted, cache.gauges().evictions), (0, 0), "{gauges:?}");
 }
 
-/// The tier needs memory, which the items take. A cache that evicts drops the oldest ones.
+/// The flash tier needs memory, but items occupy all of it. A cache that evicts drops the oldest
+/// items for the tier.
 #[test]
 fn a_full_cache_that_does_not_evict_starts_only_without_a_new_flash() {
     let device = Memory::new(64 * MIB, 5);
@@ -267,7 +268,7 @@ fn extended_items_are_the_same_on_flash_and_after_a_restart() {
     assert_eq!(ended, 0, "the items have expired");
 }
 
-/// Dropped tags stay dropped after restarts, also for items on flash, and other tags still work.
+/// Dropped tags stay dropped after restarts, even for items on flash. Other tags still work.
 #[test]
 fn dropped_tags_stay_dropped_on_flash_and_after_a_restart() {
     const TAGS: usize = 50;

@@ -1,4 +1,4 @@
-//! Memory and pages that the tier takes and returns.
+//! Memory and pages that the flash tier takes and frees.
 
 use super::common::*;
 use larder_device::{Faults, Memory};
@@ -128,8 +128,8 @@ fn a_lower_limit_is_reached_with_a_device_that_hangs() {
     device.set_faults(Faults::default());
 }
 
-/// Returns the handle and the reads of a peer that has requested so many items that all buffers are
-/// in use. The peer does not read replies, so its requests do not continue.
+/// Makes a peer request so many items that all read buffers are in use, and returns the handle and
+/// the reads of the peer. The peer does not read replies, so its requests do not continue.
 fn hold_all_buffers(
     cache: &Cache,
     now: Seconds,
@@ -198,8 +198,8 @@ fn a_request_that_waits_for_a_buffer_is_woken_when_one_is_free() {
         std::thread::sleep(Duration::from_micros(100));
     }
     assert!(asked <= 10, "{asked} times");
-    // Two seconds later, the next request takes a buffer from the reads of the peer, which has not
-    // used them.
+    // Two seconds later, the next request takes a buffer from the reads of the peer, because the
+    // peer has not used them.
     let mut client = Client::new(&cache, &now);
     now.store(seconds + 2, Relaxed);
     assert_eq!(client.get(&key(wanted)), Some(value(wanted, 0, 1000)));
@@ -221,8 +221,8 @@ fn unused_reads_do_not_keep_others_waiting() {
     assert!(cache.flash_gauges().unwrap().get_aborted > 0);
 }
 
-/// A thread takes a write buffer for an item that then stays in memory. When the thread ends, there
-/// is nothing to write.
+/// A thread takes a write buffer for an item that then stays in memory. When the thread drops its
+/// handle, the buffer is empty.
 #[test]
 fn a_write_buffer_without_items_is_not_written() {
     let device = Memory::new(64 * MIB, 3);

@@ -1,5 +1,5 @@
-//! Walks visit the items in memory and on flash, once and with their value, even if items move at
-//! the same time.
+//! Walks visit each item in memory and on flash once and with its value, even if items move at the
+//! same time.
 
 use super::common::*;
 use larder_device::{Faults, Memory};
@@ -29,7 +29,7 @@ fn number(key: &[u8]) -> usize {
     std::str::from_utf8(digits).unwrap().parse().unwrap()
 }
 
-/// Walks in steps of about `items`, and calls `visit` with each key and its value.
+/// Walks in steps of about `items` items, and calls `visit` with each key and its value.
 fn walk(
     client: &mut Client,
     items: usize,
@@ -46,7 +46,8 @@ fn walk(
     }
 }
 
-/// Waits until a waiting walk is woken. The caller calls this between two steps.
+/// If the walk is waiting, waits until its waker is called. The caller calls this between two
+/// steps.
 fn wait(client: &mut Client, state: WalkState) {
     if state == WalkState::Waiting {
         client.wait_for_walk();
@@ -217,7 +218,7 @@ fn a_walk_misses_nothing_while_other_threads_work() {
                 }
             });
         }
-        // Ends the other threads even if a check fails.
+        // When this guard is dropped, the other threads end, even if a check has failed.
         let _end = EndOnDrop(&has_ended);
         let mut stayed = 0;
         for _ in 0..6 {
@@ -239,8 +240,8 @@ fn a_walk_misses_nothing_while_other_threads_work() {
     });
 }
 
-/// A walk reads large values piece by piece. Each value takes memory from which other items are
-/// evicted.
+/// A walk reads large values piece by piece. The memory for each value is freed by evicting other
+/// items.
 #[test]
 fn a_walk_shows_large_values() {
     const ITEMS: usize = 300;
@@ -346,7 +347,7 @@ fn a_walk_over_a_hanging_device_ends_and_delays_only_reads() {
     assert!(stored > 10 && shown > 1_000 && gauges.miss > 0, "{stored} {shown}: {gauges:?}");
 }
 
-/// A walk that is not continued does not keep requests from reading. Dropping it frees its memory.
+/// A paused walk does not prevent requests from reading. Dropping the walk frees its memory.
 #[test]
 fn requests_read_while_a_walk_is_paused() {
     const ITEMS: usize = 40_000;

@@ -1,4 +1,4 @@
-//! A change of attributes is atomic: readers see no mixture of old and new ones.
+//! A change of attributes is atomic: readers see no mixture of old and new attributes.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const KEY: &[u8] = b"amended";
 const TIME: Duration = Duration::from_secs(1);
 
-/// Returns the attributes that readers must see with a CAS.
+/// Returns the attributes that belong to a CAS.
 fn attributes(cas: u64) -> Attributes {
     let phase = u32::try_from(cas % 4).unwrap();
     Attributes {
@@ -116,7 +116,8 @@ fn a_walk_sees_attributes_and_cas_of_one_moment() {
 #[test]
 fn a_reader_sees_value_attributes_and_cas_of_one_moment() {
     let write = |engine: &mut Handle, cas: u64| {
-        // An amended item, whose CAS is odd, keeps the value that was stored with the CAS before.
+        // An odd CAS belongs to an amendment. The item then keeps the value that was stored with
+        // the previous CAS.
         if cas.is_multiple_of(2) {
             let value = cas.to_le_bytes();
             set_with(engine, KEY, &value, attributes(cas), NewCas::Exactly(cas)).unwrap();
@@ -163,7 +164,7 @@ fn a_stale_item_and_its_fresh_cas_appear_together() {
     });
 }
 
-/// An update reads under a lock, so its closure always gets a consistent item.
+/// An update reads the item under a lock, so its closure always receives a consistent item.
 #[test]
 fn an_update_is_shown_attributes_and_cas_of_one_moment() {
     check(&cache(4 * MIB), amend_to, |engine| {

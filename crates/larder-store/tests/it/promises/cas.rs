@@ -1,4 +1,4 @@
-//! Fresh CAS values are unique, rise for each item, and are used sparingly.
+//! Fresh CAS values are unique and rise for each item. A handle wastes few of them.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};
@@ -115,8 +115,8 @@ fn many_handles_that_write_a_key_in_turn_use_few_values() {
     assert!(last < 1 << 23, "{last} after 80,000 writes");
 }
 
-/// Clients choose values at the end of the range. Checks that fresh values stay within the range,
-/// and that none is issued twice.
+/// Clients choose extreme CAS values. Checks that fresh values stay within the range of the
+/// counter, and that none is issued twice.
 #[test]
 fn extreme_values_of_clients_exhaust_nothing() {
     let near = |value: u64| [value - 1, value, value + 1];

@@ -1,4 +1,4 @@
-//! Helpers: shorter calls of the engine, measured time, and values that can be checked.
+//! Helpers that call the engine with few arguments, measure time, and check values.
 
 pub(crate) use crate::shared::*;
 use larder_store::segment::{Cache, Config, Handle};
@@ -143,18 +143,18 @@ pub(crate) fn cpu_time() -> Duration {
 }
 
 /// Measures a step of the calling thread. The time for which the thread was ready but had no
-/// processor does not count, because other programs cause it on a busy machine. Waits for a lock do
-/// count.
+/// processor does not count, because other programs cause it on a busy machine. Waiting for a lock
+/// counts.
 pub(crate) struct Stopwatch {
     begun: Instant,
     cpu: Duration,
     queued: Duration,
 }
 
-/// The time that a step took, without waiting for a processor.
+/// The duration of a step, without the time in which the thread waited for a processor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lap {
-    /// Processor time, in which a thread works or polls a lock.
+    /// Processor time: the thread worked or polled a lock.
     pub(crate) cpu: Duration,
     /// The time for which the thread was asleep.
     pub(crate) asleep: Duration,
@@ -205,8 +205,8 @@ pub(crate) fn within<R: Send + 'static>(
     }
 }
 
-/// A barrier from which threads start at the same moment. They poll, because threads that are woken
-/// start one after another.
+/// A barrier from which threads start at the same moment. The threads poll, because threads that
+/// sleep at a barrier are woken one after another.
 pub(crate) struct StartLine {
     threads: usize,
     arrived: AtomicUsize,

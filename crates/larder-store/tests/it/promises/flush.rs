@@ -65,7 +65,7 @@ fn an_item_that_moves_during_a_flush_is_flushed() {
                     store_among_others(&mut engine, &mut random, thread);
                     line.wait(3 * round);
                     if thread == 0 {
-                        // Flush at a random time of the other threads' work.
+                        // Flush at a random time while the other threads work.
                         (0..random.below(5000)).for_each(|_| std::hint::spin_loop());
                         engine.flush(None);
                     } else {
@@ -152,8 +152,8 @@ fn store_between_flushes(flushes: &Flushes, engine: &mut Handle, key: &[u8]) {
         is_there &= has(engine, key);
     }
     engine.end_batch();
-    // If as many flushes have started until now as had ended before the item was stored, no flush
-    // was under way in between.
+    // If the number of started flushes now equals the number that had ended before the item was
+    // stored, no flush was under way in between.
     if flushes.begun.load(Ordering::SeqCst) == ended && !is_there {
         flushes.over.store(true, Ordering::Relaxed);
         panic!("an item stored after a flush is gone");
@@ -244,7 +244,7 @@ fn write_by_the_clock(cache: &Cache, over: &AtomicBool, clock: &AtomicU32, write
         engine.begin_batch(now);
         let old = get(&mut engine, &key);
         engine.end_batch();
-        // The batch of this second started with a flush. It invalidates the items of earlier
+        // The batch of this second started with a flush. The flush invalidates the items of earlier
         // seconds.
         if now > stored && old.is_some() {
             over.store(true, Ordering::Relaxed);

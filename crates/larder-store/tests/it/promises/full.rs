@@ -1,4 +1,5 @@
-//! Full caches that do not evict, and caches with free memory, which must not evict.
+//! Full caches that are configured not to evict, and caches that must not evict because they have
+//! free memory.
 
 use super::common::*;
 use larder_store::segment::Cache;
@@ -25,7 +26,7 @@ fn a_cache_that_does_not_evict_takes_items_until_its_memory_is_full() {
     assert!((0..ITEMS).step_by(97).all(is_there));
 }
 
-/// Several threads store the items: the index grows under one of them.
+/// Several threads store items. One of them grows the index while the others write.
 #[test]
 fn threads_that_share_a_cache_that_does_not_evict_are_refused_nothing() {
     const THREADS: u32 = 4;

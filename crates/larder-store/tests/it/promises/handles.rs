@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const HANDLES: u64 = 1000;
 
-/// Makes and drops handles one after another. Each stores an item and removes it.
+/// Creates and drops handles one after another. Each handle stores an item and removes it.
 fn come_and_go(cache: &Cache, handles: u64) {
     for i in 0..handles {
         let mut engine = cache.handle();
@@ -33,7 +33,7 @@ fn dropped_handles_leave_totals_right() {
     for i in 0..HANDLES {
         let mut engine = cache.handle();
         set(&mut engine, &i.to_le_bytes(), &[7; 100]).unwrap();
-        // Every second handle removes the item of the handle before.
+        // Every second handle removes the item of the previous handle.
         if i % 2 == 1 {
             remove(&mut engine, &(i - 1).to_le_bytes());
         }
@@ -90,8 +90,8 @@ fn the_index_does_not_grow_with_removed_items() {
     assert_eq!(gauges.index_bytes, before, "for at most {KEYS} items at a time");
 }
 
-/// The handles only store items. The index must grow in time, so that no item is dropped because of
-/// missing index words.
+/// The handles only store items. The index must grow early enough that no item is evicted because
+/// an index word is missing.
 #[test]
 fn the_index_grows_with_the_items_of_dropped_handles() {
     let (cache, one_handle) = (cache(64 * MIB), cache(64 * MIB));
@@ -149,7 +149,7 @@ fn expired_items_in_many_open_segments_are_removed_by_maintenance() {
     assert_eq!(cache.gauges().items, 0, "the last items expired ten seconds ago");
 }
 
-/// The gateway makes a handle for each request. Each handle continues the journal of a dropped
+/// The gateway creates a handle for each request. Each handle continues the journal of a dropped
 /// handle.
 #[test]
 fn journals_do_not_grow_with_dropped_handles() {
@@ -176,8 +176,8 @@ fn journals_do_not_grow_with_dropped_handles() {
     drop(stays);
 }
 
-/// Changes that need no acknowledgement do not wake a paused reader, except before they would
-/// overwrite entries that it has not read.
+/// Changes that need no acknowledgement do not wake a paused reader until they would soon overwrite
+/// entries that it has not read.
 #[test]
 fn a_paused_reader_is_woken_before_a_quarter_of_a_journal_is_written() {
     const WORDS: u64 = 1 << 13;
@@ -219,7 +219,7 @@ fn a_fence_that_has_passed_refuses_all_changes() {
     fenced.begin_batch(START);
     set(&mut free, b"key", b"value").unwrap();
     let ends = journals.ends();
-    // The clock stands at 7.
+    // The clock always returns 7.
     let fence = Arc::new(Fence::new(|| 7));
     fence.extend(8);
     fenced.set_fence(Some(Arc::clone(&fence)));

@@ -23,7 +23,7 @@ fn store_items(engine: &mut Handle, keys: std::ops::Range<u64>) {
     keys.for_each(|key| _ = set(engine, &key.to_le_bytes(), &value_of(key)).unwrap());
 }
 
-/// Checks that all of these items exist and are whole.
+/// Checks that all of these items exist with their complete values.
 #[track_caller]
 fn check_items(engine: &mut Handle, keys: std::ops::Range<u64>) {
     for key in keys {
@@ -32,7 +32,7 @@ fn check_items(engine: &mut Handle, keys: std::ops::Range<u64>) {
     }
 }
 
-/// Checks that the existing items are whole, and that all memory can be reused.
+/// Checks that the existing items have complete values, and that all memory can be reused.
 fn check_by_churning(cache: &Cache) {
     let mut engine = cache.handle();
     let limit = cache.gauges().limit_bytes;
@@ -184,7 +184,7 @@ fn a_key_with_the_hash_of_another_is_not_stored() {
     check_by_churning(&cache);
 }
 
-/// Makes writes with wrong hashes among writes with right ones, and overwrites all memory several
+/// Mixes writes with wrong hashes and writes with correct ones, and overwrites all memory several
 /// times. No index word that refers to reused memory may be left.
 #[test]
 fn wrong_hashes_never_lead_to_memory_of_others() {
@@ -303,8 +303,8 @@ fn a_panic_of_a_reader_leaves_the_cache_usable() {
     });
 }
 
-/// The environment variable that is set for a child process whose observer panics. The process may
-/// abort.
+/// The environment variable that marks the child process in which the observer panics. This process
+/// may abort.
 const OBSERVED: &str = "LARDER_TEST_OBSERVED";
 
 #[test]

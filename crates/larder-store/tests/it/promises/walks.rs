@@ -10,7 +10,7 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-/// The number of items that are stored before the walk: more than fit.
+/// The number of items that are stored before the walk: more than fit in the cache.
 const FILLED: u32 = 60_000;
 
 fn name(id: u32) -> [u8; 4] {

@@ -1,5 +1,5 @@
-//! A batch that stays open keeps memory from reuse. Other handles are then refused at once, and
-//! continue normally after the batch has ended.
+//! A batch that stays open prevents the reuse of memory. If other handles need this memory, their
+//! sets are refused at once. They continue normally after the batch has ended.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};
@@ -64,8 +64,8 @@ fn check_with_a_sleeper(cache: &Cache) {
     }
 }
 
-/// Overwrites the same keys, which take an eighth of the memory, until `end`. Returns the longest
-/// time of a set.
+/// Overwrites the same keys until `end`. They take an eighth of the memory. Returns the longest
+/// duration of a set.
 fn write(engine: &mut Handle, writer: u64, end: Instant) -> Duration {
     let mut longest = Duration::ZERO;
     for i in (0..2000_u64).cycle() {
@@ -93,7 +93,7 @@ fn two_batches_on_one_thread_do_not_wait_for_each_other() {
         other.begin_batch(START);
         set(&mut other, b"other", b"1").unwrap();
         let mut refused = 0;
-        // Sets four times as many items as fit in memory, unless sets are refused before.
+        // Tries to set four times as many items as fit in memory.
         for i in 0..4 * LIMIT as u64 / 4000 {
             match set(&mut one, &i.to_le_bytes(), &[7; 4000]) {
                 Ok(_) => (),

@@ -1,13 +1,14 @@
-//! A client that writes many keys once does not evict keys that others always read.
+//! A client that writes many keys once does not evict keys that other clients read all the time.
 
 use super::common::*;
 use larder_store::Batches;
 
 const LIMIT: usize = 16 * MIB;
 const VALUE_LEN: usize = 1000;
-/// The number of keys that are always read: a tenth of the items that the cache holds.
+/// The number of keys that are read all the time: a tenth of the items that fit in the cache.
 const HOT: usize = LIMIT / VALUE_LEN / 10;
-/// The number of keys that are written once: twenty times the items that the cache holds.
+/// The number of keys that are written once: twenty times the number of items that fit in the
+/// cache.
 const FLOOD: usize = 20 * LIMIT / VALUE_LEN;
 
 #[test]

@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const LARGE: &[u8] = b"large";
-/// The minimum time for which other threads use large values while one thread sets small values.
+/// The minimum time for which one thread sets small values while another thread uses large values.
 const TIME: Duration = Duration::from_secs(1);
 /// The minimum number of sets that are measured.
 const SETS_MIN: u32 = 2000;
-/// The maximum of the mean time of the sets: less than copying a large value takes.
+/// The maximum mean duration of a set. Copying a large value takes longer.
 const SET_MEAN_MAX: Duration = Duration::from_micros(500);
 /// The maximum time for which a set may sleep.
 const SET_ASLEEP_MAX: Duration = Duration::from_millis(250);

@@ -75,14 +75,14 @@ fn a_hundred_and_twenty_eight_threads_set_values_in_four_mebibytes() {
     check(&small_cache(4 * MIB, 128), 128, 2000);
 }
 
-/// There are more threads than the cache's configuration announces.
+/// There are more threads than the cache's configuration says.
 #[test]
 fn more_threads_than_announced_set_values() {
     check(&small_cache(4 * MIB, 4), 128, 2000);
 }
 
-/// Idle handles must not have many open segments, unless the writing handle can take these segments
-/// over.
+/// Idle handles must not occupy all memory with open segments, unless the writing handle can take
+/// these segments over.
 #[test]
 fn idle_handles_leave_room_for_one_that_writes() {
     check_with_idle_handles(&small_cache(4 * MIB, 129));

@@ -10,7 +10,7 @@ use std::thread;
 const KEYS: u64 = 256;
 const ROUNDS: u64 = 60_000;
 
-/// Returns a value with one of three successive record lengths.
+/// Returns a value of 700, 708 or 716 bytes. Successive rounds have records of different lengths.
 fn value(key: u64, round: u64) -> Vec<u8> {
     let byte = u8::try_from((key * 31 + round) % 251).unwrap();
     vec![byte; usize::try_from(700 + 8 * (round % 3)).unwrap()]

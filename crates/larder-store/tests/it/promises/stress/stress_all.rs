@@ -64,7 +64,7 @@ struct Shared {
     tried: AtomicU64,
     /// The highest version that was stored successfully.
     stored: AtomicU64,
-    /// The minimum version that reads may return if they start now.
+    /// The minimum version that a read may return if it starts now.
     floor: AtomicU64,
 }
 
@@ -74,7 +74,7 @@ impl Shared {
         self.floor.fetch_max(version, Ordering::SeqCst);
     }
 
-    /// Records that this version does not exist any more.
+    /// Records that a read may not return this version or an earlier one if it starts now.
     fn note_gone(&self, version: u64) {
         self.floor.fetch_max(version + 1, Ordering::SeqCst);
     }
@@ -87,7 +87,7 @@ struct Test {
     over: AtomicBool,
     working: AtomicUsize,
     shared: Vec<Shared>,
-    /// The number of successful counts of each counter.
+    /// The number of times that each counter was raised successfully.
     counted: [AtomicU64; COUNTERS],
     stored: AtomicU64,
     refused: AtomicU64,
@@ -160,7 +160,7 @@ impl Test {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// Flushes, and requires that no version stored before the flush is found afterwards.
+    /// Flushes, and records that no read may return a version that was stored before the flush.
     fn flush(&self, engine: &mut Handle) {
         let stored: Vec<u64> =
             self.shared.iter().map(|key| key.stored.load(Ordering::SeqCst)).collect();
@@ -223,7 +223,7 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// Returns a value of key, version, length, filler and checksum.
+/// Returns a value that consists of key, version, length, filler and checksum.
 fn value(id: u64, version: u64, filler: usize) -> Vec<u8> {
     let mut bytes = [id, version, filler as u64].map(u64::to_le_bytes).concat();
     bytes.extend(pattern(id ^ version.rotate_left(32), filler));
@@ -285,7 +285,7 @@ struct Worker<'t> {
     now: Seconds,
     held: Vec<Held>,
     uploading: Option<Uploading>,
-    /// The CAS and the number of each counter after this thread's last change.
+    /// The CAS and the value of each counter after this thread's last change.
     counters: [(u64, u64); COUNTERS],
 }
 
@@ -378,7 +378,7 @@ impl<'t> Worker<'t> {
         Attributes { client_flags, expiry, ..Attributes::default() }
     }
 
-    /// Stores the next version, unless a later version was stored before.
+    /// Stores the next version, unless another thread has already stored a later one.
     fn write(&mut self, shared: usize) {
         let id = shared as u64;
         let known = &self.test.shared[shared];
@@ -415,8 +415,8 @@ impl<'t> Worker<'t> {
         }
     }
 
-    /// Reads an item, and replaces it only if its CAS is unchanged. Its version must then be
-    /// unchanged, too.
+    /// Reads an item, and replaces it only if its CAS is unchanged. In this case, the version must
+    /// be unchanged, too.
     fn swap(&mut self, shared: usize) {
         let id = shared as u64;
         let known = &self.test.shared[shared];
@@ -505,7 +505,7 @@ impl<'t> Worker<'t> {
         }
     }
 
-    /// Continues an upload, which may exist longer than a batch and a handle, or starts one.
+    /// Continues the current upload, or starts one. An upload may outlive its batch and its handle.
     fn upload_a_piece(&mut self, id: u64) {
         let Some(Uploading { mut upload, id, value, arrived }) = self.uploading.take() else {
             let len = self.engine.upload_len_min() + self.random.below(40_000);
