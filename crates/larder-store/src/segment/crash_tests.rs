@@ -276,8 +276,8 @@ fn operate(
     let attributes =
         Attributes { client_flags: flags, expiry, binary_key, ..Attributes::default() };
     let len = match rng.random_range(0..12) {
-        // Two of these lengths differ by the size of an extension with a tag, so that records with
-        // and without it have equal sizes.
+        // Two of these lengths differ by the length of an extension and a tag. So a record with an
+        // extension and a tag may have the same length as a record without them.
         _ if scenario.is_small => [10, 18, 20, 26, 100][rng.random_range(0..5)],
         0 => rng.random_range(12_000..50_000),
         1 | 2 => rng.random_range(500..12_000),

@@ -243,8 +243,8 @@ impl Updates for Handle {
 }
 
 impl Hint {
-    /// Searches one of the key's two buckets for an index word that has the key's hash prefix. If
-    /// there is one, prefetches the item of the word. Returns false if there is none.
+    /// Searches one of the key's two buckets for an index word that matches the key's pattern.
+    /// Prefetches the item of the first such word. Returns false if no word matches.
     #[inline]
     fn seek(&mut self, region: &Region, choice: usize) -> bool {
         let (bucket, pattern) = (self.buckets[choice], self.patterns[choice]);
@@ -451,7 +451,7 @@ fn look_up_on_flash<'p>(
     }
 }
 
-/// An item that a lookup has found, its slot, and the word that the lookup read there.
+/// An item that a lookup has found, its slot, and the word that the lookup has read in this slot.
 pub(super) struct IndexHit<'p> {
     pub(super) slot: &'p AtomicU64,
     pub(super) word: IndexWord,

@@ -204,7 +204,7 @@ fn a_reader_finds_a_key_while_its_bucket_is_split() {
     });
 }
 
-/// Returns the first ids with these candidate buckets while there are four buckets.
+/// Returns the first `count` ids that have these candidate buckets in an index of four buckets.
 fn ids(candidates: [usize; 2], count: usize) -> Vec<u64> {
     let index = index(4);
     (1..).filter(|id| index.candidates_of(hash(*id)) == candidates).take(count).collect()

@@ -13,7 +13,7 @@
 //! | `update` | one update of one key |
 //! | `reclaim` | emptying segments: eviction, cleaning, expired items, a lower limit |
 //! | `flash_read`, `flash_write` | reads from flash; demotion to flash, and reclaiming its pages |
-//! | `write` | records written to open segments, and freeing memory for them |
+//! | `write` | writing records to open segments, and freeing memory for them |
 //! | `handle` | the state of a handle: one thread's access to the cache |
 //! | `large_value` | large values: uploads, leases, values that are assembled |
 //! | `restart` | restoring the region of an earlier process, and images of a region |
@@ -21,7 +21,7 @@
 //! | `flash` | the state of the flash tier: pages, format, pending reads and writes |
 //! | `item` | an item in its segment: record, header, links |
 //! | `memory` | the region: its layout, the segment table, the allocator, reuse of memory |
-//! | `index` | from a key's hash to the location of its item |
+//! | `index` | finds the location of an item by the hash of its key |
 //! | `miss_ratio` | an estimate of the hit ratio under other limits, from a sample of the keys |
 //! | `sync` | atomics and locks, which model checkers replace |
 //!
@@ -154,8 +154,9 @@ impl Cache {
         Self::growable(config, 0)
     }
 
-    /// Makes a cache like [`Cache::new`], and reserves address space so that [`Cache::set_limit`]
-    /// may raise the limit to `limit_bytes_max`, if the system grants that much.
+    /// Creates a cache like [`Cache::new`], and reserves address space for a limit of up to
+    /// `limit_bytes_max`, which [`Cache::set_limit`] may set later. If the system refuses that
+    /// much, reserves only enough for the initial limit.
     ///
     /// # Errors
     /// [`ConfigError`], as for [`Cache::new`].
@@ -283,8 +284,8 @@ impl Cache {
         self.shared.table().region.use_huge_pages()
     }
 
-    /// Makes a handle for one thread. Call it on that thread. Starts the threads of the flash tier
-    /// unless they are running.
+    /// Creates a handle for the calling thread. Starts the threads of the flash tier unless they
+    /// are running.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Shared::start_flash(&self.shared);
@@ -297,8 +298,8 @@ impl Cache {
         Some(self.shared.flash.as_ref()?.gauges(self.shared.table()))
     }
 
-    /// Returns the pages of the flash tier, in the order of their numbers. The list is empty
-    /// without a flash tier.
+    /// Returns the pages of the flash tier, sorted by number. The list is empty without a flash
+    /// tier.
     #[must_use]
     pub fn flash_pages(&self) -> Vec<FlashPage> {
         let flash = self.shared.flash.as_ref();

@@ -22,8 +22,8 @@
 //! another tag with a common bucket and the same fingerprint. In practice generations never wrap:
 //! 40 bits last for 34 years at a thousand drops a second.
 //!
-//! Two threads may add the same tag at the same time, in two words. A drop therefore changes every
-//! word of the tag.
+//! Two threads may add the same tag at the same time, each in another word. A drop therefore
+//! changes every word of the tag.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 use super::cache::shared::Shared;

@@ -1,10 +1,10 @@
 //! The walk over all items, a few buckets at a time and without a lock.
 //!
 //! The walk visits each item that exists during the whole walk at least once, because the index
-//! reports to the walk each item that moves to a bucket that the walk has already read
-//! (`index::moved_items`). It may visit an item twice if the item moves. It reads items on flash
-//! while it continues (`flash_read::walk_reads`), a bounded number at a time. The walk does not
-//! visit an item that can't be read, or a large item for whose value there is no memory.
+//! reports the items that move behind the walk (`index::moved_items`). It may visit an item twice
+//! if the item moves. It reads items on flash while it continues (`flash_read::walk_reads`), a
+//! bounded number at a time. The walk does not visit an item that can't be read, or a large item
+//! for whose value there is no memory.
 
 use super::cache::shared::Shared;
 use super::flash_read::walk_reads::{OUTSTANDING_MAX, WalkReads};
@@ -35,7 +35,7 @@ pub struct Walk {
 
 /// The position after all buckets. Bucket numbers have 32 bits.
 const POSITION_END: u64 = 1 << 32;
-/// The maximum number of buckets in one step, for an index that is nearly empty.
+/// The maximum number of buckets in one step. It limits the steps in an index that is nearly empty.
 const BUCKETS_MAX: usize = 2048;
 /// The number of buckets whose items are prefetched together.
 const BUCKETS_AHEAD: usize = 4;

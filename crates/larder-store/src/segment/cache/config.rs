@@ -52,9 +52,9 @@ impl Config {
 pub enum ConfigError {
     /// The limit is too low for index, queues and reserve, or higher than index words can address.
     Limit {
-        /// The smallest limit, in bytes.
+        /// The lowest possible limit, in bytes.
         min: usize,
-        /// The largest limit to which it can be raised, in bytes.
+        /// The highest possible limit, in bytes.
         max: u64,
     },
     /// The flash has too many pages: their table would take more than a quarter of the limit.

@@ -7,7 +7,7 @@ use crate::segment::memory::open_segment::{OPEN_SHARE_MAX, lifetime_count};
 use crate::segment::sync::Ordering;
 use crate::{LimitRefused, Seconds};
 
-/// Handles alternate if there are fewer segments than this for each of them.
+/// Handles alternate if there are fewer than this many segments for each handle.
 const TIGHT_SHARE: usize = 8;
 
 impl Shared {
@@ -33,8 +33,8 @@ impl Shared {
         self.limit_segments.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of open segments from which a handle looks for an open segment of another
-    /// handle before it opens a new one.
+    /// Returns a threshold: if at least this many segments are open, a handle looks for an open
+    /// segment of another handle before it opens a new one.
     pub(crate) fn open_max(&self) -> usize {
         let budget = self.open_budget.load(Ordering::Relaxed) * self.config.threads.max(1);
         budget.min(self.limit_segments() / OPEN_SHARE_MAX)

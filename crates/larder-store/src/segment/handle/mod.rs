@@ -2,7 +2,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `sample` | which of the used keys enter the miss-ratio sample |
+//! | `sample` | samples of lookups and writes for the miss-ratio curve |
 //! | `state` | the handle, its pin, its search for expired items, and the items that callers see |
 //! | `batch_reads` | the reads from flash of a handle, and the items that its batch uses |
 //!

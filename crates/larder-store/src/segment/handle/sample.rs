@@ -8,7 +8,7 @@ use crate::segment::miss_ratio::lru_stack::Extent;
 use crate::segment::sync::Ordering::Relaxed;
 
 impl Handle {
-    /// Counts a lookup, and adds a sample of it if its key is in the sample.
+    /// Counts a lookup, and records it in the sample if its key is sampled.
     #[inline]
     pub(crate) fn sample_read(&mut self, key: HashedKey<'_>) {
         self.sampler.reads += 1;
@@ -17,7 +17,7 @@ impl Handle {
         }
     }
 
-    /// Adds a sample of a write if its key is in the sample, even if the write was refused.
+    /// Records a write in the sample if its key is sampled, even if the write was refused.
     #[inline]
     pub(crate) fn sample_write(&mut self, key: HashedKey<'_>) {
         if self.sampler.wants(key.hash) {

@@ -45,8 +45,8 @@ pub struct Handle {
     /// Whether the handle belongs to a thread of the flash tier.
     pub(crate) is_of_flash: bool,
     /// Whether an evacuation keeps an item in memory if the item's write to flash has to wait. If
-    /// false, the evacuation evicts the item. True while memory is taken for reads. Ignored while
-    /// the device completes no writes.
+    /// false, the evacuation evicts the item. True while memory is taken for reads from flash.
+    /// Ignored while the device completes no writes.
     pub(crate) keeps_unwritten: bool,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Hint {
     pub(crate) hash: u64,
     pub(crate) patterns: [Pattern; 2],
     pub(crate) buckets: [usize; 2],
-    /// The offset of a slot whose word has the key's hash prefix. `None` if there was none, or if
+    /// The offset of a slot whose word matches the key's pattern. `None` if no word matched, or if
     /// the items were not prefetched yet.
     pub(crate) slot: Option<NonZeroUsize>,
 }

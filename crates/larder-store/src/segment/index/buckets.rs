@@ -65,7 +65,7 @@ pub(crate) struct Index<B> {
     pub(crate) walks: Walks,
     /// The bits of a bucket hash that choose its stripe.
     stripe_mask: u32,
-    /// log2 of the first number of buckets. It is also the position of the lowest bit of a bucket
+    /// log2 of the initial number of buckets. It is also the position of the lowest bit of a bucket
     /// hash that words keep.
     growth_shift: u32,
 }
@@ -235,7 +235,8 @@ impl<B: Buckets> Index<B> {
             .map(|bucket_hash| Pattern::new(hash_prefix(hash), self.growth(bucket_hash)))
     }
 
-    /// Returns the number of the stripe that a hash, a bucket hash or a bucket number belongs to.
+    /// Returns the number of the stripe of a hash, a bucket hash or a bucket number: their low
+    /// bits.
     fn stripe_number(&self, hash: u64) -> usize {
         (hash as u32 & self.stripe_mask) as usize
     }
@@ -280,8 +281,9 @@ impl<B: Buckets> Index<B> {
         }
     }
 
-    /// Looks `hash` up like [`Index::lookup`], but in memory and on flash. Reads each word once, so
-    /// that it finds an item that moves between the tiers at the same time.
+    /// Looks `hash` up like [`Index::lookup`], but among the words of items in memory and on flash.
+    /// Reads each word once, so that it finds an item that moves between the tiers during the
+    /// lookup.
     pub(crate) fn lookup_in_any_tier<'i, R>(
         &'i self,
         hash: u64,
@@ -308,31 +310,31 @@ impl<B: Buckets> Index<B> {
         }
     }
 
-    /// Locks the stripe of `hash`, under which its words change.
+    /// Locks the stripe of `hash`. The words of keys with this hash change only under this lock.
     pub(crate) fn lock(&self, hash: u64) -> LockedStripe<'_, B> {
         let stripe = self.stripe(hash);
         stripe.lock();
         LockedStripe { index: self, stripe, hash }
     }
 
-    /// Starts reporting moves in `stripe` to a walk, which then reads its buckets. When this
-    /// returns, every move that was not reported is complete, so that the walk finds the moved item
-    /// in its new slot.
+    /// Starts reporting moves in `stripe` to a walk, which then reads the buckets of the stripe.
+    /// When this returns, every move that was not reported is complete, so that the walk finds the
+    /// moved item in its new slot.
     pub(crate) fn enter_stripe(&self, walk: WalkId, stripe: usize) {
         self.walks.enter(walk, stripe);
         drop(self.lock(stripe as u64));
     }
 
-    /// Returns a hash for a word in `bucket` whose key is not known. It has the same prefix and the
-    /// same two buckets as the hash of the key. The result is valid unless
-    /// [`Index::has_forgotten_bits`].
+    /// Returns a hash for a word in `bucket` whose key is not known. The hash has the same prefix
+    /// and the same two buckets as the hash of the key, unless [`Index::has_forgotten_bits`]
+    /// returns true.
     pub(crate) fn hash_like(&self, bucket: usize, word: IndexWord) -> u64 {
         word.hash_with(self.bucket_hash_of(bucket, word, [self.len(); 2], &|_| 0))
     }
 
     /// Returns the bucket hash of a word in `bucket`, in an index of `len` buckets, with enough
-    /// bits to choose among `wanted_len` buckets. Calls `rehash` if the bucket's number and the
-    /// word together do not contain these bits.
+    /// bits to choose among `wanted_len` buckets. Calls `rehash` only if the bucket's number and
+    /// the word together do not contain these bits.
     fn bucket_hash_of(
         &self,
         bucket: usize,
@@ -351,8 +353,8 @@ impl<B: Buckets> Index<B> {
 
     /// Adds one bucket, and moves to it the words of another bucket that belong there. The new
     /// bucket must exist in [`Buckets`] and be empty. Only one thread may grow the index at a time.
-    /// Calls `on_split` with the old and the new bucket under the lock of their stripe, before
-    /// words move.
+    /// Before words move, calls `on_split` with the old and the new bucket while their stripe is
+    /// locked.
     pub(crate) fn grow(
         &self,
         rehash: impl Fn(IndexWord) -> u64,
@@ -427,7 +429,7 @@ pub(crate) struct LockedStripe<'i, B: Buckets> {
     hash: u64,
 }
 
-/// A bucket that an insert has visited in its search for a free word.
+/// A bucket that an insert has visited in its search for an empty slot.
 #[derive(Clone, Copy, Default)]
 struct Visit {
     bucket: u32,
@@ -545,8 +547,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
 
     /// Frees a slot in one of two full buckets by moving words within the stripe. Returns the
     /// position of that bucket in `buckets`, and the freed slot. Searches breadth first for the
-    /// shortest sequence of moves that ends at an empty word. Returns `None` if no word of the
-    /// first [`SEARCHED_MAX`] buckets can move to an empty one.
+    /// shortest sequence of moves that ends at an empty slot. Returns `None` if no word in the
+    /// first [`SEARCHED_MAX`] buckets of the search can move to an empty slot.
     fn make_room(
         &self,
         buckets: [usize; 2],

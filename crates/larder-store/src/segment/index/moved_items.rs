@@ -7,9 +7,9 @@
 //! last paragraph describes. The insert *reports* such a move before it clears the old slot. So
 //! when a walk finds the old slot empty, the report exists.
 //!
-//! A report is a hash, because the item's location and key may be gone when the walk reads the
-//! report. For an item on flash, whose key is not in memory, the report is another hash with the
-//! same prefix and the same buckets.
+//! A report contains only a hash, because the item's location may be outdated, and its key no
+//! longer in memory, when the walk reads the report. For an item on flash, whose key is not in
+//! memory, the report is another hash with the same prefix and the same buckets.
 //!
 //! Several index words that refer to flash may match the key of an update that does not read the
 //! old item. The update removes all of them but one, which then refers to the new item. It also

@@ -65,7 +65,8 @@ impl Extension {
         (self.word() >> KEY_LEN_SHIFT) as usize
     }
 
-    /// Returns the part of the last second by which the item expires early, or `None` if it is 0.
+    /// Returns the number of milliseconds by which the item expires before its expiry second, or
+    /// `None` if this is 0.
     pub(crate) fn early(self) -> Option<SubsecondMillis> {
         SubsecondMillis::new((self.word() >> EARLY_SHIFT & EARLY_MASK) as u16)
     }

@@ -50,8 +50,8 @@ impl NewRecord<'_> {
         self.extension.is_some_and(|extension| extension.tags_len() > 0)
     }
 
-    /// Returns the item's header in a segment with this base that will be written to flash. It is
-    /// like [`NewRecord::header`], but an item that expires always has an exact expiry.
+    /// Returns the item's header for a segment that has this base and will be written to flash.
+    /// Differs from [`NewRecord::header`] in that an item that expires always has an exact expiry.
     pub(crate) fn header_for_flash(&self, base: Seconds) -> Header {
         let header = self.header(base);
         let expires = self.attributes.expiry != Expiry::Never;

@@ -208,8 +208,8 @@ impl<'p> Record<'p> {
         self.published(self.value_offset(), self.inline_len())
     }
 
-    /// Returns the value of an item without fields between CAS and key, such as client flags or a
-    /// chain, or `None` for other items.
+    /// Returns the value of an item that has no fields (such as client flags or a link) between CAS
+    /// and key. Returns `None` for other items.
     #[inline]
     pub(crate) fn plain_value(&self) -> Option<&'p [u8]> {
         self.header.is_plain().then(|| {
@@ -277,7 +277,7 @@ impl<'p> Record<'p> {
         self.half(self.link_at()).store(first, Ordering::Relaxed);
     }
 
-    /// Returns the item's copy on flash, or `None` if the item was not read from there, or has
+    /// Returns the item's copy on flash, or `None` if the item was not copied from flash or has
     /// changed since.
     #[inline]
     pub(crate) fn flash_copy(&self) -> Option<FlashCopy> {

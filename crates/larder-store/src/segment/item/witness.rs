@@ -42,7 +42,7 @@ impl<'p> Witness<'p> {
     }
 }
 
-/// A sealed segment or write buffer that belongs to one handle, which empties and retires it, or
-/// puts it back in its queue.
+/// A sealed segment or write buffer that belongs to one handle. The handle empties and retires it,
+/// or puts it back in its queue.
 #[derive(Debug)]
 pub(crate) struct OwnedSegment(pub(crate) u32);

@@ -1,7 +1,7 @@
 //! Assembling large values: from the bytes of a request that sets a value, or from an old value and
-//! the bytes that are appended or prepended. An update copies them before it locks the stripe, so
-//! that no other thread waits for the copy. It stores the result only if the old value has not
-//! changed. If that fails several times, it copies under the lock.
+//! the bytes that are appended or prepended. An update copies these bytes before it locks the
+//! stripe, so that no other thread waits for the copy. It stores the result only if the old value
+//! has not changed. If the value has changed several times, the update copies under the lock.
 
 use super::upload::Upload;
 use crate::NewValue;

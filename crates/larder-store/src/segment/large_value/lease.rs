@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// A reader's access to a large value. While the lease exists, the segments of the value's chain
 /// are not reused. If the item's segment contains a tail of the value, that segment is not reused
-/// either. Making a lease takes the same time for any length.
+/// either. Creating a lease takes the same time for values of any length.
 #[derive(Debug)]
 pub struct ChainLease {
     shared: Arc<Shared>,

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `builder` | values that are assembled from the bytes of a request and an old value |
 //! | `upload` | values that arrive in pieces, in segments of their own |
-//! | `lease` | leases, by which readers keep the segments of a value |
+//! | `lease` | leases, which protect the segments of a value from reuse |
 //!
 //! # Invariants
 //! - The segments of an upload belong to it until its chain is published with an item.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// The maximum share of all segments for uploads, in percent. A single upload of half the limit
 /// fits.
 const UPLOAD_SHARE: usize = 62;
-/// The maximum number of segments of all values that are being read from flash is the number of all
-/// segments divided by this, unless there is only one such value. Further reads wait.
+/// All values that are being read from flash may together use the number of all segments divided by
+/// this. Further reads wait. A value that is read alone may use more.
 const FLASH_READ_PART: usize = 4;
 
 /// A value that arrives in pieces. The segments belong only to the upload until the value is
@@ -85,8 +85,8 @@ impl Upload {
         self.len.div_ceil(self.shared.segment_len())
     }
 
-    /// Copies bytes to the current segment, as many as fit into it. Returns the number of copied
-    /// bytes: 0 if the upload is complete or needs another segment.
+    /// Copies as many bytes as fit into the current segment. Returns the number of copied bytes: 0
+    /// if the upload is complete or needs another segment.
     pub(crate) fn fill(&mut self, bytes: &[u8]) -> usize {
         let segment_len = self.shared.segment_len();
         let room = self.segments.len() * segment_len - self.filled;

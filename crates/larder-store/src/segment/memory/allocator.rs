@@ -45,8 +45,8 @@ pub(crate) struct QueueEntry {
 }
 
 impl QueueEntry {
-    /// Reads the current properties of a segment. The caller sets the segment's state before, so
-    /// that a thread that marks an item dead afterwards sees the state and updates the level.
+    /// Reads the current properties of a segment. The caller has set the segment's state. So a
+    /// thread that marks an item dead afterwards sees the state and updates the dead level.
     pub(crate) fn of(table: &Table, segment: u32) -> Self {
         let entry = table.entry(segment);
         let last_expiry = entry.last_expiry().load(Ordering::Relaxed);
@@ -213,7 +213,7 @@ impl Alloc {
         self.limit
     }
 
-    /// Returns the free segments that are taken last, at most `count`.
+    /// Returns up to `count` free segments: those that will be taken last.
     pub(crate) fn last_free(&self, count: usize) -> impl Iterator<Item = u32> {
         self.free.iter().take(count).copied()
     }
@@ -438,8 +438,8 @@ impl Alloc {
         self.take_dead_if(level, |_| true)
     }
 
-    /// Takes a segment of this dead level or a higher one for which `may` returns true. Tries only
-    /// the first segment of each level, from the highest level down.
+    /// Takes a segment that has at least this dead level and for which `may` returns true. Tries
+    /// only the first segment of each level, from the highest level down.
     pub(crate) fn take_dead_if(&mut self, level: usize, may: impl Fn(u32) -> bool) -> Option<u32> {
         let mut levels = (level..=DEAD_LEVELS).rev();
         let segment = levels.find_map(|level| self.dead_levels.front(level).filter(|s| may(*s)))?;
@@ -673,7 +673,7 @@ mod tests {
         times
     }
 
-    /// Checks only the median, because the highest times depend on the machine's other load.
+    /// Checks only the median, because other load on the machine affects the longest times.
     #[test]
     fn a_choice_takes_about_the_same_time_among_a_thousand_segments_and_among_128_thousand() {
         let rounds = (0..5).map(|_| [1 << 10, 1 << 17].map(choices));

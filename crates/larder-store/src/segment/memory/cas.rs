@@ -1,8 +1,8 @@
 //! CAS values. A cache draws each value only once, and each new CAS of an item is above the
-//! previous one. There are two exceptions. The counter does not follow a client to every value that
-//! the client chooses for an item (see the table), and the counter of a standalone cache starts
-//! over at its end. If a set replaces an item on flash without reading it, the new value may equal
-//! a value that a client chose and that is not followed.
+//! previous one. There are two exceptions. The counter does not follow every value that a client
+//! chooses (see the table). The counter of a standalone cache starts over at its end. If a set
+//! replaces an item on flash without reading it, the new value may equal a value that a client
+//! chose and that is not followed.
 //!
 //! Handles reserve blocks of values, so that they do not contend for the counter. If the last CAS
 //! of an item is above the rest of a handle's block, the handle takes another block.

@@ -20,7 +20,7 @@ use std::marker::PhantomData;
 /// The content of a slot while its handle does not read.
 const NOT_PINNED: u64 = 0;
 
-/// The current epoch, from 1.
+/// The current epoch. The first one is 1.
 #[derive(Debug)]
 pub(crate) struct Epoch(AtomicU64);
 
@@ -36,10 +36,10 @@ impl Epoch {
         self.0.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// Returns the oldest epoch in which a reader of these slots may still be, or the current epoch
-    /// if no handle reads. It is never later than the epoch that was current when the call started,
-    /// because a reader that starts during the call may find memory that is retired during the
-    /// call.
+    /// Returns the oldest epoch that a reader has announced in these slots, or the current epoch if
+    /// no handle reads. The result is never later than the epoch that was current when the call
+    /// started, because a reader that starts during the call may find memory that is retired during
+    /// the call.
     pub(crate) fn oldest<'s>(&self, slots: impl Iterator<Item = &'s PinSlot>) -> u64 {
         let current = self.0.load(Ordering::Acquire);
         fence(Ordering::SeqCst);
@@ -48,7 +48,8 @@ impl Epoch {
     }
 }
 
-/// The epoch in which a handle started to read, visible to all handles; 0 while it does not read.
+/// The epoch in which a handle started to read, visible to all handles; 0 while the handle does not
+/// read.
 #[derive(Debug, Default)]
 pub(crate) struct PinSlot(AtomicU64);
 
@@ -73,7 +74,8 @@ impl PinSlot {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pinned<'p>(PhantomData<&'p PinSlot>);
 
-/// The owner's access to a slot, which is entered for a batch, or for single reads outside a batch.
+/// The owner's access to its slot. The slot is entered for a batch, or for a single read outside a
+/// batch.
 #[derive(Debug)]
 pub(crate) struct Pin<S: AsRef<PinSlot>> {
     slot: S,
@@ -105,8 +107,8 @@ impl<S: AsRef<PinSlot>> Pin<S> {
         self.in_batch
     }
 
-    /// Leaves the slot until [`Pin::resume`], although a batch is open, so that no thread waits for
-    /// this pin. Nothing that was read before may be used afterwards.
+    /// Leaves the slot until [`Pin::resume`], so that no thread waits for this pin although a batch
+    /// is open. Nothing that was read before may be used afterwards.
     pub(crate) fn pause(&mut self) {
         self.slot.as_ref().leave();
         self.is_entered = false;
@@ -121,8 +123,8 @@ impl<S: AsRef<PinSlot>> Pin<S> {
         }
     }
 
-    /// Moves an entered slot to the current epoch, so that memory that this handle read before can
-    /// be reused. Nothing that was read before may be used afterwards.
+    /// Moves an entered slot to the current epoch. Memory that this handle has read can then be
+    /// reused. Nothing that was read before may be used afterwards.
     pub(crate) fn renew(&mut self, epoch: &Epoch) {
         if self.is_entered {
             self.slot.as_ref().enter(epoch);

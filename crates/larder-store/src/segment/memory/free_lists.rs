@@ -60,12 +60,12 @@ fn share(len: usize) -> usize {
 pub(crate) struct FreeLists {
     /// Blocks that readers may still see, with their lengths.
     young: Vec<(usize, FreeBlock)>,
-    /// Blocks that wait until all readers of [`FreeLists::epoch`] and of earlier epochs have ended,
-    /// with their lengths.
+    /// Blocks that can be overwritten once all readers of [`FreeLists::epoch`] and of earlier
+    /// epochs have finished, with their lengths.
     waiting: Vec<(usize, FreeBlock)>,
     epoch: u64,
-    /// Blocks that can be overwritten: a list for each length. Empty before the first block is
-    /// ready.
+    /// Blocks that can be overwritten now: one list for each length. There are no lists before the
+    /// first block is ready.
     ready: Vec<Vec<FreeBlock>>,
 }
 

@@ -120,7 +120,7 @@ pub(crate) struct ProcessWords {
     /// The number of the first segment that was never within the limit. The same holds for all
     /// later segments.
     pub(crate) segments_seen: AtomicU64,
-    /// 1 if handles have shared a block.
+    /// 1 if several handles have ever shared a block.
     pub(crate) has_shared_block: AtomicU64,
     /// The number of the last process that used the region; see [`crate::segment::Cache::run`].
     pub(crate) run: AtomicU64,

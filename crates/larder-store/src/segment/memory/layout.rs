@@ -149,8 +149,8 @@ pub(crate) struct Layout {
     table: usize,
     first_hits: usize,
     first_segment: usize,
-    /// Whether segments start and end at system pages, so that the memory of one can be returned
-    /// without that of its neighbours.
+    /// Whether segments start and end at boundaries of system pages. If so, the memory of a single
+    /// segment can be returned to the system.
     pub(crate) has_whole_pages: bool,
 }
 
@@ -237,10 +237,10 @@ impl Layout {
         ((offset - self.first_segment) >> self.segment_shift) as u32
     }
 
-    /// Returns the maximum length in bytes of a value that is stored inline completely. A longer
-    /// value has a chain of segments for its front. A value of L bytes in a segment of S bytes
-    /// wastes S - L bytes in a chain. Inline it wastes about L² / 2S bytes at the ends of segments
-    /// in which it does not fit. Both are equal at 0.73 S.
+    /// Returns the maximum length in bytes of a value that is stored entirely inline. The front of
+    /// a longer value is in a chain of segments. A value of L bytes in a segment of S bytes wastes
+    /// S - L bytes in a chain. Inline it wastes about L² / 2S bytes at the ends of segments in
+    /// which it does not fit. Both are equal at 0.73 S.
     pub(crate) fn inline_max(&self) -> usize {
         self.segment_len / 4 * 3 - ITEM_HEAD_MAX
     }
@@ -262,8 +262,8 @@ impl Layout {
 }
 
 /// Returns the length of a handle block in bytes: a line for the segments that its handle changes,
-/// and two words for each class. It is rounded up to a pair of cache lines, so that handles do not
-/// write to each other's lines.
+/// and two words for each class. The length is rounded up to a multiple of two cache lines, so that
+/// handles do not write to each other's lines.
 const fn block_len(classes: usize) -> usize {
     (BLOCK_HEAD_LEN + 16 * classes).next_multiple_of(128)
 }

@@ -48,8 +48,8 @@ pub(crate) fn lifetime_count(segments: usize, threads: usize) -> u32 {
 
 /// Returns the lifetime class of an item. Items of one class share segments if enough segments may
 /// be open, so that the items of a segment expire at about the same time. Items of class 0 never
-/// expire, unless it is the only class. The other classes are spaced logarithmically up to about 50
-/// days.
+/// expire, unless there is only one class. The other classes are spaced logarithmically up to about
+/// 50 days.
 pub(crate) fn lifetime_class(expiry: Expiry, now: Seconds, classes: u32) -> u8 {
     const SPAN_BITS: u32 = 22;
     let mortal = classes - 1;

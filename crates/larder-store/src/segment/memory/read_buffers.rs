@@ -1,8 +1,8 @@
 //! Read buffers: segments of the region, each divided into buffers of one length.
 //!
-//! They use a 64th of the memory limit, but at most 64 MiB, and at least four segments. The last
-//! unused segment is only for long reads. So a long read never has to wait for all short reads to
-//! end.
+//! Read buffers use a 64th of the memory limit, but at most 64 MiB, and at least four segments. The
+//! last unused segment is only for long reads. So a long read never has to wait for all short reads
+//! to end.
 
 use super::layout::Layout;
 

@@ -351,7 +351,8 @@ impl<'r> Entry<'r> {
         }
     }
 
-    /// Makes another search of the segment necessary, after [`Entry::begin_tag_search`].
+    /// Makes another search of the segment necessary, because the search that
+    /// [`Entry::begin_tag_search`] recorded was abandoned.
     pub(crate) fn redo_tag_search(&self) {
         if self.tags_searched().load(Ordering::Relaxed) != NO_TAGS {
             self.note_tags();

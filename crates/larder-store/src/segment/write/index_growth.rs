@@ -38,9 +38,9 @@ impl Handle {
     /// Frees an index word for a key after its insert has failed: both buckets of the key were
     /// full, and no moves would have freed a word. Adds one bucket to each stripe, or as many
     /// buckets as memory allows. If none can be added, evicts the item with the lowest frequency in
-    /// the key's buckets. A cache that does not evict refuses the write instead. While another
-    /// handle grows the index, this only waits briefly, unless the insert has waited [`WAITS_MAX`]
-    /// times (`rounds`).
+    /// the key's buckets. A cache that does not evict refuses the write instead. `rounds` is the
+    /// number of failed attempts of the write. While another handle grows the index and `rounds` is
+    /// below [`WAITS_MAX`], this only waits briefly.
     pub(crate) fn make_slot(&mut self, hash: u64, rounds: u32) -> Result<(), Refusal> {
         match self.grow(self.shared.index.stripes()) {
             Growth::Done => Ok(()),

@@ -30,8 +30,8 @@ const WAITS_MAX: u32 = 1000;
 const WAITS_MAX_WITHOUT_RETIRED: u32 = 64;
 /// The maximum number of times that a write waits while handles alternate: about a second in all.
 const WAITS_MAX_TIGHT: u32 = 10_000;
-/// The maximum number of attempts of a write to take a segment, each of which frees memory or
-/// waits, before the write is refused. While handles alternate, it is [`WAITS_MAX_TIGHT`].
+/// The maximum number of attempts to take a segment before a write is refused. Each attempt frees
+/// memory or waits. While handles alternate, it is [`WAITS_MAX_TIGHT`].
 const ROUNDS_MAX: u32 = 1000;
 
 impl Handle {
@@ -197,8 +197,8 @@ impl Shared {
         }
     }
 
-    /// Takes an open segment that fits from a handle between two batches. If there is none, seals
-    /// one of these handles' open segments that does not fit, and returns `None`.
+    /// Takes an open segment for which `fits` returns true from a handle between two batches. If
+    /// there is none, seals another open segment of such a handle, and returns `None`.
     pub(crate) fn take_idle_open(&self, fits: impl Fn(&Open) -> bool) -> Option<Open> {
         let take = |wanted: &dyn Fn(&Open) -> bool| {
             self.handle_list().iter().find_map(|handle_shared| {

@@ -26,8 +26,8 @@ use std::sync::Arc;
 const ROUNDS_MAX: u32 = 10_000;
 
 /// A segment is sealed because of the chains of its items only if it has at least this many items.
-/// Otherwise each of the largest values of a small cache would take a segment for the few bytes
-/// that are not in its chain.
+/// Without this minimum, each of the largest values of a small cache would use a whole segment for
+/// the few bytes that are not in its chain.
 const CHAINED_ITEMS_MIN: u32 = 4;
 
 /// A handle changes the shared count of index words only after it has taken this many words more
@@ -260,8 +260,8 @@ impl Writer<'_> {
         );
     }
 
-    /// From now on, items of its kind are written to `open`. Seals the open segment to which they
-    /// were written before, if there is one.
+    /// Makes `open` the segment to which items of its kind are written. Seals the open segment to
+    /// which they were written before, if there is one.
     fn replace(&mut self, shared: &Shared, open: Open) {
         match self.open_position(shared, open.kind) {
             Some(i) => shared.seal(&std::mem::replace(&mut self.writing.open[i], open)),
@@ -329,8 +329,8 @@ impl Writer<'_> {
     }
 
     /// Takes the block of a dead record of the same length, queue and lifetime class for an item.
-    /// Returns the offset of the block and the header of the item. Returns `None` for an item with
-    /// a chain, if there are no free lists, or if none of the blocks tried can be used.
+    /// Returns the offset of the block and the header of the item. Returns `None` if the item has a
+    /// chain, if there are no free lists, or if none of the blocks tried can be used.
     #[inline]
     fn take_free_block(
         &mut self,
@@ -416,7 +416,7 @@ impl Writer<'_> {
         self.mark_counted_dead(shared, record, keep_chain);
     }
 
-    /// Marks an item dead that was already subtracted from the counts.
+    /// Marks an item dead. The caller has already subtracted the item from the counts.
     #[inline]
     pub(crate) fn mark_counted_dead(
         &mut self,

@@ -5,13 +5,13 @@
 //! |---|---|
 //! | `amendments` | attributes and CAS of an amended item change together |
 //! | `stress/asleep` | a batch that stays open does not stop other handles |
-//! | `cas` | fresh CAS values are unique, rise, and are used sparingly |
+//! | `cas` | fresh CAS values are unique and rise, and few are wasted |
 //! | `stress/flood` | keys that are written once do not evict keys that are read |
-//! | `flush` | flushed items stay away, items that are stored later stay |
+//! | `flush` | flushed items do not return, and items that are stored later stay |
 //! | `full` | a cache that does not evict fills up, and refuses at little cost |
 //! | `handles` | dropped handles do not keep memory |
 //! | `large_values` | the memory of values in transfer equals the engine's count |
-//! | `limits` | the limit changes while threads write at it |
+//! | `limits` | the limit changes while threads fill the memory |
 //! | `stress/long_steps` | no operation delays others for long |
 //! | `stress/many_threads` | many handles share little memory |
 //! | `soundness` | misuse and panics do not damage other items |

@@ -25,7 +25,8 @@ pub(crate) fn prefetch<T>(pointer: *const T) {
     let _ = pointer;
 }
 
-/// Prefetches the cache line of `pointer` for writing, which removes it from other cores' caches.
+/// Prefetches the cache line of `pointer` for writing. This removes the line from other cores'
+/// caches.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn prefetch_for_write<T>(pointer: *const T) {
@@ -58,7 +59,8 @@ pub(crate) fn prefetch_for_write<T>(pointer: *const T) {
 #[cfg(unix)]
 pub(crate) fn page_len() -> usize {
     let page_len = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
-    // If the system reports no length, this is the length of the longest pages of any processor.
+    // If the system reports no length, use 64 KiB, the length of the longest pages of any
+    // processor.
     page_len.ok().flatten().and_then(|len| usize::try_from(len).ok()).unwrap_or(64 << 10)
 }
 

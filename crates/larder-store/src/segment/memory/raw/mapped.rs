@@ -58,8 +58,8 @@ impl Region {
         self.memory.populate(offset, len);
     }
 
-    /// Returns the two counters at a multiple of 8. No thread orders other accesses by their
-    /// values, so the counters are not atomics of the model checker.
+    /// Returns the two counters at `offset`, a multiple of 8. No thread orders other accesses by
+    /// their values, so the counters are not atomics of the model checker.
     #[inline]
     pub(crate) fn counters(&self, offset: usize) -> &[Counter; 2] {
         strict_assert!(offset.is_multiple_of(8));
@@ -86,7 +86,7 @@ impl Region {
         self.memory.start().wrapping_add(offset)
     }
 
-    /// Returns the word at a multiple of 8.
+    /// Returns the word at `offset`, a multiple of 8.
     #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         strict_assert!(offset.is_multiple_of(8));
@@ -112,7 +112,7 @@ impl Region {
         unsafe { &*pointer }
     }
 
-    /// Returns the words of a bucket, at a multiple of 64.
+    /// Returns the words of the bucket at `offset`, a multiple of 64.
     #[inline]
     pub(crate) fn bucket(&self, offset: usize) -> &[AtomicU64; BUCKET_SLOTS] {
         strict_assert!(offset.is_multiple_of(64));
@@ -122,7 +122,7 @@ impl Region {
         unsafe { &*pointer }
     }
 
-    /// Returns the 32-bit word at a multiple of 4.
+    /// Returns the 32-bit word at `offset`, a multiple of 4.
     #[inline]
     pub(crate) fn half(&self, offset: usize) -> &AtomicU32 {
         strict_assert!(offset.is_multiple_of(4));
@@ -170,8 +170,8 @@ impl Region {
     /// now; otherwise its content is not specified.
     ///
     /// # Safety
-    /// No other thread reads or writes the range until the caller passes it on, and it starts and
-    /// ends at system pages.
+    /// No other thread reads or writes the range until the caller passes it on. The range starts
+    /// and ends at boundaries of system pages.
     pub(crate) unsafe fn discard(&self, offset: usize, len: usize) -> bool {
         // SAFETY: the caller promises the same: no other access until it passes the range on, and
         // whole pages.

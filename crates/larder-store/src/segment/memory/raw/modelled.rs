@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The words of a cache line, the length of a bucket.
 type Line = [AtomicU64; BUCKET_SLOTS];
 
-/// Objects of one kind by their offset. None is moved or dropped before the region.
+/// Objects of one kind by their offset. No object is moved or dropped before the region is dropped.
 #[derive(Debug, Default)]
 struct Objects<T>(Mutex<HashMap<usize, Box<T>>>);
 
@@ -65,7 +65,8 @@ impl Region {
         })
     }
 
-    /// Makes each later access to a word or byte that was not accessed before fail the model.
+    /// From now on, the first access to a word or byte that was not accessed before fails the
+    /// model.
     #[cfg(test)]
     pub(crate) fn freeze(&self) {
         self.is_frozen.store(true, Ordering::SeqCst);
