@@ -253,7 +253,7 @@ pub(crate) struct RegionParameters {
 pub(crate) enum RegionMismatch {
     /// The file contains no region.
     Magic,
-    /// Another version of Larder, or one for another kind of machine, made the region.
+    /// The region was made by another version of Larder, or on another kind of machine.
     Version,
     /// The checksum of the parameters is wrong.
     Checksum,

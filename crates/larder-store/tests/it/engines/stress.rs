@@ -1,7 +1,8 @@
 //! Many threads at once. Values other than numbers contain their key, a version and a checksum, so
 //! that the tests detect torn, stale and foreign values.
 //!
-//! `LARDER_STRESS_THREADS` and `LARDER_STRESS_SECS` set the load.
+//! `LARDER_STRESS_THREADS` sets the number of threads, and `LARDER_STRESS_SECS` the duration in
+//! seconds.
 
 use super::common::*;
 use larder_store::{
@@ -235,7 +236,7 @@ impl<'t, E: Engine> Worker<'t, E> {
         }
     }
 
-    /// Returns the next value of a key. It is mostly small. A few values of hot keys are large.
+    /// Returns the next value of a key. Most values are small. A few values of hot keys are large.
     fn next_value(&mut self, id: u64) -> Vec<u8> {
         self.versions += 1;
         let len = match self.random.below(400) {

@@ -135,7 +135,7 @@ fn a_reader_sees_value_attributes_and_cas_of_one_moment() {
     check(&cache(16 * MIB), write, read);
 }
 
-/// An item alternately becomes stale with an odd CAS, and not stale with an even CAS.
+/// An item is alternately stale with an odd CAS and fresh with an even CAS.
 #[test]
 fn a_stale_item_and_its_fresh_cas_appear_together() {
     let write = |engine: &mut Handle, turn: u64| {

@@ -18,8 +18,8 @@ struct Flushes {
     over: AtomicBool,
 }
 
-/// A thread's own flush removes its item. Checks that the item does not return when another
-/// thread's flush, which may have started earlier, ends.
+/// Each thread stores an item and then flushes. Checks that the item does not return when the flush
+/// of another thread ends. That flush may have started earlier.
 #[test]
 fn two_concurrent_flushes_bring_no_items_back() {
     let (cache, over, stored) = (cache(16 * MIB), AtomicBool::new(false), AtomicU64::new(0));

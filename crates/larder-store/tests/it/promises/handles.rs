@@ -208,8 +208,8 @@ fn a_paused_reader_is_woken_before_a_quarter_of_a_journal_is_written() {
     assert!(quiet_batches > 19 * WORDS / 3, "{quiet_batches}");
 }
 
-/// A fence is checked under the lock of the key, with the change: after it has passed, an update
-/// changes nothing, and neither journals nor replicas learn of it.
+/// An update checks the fence under the lock of the key, under which it also makes the change.
+/// After the fence has passed, an update changes nothing and writes nothing to the journals.
 #[test]
 fn a_fence_that_has_passed_refuses_all_changes() {
     let journals = Journals::new(1 << 16, 2);

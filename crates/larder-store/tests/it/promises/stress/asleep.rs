@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 const LIMIT: usize = 64 * MIB;
 /// The minimum time for which other handles write while the batch is open.
 const NAP: Duration = Duration::from_millis(1500);
-/// The maximum time of an operation. It takes less than 50 ms, even on a slow processor.
+/// The maximum time of an operation. An operation usually takes less than 50 ms, even on a slow
+/// processor.
 const OPERATION_MAX: Duration = Duration::from_millis(250);
 
 #[test]

@@ -1,5 +1,5 @@
-//! Many handles share little memory. Each may hold only a small part of it, so that there is room
-//! for all of them.
+//! Many handles share little memory. Each handle may occupy only a small part of the memory, so
+//! that there is room for all handles.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};
