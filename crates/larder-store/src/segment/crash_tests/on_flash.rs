@@ -1,6 +1,6 @@
-//! Crash tests with flash. The thread of the test writes segments and empties pages itself, so that
-//! the process can die before each store of that work, too. The copy of the region is opened with a
-//! copy of the device.
+//! Crash tests with flash. The test thread itself writes segments and empties pages, so that the
+//! simulated process can also die before each store of that work. Each simulated restart opens a
+//! copy of the region with a copy of the device.
 
 use super::*;
 use crate::segment::flash_write::{block_writer, page_reclaim};
@@ -15,7 +15,7 @@ mod workload;
 use workload::Live;
 
 const PAGE_LEN: usize = 64 << 10;
-/// The maximum number of rounds after a change, each of which may empty a page and write a segment.
+/// The maximum number of rounds after a change. Each round may empty a page and write a segment.
 const ROUNDS_MAX: usize = 8;
 
 struct Unpark(Thread);
@@ -40,7 +40,7 @@ struct Scenario {
     /// The number of operations out of 20 that read an item repeatedly, so that it is copied to
     /// memory.
     reads: u32,
-    /// The lengths of values.
+    /// The possible lengths of values, in bytes.
     lens: [usize; 4],
     recache_rate: u32,
     compact_under: u32,
@@ -93,8 +93,9 @@ fn until_done<R>(
             if begins == ReadStart::Busy
                 && let Some(flash) = &handle.shared.flash
             {
-                // No thread writes during a request, so the read of a large value would wait for
-                // writes in vain. It does not wait if the device seems to have stopped.
+                // No thread writes during a request, so the read of a large value would wait
+                // forever for queued writes. It does not wait if the device seems to have stopped
+                // completing writes.
                 flash.note_stopped_writes();
                 handle.submit();
                 handle.end_batch();
@@ -139,16 +140,16 @@ fn look(handle: &mut Handle, key: &[u8], access: Access) -> Known {
 struct Seen {
     stores: usize,
     on_flash: u64,
-    /// The number of stores before which the queue had items, estimated from the stores that were
-    /// checked.
+    /// An estimate of the number of stores before which the write queue had items. Each checked
+    /// store counts for `crash_step()` stores.
     queued: usize,
     emptied: usize,
     /// The number of items that were demoted without a write.
     returned: u64,
 }
 
-/// Compares a cache after a restart with the acknowledged items: the keys that are being changed,
-/// and some other keys.
+/// Compares a restarted cache with the acknowledged items. Looks up the keys that are being
+/// changed, and one in `checked` of the other keys.
 fn check(oracle: &Oracle, cache: &Cache, checked: usize) {
     let mut handle = handle_of(cache);
     // Reading a large item takes memory from other items, which may be evicted.
@@ -221,7 +222,7 @@ fn run(scenario: Scenario) -> Seen {
         let (oracle, evicted) = (Rc::clone(&live.oracle), Arc::clone(&live.evicted));
         let seen = Rc::clone(&seen);
         move || {
-            // Skips the stores by the test itself.
+            // Skips the stores of lookups in `note_evictions`, which borrows the oracle.
             let Ok(mut oracle) = oracle.try_borrow_mut() else { return };
             oracle.stores += 1;
             oracle.may_miss.extend(evicted.lock().unwrap().drain(..));
@@ -332,8 +333,9 @@ fn a_process_may_die_while_pages_are_emptied() {
     }
 }
 
-/// The process dies during a start without flash, which drops the items on flash. The next process
-/// gets the old flash again. It has the items that were in memory, except those in write buffers.
+/// The process dies during a start without flash. Such a start drops the items on flash and in
+/// write buffers. The next process gets the old flash device again, and finds the other items in
+/// memory.
 #[test]
 fn a_process_may_die_while_it_drops_flash() {
     let device = Memory::new(ROOMY.pages * PAGE_LEN, 1);

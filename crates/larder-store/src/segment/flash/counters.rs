@@ -29,8 +29,8 @@ impl Counter {
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) reads: Counter,
-    /// The number of reads in `reads` that are not reported as lookups: those before the last
-    /// reset, and those for walks.
+    /// The part of `reads` that is not reported as lookups: reads before the last reset, and reads
+    /// for walks.
     pub(crate) reads_before: Counter,
     pub(crate) aborted: Counter,
     pub(crate) without_buffer: Counter,
@@ -52,14 +52,15 @@ pub(crate) struct Counts {
     pub(crate) bytes_read: Counter,
     /// The number of reads that the device has not finished yet.
     pub(crate) reading: Counter,
-    /// The number of reads that hold segments for a large value. Such a read is under way, its item
-    /// was not taken yet, or a batch uses its item.
+    /// The number of reads that hold segments for a large value. Such a read is under way, or it
+    /// has ended and its item was not delivered yet, or a batch uses its item.
     pub(crate) values_read: Counter,
     /// The number of writing threads that wait for a free page.
     pub(crate) waiting_for_page: Counter,
     /// The number of reads and writes that failed in the current minute.
     pub(crate) errors: Counter,
-    /// The number of reads and writes that failed since the start, with wrong checksums included.
+    /// The number of reads and writes that failed since the start. A read with a wrong checksum
+    /// counts as failed.
     pub(crate) failures: Counter,
 }
 

@@ -1,16 +1,16 @@
 //! The format of items on flash, and of the index words that refer to them.
 //!
-//! An item on flash is a record (see `item::header`), then a checksum of one word, then padding to
-//! a multiple of the unit. If the item expires, its record contains an exact expiry. Before its
-//! write, the item was part of a *write buffer* in memory, which was written as one *block*. Blocks
-//! follow each other in a page.
+//! On flash, an item consists of a record (see `item::header`), a checksum of 8 bytes, and padding
+//! to a multiple of the unit. If the item expires, its record contains the exact expiry. Items are
+//! collected in a *write buffer* in memory, which is written as one *block*. A page consists of
+//! blocks.
 //!
 //! The *flash offset* of an item is its offset on the device in units. A unit is 8 bytes on devices
-//! of up to a TiB. The *span* of an item is a class of lengths: a read of the item reads the length
-//! of its span.
+//! of up to a TiB. The *span* of an item is its length class. A read of the item reads a whole
+//! span, because the index word does not contain the exact length.
 //!
-//! A large value has segments of its own in memory for its front. On flash, it has blocks of its
-//! own:
+//! In memory, the front of a large value has segments of its own. On flash, a large item has blocks
+//! of its own:
 //!
 //! ```text
 //! ┌─────────────────────────────────────────┬──────────────────┬────────┐
@@ -19,8 +19,8 @@
 //! └─────────────────────────────────────────┴──────────────────┴────────┘
 //!  1536 bytes, or a sector if that is longer
 //! ```
-//! A large item starts at the beginning of a block. So the lower bits of its flash offset are not
-//! needed for its offset. They contain its length instead.
+//! A large item starts at a block boundary, so the low bits of its flash offset would always be 0.
+//! They contain its length instead.
 #![expect(clippy::cast_possible_truncation, reason = "offsets on flash have 64 bits")]
 
 use crate::segment::index::word::{FLASH_OFFSET_BITS, IndexWord, LARGE_SPAN};
@@ -32,11 +32,12 @@ use crate::{FlashConfig, FlashLocation};
 /// The length of a checksum in bytes.
 pub(crate) const CHECKSUM_LEN: usize = 8;
 
-/// The maximum length in bytes that a record takes on flash in addition to its length in memory: an
-/// exact expiry, the checksum, and padding to a multiple of the unit.
+/// The maximum number of bytes by which a record is longer on flash than in memory: an exact
+/// expiry, the checksum, and padding to a multiple of the unit.
 pub(crate) const LEN_ADDED_MAX: usize = 8 + CHECKSUM_LEN + 127;
 
-/// The minimum length of the head of a large item in bytes: longer than any record without a value.
+/// The minimum length of the head of a large item in bytes. A record without a value fits in it
+/// with two checksums.
 const HEAD_LEN_MIN: usize = 1536;
 
 const _: () = assert!(ITEM_HEAD_MAX + 2 * CHECKSUM_LEN <= HEAD_LEN_MIN);
@@ -60,7 +61,8 @@ const SPANS: [u32; LARGE_SPAN as usize] = [
     1 << 20,
 ];
 
-/// Returns the number of the shortest span that contains `len` bytes.
+/// Returns the index of the shortest span with at least `len` bytes, or [`LARGE_SPAN`] if none is
+/// long enough.
 pub(crate) fn span_of(len: usize) -> u8 {
     SPANS.partition_point(|span| (*span as usize) < len) as u8
 }
@@ -81,9 +83,9 @@ pub(crate) struct Format {
     pub(crate) block_len: usize,
     /// The number of pages.
     pub(crate) pages: usize,
-    /// Whether items have a CAS.
+    /// Whether records contain a CAS value.
     cas: bool,
-    /// An identifier that distinguishes this content of the device from earlier ones.
+    /// An identifier that distinguishes this content of the device from earlier content.
     pub(crate) id: u128,
 }
 
@@ -108,7 +110,7 @@ impl Format {
         Self { unit_shift, page_shift, head_len, block_len, pages, cas, id }
     }
 
-    /// Returns the description of the format that the region stores.
+    /// Returns the description of the format that is stored in the region's header page.
     pub(crate) fn content(&self) -> FlashContent {
         FlashContent {
             id: self.id,
@@ -126,12 +128,12 @@ impl Format {
         (self.page_len() / self.block_len as u64) as u32
     }
 
-    /// Returns the offset of a block on the device.
+    /// Returns the device offset of a block, in bytes.
     pub(crate) fn block_offset(&self, page: u32, block: u32) -> u64 {
         (u64::from(page) << self.page_shift) + u64::from(block) * self.block_len as u64
     }
 
-    /// Returns the unit in bytes. The length of each item is a multiple of it.
+    /// Returns the unit in bytes. The length of each item on flash is a multiple of it.
     pub(crate) fn unit(&self) -> usize {
         1 << self.unit_shift
     }
@@ -151,14 +153,15 @@ impl Format {
         self.block_len.ilog2().saturating_sub(self.unit_shift)
     }
 
-    /// Returns log2 of the unit, in bytes, in which the flash offset of a large item contains its
-    /// length.
+    /// Returns the base-2 logarithm of the granularity, in bytes, of the length that the flash
+    /// offset of a large item contains.
     fn large_shift(&self) -> u32 {
         self.page_shift.saturating_sub(self.large_bits()).max(self.head_len.ilog2())
     }
 
-    /// Returns the length in bytes that a large item with a value of `value_len` bytes takes on
-    /// flash, or `None` if it does not fit a page or its length does not fit the flash offset.
+    /// Returns the number of bytes that a large item with a value of `value_len` bytes occupies on
+    /// flash. Returns `None` if the item does not fit in a page, or if its length does not fit in a
+    /// flash offset.
     pub(crate) fn large_len(&self, value_len: usize) -> Option<usize> {
         let len = (self.head_len + value_len).next_multiple_of(1 << self.large_shift());
         let is_possible =
@@ -166,12 +169,14 @@ impl Format {
         is_possible.then_some(len)
     }
 
-    /// Returns the flash offset of a large item of `len` bytes that starts a block.
+    /// Returns the flash offset of a large item of `len` bytes at `offset` on the device, a block
+    /// boundary.
     pub(crate) fn large_flash_offset(&self, offset: u64, len: usize) -> u64 {
         self.flash_offset_of(offset) | (len >> self.large_shift()) as u64
     }
 
-    /// Returns the offset on the device of a large item's value, and its maximum length in bytes.
+    /// Returns the device offset of a large item's value, and the maximum length of the value in
+    /// bytes.
     pub(crate) fn value_extent(&self, word: IndexWord) -> (u64, usize) {
         let len = self.large_len_of(word).saturating_sub(self.head_len);
         (self.offset_of(word) + self.head_len as u64, len)
@@ -182,9 +187,9 @@ impl Format {
         (steps as usize) << self.large_shift()
     }
 
-    /// Returns the length in bytes that counts assume for an item. For a large item, this is its
-    /// real length. For any other item, it is the mean of the shortest and the longest length of
-    /// its span.
+    /// Returns the length in bytes at which counters record an item. For a large item, this is its
+    /// length on flash. For any other item, it is the mean of the shortest and the longest length
+    /// in its span.
     pub(crate) fn counted_len(&self, word: IndexWord) -> usize {
         if word.span() == LARGE_SPAN {
             return self.large_len_of(word);
@@ -193,7 +198,8 @@ impl Format {
         usize::midpoint(shortest, span_len(word.span()))
     }
 
-    /// Returns the number of bytes to read first for an item: only the head of a large item.
+    /// Returns the length in bytes of the first read of an item: its span, or the head of a large
+    /// item.
     pub(crate) fn read_len(&self, word: IndexWord) -> usize {
         if word.span() == LARGE_SPAN { self.head_len } else { span_len(word.span()) }
     }
@@ -208,8 +214,8 @@ impl Format {
         FlashLocation { page: self.page_of(word) as u32, offset: offset as u32 }
     }
 
-    /// Returns the byte range of the device to read for an item, at multiples of `align`. The range
-    /// is in one block.
+    /// Returns the start and the end, in bytes on the device, of the first read of an item. Both
+    /// are multiples of `align`, and the range lies in one block.
     pub(crate) fn extent(&self, word: IndexWord, align: usize) -> (u64, u64) {
         let (offset, align, block) = (self.offset_of(word), align as u64, self.block_len as u64);
         let block_end = (offset / block + 1) * block;
@@ -217,15 +223,16 @@ impl Format {
         (offset / align * align, end)
     }
 
-    /// Returns the length in bytes that a record takes on flash, unless it is large.
+    /// Returns the number of bytes that a record occupies on flash. For a large item, see
+    /// [`Format::large_len`].
     pub(crate) fn len_of(&self, header: Header) -> usize {
         (header.record_len(self.cas) + CHECKSUM_LEN).next_multiple_of(1 << self.unit_shift)
     }
 
-    /// Returns the checksum of a record at its location on flash. `rest` contains the bytes behind
+    /// Returns the checksum of a record at its location on flash. `rest` contains the bytes after
     /// the record's header.
     pub(crate) fn checksum(&self, header: Header, rest: &[u8], origin: Origin) -> u64 {
-        // Other threads may change these fields while the item is written.
+        // Excludes the fields that other threads may change while the item is written.
         let fixed = header.with_access_code(0).with(State::Fetched, false).with(State::Dead, false);
         let content = rapidhash::v3::rapidhash_v3(rest);
         let (low, high) = (self.id as u64, (self.id >> 64) as u64);
@@ -233,8 +240,8 @@ impl Format {
     }
 }
 
-/// Extends the checksum of a large value by the next piece. All pieces but the last have the length
-/// of a block.
+/// Extends the checksum `sum` of a large value with the next piece. Every piece except the last is
+/// as long as a block.
 pub(crate) fn add_piece(sum: u64, piece: &[u8]) -> u64 {
     mix(sum, rapidhash::v3::rapidhash_v3(piece))
 }

@@ -1,39 +1,39 @@
-//! The flash tier: the cache writes items that it would evict from memory to flash, and reads them
-//! from there when a request needs them.
+//! The flash tier: the cache writes an item to flash when it would otherwise evict the item from
+//! memory, and reads it back when a request needs it.
 //!
 //! ```text
 //!  evicted ──copied──▶ write buffer ──full──▶ queue ──written as a block──▶ on flash
 //!                      (index words refer to it, as to any other)              (index words refer to flash)
 //! ```
 //! No index word refers to flash before the write has completed: until then lookups find the items
-//! in the write buffer. So a torn write loses no item that lookups could find. It can only destroy
-//! the earlier content of the block, to which no index word refers any more.
+//! in the write buffer. So a torn write loses no item that lookups could find on flash. It destroys
+//! only the earlier content of the block, to which no index word refers any more.
 //!
-//! This folder has the state of the tier, which all handles share. `flash_read` reads items.
+//! This folder contains the state of the tier, which all handles share. `flash_read` reads items.
 //! `flash_write` writes them and reclaims pages.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `tier` | the state of the tier: settings, reads and writes under way, failures |
-//! | `pages` | the pages, in the region, and their lists |
-//! | `pending_read` | the interface of a read for the requests that wait for it or use it |
+//! | `pages` | the state of each page in the region, and the lists of pages |
+//! | `pending_read` | the interface of a read, for requests that wait for it or use its item |
 //! | `format` | the format of items on flash |
-//! | `write_queue` | write buffers that wait for their write |
+//! | `write_queue` | the queue of write buffers that are waiting to be written |
 //! | `counters` | the counters of the tier |
 //!
 //! # Invariants
 //! 1. An index word that refers to flash refers to an item that was written completely. A page is
-//!    not overwritten until all index words that refer to it were removed, and all reads from it
-//!    have ended. If a word is left over, a lookup by this word finds nothing, because a later use
-//!    of the page has another sequence.
-//! 2. A page gets a sequence when it is opened, like a segment, so a flush invalidates pages as it
-//!    does segments. A page is chosen for a write only if it is not below the flush floor.
-//!    Afterwards, index words change to flash only if the segment that their items come from is not
-//!    below the floor.
+//!    not overwritten until the index words that refer to it were removed, and all reads from it
+//!    have ended. The removal may miss a word. A lookup through such a word finds nothing, because
+//!    a later use of the page has another sequence, which the checksums of its items cover.
+//! 2. Like a segment, a page gets a sequence when it is opened, so a flush invalidates pages and
+//!    segments alike. A write goes only to a page at or above the flush floor. After the write, an
+//!    index word is changed to refer to flash only if the segment of its item is at or above the
+//!    floor, too.
 //! 3. A write buffer belongs to the handle that fills it, then to the queue, then to the thread
 //!    that writes it. Its items do not change in place, except for marks in their headers: readers
 //!    note accesses, and writers mark removed items dead.
-//! 4. A read buffer belongs to one read. The buffer is not reused before the device has finished
+//! 4. A read buffer belongs to one read. The buffer is reused only after the device has finished
 //!    with it and no batch uses it any more.
 
 pub(crate) mod counters;

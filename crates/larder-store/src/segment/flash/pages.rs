@@ -1,5 +1,4 @@
-//! The pages on flash: the state of each, in a line of the region, and the lists of free and full
-//! pages.
+//! The pages on flash: an entry per page in the region, and the lists of free and full pages.
 //!
 //! ```text
 //!   Free ──▶ Open (blocks are written to it) ──▶ Full ──▶ Emptying (its words are removed) ──▶ Free
@@ -7,9 +6,9 @@
 //!    │                                            └──────────┘ │
 //!    └──────────────────────── Resting ◀──────────────────────┘
 //! ```
-//! A page that could not be emptied is Full again. If a write to a page or too many reads of it
-//! have failed, its other items stay. After the page was emptied, it rests for some time before it
-//! is used again.
+//! A page that could not be emptied becomes Full again. If a write to a page or too many reads of
+//! it have failed, its other items stay until the page is emptied. The page then rests for some
+//! time before it is used again.
 
 use crate::segment::memory::table::{Sequence, Table};
 use crate::segment::sync::{AtomicU32, AtomicU64, Ordering};
@@ -24,8 +23,8 @@ pub(crate) enum PageState {
     Open,
     Full,
     Emptying,
-    /// The page is free, but could not be written or read. It is used again some time later, or
-    /// after a restart.
+    /// The page is empty, but a write to it or too many reads of it have failed. It becomes free
+    /// some time later, or at a restart.
     Resting,
 }
 
@@ -110,12 +109,12 @@ impl<'t> Page<'t> {
 
     /// Returns the number of the page's items that were copied to memory and have not returned to
     /// the page. An eviction of an unchanged copy returns the item without a write. Copies that
-    /// have changed or were removed count, too.
+    /// have changed or were removed since then still count.
     pub(crate) fn copies(&self) -> &'t AtomicU32 {
         self.half(13)
     }
 
-    /// Returns the bucket by memcached's number: see [`crate::FlashPage::bucket`].
+    /// Returns memcached's number of the page's bucket: see [`crate::FlashPage::bucket`].
     pub(crate) fn public_bucket(&self) -> u8 {
         if self.bucket().load(Ordering::Relaxed) == 0 { 0 } else { 3 }
     }
@@ -124,7 +123,8 @@ impl<'t> Page<'t> {
         self.half(12)
     }
 
-    /// Counts an index word that refers to the page.
+    /// Records that one more index word refers to the page. `bytes` is the counted length of its
+    /// item.
     pub(crate) fn add(&self, bytes: usize, expiry: Expiry) {
         let last = expiry.second().map_or(u32::MAX, |at| at.0);
         self.half(8).fetch_max(last, Ordering::Relaxed);
@@ -132,7 +132,8 @@ impl<'t> Page<'t> {
         self.word(3).fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Subtracts an index word that referred to the page.
+    /// Records that one index word less refers to the page. `bytes` is the counted length of its
+    /// item.
     pub(crate) fn remove(&self, bytes: usize) {
         self.word(3).fetch_sub(bytes as u64, Ordering::Relaxed);
         self.half(4).fetch_sub(1, Ordering::AcqRel);
@@ -164,8 +165,8 @@ impl<'t> Page<'t> {
     }
 }
 
-/// The number of buckets. Each bucket has pages of its own: one is for items that expire soon, and
-/// the other for all other items.
+/// The number of buckets. Each bucket has pages of its own. Bucket 1 is for items that expire soon,
+/// and bucket 0 for all others.
 pub(crate) const BUCKETS: usize = 2;
 
 /// The free pages, and the full pages in the order in which they were filled.
@@ -177,16 +178,16 @@ pub(crate) struct Lists {
     full: VecDeque<u32>,
     /// The open page of each bucket, and the next block in it; `None` for a bucket without one.
     open: [Option<(u32, u32)>; BUCKETS],
-    /// The resting pages, with the second at which each is used again.
+    /// The resting pages, with the second at which each becomes free.
     resting: Vec<(u32, Seconds)>,
-    /// The number of rests of each page since the start.
+    /// How often each page has rested since the start.
     rests: HashMap<u32, u32>,
 }
 
-/// The time in seconds that a page rests after its first failure. It doubles with each further
-/// failure.
+/// The duration in seconds of a page's first rest. Each further rest is twice as long, up to
+/// [`REST_MAX`].
 const REST: u32 = 10;
-/// The longest time in seconds that a page rests.
+/// The maximum duration of a rest in seconds.
 const REST_MAX: u32 = 3600;
 
 impl Lists {
@@ -209,8 +210,9 @@ impl Lists {
     }
 
     /// Reserves the next `count` blocks of a bucket's open page, and returns the page and the first
-    /// block. Returns `None` if the bucket has no open page. Marks the page full and returns `None`
-    /// if it has fewer than `count` of its `blocks` left, or if its sequence is below `floor`.
+    /// block. A page has `blocks` blocks. Returns `None` if the bucket has no open page. If the
+    /// open page has fewer than `count` blocks left, or if its sequence is below `floor`, marks the
+    /// page full and returns `None`.
     pub(crate) fn next_blocks(
         &mut self,
         table: &Table,
@@ -257,7 +259,7 @@ impl Lists {
         }
     }
 
-    /// Takes a full page for emptying.
+    /// Removes a page from the list of full pages, and marks it as being emptied.
     pub(crate) fn take(&mut self, table: &Table, page: u32) {
         self.full.retain(|other| *other != page);
         Page::new(table, page as usize).set_state(PageState::Emptying);
@@ -276,8 +278,8 @@ impl Lists {
         self.free.insert(0, page);
     }
 
-    /// Frees an emptied page some time later, because a write to it or too many reads of it have
-    /// failed.
+    /// Lets an emptied page rest, because a write to it or too many reads of it have failed.
+    /// [`Lists::end_rests`] frees it later.
     pub(crate) fn rest(&mut self, table: &Table, page: u32, now: Seconds) {
         let entry = Page::new(table, page as usize);
         entry.free();

@@ -1,4 +1,4 @@
-//! A read of an item, for the requests that wait for it or use it.
+//! The interface of a read from flash, for the requests that wait for it or use its item.
 
 use super::format::Origin;
 use crate::Seconds;
@@ -35,16 +35,16 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// Returns whether the read takes too long.
     fn is_late(&self, now: Seconds) -> bool;
 
-    /// Returns whether the value was read, too. Returns false for a large value for which there was
-    /// no memory.
+    /// Returns false if only the head of a large item is read, because there was no memory for its
+    /// value.
     fn has_value(&self) -> bool;
 
-    /// Gives up the chain of a large item. The chain now belongs to the record in memory to which
-    /// the index refers.
+    /// Transfers the chain of a large item to the record in memory that the index now refers to.
     fn give_value_away(&self);
 
-    /// Returns whether the chain was given up. The record in memory may be gone since, and its chain
-    /// reused, while the index refers to flash again: another batch must read the item again.
+    /// Returns whether the chain was transferred to a record in memory. If so, another batch must
+    /// read the item again: the record may be gone by now and its chain reused, while the index
+    /// refers to flash again.
     fn has_given_value_away(&self) -> bool;
 
     /// Starts reads of further pieces of a large value, as many as `reader` has room for.
@@ -54,15 +54,15 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     fn item(&self) -> (usize, &Buffer);
 
     /// Adds a waker, which is called when the read ends or a request must continue it. If the item
-    /// was already read, the waker is called now. Returns false if the read was aborted, has failed
-    /// or took too long.
+    /// was already read, calls the waker at once. Returns false if the read was aborted, has failed
+    /// or took too long, or if its chain was transferred.
     fn join(&self, waker: &Waker) -> bool;
 
     /// Returns whether [`ItemRead::join`] would return true.
     fn can_be_joined(&self) -> bool;
 
-    /// Returns the state. If the item was read, the calling batch uses it until
-    /// [`ItemRead::leave`].
+    /// Returns the state. [`ReadState::Whole`] registers the calling batch as a user of the item,
+    /// until it calls [`ItemRead::leave`].
     fn ask(&self) -> ReadState;
 
     /// Ends a batch's use of the item.
@@ -77,8 +77,9 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     fn give_up(&self);
 }
 
-/// Returns the delivered read of an item, or `None` if there is none, or if its value was given
-/// away. The caller holds a pin or the lock of the item's stripe, which keep the chain.
+/// Returns the delivered read of an item. Returns `None` if there is none, or if its value was
+/// given away. The caller holds a pin or the lock of the item's stripe. Either prevents the reuse
+/// of the chain.
 pub(crate) fn find(delivered: &[Arc<dyn ItemRead>], word: IndexWord) -> Option<&Arc<dyn ItemRead>> {
     let is_usable =
         |read: &&Arc<dyn ItemRead>| read.word().is_same_item(word) && !read.has_given_value_away();

@@ -44,12 +44,12 @@ pub(crate) struct Flash {
     /// The wakers of requests that found no room for their read, in the order of their arrival.
     waiters: Mutex<VecDeque<Waker>>,
     has_waiters: AtomicBool,
-    /// The number of times that a read ended or a buffer was returned, each of which may make room
-    /// for another read.
+    /// The number of events that may have made room for another read: the end of a read or write,
+    /// or the return of a buffer.
     room_events: AtomicU64,
-    /// The current reads, by the flash offsets of their items.
+    /// The current reads, keyed by the flash offsets of their items.
     reads: [Mutex<HashMap<u64, Weak<dyn ItemRead>>>; READ_MAPS],
-    /// The number of pages that had been opened when a page was last chosen for rewriting.
+    /// The value of `counts.page_allocs` when a page was last chosen for rewriting.
     rewritten_at: AtomicU64,
     /// The number of second hits of items on flash. For one in `recache_rate` of these hits, the
     /// item is copied to memory.
@@ -57,7 +57,7 @@ pub(crate) struct Flash {
     /// The time in seconds, for threads that serve no requests.
     now: AtomicU32,
     is_off: AtomicBool,
-    /// The number of pages in succession to which a write failed.
+    /// The number of pages to which a write has failed since the last successful write.
     failed_writes: AtomicU32,
     /// The second at which the last write ended, or at which the queue was last seen empty.
     written_at: AtomicU32,
@@ -68,17 +68,18 @@ pub(crate) struct Flash {
 
 /// The number of maps of reads: enough that threads rarely need the same one.
 const READ_MAPS: usize = 16;
-/// A page rests before its next use after this many failed reads since it was opened, or after one
-/// failed write.
+/// After this many failed reads since it was opened, or after one failed write, a page rests before
+/// its next use.
 const PAGE_ERRORS_MAX: u32 = 16;
 /// Flash is switched off after this many failed reads and writes within a minute. A read with a
 /// wrong checksum counts as failed. The count starts again at each full minute of the server's
-/// clock. Until a page is opened again, only [`Flash::page_errors_counted`] of its errors count, so
-/// that a defect of one page does not switch off all others.
+/// clock. At most [`Flash::page_errors_counted`] errors of a page count until the page is opened
+/// again, so that one defective page does not switch flash off.
 const ERRORS_MAX: u64 = 256;
-/// Flash is also switched off after writes to this many pages in succession have failed.
+/// Flash is also switched off if writes to this many pages fail without a successful write in
+/// between.
 const FAILED_WRITES_MAX: u32 = 3;
-/// The number of errors of a page after a failed write.
+/// The error count that a failed write stores for its page. It exceeds every limit.
 const WRITE_FAILED: u32 = u32::MAX / 2;
 /// A device that completes no write for more than this many seconds counts as stopped.
 const WRITE_SECONDS_MAX: u32 = 2;
@@ -180,8 +181,8 @@ impl Flash {
         Seconds(self.now.load(Relaxed))
     }
 
-    /// Records the time. Once a second, ends the reads that take too long, and wakes the requests
-    /// that wait for room. Once a minute, resets the count of errors.
+    /// Records the time. Once a second, gives up the reads that take too long, and wakes the
+    /// requests that wait for room. Once a minute, resets the count of errors.
     pub(crate) fn note_time(&self, now: Seconds) {
         let before = self.now.swap(now.0, Relaxed);
         if before == now.0 {
@@ -202,8 +203,9 @@ impl Flash {
         self.queue.notify();
     }
 
-    /// Returns whether a page may be rewritten: at most one for each page that is opened. The
-    /// rewritten items fill less than a page, so rewriting stops eventually.
+    /// Returns whether a page may be rewritten: at least one page was opened since the last choice
+    /// of a page to rewrite. The rewritten items fill less than a page, so rewriting stops
+    /// eventually.
     pub(crate) fn may_rewrite(&self) -> bool {
         self.counts.page_allocs.get() > self.rewritten_at.load(Relaxed)
     }
@@ -224,8 +226,8 @@ impl Flash {
         }
     }
 
-    /// Returns the number of failed reads of a page that count towards [`ERRORS_MAX`]. It is higher
-    /// if few pages are in use: flash is switched off when about half of these fail.
+    /// Returns the maximum number of failed reads of one page that count towards [`ERRORS_MAX`]. It
+    /// is higher if few pages are in use, so that failures of about half of them switch flash off.
     fn page_errors_counted(&self) -> u32 {
         let used = self.format.pages.saturating_sub(self.lists().free());
         let half = (used as u64 / 2).max(1);
@@ -238,9 +240,9 @@ impl Flash {
         self.failed_writes.store(0, Relaxed);
     }
 
-    /// Records a failed write to a page. Switches flash off after writes to several pages in
-    /// succession have failed, or after too many errors. Several threads may write to a page, so
-    /// only its first failed write counts.
+    /// Records a failed write to a page. Switches flash off after failed writes to
+    /// [`FAILED_WRITES_MAX`] pages without a successful write in between, or after too many errors.
+    /// Several threads may write to a page, so only its first failed write counts.
     pub(crate) fn note_failed_write(&self, table: &Table, page: Page<'_>) {
         self.written_at.store(self.now.load(Relaxed), Relaxed);
         self.counts.failures.add(1);
@@ -260,12 +262,13 @@ impl Flash {
         }
     }
 
-    /// Stops all reads and writes. This process may then remove or replace items on flash without
-    /// reading them. So a later process does not use the items on flash either.
+    /// Prevents further reads and writes. This process may then remove or replace items on flash
+    /// without reading them. So a later process does not use the items on flash either.
     fn turn_off(&self, table: &Table) {
         if !self.is_off() {
-            // Record first that the flash has no content. From then on, updates store keys without
-            // looking for them on flash, and the process may die at any moment.
+            // First record that flash has no content. Once `is_off` is set, updates store keys
+            // without looking for them on flash. If the process died then, the next process would
+            // find the old items.
             table.header_page().flash.store(FlashContent::NONE);
             self.is_off.store(true, Ordering::Release);
         }
@@ -313,7 +316,7 @@ impl Flash {
         is_there.then_some((page, sequence))
     }
 
-    /// Removes a read that ends from the reads that other requests may join.
+    /// Removes a read that is being dropped from the reads that other requests may join.
     pub(crate) fn forget(&self, word: IndexWord, read: *const ()) {
         let mut reads = lock(self.reads_of(word));
         if reads
@@ -367,11 +370,12 @@ impl Flash {
         any
     }
 
-    /// Takes a buffer. Returns `None` if none is free. If none is free and the read is not a
-    /// read-ahead, makes room in two ways. For a short read, it may mark a segment with buffers of
-    /// another length: later reads can use that segment when all its buffers are free. It also
-    /// aborts reads that started in an earlier second ([`Flash::abort_reads`]), because the
-    /// requests that need their items cannot continue. If it aborted any, it tries once more.
+    /// Takes a buffer of at least `len` bytes, or returns `None` if none is free. If none is free
+    /// and the read is not a read-ahead, makes room in two ways. First, a segment with buffers of
+    /// another length may be marked for a short read: later reads can use the segment when all its
+    /// buffers are free. Second, [`Flash::abort_reads`] aborts reads that started in an earlier
+    /// second, because the requests that need their items cannot continue. If that aborted any,
+    /// tries once more to take a buffer.
     pub(crate) fn take_buffer(
         &self,
         table: &Table,
@@ -396,13 +400,14 @@ impl Flash {
         self.wake_waiters();
     }
 
-    /// Returns the number of times that there may have been room for another read since the start.
+    /// Returns how often since the start there may have been room for another read.
     pub(crate) fn room_events(&self) -> u64 {
         self.room_events.load(Ordering::SeqCst)
     }
 
-    /// Calls `waker` when there is room for another read, after the wakers that were added before.
-    /// `seen` is the value of [`Flash::room_events`] before an attempt that found no room.
+    /// Queues `waker`. It is called when there is room for another read and all wakers before it
+    /// were called. `seen` is the value of [`Flash::room_events`] before an attempt that found no
+    /// room.
     pub(crate) fn wait_for_reads(&self, waker: &Waker, seen: u64) {
         lock(&self.waiters).push_back(waker.clone());
         self.has_waiters.store(true, Ordering::SeqCst);
@@ -428,7 +433,7 @@ impl Flash {
     }
 
     /// Announces room for another read: wakes the request that has waited longest. If no read is
-    /// under way whose end would wake the next request, wakes all requests.
+    /// under way, wakes all requests, because no end of a read would wake the next one.
     pub(crate) fn wake_waiters(&self) {
         self.room_events.fetch_add(1, Ordering::SeqCst);
         self.wake_next();
@@ -494,8 +499,8 @@ impl Flash {
         (0..self.format.pages).map(page).collect()
     }
 
-    /// Returns the bytes of the items of a page. Items are counted with rounded lengths, whose sum
-    /// may exceed the written part of the page.
+    /// Returns the total length of a page's items in bytes, at most the length of the written part.
+    /// Items are counted with rounded lengths, whose sum may exceed the written part.
     fn bytes_of(&self, page: Page<'_>) -> u64 {
         let written = u64::from(page.blocks().load(Relaxed)) * self.format.block_len as u64;
         page.bytes().min(written)

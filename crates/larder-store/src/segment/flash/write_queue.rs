@@ -1,4 +1,4 @@
-//! Write buffers that wait for their write.
+//! The queue of write buffers that are waiting to be written.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -65,7 +65,7 @@ impl Queue {
         }
     }
 
-    /// Takes the next write buffer; `None` if there is none now.
+    /// Takes the next write buffer, or returns `None` if the queue is empty.
     #[cfg(all(test, not(any(loom, shuttle, miri))))]
     pub(crate) fn try_next(&self) -> Option<(u32, usize)> {
         let mut state = self.state();
@@ -84,7 +84,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Waits until the queue has changed, or for `at_most`. Returns false if the queue is stopped.
+    /// Waits up to `at_most` for a change of the queue. Returns false if the queue is stopped.
     pub(crate) fn wait(&self, at_most: Duration) -> bool {
         let state = self.state();
         if state.is_stopping {

@@ -21,10 +21,10 @@ use std::task::Waker;
 
 /// The maximum duration in seconds of a read. A read that takes longer fails.
 const SECONDS_MAX: u32 = 5;
-/// The read of a large item may take longer: one second more for each part of this length in bytes.
+/// The number of bytes of a large value that extend the maximum duration of its read by one second.
 const LEN_PER_SECOND: usize = 16 << 20;
 
-/// A read of one item, by all requests that wait for it.
+/// A read of one item, shared by all requests that wait for it.
 pub(crate) struct Read {
     shared: Arc<Shared>,
     /// The hash for which the read was started.
@@ -147,8 +147,8 @@ impl Read {
         if self.large.as_ref().is_some_and(|large| !self.has_whole_value(large)) {
             return false;
         }
-        // An access time is relative to the base of a segment, and the item was in another segment
-        // before. So it gets a new access time, the second at which its page was opened.
+        // An access time is stored relative to the base of its segment, and the item comes from
+        // another segment. So it gets a new access time: the second at which its page was opened.
         let entry = table.entry(table.layout.segment_of(at));
         let header = header
             .with_access_code(access_code(entry.base(), self.base))
@@ -175,8 +175,8 @@ impl Read {
         first.inspect(|first| record.set_chain(*first)).is_some()
     }
 
-    /// Records that the device has finished one part of the read, of `len` bytes: the part in the
-    /// buffer, or a piece of a large value.
+    /// Records that the device has finished one part of the read: the part in the buffer, or a
+    /// piece of a large value. The part has `len` bytes.
     fn end_part(self: &Arc<Self>, result: io::Result<()>, len: usize) {
         let Some(flash) = &self.shared.flash else { return };
         let counts = &flash.counts;
@@ -227,8 +227,7 @@ impl Read {
             wakers
         };
         if !is_usable {
-            // Release now: a waiting request may never take the item, because its peer does not
-            // read replies.
+            // Release now: a waiting request may never continue, if its peer does not read replies.
             self.release();
         }
         wakers.into_iter().for_each(Waker::wake);
@@ -393,9 +392,9 @@ impl ItemRead for Read {
     }
 }
 
-// SAFETY: the buffer belongs only to this read until `release`. `release` is called when no read is
-// under way: by the end of the last read, by `abort`, which checks that, or when this value is
-// dropped. The reader prevents the drop until it has called `finish`.
+// SAFETY: the buffer belongs only to this read until `release`. `release` is called only when no
+// read is under way: at the end of the last read, by `abort` after checking this, or when this
+// value is dropped. The reader prevents the drop until it has called `finish`.
 unsafe impl Target for Read {
     fn parameters(&self) -> ReadParameters {
         let into = self.shared.table().region.pointer_to(self.buffer.offset, self.len);
@@ -407,8 +406,8 @@ unsafe impl Target for Read {
     }
 }
 
-/// A read of one piece of a large value: its offset on the device, the offset in the region that it
-/// is read to, and its length, all in bytes.
+/// A read of one piece of a large value. The extent contains the piece's offset on the device, the
+/// offset in the region that it is read to, and its length, all in bytes.
 struct Piece {
     read: Arc<Read>,
     extent: (u64, usize, usize),

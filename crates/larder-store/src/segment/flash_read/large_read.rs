@@ -1,5 +1,5 @@
-//! Reading large items: the head into a buffer, like any other item, and the value into segments of
-//! its own, which become the chain of the item.
+//! Reading large items. The head is read into a buffer, like any other item. The value is read into
+//! segments of its own, which become the chain of the item.
 
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::add_piece;
@@ -20,7 +20,7 @@ struct State {
     /// The segments for the value. `None` if there was no memory for them, or if they belong to a
     /// record in memory now.
     upload: Option<Upload>,
-    /// Whether the segments are linked as a chain, which lookups may have found.
+    /// Whether the segments were linked as a chain. Lookups may have found the chain since.
     is_linked: bool,
     /// The number of reads that were started: of the head and of pieces.
     begun: usize,
@@ -57,8 +57,7 @@ impl LargeValue {
         self.len
     }
 
-    /// Returns whether there are segments for the value, or were until a record in memory took them
-    /// over.
+    /// Returns whether the value has segments, or had them until a record in memory took them over.
     pub(crate) fn has_memory(&self) -> bool {
         let state = self.state();
         state.upload.is_some() || state.is_linked
@@ -79,8 +78,8 @@ impl LargeValue {
         Some((self.start + at as u64, table.layout.start(segment), len))
     }
 
-    /// Returns whether pieces remain to be read and no read is under way whose end would start
-    /// them.
+    /// Returns whether pieces remain to be read although no read is under way. In this state, no
+    /// end of a read would start them.
     pub(crate) fn is_stalled(&self) -> bool {
         let state = self.state();
         let pieces = state.upload.as_ref().map_or(0, |upload| upload.segments.len());
@@ -126,7 +125,8 @@ impl LargeValue {
         Some(pieces.fold(0, add_piece))
     }
 
-    /// Links the segments as a chain. Returns the first segment; `None` if there are none.
+    /// Links the segments as a chain. Returns the first segment, or `None` if there are no
+    /// segments.
     pub(crate) fn link(&self) -> Option<u32> {
         let mut state = self.state();
         let first = state.upload.as_ref()?.link_all();

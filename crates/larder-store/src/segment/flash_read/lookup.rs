@@ -54,12 +54,13 @@ pub(crate) fn liveness_on_flash(
 }
 
 impl Handle {
-    /// Copies an item on flash to memory after another hit, if there is room without waiting.
+    /// Copies an item from flash to memory after a repeated hit, unless it would have to wait for
+    /// room.
     #[cold]
     #[inline(never)]
     pub(crate) fn recache(&mut self, hash: u64, word: IndexWord) {
-        // A large value that is copied to memory evicts other items, which have to be written to
-        // flash.
+        // A copy of a large value would evict other items, which would have to be written to flash,
+        // too.
         let has_writes = self.shared.flash.as_ref().is_some_and(|flash| flash.queue.len() > 0);
         if word.span() == LARGE_SPAN && has_writes {
             return;
@@ -129,8 +130,8 @@ impl Handle {
 
 impl Writer<'_> {
     /// Searches flash for a key that is not in memory. `is_shown` is true if the update depends on
-    /// the item. Otherwise the result is an item only in a cache that does not evict, if it was
-    /// read.
+    /// the item. If it is false, the result is an item only if the cache does not evict and the
+    /// item was read.
     pub(crate) fn find_on_flash<'i>(
         &self,
         shared: &Shared,
@@ -208,7 +209,8 @@ impl Writer<'_> {
         self.count_off_flash(shared, locked_slot.word);
     }
 
-    /// Removes the index word of an item on flash. Returns false if it does not exist any more.
+    /// Removes the index word of an item on flash. Returns false if the word does not exist any
+    /// more.
     pub(crate) fn remove_word(&mut self, shared: &Shared, hash: u64, word: IndexWord) -> bool {
         let stripe = shared.index.lock(hash);
         let locked_slot = stripe.on_flash().find(|locked_slot| locked_slot.word.is_same_item(word));

@@ -1,5 +1,5 @@
-//! Reads for requests: requests start reads of keys whose index words refer to flash, and use the
-//! items until their batch ends.
+//! Reads on behalf of requests. A request starts a read if an index word of its key refers to
+//! flash, and uses the item until its batch ends.
 
 use super::device_read::Read;
 use super::large_read::LargeValue;
@@ -31,12 +31,12 @@ pub(crate) struct Purpose {
     /// Whether the read is a read-ahead; see [`ReadRequest::is_read_ahead`]. Its request can wait
     /// for other reads.
     pub(crate) is_read_ahead: bool,
-    /// Whether the read is for a walk. A request may take the buffer of such a read.
+    /// Whether the read is for a walk. A request may take the buffer of such a read at once.
     pub(crate) is_walk: bool,
 }
 
 impl Handle {
-    /// Starts reads of the items on flash whose index words match this hash, at most four.
+    /// Starts reads of up to four items on flash whose index words match this hash.
     pub(crate) fn fetch_item(
         &mut self,
         ReadRequest { hash, is_read_ahead }: ReadRequest,
@@ -49,8 +49,8 @@ impl Handle {
             let mut places = wanted.iter_mut();
             shared.index.lookup_in_any_tier(hash, |_, word| -> Option<()> {
                 if word.is_on_flash() && flash.readable(shared.table(), word, now.secs).is_some() {
-                    // Four are enough: words of other keys match only if they agree in all bits
-                    // that words keep.
+                    // Four are enough: the word of another key matches only if it agrees in all
+                    // hash bits that words store.
                     if let Some(free) = places.next() {
                         *free = Some(word);
                     }

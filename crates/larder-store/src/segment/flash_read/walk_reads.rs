@@ -27,15 +27,15 @@ use std::task::{Wake, Waker};
 /// If a walk has this many pending items, it seeks no more items until some were read.
 pub(crate) const OUTSTANDING_MAX: usize = 64;
 
-/// The items on flash that a walk has yet to show: fewer than [`OUTSTANDING_MAX`] plus the items of
-/// one group of buckets.
+/// The items on flash that a walk has yet to visit: fewer than [`OUTSTANDING_MAX`] plus the items
+/// of one group of buckets.
 #[derive(Debug, Default)]
 pub(crate) struct WalkReads {
     sought: Vec<WalkItem>,
     waker: Arc<WalkWaker>,
 }
 
-/// An item that a walk has yet to show.
+/// An item that a walk has yet to visit.
 #[derive(Debug)]
 struct WalkItem {
     /// A hash with the prefix and the buckets of the item's key.
@@ -72,7 +72,7 @@ impl WalkReads {
         self.sought.len()
     }
 
-    /// Sets the waker that the next end of a read calls.
+    /// Sets the waker that is called when the next read ends.
     pub(crate) fn wake_later(&self, waker: &Waker) {
         *self.waker.waker() = Some(waker.clone());
     }
@@ -159,7 +159,7 @@ impl Handle {
         is_there
     }
 
-    /// Starts reads of the pending items from flash, while they leave room for the reads of
+    /// Starts reads of the pending items, until further reads would leave no room for those of
     /// requests. Returns whether the walk's waker will be called.
     pub(crate) fn begin_walk_reads(
         &mut self,

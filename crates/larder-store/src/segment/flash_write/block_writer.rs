@@ -21,15 +21,15 @@ use crate::segment::sync::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The number of writing threads. Most devices take less time for several blocks if these are
-/// written at the same time, not one after the other.
+/// The number of writing threads. Most devices write several blocks faster in parallel than one
+/// after the other.
 const WRITERS: usize = 4;
 /// The maximum time that the last handle waits for the threads of the tier to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// The maximum time to wait for a free page before checking again whether one is still needed.
 const PAGE_PATIENCE: Duration = Duration::from_millis(100);
 
-/// The block that was written, or the first block of a large item.
+/// A block that was written. For a large item, this is its first block.
 #[derive(Clone, Copy, Debug)]
 struct WrittenBlock {
     /// The block's offset on the device.
@@ -91,8 +91,8 @@ fn spawn(shared: &Arc<Shared>, name: &str, run: impl FnOnce(&mut Handle, &Flash)
             flash.end_thread();
         }
     });
-    // Without the threads nothing is written: the queue fills up, and evicted items are dropped as
-    // without flash.
+    // Without the threads, nothing is written. The queue fills up, and evicted items are dropped,
+    // as in a cache without flash.
     if spawned.is_err()
         && let Some(flash) = &shared.flash
     {
@@ -155,8 +155,8 @@ impl Handle {
         }
     }
 
-    /// Reserves the next `count` blocks for a write buffer. Waits for a free page. Fails if the
-    /// write is not necessary any more, or if the tier is stopping.
+    /// Reserves the next `count` blocks for a write buffer. Waits for a free page if necessary.
+    /// Fails if the write is not necessary any more, or if the tier is stopping.
     fn next_blocks(
         &self,
         shared: &Shared,

@@ -1,6 +1,6 @@
 //! Demotion without a write. If an item was copied from flash to memory and has not changed, an
-//! eviction makes its index word refer to the copy on flash again. This is not possible if the page
-//! of the copy was emptied.
+//! eviction makes its index word refer to the copy on flash again. This is not possible after the
+//! page of the copy was emptied.
 
 use crate::Seconds;
 use crate::segment::cache::shared::Shared;
@@ -20,8 +20,8 @@ impl Shared {
         self.copy_on_flash(word, record).is_some()
     }
 
-    /// Returns the index word of an item's copy on flash, and its page. `None` if there is no
-    /// usable copy.
+    /// Returns the index word for an item's copy on flash, and the page of the copy. Returns `None`
+    /// if there is no usable copy.
     fn copy_on_flash(&self, word: IndexWord, record: &Record<'_>) -> Option<(IndexWord, Page<'_>)> {
         let (flash, copy) = (self.flash.as_ref()?, record.flash_copy()?);
         let word = copy.word(word);

@@ -1,6 +1,6 @@
 //! Demotion: copying items to write buffers. A write buffer is a segment that is written to flash.
-//! An item is demoted if it would be evicted, if it was idle for long, or if it is kept when its
-//! page is emptied.
+//! An item is demoted in three cases: it would otherwise be evicted, it was idle for a long time,
+//! or its page on flash is emptied and the item is kept.
 
 use crate::eviction::{Kind, Queue, SizeClass};
 use crate::segment::cache::shared::Shared;
@@ -58,9 +58,9 @@ impl Shared {
         self.flash.as_ref().map_or((0, 0), |flash| (flash.queue.len(), max()))
     }
 
-    /// Returns whether items should be evicted: writes may soon need more segments than are free
-    /// now, or will be free after the queued writes. Large values are demoted before memory runs
-    /// out, because their memory is free only after their write.
+    /// Returns whether items should be evicted, because writes may soon need more segments than are
+    /// free now or will be free after the queued writes. Large values are demoted before memory
+    /// runs out, because their memory is free only after their write.
     pub(crate) fn needs_evictions(&self) -> bool {
         let (free_or_pending, chained) = {
             let alloc = self.alloc();
@@ -94,9 +94,9 @@ impl Shared {
             || waiting == 0 && self.may_write_large(segments)
     }
 
-    /// Returns whether maintenance should evict nothing now, but wait for the device, which is
-    /// completing writes. This is so in two cases: the queue of write buffers is full except for
-    /// the buffer that is being filled, or no large value may be added to the queue.
+    /// Returns whether maintenance should wait for queued writes and evict nothing now. This
+    /// requires that the device is completing writes, and one of two conditions: the queue has room
+    /// for at most the write buffer that is being filled, or no large value may be added to it.
     pub(crate) fn waits_for_writes(&self) -> bool {
         let Some(flash) = &self.flash else { return false };
         let (waiting, max) = self.write_backlog();
@@ -120,8 +120,9 @@ impl Shared {
 }
 
 impl Handle {
-    /// Ensures that there is a write buffer for an item of `len` bytes with `chained` segments in
-    /// its chain. Returns false if there is none now, because evictions never wait for flash.
+    /// Ensures that the handle has a write buffer with room for an item of `len` bytes with
+    /// `chained` segments in its chain. Returns false if it gets none at once, because evictions
+    /// never wait for flash.
     pub(crate) fn prepare_demotion(&mut self, bucket: usize, len: usize, chained: usize) -> bool {
         let (shared, writer) = self.writer();
         if chained > 0 && !shared.has_room_for_large(chained) {

@@ -88,7 +88,7 @@ struct Sectors {
 }
 
 impl Sectors {
-    /// Copies the pieces one after the other, and adds zeroes up to `len` bytes.
+    /// Concatenates the pieces, and pads them with zeroes to `len` bytes.
     fn of<const N: usize>(pieces: [&[u8]; N], len: usize, align: usize) -> Self {
         let mut memory = vec![0; len + align];
         let start = memory.as_ptr().align_offset(align).min(align);

@@ -1,10 +1,10 @@
 //! Emptying pages on a separate thread.
 //!
-//! A page without wanted items is emptied at once. When few pages are free, a page with much free
-//! space is rewritten, or the oldest page is dropped. A rewritten page, and a dropped page with
-//! hits, is read block by block. The items to keep are copied to write buffers, from which they are
-//! written to another page. Other pages are not read. Afterwards, walks over the index remove the
-//! index words that still refer to the page.
+//! A page without live items is emptied at once. When few pages are free, a page with much free
+//! space is rewritten, or the oldest page is dropped. The thread reads a rewritten page block by
+//! block, and copies the items to keep to write buffers, which are later written to another page.
+//! It does the same with a dropped page that had hits. It does not read other pages. Afterwards,
+//! walks over the index remove the index words that still refer to the page.
 
 use super::demotion::LARGE_BUCKET;
 use crate::Seconds;
@@ -22,8 +22,8 @@ use crate::segment::sync::{Ordering, fence};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The maximum share of a page, in percent, that is kept for items with hits when the oldest page
-/// is dropped.
+/// When the oldest page is dropped, its items with hits are kept up to this share of a page, in
+/// percent.
 const KEPT_SHARE: u64 = 15;
 /// The maximum time to wait for a change before checking again.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -45,9 +45,10 @@ const WALKS_MAX: u32 = 16;
 /// The reason to empty a page, which determines the items to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
-    /// No item of the page is wanted.
+    /// The page has no live items.
     Void,
-    /// The page is the oldest, and free pages are needed: items with hits are kept, up to a share.
+    /// The page is the oldest, and free pages are needed. Items with hits are kept, up to
+    /// [`KEPT_SHARE`].
     Drop,
     /// Much of the page is free. If `unread`, all items are kept, otherwise only items with hits.
     Compact { unread: bool },
@@ -63,7 +64,7 @@ struct PageReclaim {
     /// The number of bytes that may still be kept.
     budget: u64,
     rescued: u64,
-    /// The number of waits since a write buffer was available.
+    /// The number of waits since a write buffer was last available.
     waits: u32,
 }
 
@@ -71,7 +72,7 @@ struct PageReclaim {
 #[derive(Clone, Copy, Debug, Default)]
 struct Swept {
     all: u64,
-    /// The removed words of items that were not read on flash.
+    /// The removed words of items that were not read since they were written to flash.
     unread: u64,
 }
 
@@ -136,8 +137,8 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
     // At least two, because one free page is reserved for rewritten items.
     let drops_under = (settings.drop_under as usize).max(2).min(flash.format.pages.div_ceil(4));
     let is_short = free < drops_under.max(settings.compact_under as usize);
-    // A rewritten page may lose items, too, if a write needs the page. A cache that does not evict
-    // writes only the buffers that an earlier process has left.
+    // Rewriting a page may lose items, too, if a write needs a free page. A cache that does not
+    // evict must keep its items, and writes only the buffers that an earlier process has left.
     let may_lose = shared.config.evict;
     let is_void = |number: &u32| {
         let page = page(*number);
@@ -153,8 +154,8 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
         if !may_lose || free >= settings.compact_under as usize || !flash.may_rewrite() {
             return None;
         }
-        // Blocks of the last pages may still be under way to the device. These pages count the
-        // items when the writes have ended, and seem to be nearly empty until then.
+        // Blocks of the most recently filled pages may not be written yet. A page counts the items
+        // of a block only when the write has ended, and seems nearly empty until then.
         let is_written = |(age, number): &(usize, u32)| {
             *age >= WRITING_PAGES_MAX || page(*number).reads().load(Ordering::Acquire) == 0
         };
@@ -316,8 +317,8 @@ impl Handle {
         1
     }
 
-    /// Reads the value of a large item whose head was read, and keeps the item, if it is to be
-    /// kept. Returns the number of blocks that the item takes.
+    /// Keeps a large item whose head was read, if [`Handle::is_kept`] allows it: reads its value,
+    /// and copies the item to a write buffer. Returns the number of blocks that the item occupies.
     fn keep_large(
         &mut self,
         shared: &Arc<Shared>,
@@ -474,7 +475,7 @@ impl Handle {
         emptying.waits += 1;
         let is_needed = emptying.waits > WAITS_MAX && flash.counts.waiting_for_page.get() > 0;
         let is_possible = !flash.is_off() && shared.may_write_large(chained);
-        // Other handles can use this one's open segments while it waits.
+        // Lets other handles use the open segments of this handle while it waits.
         self.end_writing();
         is_possible && !is_needed && flash.queue.wait(SHORT_PATIENCE)
     }
@@ -488,8 +489,8 @@ impl Handle {
         };
         // The index may grow at the same time: a split moves words to buckets that the walk has not
         // reached. An insert may move a word to an earlier bucket, so the walk is repeated until no
-        // word is left. A word that is left after the last walk does no harm: the page's later use
-        // has another sequence, so a lookup by this word finds nothing.
+        // word is left. A word that is left after the last walk does no harm: a later use of the
+        // page has another sequence, so a lookup through this word finds nothing.
         for _ in 0..WALKS_MAX {
             if Page::new(shared.table(), emptying.page as usize).items() == 0 {
                 break;

@@ -1,15 +1,14 @@
-//! The miss-ratio curve: an estimate of the hit ratio with less or more memory, made while the
-//! cache runs.
+//! The miss-ratio curve: estimates the hit ratio with less or more memory while the cache runs.
 //!
 //! Keys whose hash is below a threshold represent all others. This is spatially hashed sampling,
 //! with a sample of bounded size (Waldspurger et al., "Efficient MRC Construction with SHARDS",
 //! FAST 2015). The sampled keys are kept in the order of their last use. An LRU cache would still
-//! have a key if all items that were used after it fit into memory. The length of these items is
-//! estimated from the sampled ones among them. A key that the cache has evicted stays in the order
-//! while a cache with the last of [`FACTORS`] would keep it.
+//! have a key if all items that were used after it fit into memory. The total length of these items
+//! is estimated from the sampled ones among them. A key that the cache has evicted stays in this
+//! order until an LRU cache with the largest of [`FACTORS`] would have evicted it, too.
 //!
-//! A lookup that is not sampled costs a count and a comparison. Samples wait in their handle, which
-//! adds several at a time to the curve under the lock.
+//! A lookup that is not sampled costs a count and a comparison. Each handle buffers its samples,
+//! and adds several at a time to the curve under the lock.
 
 use super::lru_stack::{Extent, Stack};
 use crate::Seconds;
@@ -33,23 +32,23 @@ const THRESHOLD_MAX: u64 = u64::MAX / ONE_IN_MIN;
 /// The maximum number of keys in the sample. The error of SHARDS with 8192 keys is below 0.01 in
 /// most loads.
 const KEYS_MAX: usize = 8192;
-/// If a thinned sample has fewer keys than this, and they fill the memory of the largest factor,
-/// the sample starts over.
+/// The sample starts over if its threshold was lowered before, it now has fewer keys than this, and
+/// these fill the memory of the largest factor.
 const KEYS_MIN: usize = KEYS_MAX / 32;
 
 /// The number of sampled lookups after which counts are halved, so that the estimate follows the
 /// load.
 const READS_MAX: f64 = 65_536.0;
 
-/// The number of samples that wait in a handle before they are added.
+/// The number of samples that a handle buffers before it adds them to the curve.
 pub(crate) const WAITING_MAX: usize = 32;
 
 /// An estimate of the hit ratio under other memory limits, if the cache were LRU.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MissRatioCurve {
-    /// Multiples of the current limit, ascending, each with its hit ratio, 0 to 1. The list is
-    /// empty until a sampled lookup was counted since the start, the last reset and the last change
-    /// of the limit.
+    /// Multiples of the current limit in ascending order, each with the hit ratio at that limit,
+    /// from 0 to 1. The list is empty if no lookup was sampled since the start, the last reset or
+    /// the last change of the limit.
     pub hit_ratios: Vec<(f64, f64)>,
     /// The number of sampled lookups in the estimate. Older ones count less.
     pub samples: u64,
@@ -228,7 +227,8 @@ impl Curve {
         self.counts.read(f64::from(sample.reads - 1), |_| there);
     }
 
-    /// Removes keys that the largest memory would not hold, and keys above [`KEYS_MAX`].
+    /// Removes the keys that a cache with the largest factor would have evicted. If more than
+    /// [`KEYS_MAX`] keys remain, lowers the threshold.
     fn forget(&mut self) {
         let bytes_max = self.capacity() * FACTORS[FACTORS.len() - 1] * self.rate();
         let full = self.stack.bytes() as f64 > bytes_max;
@@ -238,13 +238,13 @@ impl Curve {
         if self.stack.len() > KEYS_MAX {
             self.thin();
         } else if full && self.stack.len() < KEYS_MIN && self.threshold < THRESHOLD_MAX {
-            // Items have become larger. Keys that were not sampled before have no history, so start
-            // over.
+            // Items have become larger, so the sample needs more keys than the threshold admits.
+            // Keys that were not sampled before have no history, so start over.
             *self = Self::new(self.limit_bytes);
         }
     }
 
-    /// Lowers the threshold, so that an eighth fewer keys are sampled.
+    /// Lowers the threshold by an eighth, and removes the keys above it from the sample.
     fn thin(&mut self) {
         self.threshold -= self.threshold / 8;
         self.stack.retain_below(self.threshold);
@@ -254,8 +254,8 @@ impl Curve {
     #[expect(clippy::cast_possible_truncation, reason = "a count, bounded by READS_MAX")]
     fn estimate(&self) -> MissRatioCurve {
         let Counts { reads, due, hits } = &self.counts;
-        // The most frequent keys, which always hit, cause the difference between `due` and `reads`
-        // (SHARDS_adj).
+        // Attributes the difference between `due` and `reads` to the most frequent keys, which
+        // always hit (SHARDS_adj).
         let ratio = |hits: f64| ((hits + due - reads) / due).clamp(0.0, 1.0);
         let points = FACTORS.into_iter().zip(hits.iter().map(|&hits| ratio(hits)));
         MissRatioCurve {
@@ -302,7 +302,7 @@ mod tests {
             }
         }
 
-        /// Runs until the sample reflects the load, and then for the estimate.
+        /// Runs the load until the sample reflects it, and then again for the estimate.
         #[track_caller]
         fn check(&mut self, keys: u64, len: u64) {
             self.run(10_000_000, keys, len);

@@ -1,4 +1,4 @@
-//! An LRU stack that tells for each item how many bytes were used after it.
+//! An LRU stack that reports the total length of the items that were used after a given item.
 
 use crate::{Expiry, Seconds};
 use rapidhash::fast::RandomState;
@@ -12,7 +12,7 @@ pub(crate) struct Extent {
     pub(crate) expiry: Expiry,
 }
 
-/// An LRU stack of items, by the hash of their key.
+/// An LRU stack of items, keyed by the hash of the item's key.
 #[derive(Debug)]
 pub(crate) struct Stack {
     items: HashMap<u64, (usize, Extent), RandomState>,
@@ -67,7 +67,7 @@ impl Stack {
         self.push(hash, extent);
     }
 
-    /// Removes an item. Returns its extent; `None` if there is no item.
+    /// Removes an item, and returns its extent. Returns `None` if there is no item.
     pub(crate) fn remove(&mut self, hash: u64) -> Option<Extent> {
         let (position, extent) = self.items.remove(&hash)?;
         self.positions[position] = REMOVED;
@@ -113,7 +113,8 @@ impl Stack {
         self.positions.iter().filter_map(|&hash| Some((hash, self.items.get(&hash)?.1)))
     }
 
-    /// Replaces all items by these, in this order. They must be fewer than the positions.
+    /// Replaces all items by `items`, least recently used first. There must be fewer items than
+    /// positions.
     fn refill(&mut self, items: Vec<(u64, Extent)>) {
         self.items.clear();
         self.positions.clear();
@@ -123,12 +124,13 @@ impl Stack {
     }
 }
 
-/// Numbers by position, and the sums up to any position: a Fenwick tree, whose indices start at 1.
+/// A number for each position, and the sums up to any position: a Fenwick tree. Its indices start
+/// at 1.
 #[derive(Debug)]
 struct Sums(Vec<u64>);
 
 impl Sums {
-    /// Adds to a number, wrapping.
+    /// Adds `n` to the number at a position. The addition wraps, so a negated `n` subtracts.
     fn add(&mut self, position: usize, n: u64) {
         let mut i = position + 1;
         while let Some(sum) = self.0.get_mut(i) {

@@ -35,7 +35,7 @@ impl Handle {
             if layout.has_whole_pages {
                 let (start, len) = (layout.start(segment), layout.segment_len);
                 // SAFETY: the segment was free and belongs to this handle until it is
-                // decommissioned. It starts and ends at pages.
+                // decommissioned. It starts and ends at page boundaries.
                 let is_zero = unsafe { shared.table().region.discard(start, len) };
                 if is_zero {
                     shared.table().entry(segment).set_state(SegmentState::Fresh);

@@ -20,17 +20,17 @@ use crate::segment::sync::Ordering;
 use std::sync::Arc;
 
 /// A segment with at least this dead level (see `allocator`) is cleaned before anything is evicted.
-/// The level means that 17 % of the segment is dead. In a measurement with three overwrites in ten
-/// sets, live items used 90 % of the segments, and only 83 % at a level of 20 %. But a set took a
-/// tenth more time than at 20 %. The simulator has a copy (`CLEAN_PERCENT` in `simulate/s3fifo.rs`
-/// of `larder-capacity`).
+/// At this level, 17 % of the segment is dead. In a measurement in which three of ten sets were
+/// overwrites, live items filled 90 % of the segments, but only 83 % at a level of 20 %. A set took
+/// a tenth longer than at 20 %. The simulator has a copy of this level (`CLEAN_PERCENT` in
+/// `simulate/s3fifo.rs` of `larder-capacity`).
 const CLEAN_LEVEL: usize = 6;
 /// The dead level for cleaning in a cache that does not evict: 3 %, because any gain counts.
 const CLEAN_LEVEL_NO_EVICTION: usize = 1;
 /// The dead level for cleaning before the cache uses new memory: 91 %. It is high, so that few
-/// items move. With random overwrites, live items then use a third of the used memory. In a
-/// measurement, they used half of it at a level of 75 %, but sets with Zipf-distributed keys took a
-/// third longer.
+/// items move. With random overwrites, live items fill a third of the used memory at this level. In
+/// a measurement at a level of 75 %, they filled half of it, but sets with Zipf-distributed keys
+/// took a third longer.
 const CLEAN_LEVEL_EARLY: usize = 32;
 /// The dead level for early cleaning of segments that are too old for `free_lists`: 49 %. This
 /// cleaning moves an item at most once in two minutes.
@@ -38,10 +38,11 @@ const CLEAN_LEVEL_AGED: usize = 17;
 /// The number of records that each write evacuates. It is low, so that each record is prefetched
 /// before it is read.
 const RECORDS_PER_WRITE: usize = 2;
-/// [`RECORDS_PER_WRITE`] while free segments run short.
+/// The number of records that each write evacuates while few segments are free.
 const RECORDS_PER_WRITE_LOW_MEMORY: usize = 8;
 
-/// The maximum number of records of old segments that one step of maintenance reads.
+/// The maximum number of records that one step of maintenance reads in old segments to find idle
+/// items.
 const AGING_STEP: usize = 256;
 
 impl Handle {
@@ -49,7 +50,8 @@ impl Handle {
         &mut self.writer().1.writing.evacuation
     }
 
-    /// Chooses a segment to empty, unless one is being emptied. Returns true if there is one now.
+    /// Chooses a segment to empty, unless one is being emptied. Returns whether a segment is being
+    /// emptied now.
     pub(crate) fn begin_evacuation(&mut self) -> bool {
         if self.evacuation().is_some() {
             return true;
@@ -228,8 +230,8 @@ impl Handle {
 
     /// Evacuates the next record of the segment that is being emptied, or ends the evacuation.
     /// Returns false if there is no evacuation, or if the segment was put back into its queue. The
-    /// segment is put back if the record can be neither moved nor dropped, or if the segment
-    /// contains another live item.
+    /// segment is put back if the record can be neither moved nor dropped, or if [`Handle::finish`]
+    /// finds a new item in the segment.
     pub(crate) fn evacuate_next(&mut self) -> bool {
         let Some(mut evacuation) = self.evacuation().take() else { return false };
         if evacuation.at >= evacuation.end {
@@ -275,7 +277,7 @@ impl Handle {
 
     /// Retires the segment. If an item was written to the segment since its records were read, puts
     /// the segment back and returns false. This happens if a handle took a dead record of the
-    /// segment before the segment was closed.
+    /// segment for reuse before the segment was closed.
     fn finish(&mut self, evacuation: &Evacuation) -> bool {
         let entry = self.shared.table().entry(evacuation.segment.0);
         let is_empty = entry.dead() == entry.written().load(Ordering::Relaxed);
@@ -443,8 +445,8 @@ impl Shared {
         self.alloc().put_back(QueueEntry::of(self.table(), segment));
     }
 
-    /// Counts evictions, by which ghosts age, and clears the outdated ghosts of the buckets that
-    /// are due.
+    /// Counts evictions, which determine the age of ghosts, and clears outdated ghosts from the
+    /// buckets that are due for a sweep.
     pub(crate) fn age_ghosts(&self, evicted: u64) {
         let live = self.slots_used.load(Ordering::Relaxed).cast_signed().max(0);
         let buckets = self.index.len();

@@ -1,10 +1,10 @@
 //! Maintenance: the search for items that are no longer valid, a few at a time.
 //!
-//! Each handle visits all segments, one after another. It reads the records of a segment if an item
-//! in it may have expired, or may have lost a tag, since the last search. This includes the
-//! handle's own open segments. After a flush, and if an operator requested a search, it also reads
-//! flushed segments once. The number of segments and records of one step is bounded, so that
-//! requests do not wait long for it.
+//! Each handle visits all segments, one after another. It reads the records of a segment if since
+//! the last search an item in it may have expired, or a tag of an item may have been dropped. This
+//! includes the handle's own open segments. After a flush, and if an operator requested a search,
+//! it also reads flushed segments once. The number of segments and records of one step is bounded,
+//! so that requests do not wait long for it.
 
 use crate::engine::Liveness;
 use crate::segment::cache::shared::Shared;
@@ -114,7 +114,7 @@ impl Handle {
         })
     }
 
-    /// Removes the items that are no longer valid among the next records of a segment. Another
+    /// Reads the next records of a segment, and removes the items that are no longer valid. Another
     /// handle may empty the segment at the same time: the pin protects its bytes, and the index
     /// determines which records are live.
     fn walk_on_segment(&mut self, mut walk: SegmentWalk) {
@@ -199,8 +199,8 @@ impl Handle {
 }
 
 impl Shared {
-    /// Seals the open segments of dropped handles in which an item has expired, may have lost a tag
-    /// or was flushed, because other handles search only sealed segments.
+    /// Seals the open segments of dropped handles in which an item may have expired, lost a tag or
+    /// been flushed, because other handles search only sealed segments.
     fn seal_expired_orphans(&self, now: Seconds) {
         let has_ended = |open: &mut Open| {
             let entry = self.table().entry(open.segment);
