@@ -1,5 +1,5 @@
-//! A cache that several threads share. It makes a handle for each thread, and reports and controls
-//! the cache as a whole.
+//! The traits of a cache that several threads share. [`Cache`] makes a handle for each thread, and
+//! [`CacheControl`] reports on and controls the whole cache.
 
 use crate::segment::MissRatioCurve;
 use crate::{
@@ -53,9 +53,9 @@ pub trait CacheControl: Send + Sync {
     /// Returns the first CAS value that no handle has taken yet.
     fn next_cas(&self) -> u64;
 
-    /// Restricts the cache to these CAS values from now on. A leader of a group calls this with
-    /// values that no other leader draws. Stores that need another value get
-    /// [`Refusal::NoCas`](crate::Refusal::NoCas). The counter never falls, so a start below
+    /// Restricts fresh CAS values to `range` from now on. A leader of a group calls this with
+    /// values that no other leader draws. When the range is used up, stores that need a fresh value
+    /// get [`Refusal::NoCas`](crate::Refusal::NoCas). The counter never falls, so a start below
     /// [`CacheControl::next_cas`] has no effect. A handle of the segment engine may still use up to
     /// 31 values that it took from the counter before.
     fn set_cas_range(&self, range: Range<u64>);
@@ -65,8 +65,8 @@ pub trait CacheControl: Send + Sync {
     fn observe_evictions(&self, observer: EvictionObserver);
 
     /// Makes the cache call `observer` for each change of items, except for evictions, from now on.
-    /// If a lookup starts after this call and does not see a change, that change is reported. Only
-    /// the first call has an effect.
+    /// If a lookup that starts after this call does not see a change yet, the change is reported.
+    /// Only the first call has an effect.
     fn observe_changes(&self, observer: ChangeObserver);
 }
 

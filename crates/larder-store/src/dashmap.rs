@@ -2,7 +2,7 @@
 //! store that would exceed the limit is refused.
 //!
 //! The cache is divided into many small maps. Expired items are searched for in one map at a time,
-//! and each map grows separately. So both are short, and block few other requests.
+//! and each map grows separately. Both take little time, and block few other requests.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -16,14 +16,14 @@ pub use crate::map_engine::{SharedLease, Upload};
 /// The configuration of a cache.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Memory for items, uploads and the index, in bytes. The use of memory is an estimate, because
-    /// the overhead of the memory allocator is not known.
+    /// Memory for items, uploads and the index, in bytes. The cache estimates its memory use,
+    /// because the overhead of the memory allocator is not known.
     pub limit_bytes: usize,
     /// Whether to keep a CAS for each item.
     pub cas: bool,
     /// The size classes of the statistics.
     pub classes: SizeClasses,
-    /// The seed of the hash function. The program that starts a cache draws it at random.
+    /// The seed of the hash function. The program that starts a cache chooses it at random.
     pub seed: u64,
 }
 
@@ -68,9 +68,9 @@ struct Sweep {
 /// The number of maps; a power of two.
 const PARTS: usize = 256;
 
-/// The number of bytes of an item besides key and value: a slot of a table that is at least half
-/// full, and the overhead of two allocations. Measurements with glibc's allocator gave 200 to 260
-/// bytes.
+/// The estimated memory of an item in bytes, without key and value: a slot of a table that is at
+/// least half full, and the overhead of two allocations. Measurements with glibc's allocator gave
+/// 200 to 260 bytes.
 const OVERHEAD: usize = size_of::<(Box<[u8]>, Record)>() * 2 + 48;
 
 impl Parts {
@@ -110,7 +110,7 @@ impl Parts {
 pub struct PartWalk {
     /// The number of parts whose keys were copied.
     begun: usize,
-    /// The keys of the last copied part that the walk has yet to show.
+    /// The keys of the last copied part that the walk has yet to visit.
     keys: Vec<Box<[u8]>>,
 }
 

@@ -1,6 +1,6 @@
-//! A wrapper around any engine that simulates a flash tier and replicas: items are on slower
-//! storage at random, and changes are acknowledged late. Tests use it to show that requests that
-//! wait get the same replies as requests that do not wait.
+//! A wrapper around any engine. It simulates a flash tier and replicas: items are on slower storage
+//! at random, and changes are acknowledged late. Tests use it to show that requests that wait get
+//! the same replies as requests that do not wait.
 //!
 //! Random numbers decide which operations wait. If no read has delivered an item in the current
 //! batch, half of its lookups are `Pending`. Half of the steps of a walk wait. Two thirds of the
@@ -54,7 +54,7 @@ impl Storage {
     /// while the storage exists.
     ///
     /// # Errors
-    /// The system refuses the thread.
+    /// The system cannot create the thread.
     pub fn with_thread(seed: u64) -> std::io::Result<Arc<Self>> {
         let storage = Self::new(seed);
         let weak = Arc::downgrade(&storage);
@@ -125,7 +125,7 @@ pub struct Cache<C> {
 }
 
 impl<C: crate::cache::Cache> Cache<C> {
-    /// Puts `storage` behind `cache`.
+    /// Wraps `cache`. Its lookups and changes wait for `storage` at random.
     pub fn new(cache: C, storage: Arc<Storage>) -> Self {
         Self { cache, storage }
     }
@@ -174,7 +174,7 @@ pub struct Walk<W> {
 pub struct Position(OnceLock<Arc<Wait>>);
 
 impl<E: Engine> Handle<E> {
-    /// Puts `storage` behind one handle.
+    /// Wraps one handle of the inner engine.
     pub fn new(engine: E, storage: Arc<Storage>) -> Self {
         Self { engine, storage, delivered: Vec::new(), has_changed: false }
     }
@@ -437,8 +437,8 @@ impl<E: Engine> Walks for Handle<E> {
     }
 }
 
-/// Returns `decide` with an addition: each call also stores in `changes` whether its result changes
-/// the item. The engine applies the result of the last call.
+/// Wraps `decide`. Each call also stores in `changes` whether its result changes the item. The
+/// engine applies the result of the last call.
 fn observed<'v, L: Lease, R>(
     mut decide: impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R),
     changes: &mut bool,

@@ -1,5 +1,5 @@
-//! Settings and statistics of a cache's flash tier. The cache writes items that it evicts from
-//! memory to a [`Device`], and reads them from there when a request needs them.
+//! Settings and statistics of a cache's flash tier. When the cache evicts an item from memory, it
+//! can write the item to a [`Device`]. It reads the item from there when a request needs it.
 
 use larder_device::Device;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ pub struct FlashConfig {
     /// The length of a page in bytes: a power of two that divides the length of the device. A page
     /// is written from front to back, and freed as a whole.
     pub page_len: u64,
-    /// The maximum number of threads that read for handles that do not use io_uring. A handle does
-    /// not use it if the system refuses it, or if the caller has not requested
+    /// The maximum number of threads that read for handles that do not use io_uring. A handle uses
+    /// io_uring only if the system allows it and the caller has requested
     /// [`SlowStorage::reads_fd`]. At least 1 thread is used.
     ///
     /// [`SlowStorage::reads_fd`]: crate::SlowStorage::reads_fd
@@ -35,8 +35,7 @@ pub enum Admission {
     Reused,
 }
 
-/// The settings that can be changed at run time. The names are memcached's, without
-/// `ext_`.
+/// The settings that can be changed at run time. Their names are memcached's names without `ext_`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlashSettings {
     /// The minimum size of an item in bytes, key and header included. Smaller items are not
@@ -48,20 +47,20 @@ pub struct FlashSettings {
     /// The remaining lifetime in seconds below which items are written to separate pages. With 0,
     /// no items are.
     pub low_ttl: u32,
-    /// Of the items that are read from flash a second time, one in this many is copied to memory.
-    /// With 0, none is copied.
+    /// One in this many items that are read from flash a second time is copied to memory. With 0,
+    /// none is copied.
     pub recache_rate: u32,
-    /// The number of free pages below which pages that hold little are rewritten: see
+    /// The number of free pages below which sparsely filled pages are rewritten: see
     /// [`FlashSettings::max_frag`].
     pub compact_under: u32,
     /// The number of free pages below which the oldest page is dropped if there is no page to
-    /// rewrite. A lower value than 2 counts as 2. The maximum is a quarter of the pages, rounded
-    /// up.
+    /// rewrite. A value below 2 counts as 2. The maximum is a quarter of all pages, rounded up.
     pub drop_under: u32,
     /// A page is rewritten if it holds fewer bytes of items than this fraction of the mean of all
     /// full pages. A mean above half a page counts as half a page.
     pub max_frag: f64,
-    /// Whether rewriting a page drops the items that were not read on flash (their frequency is 0).
+    /// Whether rewriting a page drops the items that were not read since they were written to
+    /// flash.
     pub drop_unread: bool,
     /// Which of the evicted items that are large enough are written.
     pub admit: Admission,
@@ -143,7 +142,7 @@ pub struct FlashGauges {
 pub struct FlashPage {
     /// A number that rises with each use of the page; 0 if the page is free.
     pub version: u64,
-    /// The length in bytes of the page's items that the index refers to.
+    /// The approximate total length in bytes of the page's items that the index refers to.
     pub bytes: u64,
     /// The bucket of the page: 3 for items that expire soon (see [`FlashSettings::low_ttl`]), else
     /// 0.

@@ -17,16 +17,16 @@ pub use crate::map_engine::{SharedLease, Upload};
 /// The configuration of a cache.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Memory for items and the index, in bytes. The use of memory is an estimate, because the
-    /// overhead of the memory allocator is not known. Moka evicts late, so some hundred small items
-    /// or one large item may exceed the limit. Uploads may take up to half of the limit in
-    /// addition.
+    /// Memory for items and the index, in bytes. The cache estimates its memory use, because the
+    /// overhead of the memory allocator is not known. Moka evicts late, so the cache may exceed the
+    /// limit by some hundred small items or by one large item. Uploads may use up to another half
+    /// of the limit.
     pub limit_bytes: usize,
     /// Whether to keep a CAS for each item.
     pub cas: bool,
     /// The size classes of the statistics.
     pub classes: SizeClasses,
-    /// The seed of the hash function. The program that starts a cache draws it at random.
+    /// The seed of the hash function. The program that starts a cache chooses it at random.
     pub seed: u64,
     /// The eviction policy.
     pub policy: Policy,
@@ -105,7 +105,7 @@ pub struct Records {
     sweep: Mutex<Sweep>,
 }
 
-/// The search for expired items. Moka does it, some hundred items at a time.
+/// The search for expired items. Moka carries it out, some hundred items at a time.
 #[derive(Debug, Default)]
 struct Sweep {
     rounds: Rounds,
@@ -114,9 +114,9 @@ struct Sweep {
     running: Weak<()>,
 }
 
-/// The number of bytes of an item besides key and value: its record, moka's key, an entry in moka's
-/// table and in two queues, and the allocator's overhead for each. Measurements with glibc's
-/// allocator gave 480 to 540 bytes.
+/// The estimated memory of an item in bytes, without key and value: its record, moka's key, an
+/// entry in moka's table and in two queues, and the allocator's overhead for each. Measurements
+/// with glibc's allocator gave 480 to 540 bytes.
 const OVERHEAD: usize = size_of::<Record>() + 430;
 
 impl Records {
@@ -139,8 +139,8 @@ impl Records {
 type Entries<'c> = ::moka::sync::Iter<'c, Vec<u8>, Arc<Record>>;
 
 self_cell::self_cell!(
-    /// Moka's iterator with the cache that it borrows. Moka copies the keys of a 64th of its table
-    /// at a time.
+    /// Moka's iterator, together with the cache that it borrows from. The iterator copies the keys
+    /// of a 64th of moka's table at a time.
     pub struct RecordWalk {
         owner: Arc<Records>,
         #[not_covariant]
@@ -166,7 +166,7 @@ impl Map for Records {
                 Verdict::Keep => Op::Nop,
                 Verdict::Remove => {
                     // Moka adds the bytes of a new item to its sum in a pending task. If the item
-                    // were removed before, the sum would stay wrong.
+                    // were removed before that task runs, the sum would stay wrong.
                     self.cache.run_pending_tasks();
                     Op::Remove
                 }
@@ -215,14 +215,14 @@ impl Map for Records {
         self.limit_bytes
     }
 
-    /// Refuses any other limit, because moka's limit is fixed at construction.
+    /// Refuses every limit but the current one, because moka's limit is fixed at construction.
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
         let limit = self.limit_bytes;
         if bytes == limit { Ok(()) } else { Err(LimitRefused { min: limit, max: limit }) }
     }
 
-    /// Returns the least power of two that has a slot for each item, because moka does not report
-    /// the size of its table.
+    /// Estimates the number of slots as the least power of two that is not below `items`, because
+    /// moka does not report the size of its table.
     fn slots(&self, items: u64) -> (u64, usize) {
         (items.next_power_of_two(), size_of::<usize>())
     }

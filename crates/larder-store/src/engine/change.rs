@@ -53,9 +53,9 @@ pub enum NewTags<'v> {
 /// The new CAS of an item that is changed or stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewCas {
-    /// The next value of the cache's counter. It differs from all earlier values of the counter. It
-    /// is also higher than the item's old CAS, unless a client chose that CAS and the counter does
-    /// not follow it, because it is very high or the cache has a limit
+    /// The next value of the cache's counter. It differs from all earlier values of the counter,
+    /// and is higher than the item's old CAS. Only an old CAS that a client chose can be higher:
+    /// the counter does not follow it if it is very high, or if the cache has a limit
     /// (`CacheControl::set_cas_range`).
     Fresh,
     /// The item's old CAS; 0 if there is no old item.
@@ -101,7 +101,7 @@ impl NewValue<'_> {
 /// The greatest width to which a number is padded, in bytes.
 pub const NUMBER_WIDTH_MAX: usize = 4096;
 
-/// Spaces to pad numbers, as many as the greatest width.
+/// Spaces that pad numbers, enough for the greatest width.
 pub(crate) static SPACES: [u8; NUMBER_WIDTH_MAX] = [b' '; NUMBER_WIDTH_MAX];
 
 /// The reason why an engine refused an update, an upload or a tag. The refused call has changed no
@@ -118,7 +118,7 @@ pub enum Refusal {
     WrongUpload,
     /// The engine does not support tags.
     NoTags,
-    /// The change needs a fresh CAS, and the cache has no value left that it may draw (see
+    /// The change needs a fresh CAS, and the cache has used up its range of CAS values (see
     /// `CacheControl::set_cas_range`). A retry may succeed.
     NoCas,
     /// The item is on slower storage. The engine has not called the closure, or has discarded its

@@ -5,7 +5,7 @@
 pub enum ItemChange<'k> {
     /// An update has stored, changed or removed the item under this key.
     Updated(&'k [u8]),
-    /// The engine has removed the item under this key, which had expired.
+    /// The engine has removed the expired item under this key.
     Expired(&'k [u8]),
     /// A flush or a dropped tag has invalidated items. Their keys are not known, and their removal
     /// is not reported.

@@ -1,18 +1,19 @@
-//! [`Fence`]: a time limit of changes.
+//! [`Fence`]: a time limit for changes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The value of a fence that was closed for good.
 const CLOSED: u64 = u64::MAX;
 
-/// A time after which an engine refuses changes, and which the owner of the fence moves on.
+/// A time after which an engine refuses changes. The owner of the fence keeps extending it.
 ///
 /// An engine checks its fence under the lock of the changed key. After the fence's time, or after
 /// [`Fence::close`] has returned, no change can pass the check. A change that passed before may still
 /// run, but it holds the lock of its key, so every later change of the key comes after it.
 #[derive(Debug)]
 pub struct Fence {
-    /// The end of the time in which changes are allowed, on `clock`; [`CLOSED`] for good.
+    /// The time on `clock`, in milliseconds, until which changes are allowed. [`CLOSED`] if the
+    /// fence was closed for good.
     until: AtomicU64,
     clock: fn() -> u64,
 }

@@ -7,7 +7,7 @@ pub struct Gauges {
     /// removed yet.
     pub items: u64,
     /// Bytes that memcached would count for the items in memory (see [`SizeClasses::footprint`]),
-    /// and the length of the items on flash.
+    /// plus the approximate length of the items on flash.
     pub bytes: u64,
     /// Items stored since the start, or since the last reset. Changes of an expiry, and of a number
     /// whose length stays the same, do not count, as in memcached.
@@ -32,12 +32,13 @@ pub struct Gauges {
     pub dead_bytes: u64,
     /// The part of `used_bytes` that the table of tags takes; 0 before the first tag.
     pub tags_bytes: u64,
-    /// Tags that were dropped, including by earlier processes and to make room for other tags.
+    /// Tags that were dropped. This includes tags that earlier processes dropped, and tags that
+    /// made room for other tags.
     pub tags_dropped: u64,
     /// Tags of `tags_dropped` that were dropped to make room for other tags.
     pub tags_displaced: u64,
-    /// Seconds between the last access and the eviction of the item that was evicted last,
-    /// whichever class it was in. It is 0 for `moka`, which only has this number for each class.
+    /// The number of seconds from the last access of the most recently evicted item, of any class,
+    /// to its eviction. 0 for `moka`, which records this number only for each class.
     pub evicted_time: u64,
 }
 
@@ -51,7 +52,8 @@ pub struct ClassGauges {
     pub evicted_nonzero: u64,
     pub evicted_unfetched: u64,
     pub evicted_active: u64,
-    /// Seconds between the last access and the eviction of the item that was evicted last.
+    /// The number of seconds from the last access of the most recently evicted item to its
+    /// eviction.
     pub evicted_time: u64,
     pub expired_unfetched: u64,
     pub reclaimed: u64,
@@ -109,7 +111,7 @@ impl SizeClasses {
         self.overhead + key_len + value_len + if client_flags == 0 { 0 } else { 4 }
     }
 
-    /// Returns the class of a footprint, from 0.
+    /// Returns the class of a footprint in bytes. Classes are numbered from 0.
     #[inline]
     #[must_use]
     pub fn class_of(&self, footprint: usize) -> usize {

@@ -1,4 +1,4 @@
-//! Items, as an engine shows them.
+//! Items as an engine passes them to its callers.
 
 use super::{Expiry, Seconds};
 
@@ -42,7 +42,7 @@ pub struct Item<'a, L> {
     /// The time of the last tracked access, or of the store if there was none. Approximate for
     /// items that live long.
     pub accessed: Seconds,
-    /// The location of the item on flash, in a walk; `None` if the item is in memory.
+    /// In a walk, the location of the item on flash, or `None` if the item is in memory.
     pub flash_location: Option<FlashLocation>,
     /// The value, or a lease on it.
     pub value: Value<'a, L>,

@@ -1,4 +1,4 @@
-//! Engines around other engines.
+//! Engines that wrap another engine.
 //!
 //! A wrapper implements [`Layer`], [`super::Batches`], [`super::Updates`], and the other traits of
 //! [`super::Engine`] that it changes. For each remaining trait it implements the marker trait of
@@ -11,13 +11,13 @@ use super::{
 };
 use std::task::Waker;
 
-/// An engine around another one.
+/// An engine that wraps another one.
 pub trait Layer {
     /// The type of the inner engine.
     type Inner: Engine;
-    /// Returns the inner engine, shared.
+    /// Borrows the inner engine.
     fn inner(&self) -> &Self::Inner;
-    /// Returns the inner engine, exclusive.
+    /// Borrows the inner engine mutably.
     fn inner_mut(&mut self) -> &mut Self::Inner;
 }
 

@@ -17,8 +17,8 @@ pub struct Eviction<'e> {
     pub value_len: usize,
     /// The time of the eviction.
     pub now: Seconds,
-    /// If the item was written to flash, where lookups still find it: the bucket of its page, see
-    /// [`crate::FlashPage::bucket`]. `None` if the item was removed.
+    /// The bucket of the item's page (see [`crate::FlashPage::bucket`]) if the item was written to
+    /// flash, where lookups still find it. `None` if the item was removed.
     pub flash_bucket: Option<u8>,
 }
 

@@ -12,10 +12,10 @@
 //! | `slow_storage.rs` | [`SlowStorage`]: items that must be read before they can be used |
 //! | `acknowledgement.rs` | [`Acknowledge`]: changes that replicas have to confirm |
 //! | `walk.rs` | [`Walks`] |
-//! | `fence.rs` | [`Fence`]: a time limit of changes |
+//! | `fence.rs` | [`Fence`]: a time limit for changes |
 //! | `change_observer.rs` | [`ChangeObserver`]: reports of changed items |
 //! | `maintenance.rs`, `gauges.rs` | [`Maintenance`], [`Gauges`] |
-//! | `layer.rs` | [`Layer`]: an engine around another one, to which it passes most calls |
+//! | `layer.rs` | [`Layer`]: an engine that wraps another one and passes most calls to it |
 //! | `item.rs`, `time.rs` | items, expiries |
 
 mod acknowledgement;

@@ -46,8 +46,8 @@ pub trait SlowStorage {
 
     /// Starts to read an item from slower storage, after a request for it returned `Pending`. If a
     /// read of the item is under way, joins that read. Pushes the read to `into`, or several reads
-    /// if the engine can't tell which item has the key. The engine calls `waker` when a read ends,
-    /// also if the read fails.
+    /// if the engine can't tell which item has the key. The engine calls `waker` when a read ends
+    /// or fails.
     fn start_read(
         &mut self,
         _wanted: ReadRequest,

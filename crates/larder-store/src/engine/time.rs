@@ -25,13 +25,13 @@ impl Now {
         u64::from(self.secs.0) * 1000 + u64::from(self.millis)
     }
 
-    /// Returns the Unix time of a time on the caller's clock, both in seconds.
+    /// Converts a time on the caller's clock to Unix time, both in seconds.
     #[must_use]
     pub fn unix_of(self, secs: Seconds) -> u32 {
         secs.0.saturating_add_signed(-self.ahead)
     }
 
-    /// Returns the Unix time of a time on the caller's clock, both in milliseconds.
+    /// Converts a time on the caller's clock to Unix time, both in milliseconds.
     #[must_use]
     pub fn unix_millis_of(self, millis: u64) -> u64 {
         millis.saturating_add_signed(-i64::from(self.ahead) * 1000)

@@ -94,8 +94,8 @@ pub trait Updates: Lookups + Uploads {
 
     /// Sets the fence of the following changes; `None` sets no limit. An update that the fence does
     /// not allow closes the fence and returns [`Refusal::Pending`]. A flush that it does not allow
-    /// closes it and has no effect. Only handles with a journal support fences: other engines have
-    /// no changes that other nodes forward.
+    /// closes it and has no effect. Only handles with a journal support fences, because only they
+    /// receive changes that other nodes forward.
     fn set_fence(&mut self, _fence: Option<Arc<Fence>>) {}
 
     /// Returns the tag with this name, for the items of [`Change::Put`], and adds it to the table

@@ -9,9 +9,9 @@ pub enum WalkState {
     /// More items may follow: continue the walk.
     More,
     /// The next items are being read from slower storage. The engine calls the waker when the walk
-    /// can show more items. Continuing earlier is harmless.
+    /// can visit more items. Continuing earlier is harmless.
     Waiting,
-    /// The walk has shown all items.
+    /// The walk has visited all items.
     End,
 }
 
@@ -20,8 +20,8 @@ pub enum WalkState {
 pub enum WalkPosition {
     /// A position for [`Walks::walk_from`]; never 0.
     At(u64),
-    /// There is no position now, because the walk has passed items that it has not shown.
-    /// [`Walks::continue_walk`] with 0 items shows these items and does not advance.
+    /// There is no position now, because the walk has passed items that it has not visited.
+    /// [`Walks::continue_walk`] with 0 items visits them and does not advance.
     Unsettled,
     /// The engine has no positions: only the walk itself can be continued.
     Unsupported,
@@ -36,8 +36,7 @@ pub trait Walks: Lookups {
     fn walk(&self) -> Self::Walk;
 
     /// Starts a walk at the position of an earlier walk, or at the start if `position` is 0. Any
-    /// number is valid. Nothing tracks items that move between the two walks: if a write moves an
-    /// item, the walks together may miss it.
+    /// number is valid. If a write moves an item between the two walks, they may both miss it.
     ///
     /// Engines without positions start at the beginning.
     fn walk_from(&self, _position: u64) -> Self::Walk {
@@ -52,7 +51,7 @@ pub trait Walks: Lookups {
     /// Calls `visit` with the next live items, about `items` of them. The walk does not count as an
     /// access to them. An item that exists during the whole walk is visited at least once. It is
     /// visited exactly once unless writes move items at the same time. The walk reads items on
-    /// slower storage a few at a time, and shows them in a later call. It leaves out an item whose
+    /// slower storage a few at a time, and visits them in a later call. It leaves out an item whose
     /// read fails, and a large value on slower storage for which there is no memory. After
     /// [`WalkState::Waiting`], the engine calls `waker` or the waker of an earlier call.
     ///

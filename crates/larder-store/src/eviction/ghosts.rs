@@ -8,8 +8,8 @@
 //! ```
 //! If a key is set again while its ghost lasts, its item was evicted too early, and the new item
 //! goes to the main queue. A ghost lasts for at most as many evictions as there are live items.
-//! These evictions are divided into 8 epochs of the same length. A ghost ends earlier when eight
-//! younger ghosts fill its bucket.
+//! These evictions are divided into 8 epochs of the same length. A ghost is dropped earlier when
+//! eight younger ghosts fill its bucket.
 //!
 //! There are only 16 epoch numbers, which are reused. Outdated ghosts therefore have to be cleared
 //! before the number of their epoch is used again. Each call of [`GhostClock::count_evictions`]
@@ -21,7 +21,7 @@ pub const GHOSTS: usize = 8;
 
 /// The number of epochs after which an epoch number is reused.
 const EPOCHS: u8 = 16;
-/// The number of epochs for which a ghost counts.
+/// The number of epochs that a ghost lasts.
 const EPOCHS_LASTING: u8 = 8;
 /// The number of epochs in which the whole table is swept.
 const EPOCHS_SWEEP: u64 = 4;
@@ -33,7 +33,7 @@ const FINGERPRINT_MASK: u16 = (1 << FINGERPRINT_BITS) - 1;
 pub struct GhostEpoch(u8);
 
 impl GhostEpoch {
-    /// Returns the epoch with this number, as stored. Only the low 4 bits count.
+    /// Returns the epoch with a stored number. Only the low 4 bits of the number count.
     #[must_use]
     pub fn from_index(index: u8) -> Self {
         Self(index % EPOCHS)
@@ -127,7 +127,7 @@ impl Iterator for Sweep {
     }
 }
 
-/// The clock of ghost epochs. It advances by evictions.
+/// The clock of ghost epochs. Evictions advance it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GhostClock {
     epoch: GhostEpoch,
@@ -223,8 +223,8 @@ mod tests {
         assert!(Ghosts::default().remember(0, EPOCH).holds(0, EPOCH));
     }
 
-    /// Each case contains the live items, the buckets and the evictions at a time. After as many
-    /// evictions as there are live items, about 8 epochs must have passed.
+    /// Each case contains the number of live items, of buckets, and of evictions in each call.
+    /// After as many evictions as there are live items, about 8 epochs must have passed.
     #[test]
     fn as_many_evictions_as_live_items_are_8_epochs() {
         for (live, buckets, batch) in [(800, 100, 1), (800, 100, 50), (8000, 5, 7), (8, 1000, 1)] {

@@ -43,7 +43,7 @@ impl<const LISTS: usize> Lists<LISTS> {
         some(self.ends[list].first)
     }
 
-    /// Returns the segment behind `segment`.
+    /// Returns the segment after `segment` in its list.
     #[cfg(test)]
     pub(crate) fn next(&self, segment: u32) -> Option<u32> {
         some(self.links[segment as usize].next)

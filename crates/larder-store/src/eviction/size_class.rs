@@ -26,8 +26,8 @@ impl SizeClass {
         Self(class.min(u32::from(LAST)) as u8)
     }
 
-    /// Returns the class with this number, as stored in a segment table. Higher numbers become the
-    /// last class.
+    /// Returns the class with a number from a segment table. A number above the last class gives
+    /// the last class.
     #[must_use]
     pub fn from_index(index: u8) -> Self {
         Self(index.min(LAST))

@@ -14,11 +14,11 @@ const SMALL_SHARE_TARGET_PERCENT: u64 = 10;
 /// If the small queue has more than this percentage of all segments, it is evicted first, even if
 /// the main queue yields.
 const SMALL_SHARE_FORCED_PERCENT: u64 = 90;
-/// The main queue yields if less than this share of its next victim's bytes was hit. To yield means
-/// to be evicted first.
+/// If less than this share of the bytes of its next victim was hit, the main queue yields: it is
+/// evicted first.
 const YIELD_SHARE_MIN: f64 = 0.01;
-/// Each queue has a next victim, and a share of the victim's bytes was hit. The main queue also
-/// yields if its share is less than this fraction of the small queue's share.
+/// The main queue also yields if the share of hit bytes in its next victim is less than this
+/// fraction of the share in the small queue's next victim.
 const YIELD_RATIO: f64 = 0.8;
 
 const LISTS: usize = Queue::ALL.len() * SizeClass::COUNT;
@@ -80,7 +80,7 @@ struct Totals {
     pushed: u64,
 }
 
-/// The small and the main queue: for each size class a FIFO of segments.
+/// The small and the main queue. Each consists of a FIFO of segments for each size class.
 #[derive(Debug)]
 pub struct Queues {
     lists: Lists<LISTS>,
@@ -92,8 +92,8 @@ pub struct Queues {
 impl Queues {
     /// Returns empty queues for the segments 0 to `segments` − 1. Of two size classes, the class
     /// whose oldest segment has the larger `age × mean item size ^ size_exponent` is evicted first.
-    /// With an exponent of 0 item size has no effect. With 1 the fewest items are evicted for the
-    /// memory gained.
+    /// The age is the number of bytes that were pushed to the queue since then. With an exponent of
+    /// 0, item size has no effect. With 1, the fewest items are evicted for the memory gained.
     #[must_use]
     pub fn new(segments: usize, size_exponent: f64) -> Self {
         Self {
@@ -111,8 +111,8 @@ impl Queues {
     }
 
     /// Appends a segment that was just sealed to its queue. Its mean item size, which may differ
-    /// from the size that it was opened for, selects the list. The caller has counted the segment's
-    /// chains before.
+    /// from the size that it was opened for, selects the list. The caller has already counted the
+    /// segment's chains.
     pub fn push(&mut self, segment: u32, sealed: Sealed) {
         let mean = sealed.bytes / u64::from(sealed.items.max(1));
         let factor = (mean.max(1) as f64).powf(self.size_exponent);
@@ -294,7 +294,7 @@ mod tests {
         assert!(queues.is_empty());
     }
 
-    /// The main queue holds 10 segments of ten items each, and behind them 3 segments of `items`
+    /// The main queue contains 10 segments of ten items each, followed by 3 segments of `items`
     /// items each.
     #[test]
     fn larger_items_are_evicted_earlier_and_smaller_ones_later() {

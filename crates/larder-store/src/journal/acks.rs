@@ -2,12 +2,13 @@
 //!
 //! A leader selects the followers whose acknowledgements count ([`Acknowledgements::require`]). The
 //! [`AckMode`] determines which changes must be acknowledged. The replies of a batch wait until all
-//! selected followers have these changes of the batch. The followers and the waiting positions are
-//! under one lock, which each function holds for a short time. Under [`AckMode::None`], a batch
-//! does not take the lock.
+//! selected followers have acknowledged these changes of the batch. One lock protects the followers
+//! and the waiting positions, and each function holds it for a short time. Under [`AckMode::None`],
+//! a batch does not take the lock.
 //!
 //! While slots are exported, changes can be paced ([`Acknowledgements::start_pacing`]): the replies
-//! of a batch also wait until the exporter has sent its changes, for `PACE_ROUNDS` at most.
+//! of a batch also wait until the exporter has sent the batch's changes, but for at most
+//! `PACE_ROUNDS` rounds.
 
 use super::ring::ChangeKind;
 use crate::AckState;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 /// whether their changes will last.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// The maximum number of the exporter's rounds for which a paced change waits.
+/// The maximum number of rounds of the exporter that a paced change waits.
 pub(super) const PACE_ROUNDS: u64 = 5;
 
 /// The flag in [`Acknowledgements::mode`] that changes are paced.
@@ -89,7 +90,7 @@ pub struct Acknowledgements {
     holds: AtomicU64,
     /// The number of batches whose replies were never sent.
     lost: AtomicU64,
-    /// The number of the last flush by a handle.
+    /// The flush generation after the last flush by a handle.
     flushes: AtomicU64,
     /// A copy of [`State::term`] that is read without the lock.
     term: AtomicU64,
@@ -101,7 +102,7 @@ struct State {
     /// The current term. It rises when the leader is deposed: positions of earlier terms are never
     /// acknowledged.
     term: u64,
-    /// The followers that replies wait for, by the number of their process.
+    /// The followers that replies wait for, keyed by the number of the follower's process.
     followers: HashMap<u64, Follower>,
     /// The positions that wait, in the order of their numbers.
     waiting: Vec<Waiting>,
@@ -117,8 +118,8 @@ struct State {
     exported: Option<Vec<u64>>,
     /// The number of rounds of exporters so far.
     rounds: u64,
-    /// The last term, and the number of its last position, if all its positions were acknowledged
-    /// when it ended. A reply may be released after that.
+    /// The previous term, and the number of its last position, if no position was waiting when that
+    /// term ended. Replies that depend on these positions may still be sent in the current term.
     acknowledged: Option<(u64, u64)>,
 }
 
@@ -150,8 +151,8 @@ impl State {
         self.followers.values().all(|follower| follower.has(position)) && self.is_sent(position)
     }
 
-    /// Returns whether the exporter has sent the paced changes of a position, or they wait no longer
-    /// for that.
+    /// Returns whether the paced changes of a position no longer wait, because the exporter has
+    /// sent them or has ended enough rounds.
     fn is_sent(&self, position: &AckPosition) -> bool {
         let (Some((offset, until)), Some(exported)) = (position.paced, &self.exported) else {
             return true;
@@ -185,7 +186,7 @@ impl Acknowledgements {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the changes that wait.
+    /// Sets which changes wait for acknowledgements.
     pub fn set_mode(&self, mode: AckMode) {
         let _state = self.lock();
         let paced = self.mode.load(Ordering::Relaxed) & PACED;
@@ -237,17 +238,17 @@ impl Acknowledgements {
         state.wake();
     }
 
-    /// Returns the current term. A batch reads it before it checks whether this process may reply
-    /// to it.
+    /// Returns the current term. A batch reads the term before it checks whether this process may
+    /// send the batch's replies.
     pub(super) fn term(&self) -> u64 {
         self.term.load(Ordering::Acquire)
     }
 
-    /// Makes the position on which the replies of a batch depend. The caller makes it within the
-    /// batch, so that [`Self::has_waiting`] includes the replies of all batches that have ended. The
-    /// batch started in `term`. Its last change that waits for acknowledgements ends at `offset` of
-    /// the handle's journal. `generation` is the number of flushes, counted after the batch's last
-    /// flush. The last paced change ends at `paced`.
+    /// Creates the position on which the replies of a batch depend. The caller creates it within
+    /// the batch, so that [`Self::has_waiting`] includes the replies of all batches that have
+    /// ended. The batch started in `term`. Its last change that waits for acknowledgements ends at
+    /// `offset` of the handle's journal. `generation` is the number of flushes, counted after the
+    /// batch's last flush. The last paced change ends at `paced`.
     #[cold]
     pub(super) fn position(
         &self,
@@ -359,8 +360,9 @@ impl Acknowledgements {
     }
 
     /// Starts a new term without followers, because this process does not lead any more. All
-    /// positions of batches that started in an earlier term are lost, except those of the last term
-    /// if no reply waits. Those that have waited for too long are lost in any case.
+    /// positions of batches that started in an earlier term are lost. There is one exception: if no
+    /// reply waits now, the positions of the term that ends stay acknowledged, except those that
+    /// have waited for too long.
     pub fn abandon(&self) {
         let mut state = self.lock();
         let is_all = state.waiting.is_empty();
@@ -478,7 +480,7 @@ mod tests {
     }
 
     /// A leader that transfers its leadership waits until no reply waits. The thread of a reply may
-    /// look at its position only after the end of the leadership.
+    /// check its position only after the end of the leadership.
     #[test]
     fn an_acknowledged_reply_is_released_after_its_leader_was_deposed() {
         let acks = Acknowledgements::default();
@@ -518,7 +520,8 @@ mod tests {
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
         assert_eq!(acks.state_of(&position, &waker), AckState::Lost);
         assert_eq!((acks.holds(), acks.lost()), (1, 1));
-        // A leader is deposed while no reply waits, and before the thread of a late one looks.
+        // The leader is deposed while no reply waits, but before the thread of a late reply checks
+        // its position.
         let late = acks.position(acks.term(), (0, 2), 0, None);
         acks.end_late(now);
         acks.end_late(now + WAIT_MAX + Duration::from_millis(1));
@@ -554,7 +557,7 @@ mod tests {
         }
         assert_eq!(calls.0.load(Ordering::Relaxed), 2);
         assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged);
-        // Followers count nevertheless.
+        // Paced changes still wait for followers.
         acks.require(7);
         let both = acks.position(acks.term(), (1, 6), 0, Some(6));
         acks.note_exported(&[9, 6]);

@@ -29,9 +29,9 @@ pub struct JournaledHandle<E> {
     is_waited_for: bool,
     /// The end of the journal when this handle last woke paused readers.
     notified_until: u64,
-    /// What followers must have before the replies of this batch are sent: the journal up to an
-    /// offset, and the effects of a number of flushes. One of the two may be 0, which requires
-    /// nothing. `None` if the replies do not wait.
+    /// The offset up to which followers must have the journal, and the number of flushes that they
+    /// must have applied, before the replies of this batch are sent. Either may be 0, which
+    /// requires nothing. `None` if the replies do not wait.
     waits_for: Option<(u64, u64)>,
     /// The end of the journal after the last paced change of this batch; `None` if it has none.
     paced: Option<u64>,
@@ -107,7 +107,7 @@ impl<E> JournaledHandle<E> {
     }
 }
 
-/// Returns the kind of a change, or `None` if journals do not contain it.
+/// Returns the kind of a change, or `None` if the change is not journaled.
 #[inline]
 fn kind(change: &Change<'_>, now: Now) -> Option<ChangeKind> {
     match change {
@@ -148,8 +148,8 @@ enum Decision {
     Refused,
 }
 
-/// Returns `decide` with additions: each call also stores its decision in `into`, and keeps the item
-/// if the fence does not allow the change. The engine applies the change of the last call.
+/// Wraps `decide`. Each call also stores its decision in `into`, and keeps the item if the fence
+/// does not allow the change. The engine applies the change of the last call.
 #[inline]
 fn noted<'v, L: Lease, R>(
     mut decide: impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R),
@@ -199,7 +199,7 @@ impl<E: Engine> Batches for JournaledHandle<E> {
         self.batches.store(batch, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.term = self.journals.acks().term();
-        // The last batch may have ended without a call of `ack_position`.
+        // The previous batch may have ended without a call of `ack_position`.
         (self.waits_for, self.paced) = (None, None);
         self.engine.begin_batch(now);
     }

@@ -36,9 +36,10 @@ pub(super) struct Journal {
 }
 
 impl Journals {
-    /// Creates journals of at most `bytes` bytes in all for `handles` handles at the same time. The
-    /// length of each is rounded down to a power of two, but is at least 2 KiB. Each further handle
-    /// gets another journal of the same length.
+    /// Creates a set of journals, which is empty at first. Each new handle gets a journal with an
+    /// equal share of `bytes` for `handles` handles at the same time. The share is rounded down to
+    /// a power of two, but is at least 2 KiB. Each further handle gets another journal of the same
+    /// length.
     #[must_use]
     pub fn new(bytes: usize, handles: usize) -> Arc<Self> {
         let each = bytes / handles.max(1);
@@ -63,7 +64,7 @@ impl Journals {
         &self.acks
     }
 
-    /// Returns the size of each journal, in bytes.
+    /// Returns the requested size of each journal in bytes, before [`Writer::new`] rounds it.
     #[must_use]
     pub fn each(&self) -> u64 {
         self.each as u64
@@ -124,8 +125,8 @@ impl Journals {
         seen.iter().zip(batches()).all(|(before, now)| before % 2 == 0 || now != *before)
     }
 
-    /// Takes the journal of a dropped handle, or makes one, for a new handle. Returns the number of
-    /// the journal, and the journal.
+    /// Returns a journal for a new handle, and the journal's number. Reuses the journal of a
+    /// dropped handle if there is one.
     pub(super) fn take(&self) -> (usize, Journal) {
         let mut all = self.all();
         let number = all.idle.pop().unwrap_or_else(|| {

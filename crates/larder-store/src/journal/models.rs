@@ -6,7 +6,7 @@
 //! RUSTFLAGS='--cfg shuttle' cargo test -p larder-store --lib --target-dir target/shuttle models
 //! ```
 //!
-//! Each of these mutations fails the model: a ring that is not announced before it is written;
+//! The models detect each of these mutations: a ring that is not announced before it is written;
 //! `append` or `take` without its fence (loom); an entry that is published with Relaxed (loom).
 
 use super::ring::model::a_reader_takes_no_torn_entry;

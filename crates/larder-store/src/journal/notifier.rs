@@ -5,14 +5,14 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::Wake;
 use std::time::Duration;
 
-/// A notifier of changes, at which readers wait when there is nothing to read. While no reader
+/// Notifies readers of changes. Readers wait on it when there is nothing to read. While no reader
 /// waits or pauses, a notification costs a fence and a few atomic accesses. It then takes no lock
 /// and makes no system call.
 ///
 /// A reader that has just read something pauses before it waits. So while changes continue, writers
-/// do not wake readers, which would cost system calls, and a reader finds more changes at a time.
-/// Network drivers do the same with interrupts (Mogul and Ramakrishnan, "Eliminating receive
-/// livelock in an interrupt-driven kernel", 1997).
+/// make no system calls to wake readers, and a reader finds more changes at a time. Network drivers
+/// do the same with interrupts (Mogul and Ramakrishnan, "Eliminating receive livelock in an
+/// interrupt-driven kernel", 1997).
 #[derive(Debug, Default)]
 pub struct Notifier {
     waiting: AtomicUsize,
@@ -55,9 +55,9 @@ impl Notifier {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Pauses for this time, or until the next [`Notifier::notify`]. `seen` is the
-    /// [`Notifier::generation`] from before the caller last looked for something to do. If it has
-    /// changed since, this returns at once.
+    /// Pauses for `time`, or until the next [`Notifier::notify`]. `seen` is the
+    /// [`Notifier::generation`] that the caller read before it last checked for changes. If the
+    /// generation has changed since, returns at once.
     pub fn pause(&self, time: Duration, seen: u64) {
         let wakeups = self.wakeups.lock().unwrap_or_else(PoisonError::into_inner);
         self.paused.fetch_add(1, Ordering::Relaxed);
@@ -69,8 +69,8 @@ impl Notifier {
         drop(result);
     }
 
-    /// Waits for a notification, but at most for `timeout`, and not at all if `has_more` returns
-    /// true. Returns false after a timeout.
+    /// Waits up to `timeout` for a notification. Does not wait if `has_more` returns true. Returns
+    /// false after a timeout.
     pub fn wait(&self, timeout: Duration, has_more: impl FnOnce() -> bool) -> bool {
         let mut wakeups = self.wakeups.lock().unwrap_or_else(PoisonError::into_inner);
         let before = *wakeups;

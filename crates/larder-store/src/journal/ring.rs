@@ -1,4 +1,4 @@
-//! A ring of entries with one writer and any number of readers, which never wait for each other: a
+//! A ring of entries with one writer and any number of readers. They never wait for each other: a
 //! reader that is too slow detects that it was overrun.
 //!
 //! Offsets are counted in words and only grow. An entry is a header and the bytes of its key:
@@ -9,10 +9,10 @@
 //!         │ kind  │ key length│ milliseconds     │
 //!         └───────┴───────────┴──────────────────┘
 //! ```
-//! The writer announces how far it will write, writes, and then publishes. A reader copies an
-//! entry, and checks afterwards whether its words were announced for a later entry: a sequence lock
-//! whose sequence is the offset (Boehm, "Can seqlocks get along with programming language memory
-//! models?", 2012).
+//! The writer announces the end of an entry, writes the entry, and then publishes it. A reader
+//! copies an entry, and afterwards checks whether its words were announced for a later entry: a
+//! sequence lock whose sequence is the offset (Boehm, "Can seqlocks get along with programming
+//! language memory models?", 2012).
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 #[cfg(loom)]
@@ -74,7 +74,8 @@ pub(super) fn age(millis: u64, now_millis: u64) -> u64 {
     if age > MILLIS_MASK / 2 { 0 } else { age }
 }
 
-/// The error for a reader that the writer overtook: entries that it has not read were overwritten.
+/// The error for a reader that the writer overtook: entries were overwritten before the reader read
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overrun;
 
@@ -101,7 +102,7 @@ impl Ring {
         self.announced.load(Ordering::Relaxed).wrapping_sub(offset) > self.words.len() as u64
     }
 
-    /// Returns the offset of the next entry.
+    /// Returns the offset of the next entry to be written, in words.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.published.load(Ordering::Acquire)
@@ -123,8 +124,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Returns the writer of a new ring. The ring has at most `bytes` bytes, rounded down to a
-    /// power of two, but at least 2 KiB. So it has room for one of the largest entries.
+    /// Returns the writer of a new ring of `bytes` bytes, rounded down to a power of two. The ring
+    /// has at least 2 KiB, which is enough for the largest entry.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         let words = (bytes / WORD).max(2 * ENTRY_WORDS_MAX);
@@ -155,7 +156,7 @@ impl Writer {
         self.ring.words.len() as u64
     }
 
-    /// Returns the end of the last entry.
+    /// Returns the end of the last entry, as an offset in words.
     pub(super) fn end(&self) -> u64 {
         self.at
     }
@@ -166,7 +167,7 @@ impl Writer {
         let ring = &*self.ring;
         let end = self.at + 1 + key.len().div_ceil(WORD) as u64;
         ring.announced.store(end, Ordering::Relaxed);
-        // A thread that reads one of the following words also sees that they were announced.
+        // A thread that reads one of the words stored below also sees that they were announced.
         fence(Ordering::Release);
         let header =
             (kind as u64) << KIND_SHIFT | (key.len() as u64) << LEN_SHIFT | (millis & MILLIS_MASK);
@@ -209,8 +210,8 @@ impl Reader {
         Self { ring: Arc::clone(ring), at: ring.end(), passed, key: Vec::new() }
     }
 
-    /// Returns a reader from the offset of another reader of the ring. Reads all later entries
-    /// once, to count them.
+    /// Returns a reader that starts at `offset`, the offset of another reader of the ring. Reads
+    /// all later entries once, to count them.
     ///
     /// # Errors
     /// [`Overrun`]: the entry was overwritten, or never existed.
@@ -283,7 +284,7 @@ impl Reader {
             self.key.extend_from_slice(&word.to_le_bytes());
         }
         fence(Ordering::Acquire);
-        // A reader that started in the middle of an entry has read arbitrary words.
+        // A reader that started in the middle of an entry has taken an arbitrary word for a header.
         if ring.is_overrun(self.at) || self.at + words >= end {
             return Err(Overrun);
         }

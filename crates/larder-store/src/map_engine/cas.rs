@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The counter follows client-chosen CAS values only below this bound, so that higher values
-/// remain.
+/// The counter follows client-chosen CAS values only below this bound, so that it never runs out of
+/// values.
 const FOLLOWED_MAX: u64 = 1 << 63;
 
 /// A counter of CAS values, which may have a limit.
@@ -22,7 +22,7 @@ pub(crate) struct CasCounter {
 }
 
 impl CasCounter {
-    /// Returns the next value.
+    /// Returns the next value without drawing it.
     pub(crate) fn next(&self) -> u64 {
         self.last.load(Ordering::Relaxed) + 1
     }
@@ -52,7 +52,8 @@ impl CasCounter {
 
     fn draw_limited(&self, old: u64) -> Result<u64, Refusal> {
         let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
-        // A client may have chosen the next value.
+        // A client may have chosen the next value as the item's old CAS. The new CAS must differ
+        // from it.
         let cas = if self.next() == old { old + 1 } else { self.next() };
         if cas >= *end {
             return Err(Refusal::NoCas);

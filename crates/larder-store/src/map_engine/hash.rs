@@ -76,8 +76,8 @@ mod tests {
         assert_eq!(hash(7, b"key"), 9_737_992_624_913_992_903);
     }
 
-    /// Both the seed and the secrets change. With the seed alone, keys could be made that collide
-    /// under every seed.
+    /// Both the seed and the secrets change. If only the seed changed, an attacker could construct
+    /// keys that collide under every seed.
     #[test]
     fn secrets_follow_from_the_seed() {
         let (one, other) = (Hasher::new(1).secrets, Hasher::new(2).secrets);

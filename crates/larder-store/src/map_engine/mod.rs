@@ -2,7 +2,7 @@
 //!
 //! A map runs a closure on one key while no other thread writes that key ([`Map::write`]). For an
 //! update, the closure calls `Core::step`, which passes the existing item to the caller's closure
-//! and returns the record that the map must hold afterwards.
+//! and returns the change that the map must make.
 //!
 //! | file | subject |
 //! |---|---|
@@ -66,7 +66,7 @@ pub trait Map: fmt::Debug + Send + Sync + Sized + 'static {
     /// the round has not ended.
     fn sweep(&self, now: Seconds) -> bool;
 
-    /// Makes a round due.
+    /// Requests a round, even if none is due yet.
     fn sweep_soon(&self);
 
     /// Starts a walk over all items.

@@ -6,7 +6,7 @@ use crate::{Attributes, Item, Lease, Now, Seconds, Value};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-/// Values from this length on, in bytes, are leased rather than borrowed, and uploaded rather than
+/// The length in bytes from which values are leased rather than borrowed, and uploaded rather than
 /// passed in one piece.
 pub(crate) const LARGE_LEN_MIN: usize = 64 << 10;
 
@@ -60,7 +60,7 @@ impl Record {
         self.value.len() >= LARGE_LEN_MIN
     }
 
-    /// Returns the item in the form that callers' closures get.
+    /// Returns the item in the form that the closures of callers receive.
     pub(crate) fn lend(&self) -> Item<'_, SharedLease> {
         let value = if self.is_large() {
             Value::Large(SharedLease(self.value.clone()))

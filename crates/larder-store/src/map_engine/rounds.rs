@@ -22,5 +22,6 @@ impl Rounds {
     }
 }
 
-/// The time between two rounds in seconds. Rounds should be rare, because each visits every item.
+/// The time in seconds between the starts of two rounds. Rounds should be rare, because each visits
+/// every item.
 const ROUND_SECS: u32 = 30;

@@ -1,5 +1,5 @@
-//! One update of one key: the item that the caller's closure receives, and the record that the map
-//! must hold afterwards.
+//! One update of one key: the item that the caller's closure receives, and the change that the map
+//! must make.
 
 use super::cas::CasCounter;
 use super::hash::Hasher;
@@ -27,7 +27,7 @@ pub struct Core {
     pub(crate) items: Arc<Budget>,
     /// The budget of uploads. For `dashmap` this is the budget of items, too.
     pub(crate) uploads: Arc<Budget>,
-    /// The number of bytes of an item besides key and value.
+    /// The number of bytes that each item is charged in addition to its key and value.
     overhead: usize,
     /// The source of CAS values; `None` if the cache keeps no CAS.
     pub(super) cas: Option<CasCounter>,
@@ -35,7 +35,7 @@ pub struct Core {
     flush_generation: AtomicU64,
     /// The second at which the pending flush is due; 0 if none is pending.
     flush_at: AtomicU32,
-    /// The time of the batch or maintenance step that any handle started last.
+    /// The time of the most recent batch or maintenance step of any handle.
     now: AtomicU32,
     /// The function that is called for each eviction.
     observer: OnceLock<EvictionObserver>,
@@ -333,8 +333,8 @@ impl Update<'_> {
     }
 
     /// Charges the budget of items for a new value of `len` bytes. The memory of the found record
-    /// and of the uploaded value will be returned, and does not count for the limit. If the budget
-    /// refuses, counts a refused store.
+    /// and of the uploaded value is returned after the store, so it does not count for the limit.
+    /// If the budget refuses, counts a refused store.
     fn take_room(
         &self,
         len: usize,

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// A memory budget: counts the bytes that are taken, and refuses more than a limit.
+/// A memory budget: counts the bytes that are taken, and refuses to exceed a limit.
 #[derive(Debug)]
 pub(crate) struct Budget {
     used: AtomicUsize,

@@ -240,8 +240,8 @@ impl Format {
     }
 }
 
-/// Extends the checksum `sum` of a large value with the next piece. Every piece except the last is
-/// as long as a block.
+/// Extends the checksum `sum` of a large value with the next piece. Every piece except the last has
+/// the length of a block.
 pub(crate) fn add_piece(sum: u64, piece: &[u8]) -> u64 {
     mix(sum, rapidhash::v3::rapidhash_v3(piece))
 }

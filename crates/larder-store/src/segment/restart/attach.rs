@@ -2,26 +2,25 @@
 //!
 //! The earlier process may have died at any point. Every item that it had acknowledged and not
 //! evicted is in the region: an item's bytes are written before its index word, and the word before
-//! the reply. At most one change for each thread was unfinished. This module makes each of these
-//! changes completely done or not done, and repairs the region around it:
+//! the reply. Each thread had at most one unfinished change. This module completes or undoes each
+//! of these changes, and repairs their traces in the region:
 //!
 //! | left by a thread that died | repair |
 //! |---|---|
 //! | a locked stripe, with a word in two slots or in a bucket that was split | one word stays ([`Index::repair`]) |
-//! | a new bucket before the length of the index counts it | it is emptied |
-//! | an open segment | it ends behind its last record with an index word, and a handle may append to it |
-//! | a record without a word, dead bytes that were not counted | segments are read, and their dead bytes counted again, if a handle block names them, or if they were open or being emptied |
+//! | a new bucket that the length of the index does not include yet | it is emptied |
+//! | an open segment | it ends after its last record with an index word, and a handle may append to it |
+//! | a record without a word, dead bytes that were not counted | segments that a handle block names, or that were open or being emptied, are read, and their dead bytes counted again |
 //! | a write buffer of items that are demoted to flash | its items are written to flash again if an index word refers to them |
-//! | a page on flash that was being written to | its complete items stay, and it is full |
+//! | a page on flash that was being written to | its complete items stay, and it counts as full |
 //! | a chain that no record refers to any more, or not yet | it stays only if the item under the key of its owner refers to it |
-//! | segments that were taken, or retired | they are free |
+//! | segments that were taken, or retired | they become free |
 //! | no free segments for a requested flash tier | the oldest segments are dropped, if the cache evicts |
-//! | an item that was counted without its word, or the reverse | the words are right, and one size class is corrected |
+//! | an item that was counted without its word, or the reverse | the number of words is right, and the count of one size class is corrected |
 //!
-//! The restore reads the index completely, but only the segments named above. It reads all items
-//! only if handles shared a block, or if the counts of items are unreliable or have other size
-//! classes. So a start takes a few milliseconds for a million items, and other items are read when
-//! requests need them.
+//! The restore reads the whole index, but only the segments named above. It reads all items only if
+//! handles shared a block, or if the counts of items are unreliable or are for other size classes.
+//! So a start with a million items usually takes a few milliseconds.
 
 use super::survey::{CorruptRegion, Survey};
 use crate::segment::cache::config::Config;
@@ -56,7 +55,8 @@ pub(crate) enum AttachError {
     /// The region can't be used. It may have been partly changed.
     Corrupt(CorruptRegion),
     /// There is no free memory for the flash tier, and the cache does not evict. The region can
-    /// still be used, but flash with other contents than before has made its items on flash unusable.
+    /// still be used without flash. If the device has other content than before, the items on flash
+    /// are lost.
     NoRoomForFlash,
 }
 
@@ -66,8 +66,8 @@ impl From<CorruptRegion> for AttachError {
     }
 }
 
-/// Restores a region of which the caller has exclusive use. `free` is the use that its free
-/// segments get. It depends on the region: in a copy of one, the memory of free segments was never
+/// Restores a region of which the caller has exclusive use. `free` is the use that the allocator
+/// records for free segments: in a region that was loaded from an image, their memory was never
 /// touched. `flash` is the layout of items on flash. `is_known` is true if index words may refer to
 /// such items.
 ///

@@ -27,7 +27,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"larderim");
 const VERSION: u64 = 2;
 /// The number of words before the header's checksum.
 const HEADER_WORDS: usize = 7;
-/// The longest piece in bytes.
+/// The maximum length of a piece in bytes.
 const PIECE_LEN: usize = 1 << 20;
 
 fn sum_of(bytes: &[u8]) -> u64 {
@@ -49,8 +49,8 @@ fn read_words<const N: usize>(from: &mut impl Read) -> io::Result<[u64; N]> {
 }
 
 impl Shared {
-    /// Writes an image of the region, which no thread may change until this returns. `note` is for
-    /// the reader of the image. `boot` identifies the machine's current boot.
+    /// Writes an image of the region. No thread may change the region until this returns. `note` is
+    /// a number that [`load`] returns. `boot` identifies the machine's current boot.
     pub(crate) fn write_image(&self, note: u64, boot: u128, to: &mut impl Write) -> io::Result<()> {
         let (table, layout) = (self.table(), &self.table().layout);
         if let Some(flash) = &self.flash {
@@ -90,7 +90,7 @@ impl Shared {
     }
 }
 
-/// Returns whether the input starts like an image.
+/// Returns whether the input starts with the magic number of an image.
 ///
 /// # Errors
 /// An error of the reader.
@@ -139,9 +139,9 @@ enum ImageError {
     Config(ConfigError),
 }
 
-/// Loads an image. Returns a cache with its items, and the image's note. The cache is in `file`,
-/// whose content it replaces, or without a file in anonymous memory. If the image can't be used,
-/// empties the file and returns the reason.
+/// Loads an image. Returns a cache with its items, and the image's note. The region of the cache
+/// replaces the content of `file`. Without a file, it is in anonymous memory. If the image can't be
+/// used, empties the file and returns the reason.
 pub(crate) fn load(
     config: &Config,
     file: Option<&File>,
@@ -230,8 +230,8 @@ fn load_region(
     if content != 0 && device.is_some_and(|id| id != content) {
         return Err(ImageError::Unusable(ColdStartReason::OlderThanFlash));
     }
-    // The region contains the note of the process that wrote the image, which must not remain the
-    // note of this cache. The caller removes the image.
+    // The loaded region contains the note of the process that wrote the image. This cache must not
+    // keep that note. The caller removes the image.
     page.uses.note.store(0, Ordering::Relaxed);
     page.image.store(&[]);
     page.begin_again(RegionParameters { boot, ..made });

@@ -52,8 +52,8 @@ pub enum ColdStartReason {
     /// Two processes in succession panicked soon after their start, or three in succession ended
     /// while they restored the region.
     Panics,
-    /// The region contradicts itself or counts items in too few size classes, or the image of a
-    /// region is incomplete or was changed.
+    /// The region contradicts itself or has counters for too few size classes, or the image is
+    /// incomplete or was modified.
     Damaged(&'static str),
 }
 
@@ -140,8 +140,8 @@ impl From<ColdStartReason> for ReopenError {
 }
 
 /// Returns the first word of a file, or `None` if the file is shorter than a word. Reads the file
-/// instead of mapped memory: the file may have a hole at this offset, for which a full file system
-/// has no space.
+/// instead of mapped memory, because the file may have a hole at this offset. An access to mapped
+/// memory would fail if a full file system had no space for the page.
 fn first_word(file: &File) -> io::Result<Option<u64>> {
     let mut file = file;
     let mut word = [0; 8];
@@ -175,7 +175,7 @@ fn reopen(
     Ok(Some(reuse(config.clone(), region, region_len, boot, RestoredUse::Free)?))
 }
 
-/// Restores a region in place. `free` is the use that its free segments get.
+/// Restores a region in place. `free` is the use that the allocator records for free segments.
 pub(crate) fn reuse(
     mut config: Config,
     region: Region,
@@ -294,7 +294,7 @@ fn reopen_flash(
     Ok(Some(tier))
 }
 
-/// Allocates the file space of the bookkeeping of all segments of a layout. Returns false if the
+/// Allocates the file space for the bookkeeping of all segments in a layout. Returns false if the
 /// file system is full.
 fn has_room(region: &Region, layout: &Layout) -> bool {
     let mut ranges = layout.bookkeeping(layout.segments_first).into_iter();

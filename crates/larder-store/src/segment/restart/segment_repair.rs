@@ -93,17 +93,17 @@ impl<'t> Survey<'t> {
         }
     }
 
-    /// Returns the length in bytes of the dead records in a range of records. Marks the records
-    /// without an index word dead. Returns `None` if the range contains anything else, or if a word
-    /// refers to no record.
+    /// Returns the total length in bytes of the dead records from `start` to `end`. Marks the
+    /// records without an index word dead. Returns `None` if the range does not consist of valid
+    /// records, or if one of the `references` does not refer to a live record.
     fn dead_bytes(&self, start: usize, end: usize, references: &[Reference<'_>]) -> Option<u32> {
         let mut references = references.iter().peekable();
         let (mut at, mut dead) = (start, 0);
         while at < end {
             let record = self.record(at);
-            // A record that was never published may have half overwritten a dead one. The block
-            // still ends where the dead record's header says, but the words behind the header
-            // belong to both.
+            // A record that was never published may have partly overwritten a dead one. Its place
+            // still ends where the dead record's header says, but the words after the header may be
+            // from either record.
             let is_dead_place = record.header.has(State::Dead)
                 && record.header.key_len() > 0
                 && at + record.len() <= end;

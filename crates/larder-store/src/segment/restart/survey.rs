@@ -24,7 +24,7 @@ pub(super) struct SegmentFindings {
     pub(super) items: u32,
     /// The number of segments in the chains of the segment's items.
     pub(super) chained: u32,
-    /// The offset in the region before which all records of the segment start.
+    /// The offset in the region at or before which all records of the segment end.
     pub(super) end: usize,
     /// Whether the segment's dead bytes have to be counted again.
     pub(super) is_suspect: bool,
@@ -32,7 +32,7 @@ pub(super) struct SegmentFindings {
     pub(super) was_open: bool,
 }
 
-/// The slot of an index word into a suspect segment, whose dead bytes have to be counted again.
+/// An index word that refers to a suspect segment: the offset of its record, and its slot.
 #[derive(Clone, Copy)]
 pub(super) struct Reference<'t> {
     pub(super) offset: usize,
@@ -46,8 +46,8 @@ pub(super) struct Survey<'t> {
     pub(super) found: Vec<SegmentFindings>,
     /// The format of items on flash; `None` without flash.
     pub(super) flash: Option<Format>,
-    /// The number of items and of bytes of each page; empty if the content of the flash is not
-    /// known.
+    /// The number of items of each page, and their counted length in bytes. Empty if the content of
+    /// the flash is not known.
     pub(super) pages: Vec<(u32, u64)>,
 }
 
@@ -121,10 +121,10 @@ impl<'t> Survey<'t> {
             .ok_or(CorruptRegion("a part of the index is missing"))
     }
 
-    /// Drops the oldest segments of items unless `wanted` segments are free, so that a cache that
-    /// was full can have a flash tier. The index words into the dropped segments are removed, like
-    /// all words that refer to no item. If `evict` is false, drops nothing, and returns whether the
-    /// segments are free.
+    /// Drops the oldest segments with items until `wanted` segments are free, so that a full cache
+    /// can get a flash tier. The index words into dropped segments are removed later, like all
+    /// words that refer to no item. If `evict` is false, drops nothing, and returns whether
+    /// `wanted` segments are free. Otherwise returns true.
     pub(super) fn make_room(
         table: &Table,
         found: &mut [SegmentFindings],

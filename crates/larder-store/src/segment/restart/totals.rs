@@ -12,8 +12,9 @@ use crate::segment::memory::table::{SegmentState, Table};
 use crate::segment::sync::Ordering;
 
 impl Survey<'_> {
-    /// Sets the state of a free segment. Also ensures that the segment has memory, because a
-    /// process may have returned the memory to the system just before it changed the state.
+    /// Sets the state of a free segment, and returns its use. Also ensures that the segment has
+    /// memory, because a process may have returned the memory to the system just before it changed
+    /// the state.
     fn restore_free(&self, segment: u32, free: RestoredUse) -> RestoredUse {
         let (entry, layout) = (self.entry(segment), &self.table.layout);
         let (start, len) = (layout.start(segment), layout.segment_len);
@@ -23,7 +24,7 @@ impl Survey<'_> {
         }
         let region = &self.table.region;
         if region.commit(start, len).is_err() && layout.has_whole_pages {
-            // SAFETY: no thread uses the segment, and it starts and ends at pages.
+            // SAFETY: no thread uses the segment, and it starts and ends at page boundaries.
             let is_zero = unsafe { region.discard(start, len) };
             if is_zero {
                 entry.restore_state(SegmentState::Fresh);
@@ -105,8 +106,8 @@ impl Survey<'_> {
         Ok(alloc)
     }
 
-    /// Makes the counts of items by size agree with the number of items. If the counts are
-    /// unreliable or have other size classes, reads all items.
+    /// Makes the item counts of the size classes add up to the number of items. If the counts are
+    /// unreliable or are for other size classes, reads all items to count them.
     pub(super) fn restore_counts(&self, config: &Config, items: usize, index: &Index<Table>) {
         let (table, uses) = (self.table, &self.table.header_page().uses);
         let blocks = || (0..table.layout.blocks).map(|number| Block::new(table, number));

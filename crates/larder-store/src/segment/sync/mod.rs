@@ -1,7 +1,7 @@
-//! Atomics, locks, and waiting for them. Model checkers replace all of them. With `--cfg shuttle` a
-//! scheduler may switch threads between any two steps. With `--cfg loom` each load may also return
-//! any older value that its ordering allows. Unit tests can check the state before each store, as
-//! if the process had died there.
+//! Atomics, locks, and functions that wait for other threads. Model checkers replace all of them.
+//! With `--cfg shuttle` a scheduler may switch threads between any two steps. With `--cfg loom`
+//! each load may also return any older value that its ordering allows. Unit tests can check the
+//! state before each store, as if the process had died there.
 
 #[cfg(all(any(shuttle, test), not(any(loom, miri))))]
 mod stepped;
@@ -62,7 +62,8 @@ mod real {
     pub(crate) use std::sync::atomic::{Ordering, fence};
     pub(crate) use std::sync::{Mutex, MutexGuard};
 
-    /// Waits briefly for the holder of a lock.
+    /// Waits briefly for the holder of a lock. `round` counts the waits: the first ones spin, later
+    /// ones yield.
     pub(crate) fn wait_a_little(round: u32) {
         if round < 64 {
             std::hint::spin_loop();

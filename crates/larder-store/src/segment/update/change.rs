@@ -25,11 +25,11 @@ use std::sync::Arc;
 /// without a lock and starts over. Otherwise the update must be refused.
 #[derive(Debug)]
 pub(crate) enum Shortage<'v> {
-    /// An open segment with room for an item of this kind and this length in bytes.
+    /// No open segment has room for an item of this kind and this length in bytes.
     Room(Kind, usize),
-    /// An empty slot of the index.
+    /// The index has no empty slot for the key.
     Slot,
-    /// A large value that has to be assembled in segments of its own.
+    /// A large value has to be assembled in segments of its own first.
     LargeValue(Plan, NewValue<'v>),
     /// The update must be refused for this reason.
     Refused(Refusal),
@@ -69,7 +69,7 @@ pub(super) struct Update<'u, 'h> {
     pub(super) read: Option<&'u dyn ItemRead>,
     /// Whether `found` is a live item.
     pub(super) is_live: bool,
-    /// Whether the item may be on flash, and the update need not read it.
+    /// Whether the item may be on flash and the update does not need to read it.
     pub(super) is_unread: bool,
     pub(super) writer: &'u mut Writer<'h>,
 }
@@ -143,7 +143,8 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    /// Returns whether an item that is stored with these tags may have tags.
+    /// Returns whether the new item may have tags. With [`NewTags::Same`], it may if the old item
+    /// has an extension.
     fn may_have(&self, tags: NewTags<'_>) -> bool {
         match tags {
             NewTags::None => false,
@@ -202,7 +203,7 @@ impl<'u> Update<'u, '_> {
                 let words = &self.shared.table().header_page().cas;
                 if self.is_unread {
                     // The CAS of the item on flash is not known. It is at most the floor, unless a
-                    // client chose a value that is too high to follow.
+                    // client chose a value that the counter does not follow.
                     old = words.floor.load(Ordering::Relaxed);
                 }
                 self.writer.writing.cas.draw(words, &self.shared.cas_limit, old)

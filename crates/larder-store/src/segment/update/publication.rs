@@ -6,8 +6,8 @@ use crate::eviction::Queue;
 use crate::segment::item::new_record::NewRecord;
 use crate::segment::item::record::Record;
 
-/// The size class of an item depends on its length. This is the length in bytes that is assumed for
-/// everything except key and value.
+/// The assumed length in bytes of an item without its key and value, for the choice of its size
+/// class.
 const ITEM_HEAD: usize = 16;
 
 impl Update<'_, '_> {
@@ -46,9 +46,10 @@ impl Update<'_, '_> {
                 self.stripe.replace(&found.locked_slot, offset, freq);
             }
             None if let Some(locked_slot) = &unread => {
-                // Other words may match the key's pattern, too. Such a word belongs to another key,
-                // to no item, or to this key. A word of this key must not outlive the update if the
-                // process dies.
+                // Other words may match the key's pattern, too. Their items were not read, so one
+                // of them may be the key's old item. All of these words are removed before the new
+                // one is stored. If the process dies in between, a later lookup can't find the old
+                // item.
                 for other in self.stripe.on_flash().skip(1) {
                     self.stripe.report_to_walks();
                     self.writer.remove_from_flash(shared, self.stripe, &other);

@@ -112,7 +112,8 @@ impl<'u> Update<'u, '_> {
         let segment_len = shared.segment_len();
         let tail = old.inline_value();
         let chain_len = chain.value_len as usize - tail.len();
-        // If the last segment of the chain has room, the item has no tail, so added bytes go there.
+        // If the last segment of the chain has room, the item has no tail. So added bytes go into
+        // that segment first.
         let room = chain_len.next_multiple_of(segment_len) - chain_len;
         let skipped = room.min(added);
         let value_len = chain.value_len as usize + added;
@@ -151,7 +152,7 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    /// Writes behind the end of a chain of `chain_len` bytes, into its last segment.
+    /// Writes the pieces after the end of a chain of `chain_len` bytes, into its last segment.
     fn fill_last(
         &self,
         old: &Record<'u>,
@@ -233,7 +234,7 @@ impl<'u> Update<'u, '_> {
     ) -> Result<(), Shortage<'v>> {
         let old_segments = self.shared.chain_segments_of(old);
         if old_segments > 0 {
-            // The chain keeps the link to the copy on flash, which does not have the change.
+            // The chain contains the link to the copy on flash, which lacks the change.
             old.forget_flash_copy();
         }
         let offset = self.publish(new, true)?;
