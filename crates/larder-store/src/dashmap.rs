@@ -19,7 +19,7 @@ pub struct Config {
     /// Memory for items, uploads and the index, in bytes. The cache estimates its memory use,
     /// because the overhead of the memory allocator is not known.
     pub limit_bytes: usize,
-    /// Whether to keep a CAS for each item.
+    /// Whether to store a CAS with each item.
     pub cas: bool,
     /// The size classes of the statistics.
     pub classes: SizeClasses,
@@ -180,8 +180,8 @@ impl Map for Parts {
         self.core.items.limit()
     }
 
-    /// Changes the limit. Under a lower limit this engine, which does not evict, refuses stores
-    /// until enough items have been removed.
+    /// Changes the limit. This engine does not evict. After the limit was lowered, it refuses
+    /// stores until enough items have been removed.
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
         self.core.items.set_limit(bytes);
         Ok(())

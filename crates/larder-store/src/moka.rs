@@ -22,7 +22,7 @@ pub struct Config {
     /// limit by some hundred small items or by one large item. Uploads may use up to another half
     /// of the limit.
     pub limit_bytes: usize,
-    /// Whether to keep a CAS for each item.
+    /// Whether to store a CAS with each item.
     pub cas: bool,
     /// The size classes of the statistics.
     pub classes: SizeClasses,

@@ -132,7 +132,7 @@ pub enum Refusal {
 pub struct Updated<R> {
     /// The result of the closure's last call.
     pub result: R,
-    /// The item's CAS after the update; 0 if the cache keeps no CAS or there is no item.
+    /// The item's CAS after the update; 0 if the cache stores no CAS or there is no item.
     pub cas: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Reports of changed items, for clients that keep copies.
+//! Reports of changed items, for clients that cache items themselves.
 
 /// A change, as passed to a [`ChangeObserver`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

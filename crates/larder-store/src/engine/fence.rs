@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The value of a fence that was closed for good.
 const CLOSED: u64 = u64::MAX;
 
-/// A time after which an engine refuses changes. The owner of the fence keeps extending it.
+/// A time after which an engine refuses changes. The owner of the fence can extend the time.
 ///
 /// An engine checks its fence under the lock of the changed key. After the fence's time, or after
 /// [`Fence::close`] has returned, no change can pass the check. A change that passed before may still

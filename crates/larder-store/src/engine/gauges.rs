@@ -28,9 +28,9 @@ pub struct Gauges {
     pub limit_bytes: u64,
     /// Memory that the engine uses, in bytes.
     pub used_bytes: u64,
-    /// The part of `used_bytes` that removed items take until the engine reuses their memory.
+    /// The part of `used_bytes` that removed items occupy until the engine reuses their memory.
     pub dead_bytes: u64,
-    /// The part of `used_bytes` that the table of tags takes; 0 before the first tag.
+    /// The part of `used_bytes` that the table of tags occupies; 0 before the first tag.
     pub tags_bytes: u64,
     /// Tags that were dropped. This includes tags that earlier processes dropped, and tags that
     /// made room for other tags.
@@ -78,8 +78,8 @@ pub struct SizeClasses {
 
 impl SizeClasses {
     /// Creates 1 to 255 classes. `bounds` are the largest footprints of the classes, in ascending
-    /// order. All of them except the last one are multiples of 8. The last class takes all larger
-    /// items, too. Each item counts `overhead` bytes besides key, value and client flags.
+    /// order. All of them except the last one are multiples of 8. The last class also includes all
+    /// larger items. Each item counts `overhead` bytes besides key, value and client flags.
     ///
     /// # Panics
     /// There are 0 or more than 255 bounds, or they do not ascend.
@@ -122,7 +122,7 @@ impl SizeClasses {
         }
     }
 
-    /// Returns the largest footprint of a class. The last class also takes larger ones.
+    /// Returns the largest footprint of a class. The last class also includes larger ones.
     #[must_use]
     pub fn bound(&self, class: usize) -> usize {
         self.bounds[class]

@@ -34,7 +34,7 @@ pub struct Attributes {
 pub struct Item<'a, L> {
     /// Client flags, expiry and marks.
     pub attributes: Attributes,
-    /// The CAS, which each write sets (see [`super::NewCas`]); 0 if the cache keeps none.
+    /// The CAS. Each write sets it (see [`super::NewCas`]). 0 if the cache stores no CAS.
     pub cas: u64,
     /// Whether the item was read since it was stored. Only reads with [`super::Access::Tracked`]
     /// count. An item can also be stored as already read.

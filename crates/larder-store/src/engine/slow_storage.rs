@@ -69,9 +69,9 @@ pub trait SlowStorage {
     fn submit(&mut self) {}
 
     /// Returns a descriptor that becomes readable when reads end, for a caller that polls it.
-    /// Returns `None` if the engine completes reads without help by the caller. The caller requests
-    /// the descriptor once, on the thread that uses the handle, before the first read. From then on
-    /// the caller calls [`SlowStorage::drive_reads`] before it waits for events, and
+    /// Returns `None` if the engine completes reads without help from the caller. The caller
+    /// requests the descriptor once, on the thread that uses the handle, before the first read.
+    /// From then on the caller calls [`SlowStorage::drive_reads`] before it waits for events, and
     /// [`SlowStorage::submit`] has no effect.
     #[cfg(unix)]
     fn reads_fd(&mut self) -> Option<std::os::fd::RawFd> {

@@ -13,8 +13,8 @@ pub struct Now {
     pub secs: Seconds,
     /// Milliseconds within the second, below 1000.
     pub millis: u16,
-    /// The seconds by which the caller's clock is ahead of Unix time; below 0 if it is behind.
-    /// Engines ignore it.
+    /// The number of seconds by which the caller's clock is ahead of Unix time; negative if it is
+    /// behind. Engines ignore it.
     pub ahead: i32,
 }
 

@@ -39,8 +39,8 @@ pub trait Uploads {
     /// the upload belongs to another cache. The caller drops the upload.
     fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal>;
 
-    /// Returns the memory that an upload takes, in bytes: at least the length of its pieces. 0 for
-    /// an upload of another engine.
+    /// Returns the memory that an upload occupies, in bytes: at least the length of its pieces. 0
+    /// for an upload of another engine.
     fn memory_of(&self, upload: &Self::Upload) -> usize;
 
     /// Returns the appended bytes from `offset` on that are contiguous in memory: at least one if
@@ -64,7 +64,7 @@ pub trait Updates: Lookups + Uploads {
     /// after it has called `decide`. It may also return [`Refusal::Pending`] then, because the item
     /// moved to slower storage.
     ///
-    /// A `Put` of an uploaded value takes `upload`; other changes leave `upload` in place.
+    /// A `Put` of an uploaded value moves the upload out of `upload`. Other changes leave it there.
     ///
     /// # Errors
     /// [`Refusal`]: nothing changed.
@@ -92,14 +92,14 @@ pub trait Updates: Lookups + Uploads {
         self.update(key, upload, decide)
     }
 
-    /// Sets the fence of the following changes; `None` sets no limit. An update that the fence does
-    /// not allow closes the fence and returns [`Refusal::Pending`]. A flush that it does not allow
-    /// closes it and has no effect. Only handles with a journal support fences, because only they
-    /// receive changes that other nodes forward.
+    /// Sets the fence for all later changes through this handle. `None` removes the limit. An
+    /// update that the fence does not allow closes the fence and returns [`Refusal::Pending`]. A
+    /// flush that it does not allow closes it and has no effect. Only handles with a journal
+    /// support fences, because only they receive changes that other nodes forward.
     fn set_fence(&mut self, _fence: Option<Arc<Fence>>) {}
 
-    /// Returns the tag with this name, for the items of [`Change::Put`], and adds it to the table
-    /// of tags if it is new. If the table has no slot for the tag, the engine drops another tag to
+    /// Returns the tag with this name, for use in [`Change::Put`]. Adds the tag to the table of
+    /// tags if it is new. If the table has no slot for the tag, the engine drops another tag to
     /// make room. If the tag is dropped before an item is stored with the result, lookups of the
     /// item return `Flushed`.
     ///

@@ -114,7 +114,7 @@ fn decide_erased<'v, L: crate::Lease + Send + 'static>(
 }
 
 /// Calls `update` with the engine's own upload in place of the box. Empties `upload` if the engine
-/// takes the value. Returns [`Refusal::WrongUpload`] if the box is another engine's.
+/// moves the value out. Returns [`Refusal::WrongUpload`] if the box is another engine's.
 fn with_upload<E: Engine + 'static>(
     upload: &mut Option<Upload>,
     update: impl FnOnce(&mut Option<E::Upload>) -> Result<u64, Refusal>,

@@ -1,4 +1,4 @@
-//! The values of an engine that callers keep: leases, uploads, walks, reads and positions.
+//! The engine's values that callers own: leases, uploads, walks, reads and positions.
 
 use std::any::Any;
 use std::fmt;
@@ -36,7 +36,7 @@ impl crate::Lease for Lease {
     }
 }
 
-/// [`crate::Lease`] without [`Clone`], which a trait object can't have.
+/// [`crate::Lease`] without the supertrait [`Clone`], so that it can be a trait object.
 pub(super) trait AnyLease: Send {
     fn clone_lease(&self) -> Lease;
     fn len(&self) -> usize;

@@ -140,7 +140,7 @@ pub struct GhostClock {
 }
 
 impl GhostClock {
-    /// Returns a clock that continues in `epoch`, which the engine has stored before a restart.
+    /// Returns a clock that continues in `epoch`, for example after a restart.
     #[must_use]
     pub fn new(epoch: GhostEpoch) -> Self {
         Self { epoch, ..Self::default() }

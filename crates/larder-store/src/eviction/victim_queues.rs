@@ -110,9 +110,9 @@ impl Queues {
         self.entries.resize(segments.max(self.entries.len()), NEW);
     }
 
-    /// Appends a segment that was just sealed to its queue. Its mean item size, which may differ
-    /// from the size that it was opened for, selects the list. The caller has already counted the
-    /// segment's chains.
+    /// Appends a segment that was just sealed to its queue. Its mean item size selects the list.
+    /// This size may differ from the size class that the segment was opened for. The caller has
+    /// already counted the segment's chains.
     pub fn push(&mut self, segment: u32, sealed: Sealed) {
         let mean = sealed.bytes / u64::from(sealed.items.max(1));
         let factor = (mean.max(1) as f64).powf(self.size_exponent);

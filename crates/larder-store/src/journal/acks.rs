@@ -72,8 +72,8 @@ pub struct AckPosition {
     pub(super) offset: u64,
     /// The number of flushes that the followers must have applied; 0 if no flush waits.
     pub(super) generation: u64,
-    /// The offset up to which the exporter must have sent the journal, and the round after which the
-    /// batch no longer waits for that; `None` if the batch is not paced.
+    /// The offset up to which the exporter must have sent the journal, and the round after which
+    /// the batch no longer waits for the exporter. `None` if the batch is not paced.
     paced: Option<(u64, u64)>,
     /// The term in which the batch started.
     term: u64,
@@ -110,8 +110,8 @@ struct State {
     positions: u64,
     /// The number of positions before the current term.
     positions_before: u64,
-    /// The numbers of the positions that have waited for too long and are not yet reported as lost,
-    /// in this term and the last one.
+    /// The numbers of the positions of this and the previous term that have waited for too long and
+    /// were not yet reported as lost.
     late: HashSet<u64>,
     /// The offsets up to which the exporter has sent the journals; `None` while changes are not
     /// paced.
@@ -126,10 +126,11 @@ struct State {
 #[derive(Debug)]
 struct Waiting {
     position: AckPosition,
-    /// The waker of the batch; `None` before its first call of [`Acknowledgements::state_of`].
+    /// The waker of the batch, or `None` before the batch has called
+    /// [`Acknowledgements::state_of`].
     waker: Option<Waker>,
-    /// The time at which [`Acknowledgements::end_late`] first found the position waiting; `None`
-    /// before.
+    /// The time at which [`Acknowledgements::end_late`] first found the position waiting, or `None`
+    /// before that call.
     since: Option<Instant>,
 }
 

@@ -5,7 +5,7 @@ use super::journals::Journals;
 use crate::cache::{Cache, CacheControl};
 use std::sync::Arc;
 
-/// A cache whose handles keep journals.
+/// A wrapper around a cache. Each of its handles appends the keys of changed items to a journal.
 #[derive(Clone, Debug)]
 pub struct JournaledCache<C> {
     cache: C,
@@ -18,7 +18,7 @@ impl<C: Cache> JournaledCache<C> {
         Self { cache, journals }
     }
 
-    /// Returns the inner cache, whose handles keep no journals.
+    /// Returns the inner cache. Changes through its handles are not journaled.
     pub fn inner(&self) -> &C {
         &self.cache
     }

@@ -33,9 +33,10 @@ pub struct JournaledHandle<E> {
     /// must have applied, before the replies of this batch are sent. Either may be 0, which
     /// requires nothing. `None` if the replies do not wait.
     waits_for: Option<(u64, u64)>,
-    /// The end of the journal after the last paced change of this batch; `None` if it has none.
+    /// The end of the journal after the last paced change of this batch, or `None` if there was no
+    /// such change.
     paced: Option<u64>,
-    /// The fence of the changes; `None` without a limit.
+    /// The fence that limits changes, or `None` if there is no limit.
     fence: Option<Arc<Fence>>,
 }
 

@@ -36,10 +36,9 @@ pub(super) struct Journal {
 }
 
 impl Journals {
-    /// Creates a set of journals, which is empty at first. Each new handle gets a journal with an
-    /// equal share of `bytes` for `handles` handles at the same time. The share is rounded down to
-    /// a power of two, but is at least 2 KiB. Each further handle gets another journal of the same
-    /// length.
+    /// Creates an empty set of journals, for `handles` handles at the same time and `bytes` bytes
+    /// in all. The journal of each handle is an equal share, rounded down to a power of two, but at
+    /// least 2 KiB. Each handle beyond `handles` gets another journal of the same length.
     #[must_use]
     pub fn new(bytes: usize, handles: usize) -> Arc<Self> {
         let each = bytes / handles.max(1);
@@ -112,8 +111,8 @@ impl Journals {
         rings.iter().zip(offsets).map(|(ring, offset)| Reader::at(ring, offset)).collect()
     }
 
-    /// Returns whether all batches that were under way at the first call have ended. `seen` is
-    /// empty at the first call, which fills it. A batch that starts later sees everything that was
+    /// Returns whether all batches that were under way at the first call have ended. The first call
+    /// receives an empty `seen` and fills it. A batch that starts later sees everything that was
     /// stored before that call.
     pub fn settle(&self, seen: &mut Vec<u64>) -> bool {
         fence(Ordering::SeqCst);

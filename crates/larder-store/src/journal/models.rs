@@ -6,8 +6,8 @@
 //! RUSTFLAGS='--cfg shuttle' cargo test -p larder-store --lib --target-dir target/shuttle models
 //! ```
 //!
-//! The models detect each of these mutations: a ring that is not announced before it is written;
-//! `append` or `take` without its fence (loom); an entry that is published with Relaxed (loom).
+//! The models detect each of these mutations: an entry that is written before it is announced;
+//! `append` or `take` without its fence (loom); an entry that is published with `Relaxed` (loom).
 
 use super::ring::model::a_reader_takes_no_torn_entry;
 

@@ -15,7 +15,7 @@ pub(crate) const LARGE_LEN_MIN: usize = 64 << 10;
 pub struct Record {
     pub(crate) value: Bytes,
     pub(crate) attributes: Attributes,
-    /// The CAS of the item; 0 if the cache keeps none.
+    /// The CAS of the item; 0 if the cache stores none.
     pub(crate) cas: u64,
     /// The number of flushes before the item was stored.
     flush_generation: u64,

@@ -29,7 +29,7 @@ pub struct Core {
     pub(crate) uploads: Arc<Budget>,
     /// The number of bytes that each item is charged in addition to its key and value.
     overhead: usize,
-    /// The source of CAS values; `None` if the cache keeps no CAS.
+    /// The source of CAS values, or `None` if the cache stores no CAS.
     pub(super) cas: Option<CasCounter>,
     /// The number of flushes that took effect. Records with a lower number are flushed.
     flush_generation: AtomicU64,
@@ -96,7 +96,7 @@ impl Core {
         self.hasher.hash_one(key)
     }
 
-    /// Returns the number of bytes that an item takes from the budget.
+    /// Returns the number of bytes that an item is charged against the budget.
     pub(crate) fn charge(&self, key_len: usize, value_len: usize) -> usize {
         self.overhead + key_len + value_len
     }
@@ -274,8 +274,8 @@ impl Update<'_> {
         }
     }
 
-    /// Removes and counts the found record, which is not live. If no record was found, does not
-    /// change the map.
+    /// Removes the found record, which is not live, and counts it as reclaimed. If no record was
+    /// found, does not change the map.
     fn remove_expired(&self) -> Verdict {
         let Some(dead) = self.found else { return Verdict::Keep };
         self.core.count_reclaimed(self.key.bytes, dead, false);

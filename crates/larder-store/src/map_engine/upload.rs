@@ -5,12 +5,12 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// A memory budget: counts the bytes that are taken, and refuses to exceed a limit.
+/// A memory budget: counts the reserved bytes, and refuses to exceed a limit.
 #[derive(Debug)]
 pub(crate) struct Budget {
     used: AtomicUsize,
     limit: AtomicUsize,
-    /// The maximum number of bytes that can be taken at once.
+    /// The maximum number of bytes that one call can reserve.
     len_max: AtomicUsize,
 }
 
@@ -19,8 +19,8 @@ impl Budget {
         Self::bounded(limit, limit)
     }
 
-    /// Returns a budget without a limit on the sum, for a map that evicts automatically. It only
-    /// refuses more than `len_max` bytes at once.
+    /// Returns a budget without a limit on the sum, for a map that evicts automatically. It refuses
+    /// only single reservations of more than `len_max` bytes.
     pub(crate) fn unlimited(len_max: usize) -> Arc<Self> {
         Self::bounded(usize::MAX, len_max)
     }
@@ -29,13 +29,13 @@ impl Budget {
         Arc::new(Self { used: 0.into(), limit: limit.into(), len_max: len_max.into() })
     }
 
-    /// Changes the limit. Bytes that were taken before stay taken.
+    /// Changes the limit. Bytes that were reserved before stay reserved.
     pub(crate) fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Relaxed);
         self.len_max.store(limit, Relaxed);
     }
 
-    /// Returns the maximum number of bytes that can be taken in all.
+    /// Returns the maximum total of reserved bytes.
     pub(crate) fn limit(&self) -> usize {
         self.limit.load(Relaxed)
     }
@@ -44,8 +44,8 @@ impl Budget {
         self.len_max.load(Relaxed)
     }
 
-    /// Takes `len` bytes. The caller will return `credit` bytes right afterwards, so these bytes do
-    /// not count for the limit.
+    /// Reserves `len` bytes. The caller will release `credit` bytes right afterwards, so these
+    /// bytes do not count towards the limit.
     pub(crate) fn take(&self, len: usize, credit: usize) -> Result<(), Refusal> {
         if len > self.len_max() {
             return Err(Refusal::TooLarge);
@@ -60,7 +60,7 @@ impl Budget {
         }
     }
 
-    /// Takes `len` bytes even above the limit. The caller returns `len` bytes right afterwards.
+    /// Reserves `len` bytes even above the limit. The caller releases `len` bytes right afterwards.
     pub(crate) fn take_anyway(&self, len: usize) {
         self.used.fetch_add(len, Relaxed);
     }
@@ -74,7 +74,7 @@ impl Budget {
     }
 }
 
-/// Bytes that are taken from a budget until this is dropped.
+/// A reservation in a budget. Dropping it releases the bytes.
 #[derive(Debug)]
 struct Charge {
     budget: Arc<Budget>,
@@ -109,10 +109,10 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Starts an upload of `len` bytes. Takes no memory yet.
+    /// Starts an upload of `len` bytes. Reserves no memory yet.
     ///
     /// # Errors
-    /// [`Refusal::TooLarge`] if the budget can't hold the value.
+    /// [`Refusal::TooLarge`] if the value exceeds the budget's maximum for one reservation.
     pub(crate) fn new(budget: &Arc<Budget>, len: usize) -> Result<Self, Refusal> {
         if len > budget.len_max() {
             return Err(Refusal::TooLarge);

@@ -52,8 +52,8 @@ pub(crate) struct Counts {
     pub(crate) bytes_read: Counter,
     /// The number of reads that the device has not finished yet.
     pub(crate) reading: Counter,
-    /// The number of reads that hold segments for a large value. Such a read is under way, or it
-    /// has ended and its item was not delivered yet, or a batch uses its item.
+    /// The number of reads that own segments for a large value. Such a read is under way, or it has
+    /// ended and its item was not delivered yet, or a batch uses its item.
     pub(crate) values_read: Counter,
     /// The number of writing threads that wait for a free page.
     pub(crate) waiting_for_page: Counter,

@@ -132,8 +132,8 @@ impl<'t> Page<'t> {
         self.word(3).fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Records that one index word less refers to the page. `bytes` is the counted length of its
-    /// item.
+    /// Records that an index word no longer refers to the page. `bytes` is the counted length of
+    /// its item.
     pub(crate) fn remove(&self, bytes: usize) {
         self.word(3).fetch_sub(bytes as u64, Ordering::Relaxed);
         self.half(4).fetch_sub(1, Ordering::AcqRel);
@@ -176,7 +176,8 @@ pub(crate) struct Lists {
     /// The full pages in the order in which they were filled. A page that could not be emptied is
     /// at the front.
     full: VecDeque<u32>,
-    /// The open page of each bucket, and the next block in it; `None` for a bucket without one.
+    /// The open page of each bucket, and the next block in it. `None` if the bucket has no open
+    /// page.
     open: [Option<(u32, u32)>; BUCKETS],
     /// The resting pages, with the second at which each becomes free.
     resting: Vec<(u32, Seconds)>,

@@ -32,7 +32,7 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// Returns the second at which the read was started.
     fn begun(&self) -> Seconds;
 
-    /// Returns whether the read takes too long.
+    /// Returns whether the read has taken longer than allowed.
     fn is_late(&self, now: Seconds) -> bool;
 
     /// Returns false if only the head of a large item is read, because there was no memory for its
@@ -53,9 +53,9 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// Returns the offset of the item in the region, and the buffer that it is in.
     fn item(&self) -> (usize, &Buffer);
 
-    /// Adds a waker, which is called when the read ends or a request must continue it. If the item
-    /// was already read, calls the waker at once. Returns false if the read was aborted, has failed
-    /// or took too long, or if its chain was transferred.
+    /// Adds a waker. It is called when the read ends, or when a request must continue the read. If
+    /// the item was already read, calls the waker at once. Returns false if the read was aborted,
+    /// has failed or took too long, or if its chain was transferred.
     fn join(&self, waker: &Waker) -> bool;
 
     /// Returns whether [`ItemRead::join`] would return true.

@@ -362,8 +362,8 @@ impl Flash {
         };
         let mut any = false;
         for map in &self.reads {
-            // The reads are dropped after the lock is released, because dropping a read takes the
-            // lock, too.
+            // The reads are dropped after the lock is released, because dropping a read acquires
+            // the lock, too.
             let reads: Vec<_> = lock(map).values().filter_map(Weak::upgrade).collect();
             any |= reads.iter().filter(is_wanted).filter(|read| read.abort()).count() > 0;
         }

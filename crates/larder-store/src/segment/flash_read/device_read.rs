@@ -413,8 +413,8 @@ struct Piece {
     extent: (u64, usize, usize),
 }
 
-// SAFETY: the segment belongs to the value of the read, which keeps it until all of its reads have
-// ended. This piece keeps the read.
+// SAFETY: the segment belongs to the value of the read, which owns it until all of its parts have
+// ended. This piece keeps the read alive.
 unsafe impl Target for Piece {
     fn parameters(&self) -> ReadParameters {
         let (offset, at, len) = self.extent;

@@ -147,9 +147,9 @@ impl Handle {
         ReadAttempt::Started(own)
     }
 
-    /// Takes segments for a large value. Returns `None` for a read-ahead, or if the read must wait
-    /// for other reads or for writes to finish. If there is nothing to wait for, evicts items as
-    /// for a store. If that frees too little, only the head is read. `room_events` is
+    /// Allocates segments for a large value. Returns `None` for a read-ahead, or if the read must
+    /// wait for other reads or for writes to finish. If there is nothing to wait for, evicts items
+    /// as for a store. If that frees too little, only the head is read. `room_events` is
     /// [`Flash::room_events`] as of the start of this attempt.
     fn begin_value(
         &mut self,
@@ -160,12 +160,13 @@ impl Handle {
     ) -> Option<LargeValue> {
         let (start, len) = flash.format.value_extent(word);
         if is_read_ahead {
-            // A read-ahead must not take memory from items that others use.
+            // A read-ahead must not evict items that other requests use.
             return None;
         }
         let mut upload = self.segments_for_read(len, false);
         if upload.is_err() && flash.abort_reads(self.now.secs, None) {
-            // The aborted reads have released the memory of values whose clients take no replies.
+            // The aborted reads have released the memory of values whose clients do not read their
+            // replies.
             upload = self.segments_for_read(len, false);
         }
         // If a read or a write has ended since `room_events`, the request tries again at once.

@@ -9,8 +9,8 @@
 //! Requests have priority. One read of a walk waits for room like the read of a request. The walk
 //! starts further reads only while no request waits for room and fewer than half of the handle's
 //! reads are under way. A request may take the buffer of a walk's read at once. Large items are
-//! read one at a time, because each takes memory from other items. A large item for which there is
-//! no memory is not visited.
+//! read one at a time, because each may evict other items to free memory. A large item for which
+//! there is no memory is not visited.
 
 use super::lookup::liveness_on_flash;
 use super::request::{Purpose, ReadAttempt};
@@ -42,7 +42,7 @@ struct WalkItem {
     hash: u64,
     /// The index word that was found.
     word: IndexWord,
-    /// The read of the item; `None` before it has started.
+    /// The read of the item, or `None` before it was started.
     read: Option<Arc<dyn ItemRead>>,
 }
 

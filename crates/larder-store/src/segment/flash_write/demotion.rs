@@ -33,8 +33,8 @@ const LARGE_MAX_SHARE: usize = 8;
 pub(crate) const LARGE_BUCKET: usize = BUCKETS;
 
 impl Shared {
-    /// Returns the bucket of an item, which determines its write buffer and its page. Returns
-    /// `None` if the item may not be demoted to flash.
+    /// Returns the bucket of an item. The bucket determines the write buffer and the page that
+    /// receive the item. Returns `None` if the item may not be demoted to flash.
     pub(crate) fn bucket_for(&self, record: &Record<'_>, now: crate::Seconds) -> Option<usize> {
         let flash = self.flash.as_ref().filter(|flash| !flash.is_off())?;
         let is_admitted = flash.admits_all()
@@ -161,8 +161,8 @@ impl Handle {
 }
 
 impl Handle {
-    /// Takes any free segment, even from the reserve, because it will be free again soon. Returns
-    /// `None` if there is none.
+    /// Allocates any free segment, even from the reserve, because a write buffer is free again
+    /// soon. Returns `None` if no segment is free.
     fn take_write_buffer(&mut self) -> Option<u32> {
         let taken = self.shared.take(0);
         if taken.is_none() {
@@ -217,7 +217,7 @@ impl Writer<'_> {
         let offset = open.at;
         open.at += len;
         open.items += 1;
-        // SAFETY: the bytes are in this handle's own write buffer, behind all published items.
+        // SAFETY: the bytes are in this handle's own write buffer, after all published items.
         unsafe { copy.write(shared.table(), offset, header, shared.config.cas) };
         Some(offset)
     }

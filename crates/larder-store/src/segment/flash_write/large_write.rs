@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(crate) struct LargeWrite {
     value: ChainLease,
     pub(crate) expiry: Expiry,
-    /// The length in bytes that the item takes on flash.
+    /// The number of bytes that the item occupies on flash.
     pub(crate) len: usize,
 }
 
@@ -52,7 +52,7 @@ impl LargeWrite {
             sum = add_piece(sum, piece);
             let len = piece.len().next_multiple_of(align);
             // Copy the tail: in the item's own segment it may have any alignment, and the bytes
-            // behind it belong to other items.
+            // after it belong to other items.
             let copy;
             let bytes = if piece.as_ptr().addr().is_multiple_of(align) && len == piece.len() {
                 piece
@@ -63,7 +63,7 @@ impl LargeWrite {
             flash.device.write_bytes(at, bytes)?;
             (at, written) = (at + len as u64, written + piece.len());
         }
-        // On flash the complete value is behind the head.
+        // On flash, the complete value follows the head.
         let header = record.header_without_value();
         let record_len = header.record_len(cas);
         let kept = record.fields_and_key();
@@ -79,8 +79,8 @@ impl LargeWrite {
     }
 }
 
-/// A copy of bytes, with zeroes behind them. It starts at an aligned address, so that the device
-/// can write it.
+/// A copy of bytes, padded with zeroes. It starts at an aligned address, so that the device can
+/// write it.
 struct Sectors {
     memory: Vec<u8>,
     start: usize,

@@ -42,7 +42,7 @@ const WRITING_PAGES_MAX: usize = 8;
 /// times. Emptying a page takes two sweeps.
 const WALKS_MAX: u32 = 16;
 
-/// The reason to empty a page, which determines the items to keep.
+/// The reason to empty a page. It determines which items are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
     /// The page has no live items.
@@ -131,7 +131,7 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
     let mut lists = flash.lists();
     lists.end_rests(table, now);
     let page = |number: u32| Page::new(table, number as usize);
-    // While flash is off, its items can't be read. They only take up index words.
+    // While flash is off, its items can't be read. They only occupy index slots.
     let lost = lists.full().next().filter(|_| flash.is_off());
     let free = lists.free();
     // At least two, because one free page is reserved for rewritten items.
@@ -267,8 +267,9 @@ impl Handle {
         }
     }
 
-    /// Reads a block, and copies the items to keep, or the large item that starts there, to write
-    /// buffers. Returns the number of blocks that were covered: more than one for a large item.
+    /// Reads a block, and copies its items that are to be kept to write buffers. If a large item
+    /// starts in the block, handles the whole item. Returns the number of blocks that it has
+    /// handled: more than one for a large item.
     fn read_block(
         &mut self,
         shared: &Arc<Shared>,
@@ -434,8 +435,8 @@ impl Handle {
             _ => LARGE_BUCKET,
         };
         while !self.prepare_demotion(bucket, record.len(), chained) {
-            // Do not wait as long again for a large value: it holds memory by now, and `keep_large`
-            // has already waited.
+            // Do not wait as long again for a large value: it occupies memory by now, and
+            // `keep_large` has already waited.
             let is_too_long = chained > 0 && emptying.waits > WAITS_MAX;
             if is_too_long || !self.wait_for_writes(shared, flash, emptying, chained) {
                 return false;

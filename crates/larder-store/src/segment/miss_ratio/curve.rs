@@ -14,13 +14,13 @@ use super::lru_stack::{Extent, Stack};
 use crate::Seconds;
 use crate::segment::sync::Ordering::Relaxed;
 use std::sync::atomic::AtomicU64;
-// The lock is taken last and held briefly, so model checks need not cover it.
+// The lock is acquired last and held briefly, so model checks need not cover it.
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The memory sizes of the curve, as multiples of the limit.
 const FACTORS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 
-/// The share of memory that holds live items in a full cache. The rest is index, reserve and dead
+/// The share of memory that live items occupy in a full cache. The rest is index, reserve and dead
 /// items.
 const LIVE_SHARE: f64 = 0.95;
 
@@ -115,7 +115,7 @@ pub(crate) struct Sample {
     pub(crate) hash: u64,
     /// The number of successive lookups; 0 for a write.
     pub(crate) reads: u32,
-    /// The size and expiry of the live item in memory afterwards; `None` if there is none.
+    /// The size and expiry of the live item in memory after the use, or `None` if there is none.
     pub(crate) found: Option<Extent>,
     pub(crate) now: Seconds,
 }

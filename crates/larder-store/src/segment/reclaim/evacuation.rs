@@ -207,7 +207,7 @@ impl Handle {
     }
 
     /// Evacuates up to `records` records. Stops before a large item that would have to be dropped,
-    /// because that would free many segments, which may not be needed. A large item is demoted to
+    /// because dropping it would free more segments than may be needed. A large item is demoted to
     /// flash if that is possible.
     fn evacuate_records(&mut self, records: usize) {
         for _ in 0..records {
@@ -327,8 +327,8 @@ impl Handle {
                 self.shared.bucket_for(&record, self.now.secs)
             }
         };
-        // This check does not take the lock of the stripe. It may save taking a segment for a write
-        // buffer. The check under the lock decides.
+        // This check does not acquire the lock of the stripe. It may avoid the allocation of a
+        // write buffer. The check under the lock decides.
         let has_copy =
             flash_bucket.is_some() && self.shared.has_copy_on_flash(IndexWord::EMPTY, &record);
         let hash = evacuation.hash.unwrap_or_else(|| self.shared.hash(record.key()));

@@ -68,7 +68,7 @@ impl Shared {
         let mut write = |range: Range<usize>| {
             for offset in range.clone().step_by(PIECE_LEN) {
                 let len = PIECE_LEN.min(range.end - offset);
-                // SAFETY: no thread changes the region, by the caller's promise to this function.
+                // SAFETY: the caller guarantees that no thread changes the region.
                 let bytes = unsafe { table.region.bytes(offset, len) };
                 let sum = sum_of(bytes);
                 sums.push(sum);
@@ -151,7 +151,7 @@ pub(crate) fn load(
     match load_region(config, file, boot, image) {
         Ok(loaded) => Ok(Ok(loaded)),
         Err(error) => {
-            // A later start must not take the loaded part for the region of an earlier process.
+            // A later start must not mistake the loaded part for the region of an earlier process.
             if let Some(file) = file {
                 file.set_len(0).map_err(ConfigError::Map)?;
             }

@@ -92,8 +92,8 @@ const ATTEMPTS_MAX: u64 = 3;
 /// if its region was never completed (its first word is 0), or if its region is unusable.
 ///
 /// # Errors
-/// [`ConfigError::Occupied`] if the file contains other data, which stay unchanged. After another
-/// [`ConfigError`] the file may be empty.
+/// [`ConfigError::Occupied`] if the file contains other data. It is then left unchanged. After
+/// another [`ConfigError`] the file may be empty.
 pub(crate) fn open(
     config: Config,
     limit_bytes_max: usize,
@@ -258,7 +258,7 @@ pub(crate) fn reuse(
 }
 
 /// Returns the error of a restored region without memory for a flash tier. A cache that evicts
-/// starts empty; one that does not evict refuses to start, and keeps its items.
+/// starts empty. A cache that does not evict refuses to start, and its items stay in the file.
 fn no_room_for_flash(config: &Config) -> ReopenError {
     match config.evict {
         true => ColdStartReason::NoRoomForFlash.into(),
@@ -307,7 +307,8 @@ fn shape_of(made: &RegionParameters) -> Shape {
 }
 
 impl Shared {
-    /// Makes the system map the memory of all segments that were used, which takes a while.
+    /// Makes the system map the memory of all used segments now. Otherwise the first access to each
+    /// page would cause a page fault.
     pub(crate) fn populate(&self) {
         let (table, layout) = (self.table(), &self.table().layout);
         let seen = table.header_page().uses.segments_seen.load(Ordering::Relaxed);

@@ -58,10 +58,10 @@ impl<'t> Survey<'t> {
         }
     }
 
-    /// Prepares a write buffer for another write. The buffer ends behind the last record with an
+    /// Prepares a write buffer for another write. The buffer ends after the last record with an
     /// index word. Records without an index word are marked dead. If the buffer can't be used,
-    /// frees it and clears the index words into it. This is so if it has no record with an index
-    /// word, if its records are not valid, or if there is no flash.
+    /// frees it and clears the index words into it. A buffer can't be used if it has no record with
+    /// an index word, if its records are not valid, or if there is no flash.
     fn restore_write_buffer(&mut self, segment: u32, references: &[Reference<'_>]) {
         let start = self.table.layout.start(segment);
         let found = self.found[segment as usize];

@@ -227,7 +227,7 @@ impl<'t> Survey<'t> {
         is_used.then_some(page)
     }
 
-    /// Returns whether a record could be at `offset`. The offset may be behind the last counted
+    /// Returns whether a record could be at `offset`. The offset may be after the last counted
     /// record.
     pub(super) fn may_be_record(&self, offset: usize) -> bool {
         let layout = &self.table.layout;

@@ -36,7 +36,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Takes all segments that an upload needs.
+    /// Allocates all segments that an upload needs.
     pub(crate) fn with_all_segments(&mut self, mut upload: Upload) -> Result<Upload, Refusal> {
         while upload.segments.len() < upload.segments_wanted() {
             self.extend_segments(&mut upload)?;
@@ -44,9 +44,9 @@ impl Handle {
         Ok(upload)
     }
 
-    /// Takes the segments for a value that is read from flash. Drops no item that can be written to
-    /// flash later, unless the device no longer completes writes. Waits briefly for memory if
-    /// `waits` is true.
+    /// Allocates the segments for a value that is read from flash. Drops no item that can be
+    /// written to flash later, unless the device no longer completes writes. Waits briefly for
+    /// memory if `waits` is true.
     pub(crate) fn segments_for_read(&mut self, len: usize, waits: bool) -> Result<Upload, Refusal> {
         let mut upload = Upload::for_flash_read(&self.shared, len);
         self.keeps_unwritten = true;

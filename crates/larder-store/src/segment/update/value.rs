@@ -202,7 +202,7 @@ impl<'u> Update<'u, '_> {
             built.map(|upload| ValueBuilder::filled(plan, upload, old.as_ref()));
     }
 
-    /// Publishes an item whose value is `upload`, and takes the upload out of the option, because
+    /// Publishes an item whose value is `upload`, and moves the upload out of the option, because
     /// the item now owns its chain. Does nothing if there is no upload. If publishing fails, the
     /// upload stays.
     fn publish_upload<'v>(
