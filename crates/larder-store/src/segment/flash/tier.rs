@@ -267,8 +267,8 @@ impl Flash {
     fn turn_off(&self, table: &Table) {
         if !self.is_off() {
             // First record that flash has no content. Once `is_off` is set, updates store keys
-            // without looking for them on flash. If the process died then, the next process would
-            // find the old items.
+            // without looking for them on flash. Without this record, a later process would find
+            // the old items after a crash.
             table.header_page().flash.store(FlashContent::NONE);
             self.is_off.store(true, Ordering::Release);
         }
@@ -400,7 +400,7 @@ impl Flash {
         self.wake_waiters();
     }
 
-    /// Returns how often since the start there may have been room for another read.
+    /// Returns the number of events since the start that may have made room for another read.
     pub(crate) fn room_events(&self) -> u64 {
         self.room_events.load(Ordering::SeqCst)
     }
