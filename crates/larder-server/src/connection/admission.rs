@@ -1,4 +1,5 @@
-//! Admission of connections: the limit of `-c`, the list entries and the log lines.
+//! Admits and dismisses connections: enforces the limit of `-c`, keeps the list of open
+//! connections, and logs both events.
 
 use crate::connection::list::ConnectionInfo;
 use crate::process::life_cycle::Phase;
@@ -8,16 +9,16 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 impl Server {
     /// Returns whether the accepting thread may accept another connection now. Always returns true
-    /// with `-o maxconns_fast`, because the server then accepts and refuses connections beyond the
-    /// limit. After false, the accepting thread can wait: [`Self::dismiss`] wakes it when a
-    /// connection closes.
+    /// with `-o maxconns_fast`: the server then accepts a connection beyond the limit, sends it an
+    /// error and closes it. If this function returns false, the accepting thread may wait, because
+    /// [`Self::dismiss`] wakes it when a connection closes.
     pub(crate) fn accepts(&self) -> bool {
         let has_room = || self.connections.current.load(SeqCst) < self.options.conn_limit;
         self.options.suboptions.maxconns_fast || self.gate.passes(has_room)
     }
 
-    /// Admits a connection, counts it and logs it. Returns `None` and counts a rejection if the
-    /// limit of `-c` is reached.
+    /// Adds a connection to the list, counts it and logs it. If the limit of `-c` is reached,
+    /// counts a rejection and returns `None`.
     pub fn admit(&self, peer: String, listener: &str) -> Option<Arc<ConnectionInfo>> {
         if self.connections.current.fetch_add(1, Relaxed) >= self.options.conn_limit {
             self.connections.current.fetch_sub(1, Relaxed);
@@ -34,16 +35,16 @@ impl Server {
         Some(info)
     }
 
-    /// Removes a closed connection from the list and the count, and logs the reason. Wakes the
-    /// accepting thread if the gate is closed.
+    /// Removes a closed connection from the list, decrements the count, and logs why the connection
+    /// closed. If the gate is closed, wakes the accepting thread.
     pub fn dismiss(&self, info: &ConnectionInfo) {
         self.connections.current.fetch_sub(1, SeqCst);
         if self.gate.is_closed() {
             self.life.wake();
         }
         self.connections.open().remove(&info.id);
-        // Call this after the removal: from then on, no client can redirect its messages to this
-        // connection.
+        // Close the tracker's entry after the removal: then no other client can choose this
+        // connection as the target of its messages any more.
         self.connections.tracker.close(info.id);
         self.note_shed_end(info);
         let reason = match info.ended() {

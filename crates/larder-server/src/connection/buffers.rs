@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-/// The buffers of one thread. Its connections use them one after the other, so that an idle
-/// connection has no buffers.
+/// The buffers of one thread. Its connections share them and use them one at a time, so an idle
+/// connection needs no buffers.
 #[derive(Debug)]
 pub struct Buffers {
     /// Bytes read from a socket.
@@ -18,7 +18,7 @@ pub struct Buffers {
 
 /// The maximum length of one read, in bytes.
 const READ_LEN: usize = 64 << 10;
-/// If the capacity of an output buffer exceeds this number of bytes, the buffer is freed after use.
+/// An output buffer whose capacity exceeds this number of bytes is freed after use.
 const OUTPUT_KEPT: usize = 1 << 20;
 
 impl Buffers {
@@ -45,8 +45,7 @@ impl Default for Buffers {
     }
 }
 
-/// The numbers of bytes that one poll has received and sent. With TLS, these are bytes of
-/// plaintext.
+/// The numbers of bytes that one poll has received and sent. With TLS, only plaintext counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IoBytes {
     /// Bytes read from the peer; with TLS, bytes decrypted.
@@ -55,8 +54,8 @@ pub struct IoBytes {
     pub written: usize,
 }
 
-/// Writes until all bytes are written or the socket would block. Returns the number of written
-/// bytes.
+/// Writes until all bytes are written or the socket would block. Returns the number of bytes that
+/// the socket accepted.
 pub(super) fn write(stream: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {

@@ -1,12 +1,13 @@
-//! The memory that each connection holds, readable by other threads, and the total of the
-//! connections that `shedding.rs` has marked for closing.
+//! Memory accounting of connections, readable by all threads: the memory of each connection, and
+//! the total memory of the connections that `shedding.rs` has marked for closing.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
-/// A connection makes progress when it has read and sent this number of bytes in total.
+/// A connection makes progress each time it has read and sent this number of bytes, counted
+/// together.
 pub(crate) const PROGRESS_MIN: usize = 4 << 10;
 
 /// A kind of memory that a connection holds.
@@ -22,9 +23,9 @@ pub(crate) enum Kind {
 pub(crate) struct HeldBytes {
     /// The connection's own buffers.
     pub(crate) buffers: usize,
-    /// Cache memory under a lease, for a value that is being sent.
+    /// Cache memory pinned by a lease, for a value that is being sent.
     pub(crate) leased: usize,
-    /// Cache memory of an upload, for a value that is being received.
+    /// Cache memory allocated to an upload, for a value that is being received.
     pub(crate) uploaded: usize,
 }
 
@@ -61,10 +62,10 @@ impl AtomicHeldBytes {
 pub(crate) struct ConnectionMemory {
     pub(crate) held: AtomicHeldBytes,
     /// The memory that the connection held when load shedding marked it for closing. Until the
-    /// connection closes, load shedding counts on this memory to become free.
+    /// connection closes, load shedding expects this memory to become free soon.
     pub(crate) leaving: AtomicHeldBytes,
-    /// The time of the last progress, in milliseconds of the server's clock. Starting to hold
-    /// memory counts as progress.
+    /// The time of the last progress, in milliseconds of the server's clock. A connection that
+    /// starts to hold memory also makes progress.
     pub(crate) moved_at: AtomicU64,
     /// Whether load shedding has marked the connection for closing.
     pub(crate) shed: AtomicBool,
@@ -74,7 +75,7 @@ pub(crate) struct ConnectionMemory {
 
 impl ConnectionMemory {
     /// Publishes the memory that the connection holds after a poll. `moved_at` is the time of the
-    /// poll in milliseconds of the server's clock; `None` if the poll made no progress.
+    /// poll in milliseconds of the server's clock, or `None` if the poll made no progress.
     pub(crate) fn publish(&self, held: HeldBytes, moved_at: Option<u64>) {
         self.held.set(held);
         if let Some(at) = moved_at {
@@ -113,7 +114,8 @@ pub(crate) struct Shedding {
     pub(crate) leaving: AtomicHeldBytes,
     /// The number of marked connections since the last reset, for `stats`.
     pub(crate) count: AtomicU64,
-    /// The number of connections marked since the start. It is never reset, unlike `count`. It
-    /// rises before the thread of a marked connection is woken, so that the thread sees the change.
+    /// The number of connections marked since the start. It is never reset, unlike `count`. It is
+    /// incremented before the thread of a marked connection is woken, so that this thread reads the
+    /// new value.
     pub(crate) marks: AtomicU64,
 }

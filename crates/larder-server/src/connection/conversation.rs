@@ -4,16 +4,17 @@ use crate::server::Server;
 use larder_session::{Context, Progress, Session, State};
 use larder_store::Engine;
 
-/// One client's protocol state, without a socket: a call takes input and returns output and the
-/// next step.
+/// One client's protocol state, independent of its socket. Each call takes input and returns output
+/// and the next step.
 ///
-/// Connections are generic over this trait, so that a poll makes no indirect call.
+/// Connections are generic over this trait, which spares each poll an indirect call.
 pub trait Conversation {
-    /// The state of the worker that the driver lends to each call.
+    /// The worker's state, which the driver lends to each call.
     type Context<'a>;
 
-    /// Answers the complete requests in `input`, and appends the replies to `output`. Stops at the
-    /// limit of one poll. `input` starts with the bytes that the previous call did not consume.
+    /// Answers the complete requests in `input`, and appends the replies to `output`. Stops when
+    /// the limit of one poll is reached. `input` starts with the bytes that the previous call did
+    /// not consume.
     fn receive(
         &mut self,
         cx: &mut Self::Context<'_>,
@@ -24,9 +25,9 @@ pub trait Conversation {
     /// Returns the state for `stats conns` and for timeouts.
     fn state(&self) -> State;
 
-    /// Returns whether the client is sending a value: the unconsumed input `unread` contains the
-    /// complete head of a request, but not all of its value. The idle timeout does not apply to
-    /// such a client.
+    /// Returns whether the client is sending a value. This is the case if the unconsumed input
+    /// `unread` contains the complete head of a request, but not all of its value. The idle timeout
+    /// does not apply to such a client.
     fn awaits_value(&self, unread: &[u8]) -> bool;
 
     /// Returns the number of bytes of cache memory pinned by a value that is being sent.
@@ -35,19 +36,19 @@ pub trait Conversation {
     /// Returns the number of received bytes of an incomplete value in cache memory.
     fn uploaded_bytes(&self) -> usize;
 
-    /// Returns whether the conversation has output that its client has not requested, such as
+    /// Returns whether the conversation has unsolicited output for its client, such as
     /// invalidations of tracked items.
     fn has_messages(&self) -> bool;
 
-    /// Returns whether the client waits for output that it does not request, such as the messages
-    /// of a subscription. Such a client may send nothing.
+    /// Returns whether the client waits for output that the server sends on its own, such as the
+    /// messages of a subscription. Such a client may send no requests for any length of time.
     fn awaits_messages(&self) -> bool;
 
     /// Returns whether the conversation ended because the peer violated the protocol.
     fn has_failed(&self) -> bool;
 
-    /// Releases the server's memory that the conversation holds. The driver calls it once, when the
-    /// connection closes.
+    /// Releases the memory of the server that the conversation holds. The driver calls this
+    /// function once, when the connection closes.
     fn close(&mut self, server: &Server);
 }
 

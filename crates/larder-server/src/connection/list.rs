@@ -23,7 +23,7 @@ pub struct Connections {
     pub idle_kicks: AtomicU64,
     /// The open connections by ID.
     open: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
-    /// The highest ID that was assigned. Listeners have the lowest IDs.
+    /// The highest assigned ID. Listeners have the lowest IDs.
     last_id: AtomicU64,
     /// The number of buffer bytes that all connections hold, including reservations of sessions and
     /// of the gateway.
@@ -32,15 +32,15 @@ pub struct Connections {
     room_waiters: Mutex<BTreeMap<u64, Waker>>,
     /// Whether `room_waiters` contains a waker.
     is_room_awaited: AtomicBool,
-    /// The items that clients keep copies of.
+    /// The items that clients cache locally, for invalidation messages (`CLIENT TRACKING`).
     pub(crate) tracker: Arc<Tracker>,
 }
 
-/// The limit of the tracker's memory is the memory limit of all connections divided by this number.
+/// The tracker's memory limit is the memory limit of all connections divided by this number.
 pub(crate) const TRACKER_SHARE: usize = 4;
 
-/// The maximum number of connections that one call of [`Connections::offer_room`] wakes. It wakes
-/// only a few, because each of them may take all of the free memory.
+/// The maximum number of connections that one call of [`Connections::offer_room`] wakes. The number
+/// is small, because each woken connection may take all of the free memory.
 const ROOM_WAITERS_WOKEN: usize = 16;
 
 impl Connections {
@@ -99,7 +99,8 @@ impl Connections {
         self.is_room_awaited.load(SeqCst)
     }
 
-    /// Wakes some of the connections that wait for memory to read ahead, the oldest first.
+    /// Wakes up to `ROOM_WAITERS_WOKEN` connections that wait for memory to read ahead. Older
+    /// connections come first.
     pub(crate) fn offer_room(&self) {
         let woken: Vec<Waker> = self.change_room_waiters(|waiters| {
             let first = std::iter::from_fn(|| waiters.pop_first().map(|(_, waker)| waker));
@@ -121,7 +122,8 @@ impl Connections {
         before.wrapping_add_signed(change)
     }
 
-    /// Sets the counts of past connections to 0 (`stats reset`).
+    /// Sets the counts of past connections, and the tracker's count of evicted keys, to 0 (`stats
+    /// reset`).
     pub(crate) fn reset(&self) {
         for count in [&self.total, &self.rejected, &self.idle_kicks] {
             count.store(0, Relaxed);
@@ -138,7 +140,8 @@ const NEW: u8 = 6;
 /// acknowledgement.
 const IO_QUEUE: u8 = 7;
 
-/// The state of a connection that other threads can read, for `stats conns` and load shedding.
+/// The part of a connection's state that other threads can read, for `stats conns` and load
+/// shedding.
 #[derive(Debug)]
 pub struct ConnectionInfo {
     /// The ID in `stats conns`. memcached shows the file descriptor instead.
@@ -153,7 +156,8 @@ pub struct ConnectionInfo {
     /// Unset while the connection is open, and after any other reason, such as `quit` or a
     /// shutdown.
     ended: OnceLock<&'static str>,
-    /// The memory that the connection holds, from which load shedding chooses connections.
+    /// The memory that the connection holds. Load shedding uses it to choose the connections to
+    /// close.
     pub(crate) memory: ConnectionMemory,
 }
 
@@ -181,14 +185,14 @@ impl ConnectionInfo {
         }
     }
 
-    /// Records that the conversation answers requests. A client that requests `stats conns` sees
-    /// its own connection in this state.
+    /// Records that the conversation is answering requests. A client that requests `stats conns`
+    /// finds its own connection in this state.
     pub(crate) fn note_poll(&self) {
         self.state.store(AT_WORK, Relaxed);
     }
 
-    /// Returns the time of the last poll that called the conversation, in Unix seconds. Before the
-    /// first such poll, returns the time of the acceptance.
+    /// Returns the time of the last poll that called the conversation, in seconds of the server's
+    /// clock. Before the first such poll, returns the time at which the connection was accepted.
     pub fn last_command(&self) -> u32 {
         self.last_command.load(Relaxed)
     }
@@ -213,8 +217,8 @@ impl ConnectionInfo {
         self.peer.starts_with("unix:")
     }
 
-    /// Publishes the state and the time of a poll in Unix seconds to other threads. Unchanged
-    /// values are not written.
+    /// Publishes the state to other threads, and the time of the poll in seconds of the server's
+    /// clock. Skips the write of an unchanged value.
     pub(crate) fn publish(&self, state: State, now: u32) {
         let state = match state {
             State::Waiting => 0,

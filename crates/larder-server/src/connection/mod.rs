@@ -23,7 +23,7 @@ use larder_session::{Next, Progress, State};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-/// An error that closes a connection early.
+/// An error that closes a connection before its conversation has ended.
 #[derive(Debug)]
 pub enum Fault {
     /// The peer has disconnected, or cannot be reached.
@@ -62,16 +62,15 @@ pub struct Connection<C> {
     pub(crate) info: Arc<ConnectionInfo>,
     /// Input that the conversation has not consumed. Between requests it is empty and unallocated.
     unread: Unread,
-    /// Output that the socket has not accepted yet; ciphertext if the connection uses TLS.
+    /// Output that the socket has not accepted yet. With TLS, this is ciphertext.
     unsent: Vec<u8>,
-    /// The memory of the buffers and of the conversation that was last reported to the server.
+    /// The memory of the buffers and of the conversation, as last reported to the server.
     held: HeldBytes,
     /// The number of bytes read and written since the connection last published progress.
     moved: usize,
     input: Input,
     stage: Stage,
-    /// Whether the connection waits for memory to read ahead: at the last poll, other connections
-    /// held the memory.
+    /// Whether the last poll could not read ahead because other connections held the memory.
     awaits_room: bool,
     timer: RequestTimer,
 }
@@ -155,16 +154,17 @@ impl<C: Conversation> Connection<C> {
         };
     }
 
-    /// Makes the next poll call the conversation without input, because it may have output.
+    /// Makes the next poll call the conversation even without new input, because the conversation
+    /// may have output.
     pub fn call_again(&mut self) {
         if self.stage == Stage::Reading {
             self.stage = Stage::Resuming;
         }
     }
 
-    /// Makes the next poll continue work that has waited: a request that waits for slower storage
-    /// or for another node, messages that the client has not requested, or reading ahead. Returns
-    /// false if the next poll would do nothing.
+    /// Makes the next poll continue pending work: a request that waits for slower storage or for
+    /// another node, unsolicited messages, or reading ahead. Returns false if the next poll would
+    /// do nothing.
     pub(crate) fn resume(&mut self) -> bool {
         let has_messages = self.stage == Stage::Reading && self.conversation.has_messages();
         if has_messages || self.stage == Stage::Waiting {
@@ -188,9 +188,9 @@ impl<C: Conversation> Connection<C> {
         between && is_at_rest && whole && self.unread.is_empty() && self.unsent.is_empty()
     }
 
-    /// Returns the time since which the connection is idle, in Unix seconds. Returns `None` if the
-    /// idle timeout does not apply. This is the case for a unix socket, and while the connection is
-    /// busy, watches the log, subscribes to messages, or receives a value.
+    /// Returns the time since which the connection is idle, in seconds of the server's clock.
+    /// Returns `None` if the idle timeout does not apply. This is the case for a unix socket, and
+    /// while the connection is busy, watches the log, subscribes to messages, or receives a value.
     pub(crate) fn idle_since(&self) -> Option<u32> {
         let waits = self.conversation.state() == State::Waiting
             && self.unsent.is_empty()
@@ -200,8 +200,8 @@ impl<C: Conversation> Connection<C> {
         idle.then(|| self.info.last_command())
     }
 
-    /// Returns whether the client is sending a value: the unread input has the complete head of a
-    /// request, but not all of its value.
+    /// Returns whether the client is sending a value. This is the case if the unread input contains
+    /// the complete head of a request, but not all of its value.
     fn awaits_value(&self) -> bool {
         self.conversation.awaits_value(self.unread.as_slice())
     }
@@ -211,7 +211,7 @@ impl<C: Conversation> Connection<C> {
         !self.unsent.is_empty() && self.stage != Stage::Unacknowledged
     }
 
-    /// Returns whether the client watches the log: the driver then polls the connection at
+    /// Returns whether the client watches the log. If so, the driver polls the connection at
     /// intervals.
     pub(crate) fn is_watching(&self) -> bool {
         self.conversation.state() == State::Watching
@@ -233,8 +233,8 @@ impl<C: Conversation> Connection<C> {
     /// Publishes the memory that the connection holds. Returns the change in buffer bytes since the
     /// last call.
     ///
-    /// `clock` returns milliseconds of the server's clock. It is called only if the connection has
-    /// made progress, or has started to hold memory.
+    /// `clock` returns milliseconds of the server's clock. `held_change` calls it only if the
+    /// connection has made progress, or has started to hold memory.
     pub(crate) fn held_change(&mut self, clock: impl FnOnce() -> u64) -> isize {
         let held = HeldBytes {
             buffers: self.buffer_bytes(),
@@ -255,12 +255,12 @@ impl<C: Conversation> Connection<C> {
         change
     }
 
-    /// Returns whether the connection holds memory between polls, as last published.
+    /// Returns whether the connection held memory at the last call of [`Self::held_change`].
     pub(crate) fn is_holding(&self) -> bool {
         self.held != HeldBytes::default()
     }
 
-    /// Returns whether the connection holds memory of the cache between polls.
+    /// Returns whether the connection held cache memory at the last call of [`Self::held_change`].
     pub(crate) fn is_holding_cache(&self) -> bool {
         self.held.leased > 0 || self.held.uploaded > 0
     }
@@ -289,7 +289,8 @@ impl<C: Conversation> Connection<C> {
     }
 
     /// Polls the connection once: sends unsent output, reads if the conversation needs input, lets
-    /// the conversation answer, and sends the replies. Adds the numbers of moved bytes to `moved`.
+    /// the conversation answer, and sends the replies. Adds the numbers of bytes read and written
+    /// to `moved`.
     ///
     /// # Errors
     /// [`Fault`]: the driver must close the connection, because it can send nothing more to the
@@ -357,8 +358,8 @@ impl<C: Conversation> Connection<C> {
     }
 
     /// Reads input while the socket accepts no replies, so that a client can send all its requests
-    /// before it reads the first reply. `room` is the number of bytes that the connection may keep
-    /// in addition. Returns the next action.
+    /// before it reads the first reply. `room` is the number of additional bytes that the
+    /// connection may buffer. Returns the next action.
     ///
     /// # Errors
     /// [`Fault`]: as [`Self::serve`].
@@ -390,28 +391,28 @@ impl<C: Conversation> Connection<C> {
         Ok(if self.may_read() { NextAction::PollAgain } else { NextAction::Wait })
     }
 
-    /// Returns whether the connection waits for memory to read ahead: at the last poll, other
-    /// connections held the memory.
+    /// Returns whether the last poll could not read ahead because other connections held the
+    /// memory.
     pub(crate) fn awaits_room(&self) -> bool {
         self.awaits_room
     }
 
-    /// Returns whether input can be read while replies wait until the socket accepts them.
+    /// Returns whether the connection can read input although the socket does not accept its
+    /// replies.
     pub(crate) fn may_read_ahead(&self) -> bool {
         let answers = matches!(self.stage, Stage::Reading | Stage::Resuming);
         answers && self.awaits_writing() && !self.is_handshaking()
     }
 
-    /// Returns whether the connection waits for an input event, although its replies also wait
-    /// until the socket accepts them.
+    /// Returns whether the connection waits for an input event in addition to a write event.
     pub(crate) fn awaits_input(&self) -> bool {
         self.may_read_ahead() && self.input == Input::Empty
     }
 
     /// Reads again after the first record of a handshake, to detect a peer that has disconnected.
     ///
-    /// The server's part of a handshake takes a thousand times as long as the client's first
-    /// message. So the server does not start it for a disconnected peer.
+    /// The server's part of a handshake takes a thousand times as long as the client takes to
+    /// create its first message. So the server does not start its part for a disconnected peer.
     fn read_behind_hello(
         &mut self,
         stream: &mut impl Read,
@@ -455,8 +456,8 @@ impl<C: Conversation> Connection<C> {
         Ok(buffers.plaintext.len())
     }
 
-    /// Passes the input to the conversation. New input is passed in the shared buffer, unless
-    /// unread input precedes it.
+    /// Passes the input to the conversation. New input stays in the shared buffer, unless unread
+    /// input precedes it.
     fn answer(&mut self, read: usize, buffers: &mut Buffers, cx: &mut C::Context<'_>) -> Progress {
         let fresh = match self.tls {
             Some(_) => buffers.plaintext.as_slice(),
@@ -504,8 +505,8 @@ impl<C: Conversation> Connection<C> {
         matches!(self.input, Input::Readable | Input::Ending)
     }
 
-    /// Reads once, and records whether the socket may have more input, because events are
-    /// edge-triggered.
+    /// Reads once. Records whether the socket may have more input: events are edge-triggered, so no
+    /// further event reports it.
     fn read(&mut self, stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
         if !self.may_read() {
             return Ok(0);
@@ -531,8 +532,8 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// Sends the replies, encrypted if the connection uses TLS. Returns the number of sent bytes,
-    /// or with TLS the number of encrypted bytes.
+    /// Sends the replies, encrypted if the connection uses TLS. Returns the number of bytes sent,
+    /// or with TLS the number of plaintext bytes encrypted.
     fn send(&mut self, stream: &mut impl Write, buffers: &mut Buffers) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.put(stream, &mut buffers.output) };
         let len = buffers.output.len();
@@ -554,8 +555,9 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// Writes `output` after the unsent output. Keeps the part that the socket does not accept, or
-    /// all of it while replies are held. Returns the number of bytes written to the socket.
+    /// Writes `output` after the unsent output. Keeps the part that the socket does not accept.
+    /// While replies are held, keeps all of `output`. Returns the number of bytes written to the
+    /// socket.
     fn put(&mut self, stream: &mut impl Write, output: &mut Vec<u8>) -> io::Result<usize> {
         let is_held = self.stage == Stage::Unacknowledged;
         if is_held || !self.unsent.is_empty() {
@@ -669,8 +671,7 @@ mod tests {
         fn close(&mut self, _server: &Server) {}
     }
 
-    /// A stream with scripted input, one element for each read, and room for a number of output
-    /// bytes.
+    /// A stream with scripted input, one element per read. It accepts `room` bytes of output.
     struct Peer {
         input: VecDeque<&'static str>,
         has_ended: bool,

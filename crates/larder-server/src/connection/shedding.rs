@@ -5,8 +5,8 @@
 //! and replies that sockets have not accepted. All connections together may use
 //! [`Memory::connections`] bytes of buffers. The last quarter of this limit is reserved for
 //! connections that hold at most [`SMALL_MAX`] bytes. *Cache memory* belongs to the engine: large
-//! values that are being sent (leases) or received (uploads). The engine reports how many bytes of
-//! leases or uploads are too many.
+//! values that are being sent (leases) or received (uploads). The engine reports the number of
+//! bytes by which leases and uploads exceed their shares.
 //!
 //! Any thread may choose a connection to close, but only the thread that serves it can close it.
 //! The choosing thread marks the connection and wakes that thread.
@@ -50,13 +50,14 @@ impl Server {
     ///
     /// Marks other connections for closing if memory is short. If `total` exceeds three quarters of
     /// the limit, it marks connections that have stalled. If `total` still exceeds the limit for
-    /// `info`, it marks any connections, those with the longest time without progress first.
+    /// `info`, it marks further connections, whether they have stalled or not, starting with the
+    /// longest time without progress.
     pub(crate) fn shed_for(&self, info: &ConnectionInfo, held: usize, total: usize) -> bool {
         self.shed_to_fit(info.id, held, total)
     }
 
     /// Returns the number of bytes that a connection may read while its client does not read
-    /// replies. All connections together hold at most half of the limit for such input.
+    /// replies. Such input may not raise the buffers of all connections above half of their limit.
     pub(crate) fn read_ahead_room(&self) -> usize {
         (self.memory().connections / 2).saturating_sub(self.connections.held())
     }
@@ -68,19 +69,19 @@ impl Server {
         }
     }
 
-    /// Implements [`Self::shed_for`] for the connection with the ID `sparing`, which it does not
-    /// mark.
+    /// Implements [`Self::shed_for`] for the connection with the ID `sparing`. Never marks that
+    /// connection.
     fn shed_to_fit(&self, sparing: u64, held: usize, total: usize) -> bool {
         let connections = self.memory().connections;
-        // Subtract no more than the tracker's share. Its memory may exceed this share, because its
-        // own limit follows from the memory limit at the start. A client or a full file system may
-        // have lowered the memory limit since.
+        // Subtract at most the tracker's share. The tracker may hold more, because its own limit
+        // derives from the memory limit at the start, and a client or a full file system may have
+        // lowered the memory limit since.
         let tracked = self.connections.tracker.memory().min(connections / TRACKER_SHARE);
         let max = connections - tracked;
         let share = max / 4 * 3;
         let leaving = || self.shedding.leaving.of(Kind::Buffers);
-        // Read the current sum: `total` may be out of date when this thread gets the lock of the
-        // list.
+        // Read the current sum: `total` may be out of date when this thread acquires the lock of
+        // the list.
         let held_by_all = || self.connections.held();
         if total.saturating_sub(leaving()) > share {
             self.shed(
@@ -99,8 +100,8 @@ impl Server {
                 sparing,
             );
         }
-        // Marked connections still hold their memory until they close. The total may exceed the
-        // limit because of them, but by at most half of the limit.
+        // Marked connections hold their memory until they close. Because of them, the total may
+        // exceed the limit by up to half of it.
         total.saturating_sub(leaving()) <= allowed && total <= max + max / 2
     }
 
@@ -112,7 +113,7 @@ impl Server {
     }
 
     /// Marks connections for closing if leases or uploads use too much cache memory. `over` returns
-    /// how many bytes are too many.
+    /// the current excess.
     ///
     /// A connection with a lease is closed only if it has stalled. If none has stalled, the leases
     /// stay, and further values are copied instead of leased. A connection with an upload is closed
@@ -124,21 +125,22 @@ impl Server {
         self.shed(Kind::Uploaded, || over().uploaded_by_any, Duration::ZERO, 0);
     }
 
-    /// Returns whether any connection that is marked for closing is still open. If so, memory will
-    /// soon become free, and an allocation that fails now may succeed.
+    /// Returns whether a connection that is marked for closing still holds memory. If so, this
+    /// memory will soon become free, and an allocation that fails now may then succeed.
     pub(crate) fn is_shedding(&self) -> bool {
         [Kind::Buffers, Kind::Leased, Kind::Uploaded]
             .iter()
             .any(|kind| self.shedding.leaving.of(*kind) > 0)
     }
 
-    /// Marks connections that have made no progress for the time `stalled`, those with the longest
-    /// time first. Stops when the marked connections that are still open hold `wanted` bytes of
-    /// this kind. `sparing` is the ID of the connection that needs the memory, and is not marked.
+    /// Marks connections that have made no progress for the duration `stalled`, starting with the
+    /// longest-stalled one. Stops when the marked connections that are still open hold `wanted`
+    /// bytes of this kind. `sparing` is the ID of the connection that needs the memory, and is not
+    /// marked.
     fn shed(&self, kind: Kind, wanted: impl Fn() -> usize, stalled: Duration, sparing: u64) {
         // Read `leaving` first. A closing connection first frees its memory, and the server then
-        // subtracts this memory from `leaving`. In the other order, memory that was just freed
-        // could count as missing.
+        // subtracts this memory from `leaving`. If `wanted` were read first, memory freed between
+        // the two reads could count as missing.
         let missing = || {
             let leaving = self.shedding.leaving.of(kind);
             wanted().saturating_sub(leaving)
@@ -146,8 +148,8 @@ impl Server {
         if missing() == 0 {
             return;
         }
-        // While this thread holds the lock, no connection can close completely: dismiss() first
-        // removes it from this list. So only open connections are marked.
+        // While this thread holds the lock, no connection can close completely, because dismiss()
+        // must first remove it from this list. So only open connections are marked.
         let conns = self.connections.open();
         // Another thread may have marked connections before this thread acquired the lock.
         let mut missing = missing();
@@ -178,15 +180,16 @@ impl Server {
         }
     }
 
-    /// Subtracts the memory of a closed connection from the memory that is being freed. Call this
-    /// after removing the connection from the list, so that it cannot be marked afterwards.
+    /// Subtracts a closed connection's memory from the total of the marked connections. Call this
+    /// after removing the connection from the list, so that no thread marks it afterwards.
     pub(crate) fn note_shed_end(&self, info: &ConnectionInfo) {
         self.shedding.leaving.subtract(&info.memory.leaving);
     }
 }
 
 /// Returns the unmarked connections, other than `sparing`, that hold memory of this kind and have
-/// made no progress after `since`. The longest stalled connection is the first.
+/// made no progress after `since`. They are sorted by the time of their last progress, the
+/// longest-stalled first.
 fn longest_stalled<'c>(
     conns: impl Iterator<Item = &'c Arc<ConnectionInfo>>,
     kind: Kind,

@@ -1,17 +1,17 @@
 //! Input that a conversation has not consumed.
 
-/// A full buffer grows by at least its capacity divided by this number, so that many short pushes
-/// do not copy the bytes each time. The capacity does not double, because connections share a small
-/// amount of memory.
+/// A full buffer grows by at least its capacity divided by this number, so that not every short
+/// push copies the bytes. The capacity does not double, because connections share a small amount of
+/// memory.
 const GROWTH_SHARE: usize = 8;
 
 /// Input that a conversation has not consumed. Consuming a few bytes is fast even if many bytes
-/// remain, because the remaining bytes are not moved each time.
+/// remain, because most calls do not move the remaining bytes.
 #[derive(Debug, Default)]
 pub(super) struct Unread {
     bytes: Vec<u8>,
-    /// The number of consumed bytes at the start. They are removed when they are more than half of
-    /// the buffer.
+    /// The number of consumed bytes at the start. They are removed when they make up more than half
+    /// of the buffer.
     consumed: usize,
 }
 
@@ -33,7 +33,8 @@ impl Unread {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Returns the maximum number of bytes by which the capacity grows if `len` bytes are pushed.
+    /// Returns the maximum growth of the capacity in bytes if `len` bytes are pushed; 0 if they
+    /// fit.
     pub(super) fn growth(&self, len: usize) -> usize {
         let capacity = self.bytes.capacity();
         if self.bytes.len() + len <= capacity { 0 } else { len.max(capacity / GROWTH_SHARE) }

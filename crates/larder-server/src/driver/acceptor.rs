@@ -1,5 +1,5 @@
-//! The accepting thread, which is the same under every driver. It also changes the phase of the
-//! server when a signal or a command requests this.
+//! The accepting thread, which all drivers share. It also changes the server's phase when a signal
+//! or a command requests this.
 
 use super::dispatch::{Accepted, LOG_INTERVAL, Workers};
 use crate::net::entry::Service;
@@ -18,14 +18,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// The pause after a failed accept, for example without free file descriptors.
+/// The pause after accepting fails, for example because no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// The maximum time that a graceful shutdown waits for connections to close.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// The token of the waker. The tokens of listeners start at 0.
 const WAKER: Token = Token(usize::MAX);
 
-/// Accepts connections for `workers` until the server stops, and waits for the workers to stop.
+/// Accepts connections and dispatches them to `workers` until the server stops. Then waits for the
+/// workers to stop.
 pub(super) fn serve(
     server: &Server,
     mut workers: impl Workers,
@@ -68,9 +69,9 @@ fn accept(
                 group.transfer_leadership(None, false);
             }
             match phase {
-                // This may be the wake of a connection that has closed, so there may be room for
-                // waiting ones. Try all listeners, because the events of waiting connections are
-                // not reported again.
+                // A closing connection may have caused this wake, so there may be room for
+                // connections in the listen backlogs. Try all listeners: events are edge-triggered,
+                // so those connections cause no new event.
                 Phase::Serving => all = true,
                 Phase::Draining => break,
                 Phase::Ended => return Ok(()),
@@ -88,14 +89,15 @@ fn accept(
     drain(server, workers, &mut poll, &wakeups)
 }
 
-/// Registers `source` for input and connections. Closing `source` ends the registration.
+/// Registers `source` for read events, which report input or new connections. Closing `source` ends
+/// the registration.
 fn watch(poll: &Poll, source: &impl AsFd, token: Token) -> io::Result<()> {
     let fd = source.as_fd().as_raw_fd();
     poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)
 }
 
-/// Waits until the workers have closed their connections, for at most [`DRAIN_MAX`] or until a
-/// quick stop is requested.
+/// Waits until the workers have closed their connections. Returns early after [`DRAIN_MAX`], or
+/// when a quick stop is requested.
 fn drain(
     server: &Server,
     workers: &impl Workers,
@@ -122,9 +124,8 @@ fn enter(server: &Server, phase: Phase, workers: &impl Workers) -> io::Result<()
     workers.wake_all()
 }
 
-/// Accepts connections that wait at a listener while [`Server::accepts`] returns true. Returns
-/// false if accepting fails and the peer is not the cause, for example without free file
-/// descriptors.
+/// Accepts the connections in a listener's backlog while [`Server::accepts`] returns true. Returns
+/// false if the system refuses to accept, for example because no file descriptor is free.
 fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) -> bool {
     while server.accepts() {
         match listener.accept() {
@@ -163,7 +164,8 @@ fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) 
     true
 }
 
-/// Returns whether an error of accept concerns only one connection, so that accepting can continue.
+/// Returns whether an error of `accept` concerns only one connection. If so, accepting can
+/// continue.
 fn is_peers(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)

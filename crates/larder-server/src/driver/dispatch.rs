@@ -9,8 +9,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The interval at which each thread starts maintenance (expired items, a lowered memory limit) and
-/// checks timeouts.
+/// The interval at which each thread checks timeouts and starts maintenance: it removes expired
+/// items and enforces a lowered memory limit.
 pub(super) const MAINTENANCE: Duration = Duration::from_secs(1);
 /// The interval at which watchers receive new log lines, and at which a graceful shutdown checks
 /// whether connections are open.
@@ -26,13 +26,13 @@ pub(super) struct Accepted {
 
 /// The worker threads of a driver.
 pub(super) trait Workers {
-    /// Gives a connection to the next worker or runtime, round-robin.
+    /// Passes a connection to the next worker or runtime, round-robin.
     fn dispatch(&mut self, accepted: Accepted);
 
     /// Wakes all workers, so that they check the server's phase.
     fn wake_all(&self) -> io::Result<()>;
 
-    /// Waits for all workers to stop. The caller has entered the phase
+    /// Waits for all workers to stop. The caller must have entered the phase
     /// [`Phase::Ended`](crate::process::life_cycle::Phase::Ended).
     fn join(self);
 }

@@ -26,12 +26,12 @@ pub struct Sockets {
     pub listeners: Vec<Listener>,
     /// UDP sockets.
     pub udp: Vec<UdpSocket>,
-    /// The receiving end of the life cycle's waker. It becomes readable at each request to the life
-    /// cycle, and when a connection closes while the gate is closed.
+    /// The receiving end of the life cycle's waker. It becomes readable when a change of phase or a
+    /// reload is requested, and when a connection closes while the gate is closed.
     pub wakeups: UnixStream,
 }
 
-/// Serves until the server stops.
+/// Serves clients until the server stops.
 ///
 /// The default runtime is generic over the engine of `cache`. The Tokio runtimes use the server's
 /// type-erased cache.
@@ -69,7 +69,7 @@ pub fn run_any(server: &Arc<Server>, sockets: Sockets) -> io::Result<()> {
     run(server, &server.cache, sockets)
 }
 
-/// Distributes the UDP sockets among the threads, round-robin.
+/// Distributes the UDP sockets among the threads, round-robin. Returns one list per thread.
 fn shares(udp: Vec<UdpSocket>, threads: usize) -> Vec<Vec<UdpSocket>> {
     let mut shares: Vec<Vec<UdpSocket>> = (0..threads).map(|_| Vec::new()).collect();
     for (index, socket) in udp.into_iter().enumerate() {

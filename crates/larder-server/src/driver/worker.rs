@@ -1,5 +1,5 @@
-//! The context of a worker thread, the same under every driver: it polls connections and UDP
-//! sockets, and does maintenance.
+//! The context of a worker thread, which all drivers share. It polls connections and UDP sockets,
+//! and does maintenance.
 
 use super::dispatch::Accepted;
 use crate::connection::conversation::Conversation;
@@ -34,14 +34,15 @@ pub(super) struct WorkerContext<E: Engine> {
     counters: Arc<Counters>,
     engine: E,
     buffers: Buffers,
-    /// The settings of the sessions of UDP requests.
+    /// The settings for the sessions of UDP requests.
     udp_settings: Settings,
     /// The time of the last maintenance.
     maintained: Seconds,
-    /// The time that polls of handshakes have taken in this iteration.
+    /// The total duration of the polls of handshakes in this iteration.
     handshakes_took: Duration,
-    /// The number of the event-loop iteration. Tokio has no such loop: there, an iteration means
-    /// that each ready task is polled once, and the number rises only while handshakes wait.
+    /// The number of the event-loop iteration. Under Tokio, which has no such loop, an iteration is
+    /// the period in which each ready task is polled once. There the number increases only while
+    /// handshakes wait.
     iteration: u64,
 }
 
@@ -68,13 +69,13 @@ impl<E: Engine + 'static> WorkerContext<E> {
     }
 
     /// Returns the descriptor that becomes readable when flash reads complete, or `None` if no
-    /// descriptor reports them. When the descriptor is readable, the driver calls
-    /// [`WorkerContext::drive_reads`].
+    /// descriptor reports them. The driver calls [`WorkerContext::drive_reads`] when the descriptor
+    /// is readable.
     pub(super) fn reads_fd(&mut self) -> Option<RawFd> {
         self.engine.reads_fd()
     }
 
-    /// Submits queued flash reads, and completes the finished ones.
+    /// Submits queued flash reads, and processes the completed ones.
     pub(super) fn drive_reads(&mut self) {
         self.engine.drive_reads();
     }
@@ -91,12 +92,13 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.handshakes_took < HANDSHAKE_SLICE
     }
 
-    /// Returns `Ok` if this iteration has time for a handshake, else the number of the iteration as
-    /// an error. The task must then yield, and pass this number as `waited` to its next call.
+    /// Returns `Ok` if this iteration has time for a handshake. Otherwise returns the number of the
+    /// iteration as an error. The task must then yield, and pass this number as `waited` to its
+    /// next call.
     ///
-    /// Tokio polls a task that has yielded only after all tasks that were ready. So if `waited` is
-    /// the number of the current iteration, all ready tasks were polled, and the next iteration
-    /// starts.
+    /// Tokio polls a yielded task only after all other ready tasks. So if `waited` is the number of
+    /// the current iteration, all ready tasks were polled, and this function starts the next
+    /// iteration.
     pub(super) fn admit_handshake(&mut self, waited: Option<u64>) -> Result<(), u64> {
         if waited == Some(self.iteration) {
             self.start_iteration();
@@ -180,8 +182,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.counters.thread.bytes_written.add(moved.written as u64);
     }
 
-    /// Publishes the memory that the connection holds. Returns false if the memory limit of all
-    /// connections has no room for it.
+    /// Publishes the memory that the connection holds. Returns false if it does not fit under the
+    /// memory limit of all connections. The connection must then close.
     fn count_held(&self, connection: &mut Connection<Session<E>>) -> bool {
         let change = connection.held_change(|| self.server.clock.millis());
         if connection.is_holding_cache() {
@@ -207,8 +209,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
         fits
     }
 
-    /// Marks connections for closing if the values that are being sent or received take too much of
-    /// the cache's memory.
+    /// Marks connections for closing if the values that are being sent or received occupy too much
+    /// cache memory.
     fn free_cache(&self) {
         let over = || self.engine.excess_memory();
         if over() != ExcessMemory::default() {
@@ -242,8 +244,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.server.heartbeat(self.index);
     }
 
-    /// Does one slice of maintenance. Returns true if work is left. If the crawler is disabled,
-    /// does not search for expired items.
+    /// Does one slice of maintenance. Returns true if work is left. Skips the search for expired
+    /// items if the crawler is disabled.
     pub(super) fn maintain(&mut self, now: Seconds) -> bool {
         if self.maintained != now {
             self.free_cache();
@@ -258,7 +260,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         }
     }
 
-    /// Does one slice of maintenance, unless one was done in the second `now`.
+    /// Does one slice of maintenance, unless one was already done in the second `now`.
     pub(super) fn maintain_if_due(&mut self, now: Seconds) {
         if self.maintained != now {
             self.maintain(now);
@@ -318,8 +320,8 @@ impl Server {
         self.log.note_fault(info.id, tls, error);
     }
 
-    /// Checks whether the system's clock was set. If so, logs a warning, and times of expiry from
-    /// clients follow the new time. The server's own clock runs on unchanged.
+    /// Checks whether the system's clock was set. If so, logs a warning. Absolute expiry times that
+    /// clients send then refer to the new time, and the server's own clock stays unchanged.
     fn follow_wall_clock(&self) {
         if let Some(secs) = self.clock.follow_wall_clock() {
             tracing::warn!(

@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 pub(super) const WAKER: Token = Token(usize::MAX);
 /// The token of the worker's flash reads.
 pub(super) const READS: Token = Token(usize::MAX - 1);
-/// The token of the worker's first UDP socket. It is above the tokens of connections and below that
-/// of the waker.
+/// The token of the worker's first UDP socket. It is above all tokens of connections and below
+/// [`READS`] and [`WAKER`].
 pub(super) const FIRST_ENDPOINT: usize = usize::MAX / 2;
 
 /// The state of a worker, on its own thread.
@@ -38,7 +38,7 @@ pub(super) struct EventLoop<E: Engine + 'static> {
     clients: Vec<Option<Client<E>>>,
     /// Free indices of `clients`.
     vacant: Vec<usize>,
-    /// Clients and UDP sockets to poll again, the first one first.
+    /// Clients and UDP sockets to poll again, in the order of their polls.
     ready: VecDeque<usize>,
     /// The UDP sockets of this worker.
     endpoints: Vec<(UdpSocket, Endpoint<E>)>,
@@ -49,15 +49,15 @@ pub(super) struct EventLoop<E: Engine + 'static> {
     /// The deadlines of TLS handshakes, the earliest first, with the clients' indices. Entries of
     /// completed handshakes and closed clients stay until their deadline.
     handshakes: VecDeque<(Instant, usize, Arc<ConnectionInfo>)>,
-    /// Indices of clients in a TLS handshake that have sent input, the first one first. Other
-    /// clients are polled before these.
+    /// Indices of clients in a TLS handshake that have sent input, in the order of their polls.
+    /// Other clients are polled before these.
     handshaking: VecDeque<usize>,
-    /// Whether the accepting thread may have sent connections that this worker has not taken yet.
+    /// Whether `inbox` may contain connections from the accepting thread.
     arriving: bool,
     maintained: Instant,
     /// Whether maintenance has more to do and must continue in the next iteration.
     has_maintenance: bool,
-    /// The waker of this worker, which load shedding calls after marking a client.
+    /// The waker of this worker. Load shedding calls it after marking a client.
     waker: std::task::Waker,
     /// The clients and UDP sockets that can resume a waiting request.
     resumed: Arc<Resumed>,
@@ -76,8 +76,8 @@ struct Client<E: Engine> {
 }
 
 impl<E: Engine + 'static> Client<E> {
-    /// Registers the stream for input and, if the connection waits for room to write, also for
-    /// write events.
+    /// Registers the stream for read events and, while the connection waits for room to write, also
+    /// for write events.
     fn watch(&mut self, poll: &Poll, token: Token) -> io::Result<()> {
         let on = self.connection.awaits_writing();
         if self.watches_writing != on {
@@ -132,7 +132,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         Ok(())
     }
 
-    /// Registers the descriptor of completed flash reads.
+    /// Registers the descriptor that reports completed flash reads.
     fn watch_reads(&mut self) -> io::Result<()> {
         match self.worker.reads_fd() {
             Some(fd) => {
@@ -171,7 +171,7 @@ impl<E: Engine + 'static> EventLoop<E> {
                 Ok(()) => (),
             }
             let now = self.worker.now();
-            // Events are edge-triggered: each is reported only once. A socket that was ready before
+            // Events are edge-triggered, so each is reported only once. A socket that is ready at
             // its registration causes one event, too.
             let waiting = self.ready.len();
             for event in &events {
@@ -228,16 +228,16 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Answers the requests that have arrived. Then closes the connections on which no request is
-    /// unanswered.
+    /// Answers the requests that have arrived. Then closes the connections without unanswered
+    /// requests.
     fn drain(&mut self, now: Moment) {
         for index in 0..self.clients.len() {
             let Some(Some(client)) = self.clients.get_mut(index) else { continue };
             if !client.connection.is_quiet() {
                 continue;
             }
-            // Let the connection read once: input that arrived before the shutdown is answered even
-            // if its event was not reported yet.
+            // Let the connection read once, to answer input that arrived before the shutdown but
+            // whose event was not reported yet.
             client.connection.note_event(true, false);
             self.serve(index, now);
             let client = self.clients[index].as_ref();
@@ -247,7 +247,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Sends new log lines to watchers, at intervals.
+    /// Sends new log lines to watchers if [`LOG_INTERVAL`] has passed since the last time.
     fn serve_watchers(&mut self, now: Moment) {
         if self.watching.is_empty() || self.watchers_served.elapsed() < LOG_INTERVAL {
             return;
@@ -284,7 +284,8 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Takes connections from the accepting thread, for about [`HANDSHAKE_SLICE`].
+    /// Starts to serve connections that the accepting thread has sent, for about
+    /// [`HANDSHAKE_SLICE`].
     fn accept_pending(&mut self) {
         if !self.arriving {
             return;
@@ -350,7 +351,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Registers a client for the events that it waits for: log lines, load shedding and room to
+    /// Registers a client for the events that can concern it: log lines, load shedding and room to
     /// write. Closes the client if load shedding has marked it, or if the registration fails.
     fn watch_client(&mut self, index: usize) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };

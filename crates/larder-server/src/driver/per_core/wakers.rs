@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Wake;
 
-/// The waker of a worker, for load shedding: the worker then closes its marked clients.
+/// The waker of a worker, for load shedding. The woken worker closes its marked clients.
 pub(super) struct LoopWaker(pub(super) Arc<Waker>);
 
 impl Wake for LoopWaker {
@@ -16,10 +16,10 @@ impl Wake for LoopWaker {
     }
 }
 
-/// The clients and UDP sockets of one worker that can resume waiting requests.
+/// The clients and UDP sockets of one worker whose waiting requests can resume.
 pub(super) struct Resumed {
-    /// The token and the connection ID of each. If the ID differs, the token now belongs to another
-    /// connection.
+    /// The token and the connection ID of each. If the token's current connection has another ID,
+    /// the token was reused.
     pub(super) list: Mutex<Vec<(usize, u64)>>,
     pub(super) waker: Arc<Waker>,
     /// Whether the worker will check the list before it waits for events again. If so, it need not

@@ -1,5 +1,5 @@
-//! The task of a connection: it waits for an event, then polls the connection until it must wait
-//! again.
+//! The task of a connection. In a loop, it waits for an event and then polls the connection until
+//! the connection must wait again.
 
 use super::hold::ResumeFlag;
 use super::shared::Shared;
@@ -30,12 +30,12 @@ pub(super) struct Client {
     stream: Stream,
     /// The deadline of the TLS handshake; `None` without TLS.
     handshake_deadline: Option<Instant>,
-    /// The timer that limits a wait, with its duration; `None` if a wait has no limit.
+    /// The timer that limits a wait, with the timer's duration; `None` if a wait has no limit.
     alarm: Option<(Duration, Pin<Box<Sleep>>)>,
     /// The server's phase at the last wake.
     phase: Phase,
-    /// The flag that ends a wait for slower storage, for another node or for an acknowledgement. It
-    /// is created at the first such wait.
+    /// The flag that ends a wait for slower storage, for another node or for an acknowledgement.
+    /// The first such wait creates it.
     resume: OnceCell<ResumeFlag>,
 }
 
@@ -53,13 +53,13 @@ impl Client {
         })
     }
 
-    /// Serves the connection until it closes. `self` is boxed, because the future would otherwise
-    /// contain it more than once.
+    /// Serves the connection until it closes. `self` is boxed, because the future could otherwise
+    /// contain several copies of the large [`Client`].
     pub(super) async fn run(mut self: Box<Self>) {
         let shared = Arc::clone(&self.shared);
-        // Poll the notification only once, which registers this task for the change of phase.
-        // Afterwards the task checks the phase at every wake instead, because each poll would take
-        // a lock that all connections share.
+        // Poll the notification only once, to register this task for changes of the phase. Later,
+        // the task checks the phase itself at every wake, because each poll of the notification
+        // would acquire a lock that all connections share.
         let mut changed = pin!(shared.phase_changed.notified());
         let _pending = poll_fn(|cx| Poll::Ready(changed.as_mut().poll(cx))).await;
         while self.wait().await && self.serve().await {
@@ -69,7 +69,8 @@ impl Client {
         }
     }
 
-    /// Polls the connection until it must wait. Returns false if it must close.
+    /// Polls the connection until the connection must wait. Returns false if the connection must
+    /// close.
     async fn serve(&mut self) -> bool {
         // Yield, so that the tasks of connections that are marked for closing run first and free
         // memory.
@@ -112,8 +113,8 @@ impl Client {
         })
     }
 
-    /// Answers the requests that have arrived. Returns true if the connection can close. Input that
-    /// arrived before the shutdown is answered even if its event was not reported yet.
+    /// Answers the requests that have arrived, including input that arrived before the shutdown but
+    /// whose event was not reported yet. Returns true if the connection can close.
     async fn try_drain(&mut self) -> bool {
         if !self.connection.is_quiet() {
             return false;

@@ -1,6 +1,6 @@
 //! The waker of a request that waits for slower storage or for another node, or of a reply that
-//! waits for an acknowledgement. It also sets a flag, which tells the task that the wait has ended:
-//! other events wake the task, too.
+//! waits for an acknowledgement. Because other events wake the task, too, this waker also sets a
+//! flag. From the flag the task learns that this wait has ended.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl ResumeFlag {
         Arc::clone(&self.0).into()
     }
 
-    /// Waits until a waker has set the flag, and clears it. Only the task that was passed to
+    /// Waits until a waker has set the flag, then clears the flag. Only the task that was passed to
     /// [`Self::new`] may call this, because the wakers wake no other task.
     pub(super) async fn woken(&self) {
         poll_fn(|_| if self.take_wake() { Poll::Ready(()) } else { Poll::Pending }).await;

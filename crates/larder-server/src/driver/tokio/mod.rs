@@ -1,7 +1,7 @@
 //! The Tokio drivers: one task per connection and per UDP socket. `tokio-current-thread` runs one
 //! runtime per worker thread, and gives connections to the runtimes round-robin.
-//! `tokio-multi-thread` runs one work-stealing runtime, where a task may move to another thread at
-//! each wait.
+//! `tokio-multi-thread` runs one work-stealing runtime, where a task may move to another thread
+//! whenever it waits.
 //!
 //! A worker context stays on its thread. A task borrows the context of its current thread for one
 //! poll.
@@ -32,8 +32,8 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
-/// A maintenance task of the work-stealing runtime blocks its thread for this time, so that another
-/// thread runs the next maintenance task.
+/// A maintenance task of the work-stealing runtime blocks its thread for this duration, which makes
+/// another thread run the next maintenance task.
 const MAINTENANCE_BLOCK: Duration = Duration::from_micros(50);
 
 /// The runtimes, for the accepting thread.
@@ -73,8 +73,8 @@ impl Workers for Runtimes {
     }
 }
 
-/// Starts one current-thread runtime for each element of `shares`. An element has the UDP sockets
-/// of its runtime.
+/// Starts one current-thread runtime for each element of `shares`, which contains the UDP sockets
+/// of that runtime.
 pub(super) fn start_each(
     server: &Arc<Server>,
     cache: &erased::Cache,
@@ -145,8 +145,8 @@ async fn maintain(shared: Arc<Shared>) {
 }
 
 /// Runs the maintenance of the work-stealing runtime. Each thread must maintain its own open
-/// segments. A busy thread does so after a poll. The tasks that this function spawns run on the
-/// idle threads.
+/// segments. A busy thread does this after one of its polls. For the idle threads, this function
+/// spawns one task per thread.
 async fn maintain_all_threads(shared: Arc<Shared>) {
     loop {
         sleep(MAINTENANCE).await;
@@ -165,8 +165,8 @@ async fn maintain_one_thread(shared: Arc<Shared>) {
     std::thread::sleep(MAINTENANCE_BLOCK);
 }
 
-/// Records that the work-stealing runtime is alive. Any of its threads may record this for all
-/// threads.
+/// Records that the work-stealing runtime is alive. The thread that runs this task records it for
+/// all threads.
 async fn heartbeat(shared: Arc<Shared>) {
     loop {
         (0..shared.server.options.threads).for_each(|worker| shared.server.heartbeat(worker));

@@ -1,4 +1,4 @@
-//! The shared state of the tasks of Tokio's runtimes, and the worker context of each thread.
+//! The state that all tasks of the Tokio runtimes share, and the worker context of each thread.
 
 use crate::driver::worker::WorkerContext;
 use crate::process::platform;
@@ -47,7 +47,8 @@ impl Shared {
     }
 }
 
-/// Makes this thread worker `index`.
+/// Makes this thread the worker with this index: creates its worker context and, with `--pin`, pins
+/// it to a core.
 pub(super) fn install(index: usize, server: &Arc<Server>, cache: &erased::Cache) {
     if server.options.pin {
         platform::pin_to_core(index);
@@ -56,8 +57,8 @@ pub(super) fn install(index: usize, server: &Arc<Server>, cache: &erased::Cache)
     WORKER.set(Some(worker));
 }
 
-/// Drops the worker context of this thread. The engine handle must be dropped before the
-/// thread-local state of the engine, which is destroyed when the thread exits.
+/// Drops the worker context of this thread. The context contains the engine handle, which must be
+/// dropped before the thread exits and the engine's thread-local state is destroyed.
 pub(super) fn uninstall() {
     WORKER.take();
 }

@@ -1,8 +1,8 @@
 //! A stream registered with Tokio, read by one task.
 //!
-//! Reporting an event clears it. The task then polls the connection until the kernel has no more
-//! input, and later input causes another event. So the polls stop after a short read, without a
-//! system call that returns "would block".
+//! A reported event is cleared before the task polls the connection, so input that arrives later
+//! causes another event. This lets the polls stop after a short read, without a further system call
+//! that returns "would block".
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{SockRef, Socket};
@@ -60,7 +60,7 @@ impl Stream {
             || polled.iter().filter_map(PollFd::revents).any(|events| events.intersects(failed))
     }
 
-    /// Clears an event. Tokio keeps the event if another one has arrived since the report.
+    /// Clears an event, unless another one has arrived since Tokio reported it.
     fn clear(&self, interest: Interest) {
         // Tokio clears readiness when the operation returns `WouldBlock`, and try_io returns the
         // same error.
