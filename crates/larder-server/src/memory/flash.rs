@@ -24,8 +24,8 @@ impl fmt::Display for FlashError {
 
 impl std::error::Error for FlashError {}
 
-/// Opens the files and block devices of the options, and locks them until the cache is dropped.
-/// Returns `None` if the options name none.
+/// Opens the files and block devices of `-o ext_path`, and locks them until the cache is dropped.
+/// Returns `None` without `-o ext_path`.
 ///
 /// # Errors
 /// [`FlashError`]: a file is unusable.

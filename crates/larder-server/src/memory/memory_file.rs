@@ -19,10 +19,9 @@ use std::time::{Duration, Instant};
 
 /// The maximum time to wait at the start until another process releases the file.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-/// The interval at which the wait tries to lock the file.
+/// The interval between two attempts to lock the file.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
-/// If the process panics within this time after its start, the content of the file may be the
-/// cause.
+/// If the process panics this soon after its start, the content of the file may be the cause.
 const PANIC_SOON: Duration = Duration::from_secs(60);
 
 /// The clock and the result of a start.
@@ -30,7 +29,7 @@ const PANIC_SOON: Duration = Duration::from_secs(60);
 pub struct StartState {
     /// The server's clock.
     pub clock: Clock,
-    /// The result of the restart and its duration; `None` with neither `-e` nor `-o memory_image`.
+    /// The result and the duration of the restart; `None` with neither `-e` nor `-o memory_image`.
     pub restart: Option<(Restart, Duration)>,
 }
 
@@ -45,7 +44,7 @@ impl StartState {
 /// An error while opening a file. The message contains the remedy.
 #[derive(Debug)]
 pub enum FileError {
-    /// A memcached restart file exists for this path.
+    /// A restart file of memcached (`.meta`) exists for this path.
     Memcacheds(PathBuf),
     /// The file is unsuitable for this reason, for example because other users can access it.
     NotOwn(PathBuf, &'static str),
@@ -101,19 +100,19 @@ pub struct Files<'a> {
     pub memory: Option<&'a Path>,
     /// The image (`-o memory_image`).
     pub image: Option<&'a Path>,
-    /// The user of `-u`. The files may belong to this user.
+    /// The user of `-u`. This user may own the files.
     pub user: Option<&'a str>,
 }
 
-/// Opens the cache in the memory file, or in anonymous memory if no memory file is given. A
-/// restored cache also continues its clock.
+/// Opens the cache in the memory file, or in anonymous memory if no memory file is given. If the
+/// items are restored, the clock of the earlier process also continues.
 ///
-/// Reads the items from the image if the memory file has no items, or if the image is newer, because
-/// a server without the memory file has written it. The caller must call [`remove_image`] before it
-/// serves clients.
+/// Reads the items from the image if the memory file has no items, or if the image is newer. The
+/// image is newer if a server without the memory file has written it. The caller must call
+/// [`remove_image`] before it serves clients.
 ///
-/// Removes the image that the memory file names if `files` does not name it: a later start would
-/// restore deleted items from it.
+/// If the memory file names an image that is not in `files`, removes that image. Otherwise a later
+/// start could restore deleted items from it.
 ///
 /// # Errors
 /// [`FileError`]: a file is unusable.
@@ -252,7 +251,7 @@ fn report(path: &Path, restart: Restart) {
     }
 }
 
-/// Refuses a path that the memory file cannot name.
+/// Refuses a path that is too long for the memory file to record.
 fn check_image_path(path: &Path) -> Result<(), FileError> {
     let absolute = std::path::absolute(path);
     let absolute = absolute.map_err(|error| FileError::Io(path.to_owned(), error))?;
@@ -274,8 +273,8 @@ fn check_image(path: &Path, user: Option<&str>) -> Result<(), FileError> {
     }
 }
 
-/// Reads an image into the memory file `region`, or into anonymous memory if `region` is `None`.
-/// Returns the reason if the image is unusable.
+/// Reads an image into the memory file `region`, or into anonymous memory if `region` is `None`. If
+/// the image is unusable, returns the reason as the inner error.
 fn read_image(
     path: &Path,
     user: Option<&str>,
@@ -299,7 +298,8 @@ fn read_image(
     }
 }
 
-/// Returns the process that wrote an image, or `None` if there is no image with a valid header.
+/// Returns the boot ID and the run of the process that wrote an image. Returns `None` if there is
+/// no image with a valid header.
 fn origin_of(path: &Path) -> Result<Option<ImageOrigin>, FileError> {
     match File::open(path) {
         Ok(mut file) => {
@@ -311,16 +311,16 @@ fn origin_of(path: &Path) -> Result<Option<ImageOrigin>, FileError> {
 }
 
 /// Returns the run of the process that wrote an image. Returns `None` if there is no image, or if
-/// the machine has booted since: runs of different boots can't be compared, because a run is the
-/// uptime of the machine.
+/// the machine has rebooted since. A run is identified by an uptime of the machine, so runs of
+/// different boots are not comparable.
 fn run_of_this_boot(path: &Path) -> Result<Option<u64>, FileError> {
     let Some(origin) = origin_of(path)? else { return Ok(None) };
     let boot = boot_id().map_err(|error| FileError::Io(path.to_owned(), error))?;
     Ok((origin.boot == boot).then_some(origin.run))
 }
 
-/// Removes the image that the memory file names, unless it is `image`, which the caller removes
-/// later. Does nothing if the file is not an image of the last process with the memory file.
+/// Removes the image that the memory file names. Does nothing if this is `image`, which the caller
+/// removes later, or if it was not written by the last process that used the memory file.
 fn remove_other_image(cache: &Cache, image: Option<&Path>) -> Result<(), FileError> {
     let path = cache.image_path();
     let is_same = image.is_some_and(|image| std::path::absolute(image).is_ok_and(|i| i == path));
@@ -346,10 +346,10 @@ fn remove_other_image(cache: &Cache, image: Option<&Path>) -> Result<(), FileErr
 }
 
 /// Removes the image. Call this before the first change of the cache. Otherwise a later restart
-/// could restore items that were deleted after this one.
+/// could restore items that were deleted after the current start.
 ///
 /// # Errors
-/// [`FileError::Io`]: the file still exists, or its removal may not be durable.
+/// [`FileError::Io`]: the file may still exist, or its removal may not be durable.
 pub fn remove_image(path: &Path) -> Result<(), FileError> {
     let remove = || match std::fs::remove_file(path) {
         Ok(()) => sync_folder_of(path),
@@ -380,8 +380,8 @@ pub fn write_image(path: &Path, cache: &Cache, clock: &Clock) -> Result<(), File
         let saved = u64::try_from(clock.precise().as_micros()).unwrap_or(u64::MAX);
         cache.write_image(saved, boot_id()?, &mut to)?;
         to.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-        // Name the image before it exists, so that each later process that uses the memory file
-        // without the image removes it.
+        // Record the path before the image exists. Then each later process that uses the memory
+        // file without the image removes the image.
         cache.set_image_path(&std::path::absolute(path)?);
         std::fs::rename(&unfinished, path)?;
         sync_folder_of(path)
@@ -400,13 +400,12 @@ pub fn write_image(path: &Path, cache: &Cache, clock: &Clock) -> Result<(), File
     Ok(())
 }
 
-/// The cache whose memory file counts processes that panicked soon after their start, and its
-/// clock.
+/// The cache whose memory file counts panics soon after a start, and the server's clock.
 static WATCHED: OnceLock<(Cache, Clock)> = OnceLock::new();
 
-/// Installs a panic hook. If the process panics within [`PANIC_SOON`] of its start, the hook counts
-/// this in the memory file, once per process. After two such processes, the next one discards the
-/// content of the file, because it may be the cause.
+/// Installs a panic hook. If the process panics within [`PANIC_SOON`] of its start, the hook
+/// increments a count in the memory file, once per process. After two such processes, the next
+/// process discards the content of the file, because the content may be the cause.
 fn watch_panics() {
     static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
     let previous = std::panic::take_hook();
@@ -421,9 +420,9 @@ fn watch_panics() {
     }));
 }
 
-/// Starts a thread with two tasks. It maps the pages of the memory in use, so that requests need
-/// not wait for this. After `PANIC_SOON` it resets the count of panics, because the process has
-/// started well.
+/// Starts a thread with two tasks. First, it maps the memory pages that are in use, so that
+/// requests do not wait for page faults. After `PANIC_SOON`, it resets the count of panics, because
+/// the process has survived its start.
 pub fn settle(cache: &Cache) {
     let cache = cache.clone();
     let settling = move || {

@@ -17,8 +17,8 @@ pub struct Memory {
     pub limit: usize,
     /// Memory for items, their index and bookkeeping.
     pub items: usize,
-    /// Memory for all connections: 16 MiB, plus 1/64 of the part of the limit above 1 GiB. This
-    /// 1/64 is not available to `items`.
+    /// Memory for all connections: 16 MiB, plus 1/64 of the part of the limit above 1 GiB. `items`
+    /// excludes this 1/64.
     pub connections: usize,
 }
 
@@ -31,24 +31,25 @@ impl Memory {
         Self { limit, items: limit - share, connections: 16 * MIB + share }
     }
 
-    /// Returns the maximum of [`Self::items`] while the server runs, in bytes, for the initial
-    /// limit `mib`. This maximum is the value for a limit of `machine` bytes, the memory of the
-    /// machine. If that is below `mib`, or `machine` is `None`, it is the value for `mib`. It is at
-    /// most the value for 64 times `mib`, because the engine allocates the bookkeeping for the
-    /// maximum at the start.
+    /// Returns the maximum of [`Self::items`] in bytes to which `cache_memlimit` can raise the
+    /// limit while the server runs. `mib` is the initial limit, and `machine` is the memory of the
+    /// machine in bytes. The maximum is the value of `items` for a limit of `machine`, but at least
+    /// the value for `mib`, and at most the value for 64 times `mib`. The upper bound exists
+    /// because the engine allocates the bookkeeping for the maximum at the start.
     #[must_use]
     pub fn items_max(mib: usize, machine: Option<usize>) -> usize {
         let machine_mib = machine.unwrap_or(0) / MIB;
         Self::new(machine_mib.clamp(mib, mib.saturating_mul(64))).items
     }
 
-    /// The engine has refused a size of the memory for items. Returns the memory limits in MiB that
-    /// it would accept: those whose [`Self::items`] are in the range of `refused`.
+    /// Returns the memory limits in MiB that the engine would accept, after it has refused a size
+    /// of the memory for items. These are the limits whose [`Self::items`] is in the range of
+    /// `refused`.
     #[must_use]
     pub fn range(refused: LimitRefused) -> RangeInclusive<usize> {
         let (mut min, mut max) = (refused.min.div_ceil(MIB), refused.max / MIB);
-        // Search for the exact limit: it is a little higher than the memory for items, because it
-        // includes a share for connections.
+        // Search for the exact limit. It is a little higher than the memory for items, because the
+        // limit includes a share for connections.
         while Self::new(min).items < refused.min {
             min += 1;
         }

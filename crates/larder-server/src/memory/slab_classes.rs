@@ -1,5 +1,5 @@
-//! memcached's slab classes, only for statistics. Larder has no slabs, but exporters and operators
-//! read `stats items` and `stats slabs` by class.
+//! memcached's slab classes, for statistics only. Larder has no slabs, but exporters and operators
+//! expect the classes in `stats items` and `stats slabs`.
 
 use larder_store::SizeClasses;
 
@@ -33,7 +33,7 @@ fn chunk_sizes() -> Vec<usize> {
     sizes
 }
 
-/// Returns the size classes of the statistics; `cas` is false under `-C`.
+/// Returns the size classes of the statistics. `cas` is false with `-C`.
 #[must_use]
 pub fn size_classes(cas: bool) -> SizeClasses {
     SizeClasses::new(chunk_sizes(), ITEM_OVERHEAD + if cas { CAS_LEN } else { 0 })

@@ -1,7 +1,7 @@
-//! Log lines about the storage of items: refused values, and a flash device that fails.
+//! Log lines about the storage of items: refused changes and failures of a flash device.
 //!
-//! The engine counts these events and does not log. A worker compares the counts about once a
-//! second.
+//! The engine counts these events but does not log them. About once a second, a worker compares the
+//! counts with those of the last log lines.
 
 use larder_store::FlashGauges;
 use std::sync::{Mutex, PoisonError};
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// The minimum time between two lines about one count.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Watches the storage, and logs problems. If a count of failures grows, it logs the increase, at
-/// most once a minute for each count. It also logs when the flash tier is turned off.
+/// Watches the storage and logs problems. It logs the increase of each count of failures at most
+/// once a minute. It also logs that the flash tier was turned off.
 #[derive(Debug, Default)]
 pub(crate) struct StorageWatch(Mutex<State>);
 
@@ -29,18 +29,18 @@ struct Lines {
     error: Option<&'static str>,
 }
 
-/// The counts that a check compares with those of the last check.
+/// The input of one check.
 pub(crate) struct StorageCounts {
     /// The number of changes that were refused because memory was full.
     pub(crate) refused: u64,
-    /// Whether the engine may evict items, which `-M` disables.
+    /// Whether the engine may evict items; false with `-M`.
     pub(crate) evicts: bool,
     /// The gauges of the flash tier; `None` without flash.
     pub(crate) flash: Option<FlashGauges>,
 }
 
 impl StorageWatch {
-    /// Logs the refused changes and the failures of flash since the last lines about them.
+    /// Logs the refused changes and the flash failures that no earlier line has reported.
     pub(crate) fn check(&self, counts: &StorageCounts) {
         let lines = self.lines(counts, Instant::now());
         lines.warnings.iter().for_each(|line| tracing::warn!("{line}"));
@@ -78,7 +78,7 @@ impl StorageWatch {
     }
 }
 
-/// What the last line about a count has reported.
+/// The count and the time of the last line about a count of failures.
 #[derive(Debug, Default)]
 struct LoggedCount {
     /// The count at the last line; 0 before the first line.
@@ -87,8 +87,8 @@ struct LoggedCount {
 }
 
 impl LoggedCount {
-    /// Returns the increase since the last line, and records the count as logged. Returns `None`
-    /// without an increase, or if the last line is younger than [`INTERVAL`].
+    /// Returns the increase since the last line, and records the count as logged. Returns `None` if
+    /// there is no increase, or if the last line is less than [`INTERVAL`] old.
     fn due(&mut self, count: u64, now: Instant) -> Option<u64> {
         // `stats reset` has set the counter to 0.
         if count < self.logged {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     /// Returns the lines of a check with these counts. `flash` contains the number of failures, and
-    /// 1 if flash is off.
+    /// 1 if flash is off or 0 if it is on.
     fn lines(watch: &StorageWatch, refused: u64, flash: [u64; 2], now: Instant) -> Vec<String> {
         let [errors, off] = flash;
         let gauges = FlashGauges { failures: errors, is_off: off == 1, ..FlashGauges::default() };

@@ -9,8 +9,8 @@ use crate::tls::Security;
 use listenfd::ListenFd;
 use std::io;
 
-/// Takes the sockets that the parent process passes (`LISTEN_FDS`). Returns `None` if it passes
-/// none. The sockets serve memcached's protocols.
+/// Converts the sockets that the parent process passes (`LISTEN_FDS`) to listeners. Returns `None`
+/// if it passes none. The listeners serve memcached's protocols.
 ///
 /// # Errors
 /// A socket is neither a TCP nor a unix listener, or the system refuses to configure it.

@@ -1,5 +1,5 @@
-//! Which parser reads the first request of a connection. It depends on the dialect, and on whether
-//! clients must log in.
+//! Chooses the parser for the first request of a connection. The choice depends on the dialect, and
+//! on whether clients must log in.
 
 use crate::options::Options;
 use larder_protocol::Parser;

@@ -81,8 +81,8 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Returns the text between the brackets of `NAME[..]:`, and the text after the colon, or `None`
-/// without such a prefix.
+/// Splits off a prefix `NAME[..]:`. Returns the text between its brackets and the text after its
+/// colon, or `None` if `text` has no such prefix.
 fn bracketed<'t>(text: &'t str, name: &str) -> Option<(&'t str, &'t str)> {
     text.strip_prefix(name)?.strip_prefix('[')?.split_once("]:")
 }
@@ -93,7 +93,8 @@ pub(crate) fn entries(lists: &[String]) -> impl Iterator<Item = Result<Entry<'_>
     texts.filter(|text| !text.is_empty()).map(Entry::parse)
 }
 
-/// Resolves an address; `port` is the default port. A bare port is a port of the IPv4 loopback.
+/// Resolves an address. `port` is the default port. If the text is only a port, the address is that
+/// port on the IPv4 loopback.
 pub(super) fn addresses_of(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     match text.parse() {
         Ok(port) => Ok(vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)]),
@@ -101,8 +102,8 @@ pub(super) fn addresses_of(text: &str, port: u16) -> Result<Vec<SocketAddr>, Lis
     }
 }
 
-/// Splits an address of HTTP or gRPC into its security and the rest. Without `-Z`, the security is
-/// `Plain`.
+/// Splits an address for HTTP or gRPC into its TLS requirements and the rest. Without `-Z`, the
+/// requirements are [`Security::Plain`].
 ///
 /// # Errors
 /// [`ListenError::NeedsTls`]: the prefix requires TLS, and `-Z` is not given.
@@ -117,7 +118,8 @@ pub(super) fn security_of<'t>(
     }
 }
 
-/// Resolves `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address; `port` is the default.
+/// Resolves `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address. `port` is the default
+/// port.
 pub(crate) fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     let bad = || ListenError::Address(text.to_owned());
     let at = host_and_port(text, port)?;
@@ -126,7 +128,7 @@ pub(crate) fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenEr
 }
 
 /// Returns the port of `*` or `*:PORT` (all addresses), or `None` for other text. `port` is the
-/// default.
+/// default port.
 pub(super) fn wildcard_port(text: &str, port: u16) -> Option<u16> {
     match text.strip_prefix('*')? {
         "" => Some(port),
@@ -134,7 +136,8 @@ pub(super) fn wildcard_port(text: &str, port: u16) -> Option<u16> {
     }
 }
 
-/// Checks an address of `-l` without resolving its name. Returns its port; `port` is the default.
+/// Checks an address of `-l` without resolving its name, and returns its port. `port` is the
+/// default port.
 pub(super) fn checked_port(text: &str, port: u16) -> Result<u16, ListenError> {
     match wildcard_port(text, port) {
         Some(port) => Ok(port),
@@ -142,7 +145,7 @@ pub(super) fn checked_port(text: &str, port: u16) -> Result<u16, ListenError> {
     }
 }
 
-/// Splits an address into host and port; `port` is the default.
+/// Splits an address into host and port. `port` is the default port.
 pub(super) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16), ListenError> {
     let bare = without_brackets(text);
     // The zone of a link-local address: `fe80::1%eth0`.
@@ -155,7 +158,7 @@ pub(super) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16), Listen
             Ok(port) => Ok((without_brackets(host), port)),
             Err(_) => Err(ListenError::Address(text.to_owned())),
         },
-        // The resolver would parse a bare number as an IPv4 address.
+        // Refuse a bare number, because the resolver would parse it as an IPv4 address.
         None if text.bytes().all(|byte| byte.is_ascii_digit()) => {
             Err(ListenError::Address(text.to_owned()))
         }
@@ -163,7 +166,7 @@ pub(super) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16), Listen
     }
 }
 
-/// Returns the text without its enclosing brackets, if it has both.
+/// Removes the enclosing brackets if the text has both.
 fn without_brackets(text: &str) -> &str {
     text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text)
 }

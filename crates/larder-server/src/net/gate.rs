@@ -1,6 +1,6 @@
-//! The gate: whether the server accepts connections. Under `-o no_maxconns_fast`, connections
-//! beyond the limit wait in the listen backlog until another connection closes. While the system
-//! has no free file descriptors, all new connections wait in the backlog.
+//! The gate, which pauses and resumes the acceptance of connections. Under `-o no_maxconns_fast`,
+//! connections beyond the limit wait in the listen backlog until another connection closes. While
+//! the system has no free file descriptors, all new connections wait in the backlog.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 pub struct Gate {
     /// The bits [`FULL`] and [`EXHAUSTED`].
     closed: AtomicU8,
-    /// The number of closings since the last reset.
+    /// The number of times that the gate was closed since the last reset.
     closings: AtomicU64,
-    /// The time since which the gate is closed (`None` if it is open), and the total time of
-    /// earlier closings.
+    /// The time at which the gate was closed (`None` if it is open), and the total duration of
+    /// earlier closures.
     closed_for: Mutex<(Option<Instant>, Duration)>,
 }
 
 /// The bit that is set while the limit of `-c` is reached.
 const FULL: u8 = 1;
-/// The bit that is set after accepting has failed, for example because the system has no file
-/// descriptors or no memory for a socket.
+/// The bit that is set after accepting has failed because the system lacks resources, such as file
+/// descriptors or memory for a socket.
 const EXHAUSTED: u8 = 2;
 
 impl Gate {
@@ -39,19 +39,19 @@ impl Gate {
         }
     }
 
-    /// Returns the number of closings since the last reset.
+    /// Returns the number of times that the gate was closed since the last reset.
     pub(crate) fn closings(&self) -> u64 {
         self.closings.load(SeqCst)
     }
 
     /// Returns the total time that the gate was closed since the last reset. If the gate was closed
-    /// at the reset, that closing counts from its start.
+    /// during the reset, this includes the time from that closure to the reset.
     pub(crate) fn closed_for(&self) -> Duration {
         let (since, before) = *self.lock();
         before + since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Resets the number of closings and the total time (`stats reset`).
+    /// Resets the number and the total duration of closures (`stats reset`).
     pub(crate) fn reset(&self) {
         self.closings.store(0, SeqCst);
         self.lock().1 = Duration::ZERO;
@@ -66,8 +66,8 @@ impl Gate {
             return true;
         }
         self.close(FULL);
-        // Check again: a thread that closed a connection before it saw the closed gate wakes no
-        // waiter.
+        // Check again: a thread that closed a connection before this thread closed the gate does
+        // not wake the accepting thread.
         let passes = has_room();
         if passes {
             self.open(FULL);

@@ -9,7 +9,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 
-/// The default port of metrics, which Prometheus assigns to memcached's exporter.
+/// The default port of metrics. In Prometheus's list of ports, it belongs to the exporter for
+/// memcached.
 const METRICS_PORT: u16 = 9150;
 /// The default port of HTTP.
 const HTTP_PORT: u16 = 8080;
@@ -42,7 +43,7 @@ pub struct GatewaySockets {
     pub http: Vec<GatewaySocket>,
     /// The sockets of `--grpc-listen`; empty if the HTTP sockets also serve gRPC.
     pub grpc: Vec<GatewaySocket>,
-    /// Whether the HTTP sockets also serve gRPC, because both options give the same address.
+    /// Whether the HTTP sockets also serve gRPC. They do if both options give the same address.
     pub grpc_shares_http: bool,
 }
 
@@ -58,7 +59,7 @@ impl GatewaySockets {
         };
         let (of_http, http) = of_items(options, options.http_listen.as_deref(), HTTP_PORT)?;
         let (of_grpc, mut grpc) = of_items(options, options.grpc_listen.as_deref(), GRPC_PORT)?;
-        // With port 0, each bind gets a different port, so two equal addresses do not share a
+        // With port 0, each bind gets a different port, so equal addresses then do not share a
         // socket.
         let grpc_shares_http = !grpc.is_empty()
             && (of_grpc, &grpc) == (of_http, &http)
@@ -109,7 +110,7 @@ pub fn check(options: &Options) -> Result<(), ListenError> {
     options.replicate_on.as_deref().map_or(Ok(()), check_address)
 }
 
-/// Checks an address that can be a bare port.
+/// Checks an address that may also be only a port.
 fn check_address(text: &str) -> Result<(), ListenError> {
     if text.parse::<u16>().is_err() {
         host_and_port(text, 0)?;
@@ -117,8 +118,8 @@ fn check_address(text: &str) -> Result<(), ListenError> {
     Ok(())
 }
 
-/// Resolves an option of HTTP or gRPC to its security and addresses. A bare port is a port of the
-/// loopback.
+/// Resolves an option for HTTP or gRPC to its TLS requirements and addresses. If the address is
+/// only a port, it is on the loopback.
 fn of_items(
     options: &Options,
     text: Option<&str>,
@@ -138,8 +139,9 @@ fn bind_unblocking(address: SocketAddr) -> Result<TcpListener, ListenError> {
     bind().map_err(|error| ListenError::Tcp(address, error))
 }
 
-/// Writes the ports of all sockets, in memcached's form, to the file in `MEMCACHED_PORT_FILENAME`,
-/// for test harnesses. Does nothing without this variable, or if no socket has a port.
+/// Writes the ports of all sockets, in memcached's form, to the file that the environment variable
+/// `MEMCACHED_PORT_FILENAME` names, for test harnesses. Does nothing if the variable is not set, or
+/// if no socket has a port.
 ///
 /// # Errors
 /// Writing the file failed. The message names the variable and the file.

@@ -1,4 +1,4 @@
-//! Errors while checking or binding the sockets to listen on.
+//! Errors of checking and binding the sockets to listen on.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 pub enum ListenError {
     /// The text is not an address, or does not resolve.
     Address(String),
-    /// `-l` is given and contains no address.
+    /// `-l` is given but contains no address.
     NoAddress,
     /// The protocol in `proto[..]:` is unknown.
     Protocol(String),
@@ -23,7 +23,7 @@ pub enum ListenError {
     Unix(String, io::Error),
     /// A socket inherited from the parent process is unusable.
     Inherited(String),
-    /// The prefix of an address requires TLS, and `-Z` is not given.
+    /// The prefix of an address requires TLS, but `-Z` is not given.
     NeedsTls(String),
 }
 

@@ -70,11 +70,11 @@ impl Listener {
         self.service
     }
 
-    /// Accepts the next connection. Returns its non-blocking socket, and the peer in memcached's
-    /// form.
+    /// Accepts the next connection. Returns its non-blocking socket, and the peer's address in
+    /// memcached's form.
     ///
     /// # Errors
-    /// `WouldBlock` if no connection waits, or an error of the system.
+    /// `WouldBlock` if no connection is pending, or an error of the system.
     pub fn accept(&self) -> io::Result<(Socket, String)> {
         let (stream, peer) = self.socket.accept()?;
         stream.set_nonblocking(true)?;
@@ -103,7 +103,7 @@ fn named(transport: &str, address: SocketAddr) -> String {
     }
 }
 
-/// Binds the unix socket of `-s`, or without `-s` the TCP sockets of `-p` and `-l`.
+/// Binds the unix socket of `-s`. Without `-s`, binds the TCP sockets of `-p` and `-l`.
 ///
 /// # Errors
 /// [`ListenError`] for the first address that is invalid or cannot be bound, or if `-l` contains no
@@ -114,8 +114,8 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     if let Some(path) = &options.unix_socket {
         let listener = bind_unix(path, options.unix_mask, backlog, usual)?;
         if let Some(user) = options.user.as_deref().filter(|_| platform::is_root()) {
-            // This ignores an unknown user: the error follows later, when the process drops its
-            // privileges.
+            // An unknown user is not an error here. The error follows later, when the process drops
+            // its privileges.
             platform::give_to(user, path)
                 .map_err(|error| ListenError::Unix(path.display().to_string(), error))?;
         }
@@ -162,8 +162,7 @@ pub fn check(options: &Options) -> Result<Vec<Security>, ListenError> {
         let service = entry.service(options)?;
         let is_bound = match (port, service) {
             (Some(port), _) => checked_port(entry.text, port).map(|_| true)?,
-            // Without a port of `-p`, only RESP addresses with a port of their own are bound, as in
-            // `bind_resp`.
+            // With `-p 0`, only RESP addresses with an explicit port are bound, as in `bind_resp`.
             (None, Service::Resp { .. }) => checked_port(entry.text, 0)? != 0,
             (None, Service::Memcached { .. }) => false,
         };
@@ -175,8 +174,8 @@ pub fn check(options: &Options) -> Result<Vec<Security>, ListenError> {
     Ok(securities)
 }
 
-/// Binds only the RESP addresses that have a port of their own. This is the case of `-p 0`, which
-/// disables only memcached's protocols over TCP.
+/// Binds only the RESP addresses with an explicit port. Used with `-p 0`, which disables
+/// memcached's protocols over TCP, but not RESP.
 fn bind_resp(options: &Options) -> Result<Vec<Listener>, ListenError> {
     let mut listeners = Vec::new();
     for entry in entries(&options.listen) {
@@ -208,8 +207,8 @@ fn port(options: &Options) -> Option<u16> {
     }
 }
 
-/// Binds the unspecified IPv4 and IPv6 addresses, on one port. Omits IPv6 if its bind fails, unless
-/// the port is in use.
+/// Binds the unspecified IPv4 and IPv6 addresses on the same port. If binding IPv6 fails, omits
+/// IPv6, unless the reason is that the port is in use.
 fn bind_everywhere(
     port: u16,
     backlog: i32,
@@ -255,8 +254,8 @@ fn bind_unix(
     service: Service,
 ) -> Result<Listener, ListenError> {
     let bind = || -> io::Result<Listener> {
-        // A killed server leaves its socket file behind. Files of other kinds are kept, and bind
-        // fails.
+        // Remove a socket file that a killed server has left behind. Keep files of other kinds:
+        // bind then fails.
         if path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket()) {
             std::fs::remove_file(path)?;
         }

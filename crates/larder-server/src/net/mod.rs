@@ -1,5 +1,5 @@
-//! Sockets: addresses, binding, the protocol of each listener, UDP, and the gate that pauses
-//! accepting.
+//! Sockets: addresses, binding, the protocol of each listener, UDP, and the gate that pauses the
+//! acceptance of connections.
 
 pub mod activation;
 pub mod dialect;

@@ -6,8 +6,8 @@
 //! │ request │ sequence │ datagrams │ reserved │ text or binary, as over TCP
 //! ```
 //!
-//! A request is one datagram and gets a new session. Each command in it gets at most one reply
-//! message, which the server sends in one or more datagrams.
+//! A request consists of one datagram, and each request gets a new session. Each command in it gets
+//! at most one reply message, which the server sends in one or more datagrams.
 
 use crate::connection::{Buffers, IoBytes, NextAction};
 use crate::net::dialect;
@@ -30,14 +30,14 @@ const HEADER_LEN: usize = 8;
 const DATAGRAM_LEN: usize = 1400;
 /// The maximum length of the part of a reply in one datagram, in bytes.
 const PAYLOAD_LEN: usize = DATAGRAM_LEN - HEADER_LEN;
-/// The maximum length in bytes of a reply, and of all replies to one datagram. The server drops
-/// longer replies.
+/// The maximum total length in bytes of the replies to one datagram. The server drops replies
+/// beyond it.
 const MESSAGE_MAX: usize = 16 << 20;
 /// The maximum number of requests answered in one poll.
 const REQUESTS_PER_POLL: usize = 64;
 
-/// Binds the non-blocking UDP sockets of the command line: on the addresses of `-l`, or without
-/// `-l` on the loopback. Binds none without a UDP port, or with a unix socket.
+/// Binds the non-blocking UDP sockets of `-U`, on the addresses of `-l`. Without `-l`, binds them
+/// on the loopback. Binds none if there is no UDP port, or if `-s` selects a unix socket.
 ///
 /// # Errors
 /// [`ListenError`] for the first address that cannot be bound.
@@ -66,8 +66,8 @@ pub fn bind_all(options: &Options) -> Result<Vec<UdpSocket>, ListenError> {
     Ok(sockets)
 }
 
-/// Checks the addresses that [`bind_all`] binds, without resolving names or binding anything.
-/// Returns false if it binds none.
+/// Checks the addresses that [`bind_all`] would bind, without resolving names or binding anything.
+/// Returns false if there are none.
 ///
 /// # Errors
 /// [`ListenError`] for the first invalid address.
@@ -83,8 +83,8 @@ pub fn check(options: &Options) -> Result<bool, ListenError> {
     Ok(is_bound)
 }
 
-/// Binds both address families on one port. Omits IPv6 if its bind fails, unless the port is in
-/// use.
+/// Binds both address families on the same port. If binding IPv6 fails, omits IPv6, unless the
+/// reason is that the port is in use.
 fn bind_pair(v4: Ipv4Addr, v6: Ipv6Addr, port: u16) -> Result<Vec<UdpSocket>, ListenError> {
     let first = bind(SocketAddr::new(v4.into(), port))?;
     let port = first.local_addr().map_or(port, |address| address.port());
@@ -111,8 +111,8 @@ fn bind(address: SocketAddr) -> Result<UdpSocket, ListenError> {
 }
 
 /// Returns the settings of UDP sessions. A session answers one command per call, because each
-/// command gets its own message. `output_max` is the length of the largest reply that the server
-/// sends, so the session writes each reply in one call.
+/// command gets its own message. `output_max` is the length of the longest reply that the server
+/// sends. So one call of the session writes a complete reply.
 pub(crate) fn settings(server: &Server) -> Settings {
     Settings { requests_per_poll: 1, output_max: MESSAGE_MAX, ..server.settings.clone() }
 }
@@ -125,7 +125,7 @@ pub fn name(socket: &UdpSocket) -> String {
 
 /// A non-blocking UDP socket.
 pub(crate) trait Datagrams {
-    /// Receives the next datagram. Returns its length and its sender.
+    /// Receives the next datagram into `buffer`. Returns its length and its sender.
     fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
 
     /// Sends a datagram.
@@ -175,8 +175,8 @@ impl<E: Engine> Endpoint<E> {
             .is_some_and(|exchange| exchange.message.is_some() && !exchange.is_held)
     }
 
-    /// Polls the socket. Answers requests until none is left, the socket is full, a command has to
-    /// wait, or the limit of one poll is reached.
+    /// Polls the socket. Answers requests until none is left, the socket accepts no more datagrams,
+    /// a command has to wait, or the limit of one poll is reached.
     pub(crate) fn serve<H: Host>(
         &mut self,
         socket: &impl Datagrams,
@@ -197,8 +197,8 @@ impl<E: Engine> Endpoint<E> {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         return NextAction::Wait;
                     }
-                    // The call was interrupted, or the system reports that an earlier reply was not
-                    // received.
+                    // The call was interrupted, or the system reports that it could not deliver an
+                    // earlier reply.
                     Err(_) => continue,
                 }
             }
@@ -228,7 +228,7 @@ struct Exchange<E: Engine> {
     answered: usize,
     /// The message that is being sent.
     message: Option<Message>,
-    /// Whether the server answers no more commands of the request.
+    /// Whether the server will answer no more commands of this request.
     ended: bool,
     /// Whether the message waits until a change is acknowledged.
     is_held: bool,
@@ -254,8 +254,8 @@ struct Message {
 }
 
 impl<E: Engine> Exchange<E> {
-    /// Parses a datagram. Returns `None` if the header is incomplete, if there is no request, or if
-    /// the header announces more or fewer than one datagram.
+    /// Parses a datagram. Returns `None` if the header is incomplete or announces a number of
+    /// datagrams other than 1, or if no request follows the header.
     fn parse(datagram: &[u8], peer: SocketAddr, opening: Parser) -> Option<Self> {
         let (header, request) = datagram.split_first_chunk::<HEADER_LEN>()?;
         let [id_high, id_low, _, _, total_high, total_low, ..] = *header;
@@ -311,7 +311,7 @@ impl<E: Engine> Exchange<E> {
     }
 
     /// Answers the next command, or checks whether a held reply may be sent. The recorded latency
-    /// excludes sending the reply.
+    /// excludes the time to send the reply.
     fn answer<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -324,9 +324,9 @@ impl<E: Engine> Exchange<E> {
         self.done += progress.consumed;
         self.is_held = progress.hold;
         self.ended |= !progress.hold && !matches!(progress.next, Next::Yield | Next::Wait);
-        // Never send the log or a dump by UDP: the sender's address may be forged, and the server
+        // Never send the log or a dump over UDP: if the sender's address is forged, the server
         // would send any amount of data to a victim. Do not send an incomplete message either,
-        // because it is useless.
+        // because a client cannot use it.
         let endless = matches!(self.session.state(), State::Dumping | State::Watching);
         self.answered += output.len();
         if endless || progress.next == Next::Write || self.answered > MESSAGE_MAX {

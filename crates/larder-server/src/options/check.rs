@@ -1,4 +1,4 @@
-//! Checks of options that depend on each other or on the build.
+//! Checks for conflicts between options, and for options that this build does not support.
 
 use super::address::is_loopback;
 use super::refusal::{OptionsRefusal, USAGE};
@@ -9,15 +9,15 @@ use rustls::pki_types::{DnsName, ServerName};
 
 const ITEM_SIZE_MIN: usize = 1024;
 const ITEM_SIZE_MAX: usize = 1 << 30;
-/// The minimum memory limit, in MiB. A lower limit has no room for queues and the index.
+/// The minimum memory limit, in MiB. A lower limit would leave no room for queues and the index.
 const MEMORY_LIMIT_MIN: usize = 1;
 /// The maximum memory limit, in MiB: the index of the segment engine can address 16 TiB.
 const MEMORY_LIMIT_MAX: usize = 16 << 20;
 /// The minimum memory limit with a flash tier, in MiB. With a lower limit, buffers and open
 /// segments leave too little memory for items.
 const FLASH_MEMORY_MIN: usize = 16;
-/// The maximum number of threads. Each uses file descriptors and memory, and hardly any machine has
-/// more cores.
+/// The maximum number of threads. Each thread uses file descriptors and memory, and hardly any
+/// machine has more cores than this.
 const THREADS_MAX: usize = 1024;
 /// The maximum length of the name of a cluster, a group or a node, in bytes.
 const NAME_LEN_MAX: usize = 63;
@@ -125,8 +125,8 @@ impl Options {
         }
     }
 
-    /// Refuses options that conflict with logins. `-B auto` conflicts, too, because it requests
-    /// both dialects. Without `-B`, the server chooses the dialect that the login requires.
+    /// Refuses options that conflict with logins. `-B auto` requests both dialects, so it
+    /// conflicts, too. Without `-B`, the server chooses the dialect that the login requires.
     fn check_logins(&self) -> Result<(), OptionsRefusal> {
         let (sasl, text) = (self.enable_sasl, self.auth_file.is_some());
         let (protocol, udp) = (self.protocol.as_deref(), self.udp_port != 0);
@@ -155,8 +155,8 @@ impl Options {
         }
     }
 
-    /// Refuses options that conflict with replication, and replication beyond the loopback without
-    /// authentication.
+    /// Refuses options that conflict with replication. Also refuses replication without
+    /// authentication on addresses off the loopback.
     fn check_replication(&self) -> Result<(), OptionsRefusal> {
         let refuse = |message: String| Err(OptionsRefusal { message, status: USAGE });
         let replicates = self.replicate_on.is_some() || self.follow.is_some();
@@ -214,7 +214,8 @@ impl Options {
         Ok(())
     }
 
-    /// Returns an option that keeps some clients from the items; `None` if there is none.
+    /// Returns an option that restricts which clients can access the items; `None` if no such
+    /// option is given.
     fn client_guard(&self) -> Option<&'static str> {
         let verify_mode = self.suboptions.tls.verify_mode;
         let requires_certificates =
@@ -230,7 +231,8 @@ impl Options {
         guards.into_iter().find(|(is_given, _)| *is_given).map(|(_, option)| option)
     }
 
-    /// Refuses names and options that a member of a cluster cannot have.
+    /// Refuses invalid names of the cluster, the group or the node, and options that conflict with
+    /// `--cluster`.
     fn check_cluster(&self) -> Result<(), OptionsRefusal> {
         let refuse = |message: String| Err(OptionsRefusal { message, status: USAGE });
         if self.cluster.is_none() {
@@ -272,7 +274,7 @@ impl Options {
         Ok(())
     }
 
-    /// Refuses names that a certificate cannot contain, with `--cluster-tls`.
+    /// With `--cluster-tls`, refuses names that a certificate cannot contain.
     fn check_certified_names(&self) -> Result<(), OptionsRefusal> {
         let refuse = |message: String| Err(OptionsRefusal { message, status: USAGE });
         if self.cluster_tls.is_none() {

@@ -73,7 +73,7 @@ impl From<Doubt> for DoubtPolicy {
     }
 }
 
-/// The event loop of the worker threads.
+/// The kind of event loop that the worker threads run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Runtime {
     /// One event loop per worker thread; the fastest

@@ -1,4 +1,4 @@
-//! The configuration file: TOML with the long names of options as keys.
+//! The configuration file: TOML whose keys are the long names of options.
 
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
@@ -30,8 +30,8 @@ pub(super) struct Fault {
     pub(super) message: String,
 }
 
-/// Parses the file into its keys, in their order. A TOML table is a list of suboptions. Each line
-/// of the table becomes an entry of its own, so that an error is reported with its line.
+/// Parses the file into its keys, in their order. A TOML table contains suboptions. Each line of
+/// the table becomes a separate entry, so that an error names this line.
 ///
 /// # Errors
 /// [`Fault`]: the file is not TOML, or a value has a type that no option accepts.
@@ -87,7 +87,8 @@ fn element(name: &str, value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-/// Converts a value to its text on a command line. Octal numbers stay octal, for file modes.
+/// Converts a value to the text that it has on a command line. Octal numbers stay octal, for file
+/// modes.
 fn text_of(value: &DeValue<'_>) -> Result<String, String> {
     match value {
         DeValue::String(text) => Ok(text.to_string()),
@@ -99,7 +100,7 @@ fn text_of(value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-/// Returns the number of the line at a byte offset, from 1.
+/// Returns the number of the line that contains a byte offset. The first line has number 1.
 fn line_of(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1
 }

@@ -17,12 +17,12 @@ pub struct FlashOptions {
     pub threads: usize,
     /// The maximum number of concurrent reads per worker thread.
     pub depth: usize,
-    /// The settings that the `extstore` command can change. If `compact_under` or `drop_under` is
-    /// 0, [`FlashOptions::settings_for`] replaces it by the default.
+    /// The settings that the `extstore` command can change. A value of 0 for `compact_under` or
+    /// `drop_under` stands for the default, which [`FlashOptions::settings_for`] computes.
     pub settings: FlashSettings,
     /// Settings that only appear in `stats settings`.
     pub shown: FlashShown,
-    /// The names of the given options.
+    /// The names of the `ext_*` options that are given.
     pub(super) given: Vec<&'static str>,
 }
 
@@ -33,7 +33,7 @@ pub struct FlashFile {
     pub path: PathBuf,
     /// The number of bytes for pages.
     pub bytes: u64,
-    /// memcached's purpose of the pages.
+    /// The purpose that the pages would have in memcached.
     pub bucket: Bucket,
 }
 
@@ -64,11 +64,10 @@ const MIB: u64 = 1 << 20;
 const PAGE_DEFAULT_MIN: u64 = MIB;
 /// The maximum page length in bytes.
 const PAGE_MAX: u64 = 1 << 30;
-/// The default page length is chosen so that all files together have at least this number of pages.
-/// Small files have fewer pages, because pages are not shorter than [`PAGE_DEFAULT_MIN`].
+/// The minimum number of pages in all files together from which the default page length is
+/// computed. Small files have fewer pages, because the default is at least [`PAGE_DEFAULT_MIN`].
 const PAGES_MIN: u64 = 128;
-/// By default, the server keeps the number of pages divided by this number free, and at least one
-/// page.
+/// By default, the server keeps one in this number of pages free, and at least one page.
 const PAGES_PER_FREE: u64 = 100;
 
 const NO_PATH: &str = "there is no ext_path: all items are kept in memory";
@@ -89,8 +88,9 @@ impl Default for FlashOptions {
 }
 
 impl FlashOptions {
-    /// Returns the length of a page in bytes, configured or the default. The default is a power of
-    /// two that fits the smallest file.
+    /// Returns the configured page length or the default, in bytes. The default is a power of two.
+    /// It is at most the length of the smallest file, unless that file is smaller than
+    /// [`PAGE_DEFAULT_MIN`].
     #[must_use]
     pub fn page_len(&self) -> u64 {
         self.page_size.unwrap_or_else(|| {
@@ -133,7 +133,7 @@ impl FlashOptions {
         Ok(())
     }
 
-    /// Returns the given options that have no effect, and the reasons.
+    /// Returns the given options that have no effect, each with the reason.
     pub(super) fn without_effect(&self) -> Vec<(&'static str, &'static str)> {
         let reason = |name: &&'static str| match *name {
             name if self.files.is_empty() => Some((name, NO_PATH)),
@@ -201,7 +201,7 @@ impl Bucket {
         found.map(|(_, bucket)| bucket)
     }
 
-    /// Returns the `ext_path` option with this bucket, for messages, or `None` for the default
+    /// Returns the form of `ext_path` with this bucket, for messages, or `None` for the default
     /// bucket.
     fn suffix(self) -> Option<&'static str> {
         match self {

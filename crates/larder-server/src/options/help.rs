@@ -6,10 +6,10 @@ use clap::{Arg, Command};
 /// The width of the lists of names, in characters.
 const WIDTH: usize = 100;
 
-/// Appends to `-h` the names of the options that it does not explain.
+/// Appends the names of the options that `-h` does not explain to its text.
 ///
-/// Scripts written for memcached search `-h` for the options that they may give, so `-h` contains
-/// every name.
+/// Scripts written for memcached search the output of `-h` to find out which options the server
+/// supports. So `-h` contains every name.
 pub(super) fn with_other_names(command: Command) -> Command {
     let hidden = command.get_arguments().filter(|arg| arg.is_hide_short_help_set());
     let names = wrap(hidden.map(names_of));
@@ -26,7 +26,8 @@ fn names_of(arg: &Arg) -> String {
     short.into_iter().chain(long).collect::<Vec<_>>().join(" ")
 }
 
-/// Joins names by commas, in indented lines of at most [`WIDTH`] characters.
+/// Joins names with commas, and breaks the list into indented lines of at most [`WIDTH`]
+/// characters.
 fn wrap(names: impl Iterator<Item = String>) -> String {
     let mut lines = vec![String::new()];
     for name in names {

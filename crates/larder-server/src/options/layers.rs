@@ -1,6 +1,6 @@
 //! The sources of options: the command line overrides the environment, which overrides the file.
-//! Settings of the environment and the file become words of a command line, so that one parser
-//! handles all sources.
+//! Settings from the environment and the file are converted to command-line arguments, so one
+//! parser handles all sources.
 
 use super::file::{self, Fault, RawValue};
 use super::{Options, OptionsError, OptionsRefusal, Suboptions, words};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 struct Setting {
     /// The ID of the option in clap.
     id: String,
-    /// The words on a command line.
+    /// The setting as arguments of a command line.
     words: Vec<String>,
     /// The source, for messages: `larder.toml:3: memory-limit`.
     origin: String,
@@ -78,9 +78,9 @@ fn parse(
 }
 
 /// Adds the source of a refusal to its message: the environment variable or the line of the file
-/// that causes it. To find the source, parses the options again without each setting in turn. The
-/// first setting without which the same refusal does not occur is the source. If there is none,
-/// returns the error unchanged.
+/// that causes it. To find the source, parses the options again several times, each time without
+/// one of the settings. The source is the first setting whose omission avoids the refusal. If there
+/// is no such setting, returns the error unchanged.
 fn blame(
     error: OptionsError,
     settings: &[Setting],
@@ -97,7 +97,7 @@ fn blame(
     }
 }
 
-/// Refuses a setting that is invalid in itself, whatever the other settings are.
+/// Refuses a setting that is invalid regardless of the other settings.
 fn check_alone(setting: &Setting) -> Result<(), OptionsError> {
     let words = std::iter::once("larderd").chain(setting.words.iter().map(String::as_str));
     let options = Options::try_parse_from(words)
@@ -151,8 +151,8 @@ fn from_environment(
         let Some(value) = value.to_str().map(words::trimmed_value) else {
             return Err(refuse(1, &name, "not UTF-8"));
         };
-        // Helm charts set the variables of omitted values to an empty text. A single space may be a
-        // delimiter.
+        // For an omitted value, Helm charts set the variable to an empty text. A single space is a
+        // valid delimiter.
         let is_blank = value.is_empty() || value == " " && arg.get_id() != "prefix_delimiter";
         if is_blank && !matches!(arg.get_action(), ArgAction::SetTrue) {
             continue;
@@ -167,15 +167,15 @@ fn from_environment(
     Ok(settings)
 }
 
-/// Returns whether Kubernetes has set the variable: for a service named larder it sets
-/// `LARDER_PORT=tcp://10.0.0.7:11211`, and for one named larder-udp
-/// `LARDER_UDP_PORT=udp://10.0.0.7:11211`.
+/// Returns whether Kubernetes has set the variable. For example, it sets
+/// `LARDER_PORT=tcp://10.0.0.7:11211` for a service named `larder`, and
+/// `LARDER_UDP_PORT=udp://10.0.0.7:11211` for a service named `larder-udp`.
 fn is_service_link(value: &OsStr) -> bool {
     let schemes = ["tcp://", "udp://", "sctp://"];
     value.to_str().is_some_and(|value| schemes.iter().any(|scheme| value.starts_with(scheme)))
 }
 
-/// Converts a value to words of a command line.
+/// Converts a value to arguments of a command line.
 fn setting(arg: &Arg, given: RawValue, origin: String) -> Result<Setting, OptionsError> {
     let option = format!("--{}", long(arg));
     let with = |value: &String| format!("{option}={value}");
@@ -198,8 +198,8 @@ fn find<'c>(command: &'c Command, key: &str) -> Option<&'c Arg> {
     command.get_arguments().find(|arg| is_option(arg) && dashed(long(arg)) == dashed(key))
 }
 
-/// Returns whether the environment and the file can set an option. They cannot set options that
-/// print a text and exit, nor the path of the file.
+/// Returns whether the environment and the file can set an option. They cannot set the path of the
+/// file, or an option that prints a text and exits.
 fn is_option(arg: &Arg) -> bool {
     let excluded = ["help", "version", "license", "config", "check-config", ""];
     !excluded.contains(&long(arg)) && !arg.is_positional()

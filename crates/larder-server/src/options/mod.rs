@@ -532,8 +532,8 @@ pub struct Options {
 const MIB: usize = 1 << 20;
 
 impl Options {
-    /// Returns the number of cache handles of threads that serve clients: one for each worker, and
-    /// one more if the server has HTTP or gRPC.
+    /// Returns the number of cache handles that serve clients: one per worker, and one more if the
+    /// server serves HTTP or gRPC.
     #[must_use]
     pub fn handles(&self) -> usize {
         self.threads + usize::from(self.has_web())
@@ -547,8 +547,8 @@ impl Options {
     }
 
     /// Returns the number of cache handles that can change items. These are [`Self::handles`] and
-    /// [`Self::answerers`]. With `--follow` or `--cluster`, one more follows a leader. With
-    /// `--cluster`, one more imports slots.
+    /// [`Self::answerers`]. With `--follow` or `--cluster`, one more handle applies a leader's
+    /// changes. With `--cluster`, one more handle imports slots.
     #[must_use]
     pub fn writers(&self) -> usize {
         let follows = self.follow.is_some() || self.cluster.is_some();
@@ -579,12 +579,12 @@ impl Options {
         self.http_listen.is_some() || self.grpc_listen.is_some()
     }
 
-    /// Returns the parser of larderd's command line, with the names of all options in `-h`.
+    /// Returns the parser of larderd's command line. Its `-h` contains the names of all options.
     fn full_command() -> Command {
         help::with_other_names(Self::command())
     }
 
-    /// Parses and checks a command line that contains the settings of all sources.
+    /// Parses and checks a command line into which the settings of all sources were merged.
     fn read_words(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let matches =
             Self::full_command().try_get_matches_from(arguments).map_err(OptionsError::Clap)?;
@@ -630,13 +630,14 @@ impl Options {
         self.memory_limit.saturating_mul(MIB)
     }
 
-    /// Returns the exponent of item size in eviction, configured or the default.
+    /// Returns the exponent of the item size in eviction (`--size-exponent`), or its default.
     #[must_use]
     pub fn size_exponent(&self) -> f64 {
         self.size_exponent.unwrap_or(SIZE_EXPONENT)
     }
 
-    /// Returns the given options that have no effect: the name on the command line and the reason.
+    /// Returns the given options that have no effect, each with its name on the command line and
+    /// the reason.
     #[must_use]
     pub fn without_effect(&self) -> Vec<(String, &'static str)> {
         let given = [
@@ -661,7 +662,7 @@ impl Options {
     }
 }
 
-/// The result of a command line that does not start a server.
+/// The reason why a command line does not start a server.
 #[derive(Debug)]
 pub enum OptionsError {
     /// Help, the version, or a syntax error.

@@ -5,10 +5,10 @@
 pub struct OptionsRefusal {
     /// The message for the operator.
     pub message: String,
-    /// The exit status: 1 for most invalid values, 64 (`EX_USAGE`) for the others and for
+    /// The exit status: 1 for most invalid values; 64 (`EX_USAGE`) for other invalid values and for
     /// conflicting options.
     pub status: u8,
 }
 
-/// `EX_USAGE` of `sysexits.h`.
+/// `EX_USAGE` from `sysexits.h`.
 pub(super) const USAGE: u8 = 64;

@@ -8,7 +8,7 @@ use super::suboptions::Suboptions;
 use std::fmt::Write;
 
 impl Suboptions {
-    /// Parses the values of all `-o`, each a list separated by commas.
+    /// Parses the values of all `-o` options. Each value is a comma-separated list.
     ///
     /// # Errors
     /// [`OptionsRefusal`] for the first suboption that is refused, with memcached's message where
@@ -62,7 +62,7 @@ fn refuse<T>(status: u8, message: String) -> Result<T, OptionsRefusal> {
 }
 
 impl Row {
-    /// Parses the value; `None` and an empty text mean no value.
+    /// Parses the value. `None` and an empty text both mean that no value is given.
     ///
     /// # Errors
     /// The reason for the refusal, with memcached's message where memcached has this option.
@@ -149,7 +149,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|row| row.name)
 }
 
-/// Returns the part of `--help` that explains all suboptions, under headings.
+/// Returns the part of `--help` that explains all suboptions, grouped under headings.
 pub(super) fn help() -> String {
     let mut text = "Extended options (-o), a list separated by commas:\n".to_owned();
     for heading in ["Connections and items", "Flash", "TLS", "No effect"] {

@@ -13,7 +13,7 @@ pub(super) struct Row {
     pub(super) does: Effect,
 }
 
-/// The values that may follow the `=`, and the message for a value out of range.
+/// The values that may follow the `=`. The text in a variant is the message for a refused value.
 pub(super) enum ValueSyntax {
     /// No value; a given value is ignored, as in memcached.
     Nothing,
@@ -21,7 +21,7 @@ pub(super) enum ValueSyntax {
     Number(RangeInclusive<u64>, &'static str),
     /// A whole number; 1 if omitted.
     Switch(RangeInclusive<u64>, &'static str),
-    /// A fraction above 0, and at most this number.
+    /// A number above 0 and at most this number.
     Fraction(f64, &'static str),
     /// Any number.
     Real,
@@ -39,11 +39,11 @@ pub(super) enum ValueSyntax {
 pub(super) enum Effect {
     /// The help for `--help`, and the function that sets the option.
     Set(&'static str, fn(&mut Suboptions, &Value<'_>)),
-    /// No effect; the text is the reason.
+    /// No effect. The text is the reason.
     Nothing(&'static str),
 }
 
-/// A checked value: its text, and its number for a numeric option.
+/// A checked value: its text and, for a numeric option, its number.
 pub(super) struct Value<'t> {
     pub(super) text: &'t str,
     pub(super) number: u64,

@@ -7,31 +7,33 @@ use std::path::PathBuf;
 /// The values of the `-o` list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suboptions {
-    /// Whether connections beyond `-c` are refused instead of waiting.
+    /// Whether the server refuses connections beyond `-c`. If not, they wait in the listen backlog.
     pub maxconns_fast: bool,
     /// The idle timeout of TCP connections, in seconds; 0: no timeout.
     pub idle_timeout: u32,
-    /// The path of the image: a graceful shutdown writes all items to it, and the next start reads
-    /// them.
+    /// The path of the image. A graceful shutdown writes all items to the image, and the next start
+    /// reads them from it.
     pub memory_image: Option<PathBuf>,
     /// The flash tier.
     pub flash: FlashOptions,
     /// Whether the server searches for expired items in the background.
     pub lru_crawler: bool,
-    /// The maximum number for `SELECT` in RESP. All databases share the same items.
+    /// The highest database number that `SELECT` accepts in RESP. All databases share the same
+    /// items.
     pub resp_db: u32,
     /// Whether `stats sizes` counts items.
     pub track_sizes: bool,
-    /// The memory limit of all connections, in bytes. 0, and any value above
-    /// [`Memory::connections`](crate::memory::Memory::connections), means `Memory::connections`.
+    /// The memory limit of all connections, in bytes. If it is 0 or above
+    /// [`Memory::connections`](crate::memory::Memory::connections), the limit is
+    /// `Memory::connections`.
     pub read_buf_mem_limit: usize,
-    /// The maximum length of the buffer of log lines for each watcher, in bytes.
+    /// The maximum length of a watcher's buffer of log lines, in bytes.
     pub watcher_logbuf_size: usize,
     /// TLS.
     pub tls: Tls,
     /// Settings that only appear in `stats settings`.
     pub shown: UnusedSettings,
-    /// The given suboptions without effect: the name and the reason.
+    /// The given suboptions that have no effect, each with its name and the reason.
     pub without_effect: Vec<(&'static str, &'static str)>,
 }
 

@@ -1,11 +1,11 @@
-//! White space around the values of a command line. memcached skips it before numbers, and Helm
-//! charts pass an option and its value as one word: `"-m 1024"`.
+//! Removes white space around the values on a command line. memcached skips white space before
+//! numbers, and Helm charts pass an option and its value as one word: `"-m 1024"`.
 
 use clap::{Arg, Command};
 use std::ffi::OsString;
 
-/// Removes white space around the value of each option. Keeps a value of only white space, because
-/// it may be a delimiter.
+/// Removes white space around the value of each option. Keeps a value that consists only of white
+/// space, because it may be a delimiter.
 pub(super) fn trimmed(command: &Command, words: Vec<OsString>) -> Vec<OsString> {
     let mut is_value = false;
     let mut trim = |word: OsString| {
