@@ -1,11 +1,11 @@
-//! Measures random reads from a file: their rate, their latency, and the processor time of each.
+//! Measures random reads from a file: the rate, the latency, and the processor time per read.
 //!
 //! ```text
 //! cargo run --release -p larder-device --example reads -- --file FILE --bytes 4294967296 \
 //!     --depth 32 --len 8192 --seconds 5 [--ring | --threads]
 //! ```
 //!
-//! The program creates and fills the file, unless an earlier run has created it with as many bytes.
+//! The program creates and fills the file, unless an earlier run has created it with the same size.
 #![expect(clippy::print_stdout, reason = "the program prints its results")]
 
 use larder_device::{Device, FileSpec, Files, Opening, Pool, ReadParameters, Reader, Target};
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const PAGE_LEN: u64 = 1 << 20;
-/// The id of a file that this program has filled.
+/// The id that marks a file as filled by this program.
 const FILLED: u128 = 0x7265_6164_7300;
 
 struct Options {
@@ -61,7 +61,7 @@ impl Options {
 
 type Ended = (Arc<Read>, Duration, io::Result<()>);
 
-/// A buffer, and the read to it that is under way.
+/// A buffer, and the pending read into it.
 struct Read {
     into: *mut u8,
     layout: Layout,
@@ -72,8 +72,7 @@ struct Read {
 
 // SAFETY: this value owns the memory at `into`, and only `drop` frees it.
 unsafe impl Send for Read {}
-// SAFETY: no thread uses the memory at `into` through a shared reference, except the read that is
-// under way.
+// SAFETY: only the pending read uses the memory at `into` through a shared reference.
 unsafe impl Sync for Read {}
 
 impl Read {
@@ -91,13 +90,13 @@ impl Read {
 
 impl Drop for Read {
     fn drop(&mut self) {
-        // SAFETY: the memory was allocated with this layout, and no read is under way any more.
+        // SAFETY: the memory was allocated with this layout, and no read is pending any more.
         unsafe { std::alloc::dealloc(self.into, self.layout) };
     }
 }
 
-// SAFETY: only the read that is under way uses the bytes, and `offset` does not change until it has
-// ended.
+// SAFETY: only the pending read uses the bytes, and `offset` does not change until this read has
+// completed.
 unsafe impl Target for Read {
     fn parameters(&self) -> ReadParameters {
         let offset = self.offset.load(Ordering::Relaxed);
@@ -107,7 +106,7 @@ unsafe impl Target for Read {
     fn finish(self: Arc<Self>, result: io::Result<()>) {
         let time = self.begun.lock().expect("no thread panics while it holds the lock").elapsed();
         let ended = self.ended.clone();
-        // `measure` drops the receiver when the time is over.
+        // Sending fails if `measure` has dropped the receiver because the time is over.
         let _ = ended.send((self, time, result));
     }
 }
@@ -132,8 +131,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     measure(&options, &*device, reader)
 }
 
-/// Writes the whole file, unless an earlier run did, because reads of ranges that were never
-/// written do not use the disk.
+/// Writes the whole file, because reads of unwritten ranges do not access the disk. Does nothing if
+/// an earlier run has written the file.
 fn fill(files: &Files) -> io::Result<()> {
     if files.id() == Some(FILLED) {
         return Ok(());
@@ -206,8 +205,8 @@ fn measure(
     Ok(())
 }
 
-/// A way to wait for the ends of reads: by polling the descriptor of a ring, like a server, or
-/// without a ring by receiving from a channel.
+/// Waits for the completion of reads. With a ring, it polls the ring's descriptor, as a server
+/// does. Without a ring, it receives from a channel.
 struct Waiting {
     poll: Option<(mio::Poll, mio::Events)>,
 }
@@ -242,7 +241,7 @@ impl Waiting {
     }
 }
 
-/// Returns the processor time of this process.
+/// Returns the processor time of this process, user and system together.
 fn cpu_time() -> Duration {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: there is room for the result.

@@ -1,8 +1,8 @@
-//! Flash devices, to which a cache writes blocks and from which it reads items.
+//! Flash devices. A cache writes blocks to them and reads items from them.
 //!
-//! A [`Device`] is a range of bytes, of one or more files or block devices. Its reads and writes
-//! block the calling thread. Asynchronous reads are started through a [`Reader`], one for each
-//! thread, and may end on any thread.
+//! A [`Device`] is a range of bytes in one or more files or block devices. Its reads and writes
+//! block the calling thread. For asynchronous reads, each thread has its own [`Reader`]. These
+//! reads may complete on any thread.
 
 #[cfg(unix)]
 mod files;
@@ -30,50 +30,52 @@ use std::sync::Arc;
 #[cfg(unix)]
 use std::os::fd::RawFd;
 
-/// Stands for a file descriptor on systems that have none. [`Device::descriptor`] returns `None`
-/// there.
+/// Replaces the type of a file descriptor on systems that have none, where [`Device::descriptor`]
+/// returns `None`.
 #[cfg(not(unix))]
 type RawFd = i32;
 
 /// A range of bytes on flash.
 #[expect(clippy::len_without_is_empty, reason = "a device always has at least one page")]
 pub trait Device: Send + Sync + fmt::Debug {
-    /// Returns the length in bytes: a multiple of the page length that the device was opened for.
+    /// Returns the length in bytes, which is a multiple of the page length with which the device
+    /// was opened.
     fn len(&self) -> u64;
 
     /// Returns the alignment in bytes, a power of two. Offsets, lengths and addresses of reads and
-    /// writes are multiples of it.
+    /// writes must be multiples of it.
     fn align(&self) -> usize;
 
     /// Returns the descriptor of the file that contains an offset, and the offset in that file, for
-    /// reads through a ring. Returns `None` if reads must use [`Device::read`], or if the device
-    /// does not have the offset.
+    /// reads through a ring. Returns `None` if reads must use [`Device::read`], or if the offset is
+    /// beyond the end of the device.
     fn descriptor(&self, offset: u64) -> Option<(RawFd, u64)>;
 
-    /// Reads `len` bytes from `offset` on. Any thread may call this. The call blocks until the read
-    /// has ended.
+    /// Reads `len` bytes, starting at `offset`. Any thread may call this. The call blocks until the
+    /// read has completed.
     ///
     /// # Errors
     /// Returns the operating system's error, or `UnexpectedEof` if the read ends before `len`
     /// bytes.
     ///
     /// # Safety
-    /// `into` has room for `len` bytes, and no other thread reads or writes them until this
-    /// returns.
+    /// `into` has space for `len` bytes, and no other thread reads or writes them until this
+    /// function returns.
     unsafe fn read(&self, offset: u64, into: *mut u8, len: usize) -> io::Result<()>;
 
     /// Writes `len` bytes at `offset`. Any thread may call this. The call blocks until the write
-    /// has ended.
+    /// has completed.
     ///
     /// # Errors
     /// Returns the operating system's error. Any part may have been written.
     ///
     /// # Safety
-    /// `from` has `len` initialised bytes. Other threads may change them through atomics during the
-    /// write. It is not specified which values are then written.
+    /// `from` points to `len` initialised bytes. Other threads may change them through atomics
+    /// during the write. It is then unspecified which values are written.
     unsafe fn write(&self, offset: u64, from: *const u8, len: usize) -> io::Result<()>;
 
-    /// Writes bytes that no thread changes during the write, like [`write`](Self::write).
+    /// Writes borrowed bytes, which no thread can change during the write. Otherwise like
+    /// [`write`](Self::write).
     ///
     /// # Errors
     /// Returns the operating system's error. Any part may have been written.
@@ -82,16 +84,16 @@ pub trait Device: Send + Sync + fmt::Debug {
         unsafe { self.write(offset, bytes.as_ptr(), bytes.len()) }
     }
 
-    /// Returns the identifier that the last [`Device::set_id`] has given to the content. Returns
-    /// `None` if there was no such call, or if the files or their sizes have changed since.
+    /// Returns the identifier that the last [`Device::set_id`] assigned to the content. Returns
+    /// `None` if there was no such call, or if the files or their sizes have changed since then.
     fn id(&self) -> Option<u128>;
 
-    /// Makes `id` the identifier of the content that is written from now on. The earlier content is
-    /// no longer valid.
+    /// Assigns the identifier `id` to the content that is written from now on. Earlier content
+    /// becomes invalid.
     ///
     /// # Errors
-    /// Returns the operating system's error. The device may have the earlier id, the new one, or
-    /// none.
+    /// Returns the operating system's error. The device may then have the earlier id, the new id,
+    /// or none.
     fn set_id(&self, id: u128) -> io::Result<()>;
 
     /// Makes all written bytes durable.
@@ -106,13 +108,13 @@ pub trait Device: Send + Sync + fmt::Debug {
 pub struct ReadParameters {
     /// The offset of the first byte on the device.
     pub offset: u64,
-    /// The address that the bytes are read to.
+    /// The address of the buffer for the bytes.
     pub into: *mut u8,
     /// The number of bytes.
     pub len: usize,
 }
 
-/// A read, and the function to call at its end.
+/// A read, and the function to call when it completes.
 ///
 /// # Safety
 /// From the start of the read until the call of [`Target::finish`], [`Target::parameters`] returns
@@ -122,7 +124,7 @@ pub unsafe trait Target: Send + Sync + 'static {
     /// Returns the parameters of the read.
     fn parameters(&self) -> ReadParameters;
 
-    /// Receives the result of the read when it has ended. It is called once, on any thread. If the
-    /// result is `Ok`, all bytes were read.
+    /// Receives the result of the completed read. Called exactly once, on any thread. If the result
+    /// is `Ok`, all bytes were read.
     fn finish(self: Arc<Self>, result: io::Result<()>);
 }

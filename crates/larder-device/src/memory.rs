@@ -1,4 +1,4 @@
-//! A simulated device in memory. Tests switch its faults on and off at any time.
+//! A simulated device in memory. Tests can switch its faults on and off at any time.
 
 use crate::Device;
 use std::fmt;
@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-/// The length of a sector in bytes: torn writes end at a sector, and offsets, lengths and addresses
-/// are multiples of it.
+/// The length of a sector in bytes. Torn writes end at a sector boundary, and offsets, lengths and
+/// addresses must be multiples of the sector length.
 const SECTOR_LEN: usize = 512;
 
-/// The faults of a [`Memory`]. A rate of n affects one in n reads or writes, at random. A rate of 0
+/// The faults of a [`Memory`]. A rate of n affects a random one in n reads or writes. A rate of 0
 /// affects none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
@@ -20,26 +20,26 @@ pub struct Faults {
     pub delay_max: Duration,
     /// Reads that fail with EIO.
     pub read_errors: u32,
-    /// Reads that fail with `UnexpectedEof`, after part of the bytes.
+    /// Reads that return only part of the bytes, and fail with `UnexpectedEof`.
     pub short_reads: u32,
-    /// Reads that return one wrong bit. The stored bytes do not change.
+    /// Reads that return one flipped bit. The stored bytes do not change.
     pub flipped_bits: u32,
     /// Writes that fail with EIO and write nothing.
     pub write_errors: u32,
-    /// Writes that write only some of the first sectors, or none, and fail with EIO.
+    /// Writes that write only the first sectors, or none, and fail with EIO.
     pub torn_writes: u32,
     /// Whether torn writes report success.
     pub torn_unnoticed: bool,
-    /// The first byte and the length of a range that is defective: reads and writes of a part of it
+    /// The offset and the length of a defective range in bytes. Reads and writes that overlap it
     /// fail with EIO.
     pub defect: Option<(u64, u64)>,
     /// Whether all writes fail with ENOSPC.
     pub is_full: bool,
-    /// Whether reads, writes and syncs hang until this is switched off.
+    /// Whether reads, writes and syncs hang until a test switches this fault off.
     pub hangs: bool,
 }
 
-/// A device in memory. Clones share the device, so a test can keep a clone and control the faults.
+/// A device in memory. Clones share the device, so a test can control the faults through a clone.
 #[derive(Clone)]
 pub struct Memory {
     shared: Arc<Shared>,
@@ -56,8 +56,8 @@ struct Shared {
 }
 
 impl Memory {
-    /// Returns a device of `len` zeros without faults. `seed` determines which reads and writes
-    /// later faults affect.
+    /// Returns a device of `len` zeros without faults. `seed` determines which reads and writes the
+    /// faults will affect.
     ///
     /// # Panics
     /// `len` is not a multiple of 512.
@@ -76,7 +76,7 @@ impl Memory {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Returns another device, with the current content of this one, and without faults.
+    /// Returns an independent device with the current content of this one, and without faults.
     #[must_use]
     pub fn copy(&self) -> Self {
         let bytes = self.shared.bytes.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -97,7 +97,8 @@ impl Memory {
         *self.shared.faults()
     }
 
-    /// Replaces the faults, also for reads and writes that hang or wait.
+    /// Replaces the faults. This also affects reads, writes and syncs that are currently delayed or
+    /// hang.
     pub fn set_faults(&self, faults: Faults) {
         *self.shared.faults() = faults;
         self.shared.changed.notify_all();
@@ -130,7 +131,7 @@ impl Shared {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the duration of a read, write or sync, and returns the faults that apply to it.
+    /// Simulates the duration of a read, write or sync. Returns the faults that apply to it.
     #[expect(clippy::cast_possible_truncation, reason = "delays are short")]
     fn wait(&self) -> Faults {
         let delay_max = self.faults().delay_max.as_nanos() as u64;
@@ -141,7 +142,7 @@ impl Shared {
         *released.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether an event with a rate of one in `rate` happens now.
+    /// Decides at random whether a fault happens, with a probability of one in `rate`.
     fn happens(&self, rate: u32) -> bool {
         rate > 0 && self.draw().is_multiple_of(u64::from(rate))
     }
@@ -162,7 +163,7 @@ impl Shared {
 }
 
 impl Faults {
-    /// Returns whether `len` bytes at `offset` contain a part of the defect.
+    /// Returns whether the `len` bytes at `offset` overlap the defective range.
     fn has_defect(&self, offset: usize, len: usize) -> bool {
         let (from, to) = (offset as u64, (offset + len) as u64);
         self.defect.is_some_and(|(start, length)| from < start + length && start < to)

@@ -8,15 +8,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Threads that execute reads, shared by several readers. Each thread starts when it is first
-/// needed. Dropping the pool waits for its queued and running reads. Later reads fail.
+/// Threads that execute reads for several readers. Each thread starts when it is first needed.
+/// Dropping the pool waits for its queued and running reads. Reads that are submitted afterwards
+/// fail.
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
 }
 
 impl Pool {
-    /// Returns a pool of at most `threads` threads, and at least one.
+    /// Returns a pool of at most `threads` threads. If `threads` is 0, the maximum is 1.
     #[must_use]
     pub fn new(threads: usize) -> Self {
         let shared =
@@ -43,7 +44,7 @@ impl Drop for Pool {
     }
 }
 
-/// A read for the pool.
+/// A read to be executed by the pool.
 pub(crate) struct Job {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) target: Arc<dyn Target>,
@@ -62,8 +63,8 @@ impl Job {
     fn end(self, result: io::Result<()>) {
         let Self { target, under_way, .. } = self;
         under_way.free_one();
-        // If `finish` panics, the panic hook reports it. The panic must not end the thread, on
-        // which other reads depend.
+        // If `finish` panics, the panic hook reports the panic. The panic must not terminate this
+        // thread, because other reads depend on it.
         let _ = catch_unwind(AssertUnwindSafe(|| target.finish(result)));
         under_way.end_one();
     }
@@ -96,7 +97,7 @@ struct State {
 struct PoolDropped;
 
 impl Shared {
-    /// Queues reads for the pool's threads. If no thread can run, the reads end with an error.
+    /// Queues reads for the pool's threads. If no thread can be started, the reads fail.
     pub(crate) fn submit(self: &Arc<Self>, jobs: &mut Vec<Job>) {
         let mut state = self.state();
         if state.has_ended {
@@ -116,9 +117,9 @@ impl Shared {
         }
     }
 
-    /// Starts a thread for each queued read for which no thread is idle, up to the maximum number
-    /// of threads. If the system refuses the first thread, returns the reads that cannot be
-    /// executed.
+    /// Starts one thread per queued read that exceeds the number of idle threads, up to the maximum
+    /// number of threads. If the pool has no thread and the system refuses to start one, returns
+    /// the reads, which cannot be executed.
     fn start_threads(self: &Arc<Self>, state: &mut State) -> Vec<(Job, io::Error)> {
         let wanted = state.jobs.len().saturating_sub(state.idle) + state.threads.len();
         while state.threads.len() < wanted.min(self.threads_max) {
@@ -168,15 +169,15 @@ pub(crate) struct PendingReads {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// The number of reads that have not ended. It falls before the target's `finish`, which may
-    /// start another read.
+    /// The number of reads that have not completed. It is decremented before the call of the
+    /// target's `finish`, which may start another read.
     under_way: usize,
-    /// The number of reads whose target's `finish` has not returned.
+    /// The number of started reads for which `finish` has not returned yet.
     unfinished: usize,
 }
 
 impl PendingReads {
-    /// Counts another read, unless there are `max`.
+    /// Counts another read and returns true. Returns false if `max` reads are already pending.
     pub(crate) fn start_one(&self, max: usize) -> bool {
         let mut counts = self.lock();
         let may_start = counts.under_way < max;
@@ -201,7 +202,7 @@ impl PendingReads {
         self.lock().under_way
     }
 
-    /// Waits until `finish` of all targets has returned.
+    /// Waits until `finish` has returned for all targets.
     pub(crate) fn wait_for_all(&self) {
         let wait = self.all_ended.wait_while(self.lock(), |counts| counts.unfinished > 0);
         drop(wait.unwrap_or_else(PoisonError::into_inner));

@@ -1,4 +1,4 @@
-//! Asynchronous reads of one thread.
+//! Asynchronous reads that one thread starts.
 
 use crate::pool::{self, Job, PendingReads, Pool};
 
@@ -11,12 +11,12 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// The reads of one thread. With a ring (io_uring), [`Reader::reap`] finds the finished reads and
-/// calls [`Target::finish`] on the calling thread. Without one, threads of a pool execute the reads
-/// and call [`Target::finish`].
+/// The reads of one thread. With a ring (io_uring), [`Reader::reap`] collects the completed reads
+/// and calls [`Target::finish`] on the calling thread. Without a ring, threads of a pool execute
+/// the reads and call [`Target::finish`].
 ///
-/// Dropping the reader waits until all reads have ended, because they write to their targets' bytes
-/// until then.
+/// Dropping the reader waits until all reads have completed, because pending reads write to the
+/// memory of their targets.
 pub struct Reader {
     kind: Kind,
 }
@@ -36,8 +36,8 @@ struct Threads {
 }
 
 impl Reader {
-    /// Returns a reader of at most `depth` reads at a time. It uses a ring if the device and the
-    /// system allow one, and otherwise threads of the pool.
+    /// Returns a reader with at most `depth` concurrent reads. It uses a ring if the device and the
+    /// system support this, and otherwise the threads of the pool.
     pub fn new(device: Arc<dyn Device>, depth: usize, pool: &Pool) -> Self {
         #[cfg(target_os = "linux")]
         if device.descriptor(0).is_some()
@@ -48,7 +48,7 @@ impl Reader {
         Self::threaded(device, depth, pool)
     }
 
-    /// Returns a reader that uses threads of the pool even if a ring is possible.
+    /// Returns a reader that uses the threads of the pool even if a ring is possible.
     pub fn threaded(device: Arc<dyn Device>, depth: usize, pool: &Pool) -> Self {
         let threads = Threads {
             device,
@@ -63,7 +63,7 @@ impl Reader {
     /// Starts a read. The next [`Reader::submit`] passes it to the system.
     ///
     /// # Errors
-    /// Returns the target if the maximum number of reads is under way.
+    /// Returns the target if the maximum number of reads is already pending.
     pub fn start<T: Target>(&mut self, target: Arc<T>) -> Result<(), Arc<T>> {
         match &mut self.kind {
             #[cfg(target_os = "linux")]
@@ -81,9 +81,9 @@ impl Reader {
         }
     }
 
-    /// Calls [`Target::finish`] of the reads that have ended, and returns their number. If none has
-    /// ended, this usually makes no system call. Returns 0 with threads, which call
-    /// [`Target::finish`] themselves.
+    /// Calls [`Target::finish`] for the completed reads, and returns their number. If no read has
+    /// completed, this usually makes no system call. Without a ring, returns 0, because the pool's
+    /// threads call [`Target::finish`] themselves.
     pub fn reap(&mut self) -> usize {
         match &mut self.kind {
             #[cfg(target_os = "linux")]
@@ -92,9 +92,10 @@ impl Reader {
         }
     }
 
-    /// Returns the descriptor that becomes readable when [`Reader::reap`] will find a finished
-    /// read, or `None` with threads. It never changes while the reader exists. It supports
-    /// edge-triggered polling if each event is followed by [`Reader::reap`].
+    /// Returns the descriptor that becomes readable when a read has completed and [`Reader::reap`]
+    /// can collect it. Returns `None` without a ring. The descriptor never changes while the reader
+    /// exists. It supports edge-triggered polling if the caller calls [`Reader::reap`] after each
+    /// event.
     #[cfg(unix)]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.kind {
@@ -104,7 +105,7 @@ impl Reader {
         }
     }
 
-    /// Returns the number of reads that were started and have not ended.
+    /// Returns the number of reads that were started and have not completed.
     pub fn under_way(&self) -> usize {
         match &self.kind {
             #[cfg(target_os = "linux")]

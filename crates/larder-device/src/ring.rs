@@ -7,50 +7,51 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The maximum number of entries that the system allows.
+/// The maximum number of ring entries that the system allows.
 const DEPTH_MAX: usize = 32 << 10;
-/// The maximum length of one read in bytes: a power of two below the system's maximum.
+/// The maximum length of one read in bytes. It is a power of two below the system's maximum.
 const READ_MAX: usize = 1 << 30;
-/// The maximum number of times that a read is started again after it failed temporarily.
+/// The maximum number of retries of a read that failed temporarily.
 const RETRIES_MAX: u32 = 64;
-/// The maximum number of times that a system call is repeated at once after it failed temporarily.
+/// The maximum number of immediate retries of a system call that failed temporarily.
 const ENTER_RETRIES_MAX: u32 = 64;
 /// The maximum number of registered files. Reads from other files take slightly longer.
 const FILES_MAX: usize = 64;
-/// Dropping the ring waits for its reads. If the system call for this wait fails, it is repeated
-/// after this pause.
+/// The pause before another attempt if the system call fails with which dropping the ring waits for
+/// its reads.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The reads of one thread.
 pub(crate) struct Ring {
-    /// The system's ring. It is declared before `device`, whose descriptors it uses, because fields
-    /// are dropped in the order of their declaration.
+    /// The system's ring. It uses the descriptors of `device`, so it must be dropped first. For
+    /// this reason it is declared before `device`.
     ring: IoUring,
     device: Arc<dyn Device>,
-    /// The ring returns the index of a slot when its read has ended.
+    /// The slots of the reads. A completion contains the index of its read's slot.
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Descriptors in the order in which they were registered.
+    /// Registered descriptors, in the order of their registration.
     files: Vec<RawFd>,
     has_files: bool,
-    /// Whether [`Ring::reap`] has to submit reads. These are reads that [`Ring::submit`] could not
-    /// pass to the system, and reads that are started again.
+    /// Whether [`Ring::reap`] has to submit reads: reads that [`Ring::submit`] could not pass to
+    /// the system, or retried reads.
     is_behind: bool,
 }
 
 struct Slot {
     /// The target of the slot's read; `None` if the slot is free.
     target: Option<Arc<dyn Target>>,
-    /// The number of bytes that were read.
+    /// The number of bytes that were already read.
     done: usize,
     retries: u32,
 }
 
 impl Ring {
-    /// Returns a ring for `depth` reads at a time, at least 1 and at most [`DEPTH_MAX`].
+    /// Returns a ring for `depth` concurrent reads. `depth` is clamped to the range from 1 to
+    /// [`DEPTH_MAX`].
     ///
     /// # Errors
-    /// The system has no rings, or does not allow this process to use them.
+    /// The system does not support rings, or does not allow this process to use them.
     pub(crate) fn new(device: Arc<dyn Device>, depth: usize) -> io::Result<Self> {
         let depth = depth.clamp(1, DEPTH_MAX);
         let ring = build(u32::try_from(depth).unwrap_or(1).next_power_of_two())?;
@@ -59,7 +60,7 @@ impl Ring {
         if !probe.is_supported(opcode::Read::CODE) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        // Some sandboxes allow making rings, but not using them.
+        // Some sandboxes allow a process to create rings, but not to use them.
         ring.submit()?;
         let files_max = u32::try_from(FILES_MAX).expect("FILES_MAX fits 32 bits");
         let has_files = ring.submitter().register_files_sparse(files_max).is_ok();
@@ -100,12 +101,13 @@ impl Ring {
     pub(crate) fn reap(&mut self) -> usize {
         let has_put_off_work = self.ring.submission().taskrun();
         if has_put_off_work {
-            // The system has finished reads, but reports their completions only when this thread
+            // Reads have completed, but the system posts their completions only when this thread
             // makes a system call.
             let _ = self.enter(0);
         }
         let mut count = 0;
-        // Completions are taken one at a time, so that a target that panics does not lose others.
+        // Take one completion at a time. Otherwise the panic of a target could lose other
+        // completions.
         while let Some((number, result)) = self.next_completion() {
             count += usize::from(self.end(number, result));
         }
@@ -115,8 +117,8 @@ impl Ring {
         count
     }
 
-    /// Returns the slot of the next finished read, and the system's result, or `None` if no other
-    /// read has finished.
+    /// Returns the slot and the system's result of the next completed read, or `None` if no other
+    /// read has completed.
     fn next_completion(&mut self) -> Option<(u32, i32)> {
         let entry = self.ring.completion().next()?;
         let number = u32::try_from(entry.user_data()).expect("the number of a slot");
@@ -131,8 +133,9 @@ impl Ring {
         self.slots.len() - self.free.len()
     }
 
-    /// Ends a read that is complete or has failed. Starts the rest of a read that is incomplete,
-    /// and repeats one that failed temporarily. Returns whether the read was ended.
+    /// Processes a completion. Finishes a read that is complete or has failed, and returns true.
+    /// Starts the rest of an incomplete read, or retries a read that failed temporarily, and
+    /// returns false.
     fn end(&mut self, number: u32, result: i32) -> bool {
         let align = self.device.align();
         let slot = &mut self.slots[number as usize];
@@ -191,8 +194,8 @@ impl Ring {
         pushed.expect("the ring has an entry for each slot");
     }
 
-    /// Returns the index of a registered file. Registers the file if necessary. Returns `None` if
-    /// that is not possible.
+    /// Returns the index of a registered file, after registering the file if necessary. Returns
+    /// `None` if the file cannot be registered.
     fn registered(&mut self, fd: RawFd) -> Option<u32> {
         let known = self.files.iter().position(|file| *file == fd);
         let index = known.unwrap_or(self.files.len());
@@ -207,8 +210,8 @@ impl Ring {
         Some(number)
     }
 
-    /// Calls the system, even if there is nothing to submit, and waits until `wanted` reads have
-    /// ended.
+    /// Calls the system even if there is nothing to submit, and waits until `wanted` reads have
+    /// completed.
     fn enter(&mut self, wanted: u32) -> io::Result<usize> {
         const GETEVENTS: u32 = 1;
         let begun = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
@@ -225,8 +228,8 @@ impl Drop for Ring {
                 std::thread::sleep(PAUSE);
             }
         }
-        // Unregister the files, so that they do not stay locked: the system frees the ring only
-        // some time later.
+        // Unregister the files, because the system frees the ring only some time later. Until then,
+        // registered files would stay locked.
         let _ = self.ring.submitter().unregister_files();
     }
 }
@@ -235,13 +238,13 @@ fn is_interrupted(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted
 }
 
-/// Returns whether a failed read should be started again.
+/// Returns whether a failed read should be retried.
 fn is_temporary(result: i32) -> bool {
     matches!(-result, libc::EINTR | libc::EAGAIN)
 }
 
-/// Returns a ring that does not interrupt its thread when a read has ended, if the kernel supports
-/// that (5.19). This saves about a fifth of a read's processor time when many are under way.
+/// Returns a ring that does not interrupt its thread when a read completes, if the kernel supports
+/// this (5.19). This saves about a fifth of a read's processor time when many reads are pending.
 ///
 /// The ring is not bound to one thread (`SINGLE_ISSUER`), because readers may move. Measurements
 /// also showed no gain from binding it. `DEFER_TASKRUN` is not used, because the ring's descriptor

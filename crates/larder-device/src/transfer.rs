@@ -1,17 +1,18 @@
-//! Blocking reads and writes of a whole range of a file.
+//! Blocking reads and writes that transfer a complete range of a file.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Reads a whole range, with several system calls if necessary. If a read ends at an offset that is
-/// no multiple of `align`, the file ends there. Another direct read from such an offset would be
-/// refused.
+/// Reads a complete range, with several system calls if necessary. If a system call returns a
+/// number of bytes that is not a multiple of `align`, the file ends there, and a further direct
+/// read from that offset would be refused.
 ///
 /// # Errors
 /// Returns the operating system's error, or `UnexpectedEof` at the end of the file.
 ///
 /// # Safety
-/// `into` has room for `len` bytes, and no other thread reads or writes them until this returns.
+/// `into` has space for `len` bytes, and no other thread reads or writes them until this function
+/// returns.
 pub(crate) unsafe fn read_all(
     file: BorrowedFd<'_>,
     mut offset: u64,
@@ -41,13 +42,13 @@ pub(crate) unsafe fn read_all(
     Ok(())
 }
 
-/// Writes a whole range.
+/// Writes a complete range, with several system calls if necessary.
 ///
 /// # Errors
 /// Returns the operating system's error.
 ///
 /// # Safety
-/// `from` has `len` initialised bytes.
+/// `from` points to `len` initialised bytes.
 pub(crate) unsafe fn write_all(
     file: BorrowedFd<'_>,
     mut offset: u64,
@@ -73,7 +74,7 @@ pub(crate) unsafe fn write_all(
     Ok(())
 }
 
-/// Returns the result of a system call: a count or, if negative, an error.
+/// Converts the result of a system call. A negative result stands for the error in `errno`.
 fn count(returned: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(returned).map_err(|_| io::Error::last_os_error())
 }

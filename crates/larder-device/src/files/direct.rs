@@ -1,10 +1,10 @@
-//! Direct I/O: whether a file supports it, and its alignment.
+//! Enables direct I/O if a file supports it, and determines the required alignment.
 
 use std::fs::File;
 
-/// Makes reads and writes of a file bypass the page cache, and returns their alignment in bytes.
-/// Returns `None` if the file system does not support that, or only with an alignment above
-/// [`HEADER_LEN`].
+/// Makes reads and writes of a file bypass the page cache. Returns the alignment in bytes that they
+/// then require, or `None` if the file system does not support direct I/O or requires an alignment
+/// above [`HEADER_LEN`].
 ///
 /// [`HEADER_LEN`]: super::spec::HEADER_LEN
 #[cfg(target_os = "linux")]
@@ -16,7 +16,7 @@ pub(super) fn enable(file: &File) -> Option<usize> {
     let align = stated_align(file).or_else(|| block_len(file)).unwrap_or(ALIGN_MAX);
     let is_possible = align.is_power_of_two() && align as u64 <= HEADER_LEN;
     if is_possible && set_flags(file, libc::O_DIRECT) {
-        // Some file systems accept the flag, but refuse reads.
+        // Try a read, because some file systems accept the flag but refuse reads.
         if Page::read(file.as_fd(), ALIGN_MIN).is_ok() {
             return Some(align);
         }
@@ -30,7 +30,7 @@ pub(super) fn enable(_file: &File) -> Option<usize> {
     None
 }
 
-/// An alignment in bytes that suits all common devices.
+/// The alignment in bytes that is assumed if the system reports none. It suits all common devices.
 #[cfg(target_os = "linux")]
 const ALIGN_MAX: usize = 4096;
 
@@ -43,8 +43,8 @@ fn set_flags(file: &File, flags: libc::c_int) -> bool {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) == 0 }
 }
 
-/// Returns the alignment that the file system reports. Returns `None` on kernels before 6.1, and if
-/// direct I/O may not work.
+/// Returns the alignment in bytes that the file system reports. Returns `None` on kernels before
+/// 6.1, or if the file system reports that direct I/O is not supported.
 #[cfg(target_os = "linux")]
 fn stated_align(file: &File) -> Option<usize> {
     use std::mem::MaybeUninit;

@@ -5,17 +5,17 @@
 //!        magic   version  id   index  files  len  page_len  checksum of words 0-8
 //! ```
 //!
-//! Words are of 64 bits, little-endian. The rest of the page is zero.
+//! A word has 64 bits and is little-endian. The rest of the page is zero.
 
 use super::spec::HEADER_LEN;
 use crate::transfer;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// The first two words of a header. With two words, a file with one damaged word is still
-/// recognised.
+/// The first two words of a header. Because there are two, a file is recognised even if one of them
+/// is damaged.
 const MAGIC: [u64; 2] = [u64::from_le_bytes(*b"Larder's"), u64::from_le_bytes(*b" flash 1")];
-/// The version, which rises with each change of the layout of headers or pages.
+/// The format version. Increment it with each change of the layout of headers or pages.
 const VERSION: u64 = 1;
 const PAGE_LEN: usize = 4096;
 const _: () = assert!(PAGE_LEN as u64 == HEADER_LEN);
@@ -29,7 +29,7 @@ pub(super) struct Header {
     pub(super) index: u64,
     /// The number of files.
     pub(super) files: u64,
-    /// The number of bytes of the file's pages.
+    /// The total length of the file's pages in bytes.
     pub(super) len: u64,
     pub(super) page_len: u64,
 }
@@ -51,7 +51,8 @@ impl Header {
         page
     }
 
-    /// Returns the header in a page, if it is undamaged and of this version.
+    /// Parses a page. Returns `None` if it is not a header, or if the header is damaged or has
+    /// another version.
     pub(super) fn from_page(page: &Page) -> Option<Self> {
         let id = u128::from(page.word(3)) | u128::from(page.word(4)) << 64;
         let [index, files, len, page_len] = [5, 6, 7, 8].map(|at| page.word(at));
@@ -78,8 +79,8 @@ impl Page {
         u64::from_le_bytes(*self.0[at * 8..].first_chunk().expect("a page has 512 words"))
     }
 
-    /// Returns whether the page is neither empty nor a header of this crate. A header with one
-    /// damaged word is still the crate's.
+    /// Returns whether the page is neither empty nor a header of this crate. A page with one of the
+    /// two magic words counts as a header, even if it is damaged.
     pub(super) fn is_foreign(&self) -> bool {
         let is_empty = self.0.iter().all(|byte| *byte == 0);
         !is_empty && self.word(0) != MAGIC[0] && self.word(1) != MAGIC[1]

@@ -1,5 +1,5 @@
-//! Files and block devices that form one device. Their pages follow each other, and no page crosses
-//! from one file to the next.
+//! Files and block devices that form one device. The device's pages are numbered through all files,
+//! and no page spans two files.
 //!
 //! ```text
 //! file 0   [ header │ page 0 │ page 1 │ … ]
@@ -21,7 +21,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-/// Files and block devices as one range of bytes. They stay locked while this value exists.
+/// Files and block devices as one range of bytes. The files stay locked while this value exists.
 #[derive(Debug)]
 pub struct Files {
     parts: Vec<Part>,
@@ -36,20 +36,20 @@ struct Part {
     file: File,
     /// The offset of the file's pages on the device, in bytes.
     base: u64,
-    /// The number of bytes of the file's pages.
+    /// The total length of the file's pages in bytes.
     len: u64,
 }
 
 impl Files {
-    /// Opens files and block devices for pages of `page_len` bytes. Waits until no other process
-    /// uses them, for at most [`Opening::patience`]. Creates missing files, and sets the sizes of
-    /// all files. Bytes within the new sizes do not change.
+    /// Opens files and block devices for pages of `page_len` bytes. Waits up to
+    /// [`Opening::patience`] until no other process uses them. Creates missing files, and sets the
+    /// sizes of all files. Existing bytes within the new sizes do not change.
     ///
     /// # Errors
     /// [`FilesError`] names the file that can't be used, and the remedy.
     ///
     /// # Panics
-    /// `page_len` is not a power of two, or less than 4 KiB.
+    /// `page_len` is not a power of two, or is less than 4 KiB.
     pub fn open(specs: &[FileSpec], page_len: u64, opening: &Opening) -> Result<Self, FilesError> {
         assert!(page_len.is_power_of_two(), "a page length of {page_len} bytes");
         assert!(page_len >= HEADER_LEN, "a page length of {page_len} bytes");
@@ -66,16 +66,16 @@ impl Files {
         Ok(files)
     }
 
-    /// Returns whether reads and writes of all files bypass the system's page cache. If a file
-    /// system does not allow that, the page cache takes memory in addition to the cache's own.
+    /// Returns whether reads and writes of all files bypass the system's page cache. If not, the
+    /// page cache uses memory in addition to the cache's own memory.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.is_direct
     }
 
     /// Returns the id that the last call of [`Files::set_id`] has written to the headers. Returns
-    /// `None` if a header is missing or damaged, or if it was written for other files, another
-    /// order, other sizes or another page length.
+    /// `None` if a header is missing or damaged, or if it was written for a different number, order
+    /// or size of the files, or for a different page length.
     #[must_use]
     pub fn id(&self) -> Option<u128> {
         let mut ids = (0..self.parts.len()).map(|index| self.id_of(index));
@@ -94,8 +94,8 @@ impl Files {
     /// returns `id`.
     ///
     /// # Errors
-    /// Returns the operating system's error. Each file may have the old id, the new one, or none.
-    /// [`Files::id`] returns `None` unless all have the same.
+    /// Returns the operating system's error. Each file may then have the old id, the new id, or
+    /// none. [`Files::id`] returns `None` unless all files have the same id.
     pub fn set_id(&self, id: u128) -> io::Result<()> {
         for (index, part) in self.parts.iter().enumerate() {
             self.header(index, id).to_page().write(part.file.as_fd())?;
@@ -113,8 +113,8 @@ impl Files {
         }
     }
 
-    /// Returns the file that contains an offset of the device, or `None` if the device does not
-    /// have it.
+    /// Returns the file that contains an offset of the device, or `None` if the offset is beyond
+    /// the end of the device.
     fn part(&self, offset: u64) -> Option<&Part> {
         let after = self.parts.partition_point(|part| part.base <= offset);
         self.parts[..after].last().filter(|part| offset - part.base < part.len)

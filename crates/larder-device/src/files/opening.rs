@@ -1,4 +1,4 @@
-//! Opening files: checks that they may be overwritten and that no other process uses them, and sets
+//! Opens files: checks that they may be overwritten and that no other process uses them, and sets
 //! their sizes.
 
 use super::header::Page;
@@ -15,11 +15,12 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 /// The options for opening files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// Another user that files may belong to, besides the user of the process: the user that a
-    /// server switches to later. This option is ignored unless the process runs as root.
+    /// The ID of a user who may own the files, in addition to the user of the process. It is the
+    /// user to which a server switches later. This option is ignored unless the process runs as
+    /// root.
     pub owner: Option<u32>,
-    /// The total time to wait until no other process uses the files. A killed process keeps the
-    /// files in use until its reads and writes have ended.
+    /// The maximum total time to wait until no other process uses the files. A killed process keeps
+    /// the files in use until its pending reads and writes have completed.
     pub patience: Duration,
 }
 
@@ -52,7 +53,7 @@ pub enum FilesError {
         /// The second name.
         path: PathBuf,
     },
-    /// Another process uses the file, or it is a block device that is mounted.
+    /// Another process uses the file, or the file is a mounted block device.
     #[error(
         "{}: another process uses it, or it is mounted, and that has not ended within {} seconds: \
          end it, or give another file",
@@ -116,7 +117,7 @@ impl FilesError {
 }
 
 /// Opens files and block devices for reading and writing, locks them, and sets the sizes of the
-/// files. Returns each with the number of bytes of its pages.
+/// files. Returns each file with the total length of its pages in bytes.
 pub(super) fn open_all(
     specs: &[FileSpec],
     page_len: u64,
@@ -140,7 +141,7 @@ pub(super) fn open_all(
         lock(path, &file, opening, begun)?;
         opened.push((file, about));
     }
-    // No content or size is changed before all files are locked.
+    // Change no content and no size before all files are locked.
     let sized = |((file, about), spec): ((File, Metadata), _)| {
         check_content(spec, &file)?;
         let len = if about.file_type().is_block_device() {
@@ -161,16 +162,16 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
 }
 
 /// Opens a block device, or opens or creates a regular file. Refuses other kinds of files, symbolic
-/// links to files, files with several hard links, files that other users may access, and files that
-/// belong to another user than this one or [`Opening::owner`].
+/// links to regular files, files with several hard links, and files that other users may access.
+/// The owner must be the user of the process or [`Opening::owner`].
 fn open_own(
     path: &Path,
     opening: &Opening,
     begun: Instant,
 ) -> Result<(File, Metadata), FilesError> {
     let refuse = |what, remedy| Err(FilesError::NotOwn { path: path.to_owned(), what, remedy });
-    // With `O_NONBLOCK`, opening a named pipe does not wait for its other end. The flag is cleared
-    // afterwards, because rings would otherwise not wait for reads.
+    // `O_NONBLOCK` makes opening a named pipe return without waiting for the other end. The flag is
+    // cleared later, because with it a ring would not wait for reads.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let is_device = path.metadata().is_ok_and(|about| about.file_type().is_block_device());
     let file = if is_device {
@@ -227,7 +228,7 @@ fn open_device(path: &Path, opening: &Opening, begun: Instant) -> Result<File, F
     }
 }
 
-/// Clears `O_NONBLOCK`.
+/// Clears `O_NONBLOCK`, so that rings wait for reads.
 fn wait_for_io(file: &File) -> io::Result<()> {
     use std::os::fd::AsRawFd;
 
@@ -238,7 +239,7 @@ fn wait_for_io(file: &File) -> io::Result<()> {
     }
 }
 
-/// Locks the file. Waits while another process holds the lock, until [`Opening::patience`] has
+/// Locks the file. If another process holds the lock, retries until [`Opening::patience`] has
 /// passed since `begun`.
 fn lock(path: &Path, file: &File, opening: &Opening, begun: Instant) -> Result<(), FilesError> {
     loop {
@@ -253,8 +254,8 @@ fn lock(path: &Path, file: &File, opening: &Opening, begun: Instant) -> Result<(
     }
 }
 
-/// Refuses a file that starts with neither a header of this crate nor a page of zeros, and a file
-/// that is shorter than a page but not empty. The cache would overwrite the content of such files.
+/// Refuses a file whose content is not the cache's, because the cache would overwrite it. Accepts
+/// only an empty file, and a file that starts with a header of this crate or with a page of zeros.
 fn check_content(spec: &FileSpec, file: &File) -> Result<(), FilesError> {
     let path = &spec.path;
     let is_foreign = match Page::read(file.as_fd(), 1) {
@@ -271,7 +272,7 @@ fn check_content(spec: &FileSpec, file: &File) -> Result<(), FilesError> {
     Ok(())
 }
 
-/// Returns the number of bytes of a block device's pages.
+/// Returns the total length of a block device's pages in bytes.
 fn len_of_device(spec: &FileSpec, page_len: u64, mut file: &File) -> Result<u64, FilesError> {
     let path = &spec.path;
     let actual = file.seek(SeekFrom::End(0)).map_err(FilesError::io(path))?;
@@ -286,7 +287,7 @@ fn len_of_device(spec: &FileSpec, page_len: u64, mut file: &File) -> Result<u64,
 }
 
 /// Sets the size of a file, and allocates all of its blocks if the file system supports that.
-/// Returns the number of bytes of its pages.
+/// Returns the total length of the file's pages in bytes.
 fn allocate(spec: &FileSpec, page_len: u64, file: &File) -> Result<u64, FilesError> {
     let len = spec.bytes / page_len * page_len;
     let whole = HEADER_LEN + len;
@@ -296,7 +297,7 @@ fn allocate(spec: &FileSpec, page_len: u64, file: &File) -> Result<u64, FilesErr
         file.set_len(whole)
     };
     resize().map_err(|error| {
-        // Gives the allocated blocks back to the file system.
+        // Return the allocated blocks to the file system.
         let _ = file.set_len(before);
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -309,7 +310,7 @@ fn allocate(spec: &FileSpec, page_len: u64, file: &File) -> Result<u64, FilesErr
 }
 
 /// Makes the file system allocate all blocks of a file. If the file system does not support that,
-/// this succeeds, and a later write may fail because the file system is full.
+/// returns `Ok`, and a later write may fail because the file system is full.
 #[cfg(target_os = "linux")]
 fn fill_holes(file: &File, len: u64) -> io::Result<()> {
     use std::os::fd::AsRawFd;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// The number of bytes at the start of each file that are not part of the device.
+/// The length in bytes of the header at the start of each file, which is not part of the device.
 pub const HEADER_LEN: u64 = 4096;
 
 /// The minimum alignment of offsets, lengths and addresses, in bytes.
@@ -13,8 +13,7 @@ pub(super) const ALIGN_MIN: usize = 512;
 pub struct FileSpec {
     /// The path of a block device or of a file, which is created if it does not exist.
     pub path: PathBuf,
-    /// The number of bytes for pages, rounded down to whole pages. The header of a file takes
-    /// additional room. A block device has one page less if it has no room for the header in
-    /// addition.
+    /// The number of bytes for pages, rounded down to whole pages. The header takes additional
+    /// space. If a block device has no space left for the header, it gets one page less.
     pub bytes: u64,
 }

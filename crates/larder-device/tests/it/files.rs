@@ -14,7 +14,7 @@ fn a_read_returns_the_written_bytes() {
     assert_eq!(files.len(), 5 * PAGE_LEN);
     let align = files.align();
     assert!(align.is_power_of_two() && (512..=4096).contains(&align), "{align}");
-    // These are the offsets of the first and the last page of each file.
+    // Write the first and the last page of each file.
     for offset in [0, 2 * PAGE_LEN, 3 * PAGE_LEN, 4 * PAGE_LEN] {
         Buffer::numbered(offset, usize::try_from(PAGE_LEN).unwrap()).write(&files, offset).unwrap();
     }
@@ -63,7 +63,7 @@ fn an_id_is_kept_for_the_same_files() {
     let longer_pages = Files::open(&specs, 2 * PAGE_LEN, &Opening::default()).unwrap();
     assert_eq!(longer_pages.id(), None);
     drop(longer_pages);
-    // The size of the second file was rounded down to the longer pages.
+    // The size of the second file was rounded down to a multiple of the longer page length.
     assert_eq!(open(&specs).unwrap().id(), Some(id));
     let swapped: Vec<FileSpec> = specs.iter().rev().cloned().collect();
     assert_eq!(open(&swapped).unwrap().id(), None);
@@ -71,7 +71,7 @@ fn an_id_is_kept_for_the_same_files() {
     assert_eq!(open(only).unwrap().id(), None);
     let larger = [specs[0].clone(), FileSpec { bytes: 4 * PAGE_LEN, ..specs[1].clone() }];
     assert_eq!(open(&larger).unwrap().id(), None);
-    // Additional bytes that are less than a page do not matter.
+    // Additional bytes do not matter if they are less than a page.
     let same = [specs[0].clone(), FileSpec { bytes: 3 * PAGE_LEN + 4096, ..specs[1].clone() }];
     assert_eq!(open(&same).unwrap().id(), Some(id));
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const DEPTH: usize = 32;
 
-/// Runs a test with a ring, if the system allows one, and then with threads.
+/// Runs a test with a ring if the system supports it, and then with threads.
 fn with_readers(device: &Arc<dyn Device>, test: impl Fn(Reader)) {
     let pool = Pool::new(4);
     let reader = Reader::new(Arc::clone(device), DEPTH, &pool);
@@ -216,7 +216,7 @@ fn a_reader_may_move_to_another_thread() {
     });
 }
 
-/// Drivers poll the ring's own descriptor, edge-triggered, as mio does here.
+/// Drivers use edge-triggered polling of the ring's own descriptor, as mio does here.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_end_of_a_read_can_be_polled_for() {

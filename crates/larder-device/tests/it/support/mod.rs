@@ -1,4 +1,4 @@
-//! Buffers for direct I/O, and reads for which tests wait.
+//! Buffers for direct I/O, and reads whose completion tests can wait for.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use larder_device::{Device, FileSpec, Files, FilesError, Opening, ReadParameters, Target};
@@ -22,8 +22,8 @@ pub(crate) struct Buffer {
     len: usize,
 }
 
-// SAFETY: only one read or write at a time uses the bytes. The test uses them only after it has
-// ended.
+// SAFETY: only one read or write at a time uses the bytes. The test uses the bytes only after this
+// read or write has completed.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -32,7 +32,7 @@ impl Buffer {
         Self { blocks: UnsafeCell::new(blocks), len }
     }
 
-    /// Returns bytes in which each word contains its offset on the device.
+    /// Returns a buffer in which each 64-bit word contains its own offset on the device.
     pub(crate) fn numbered(offset: u64, len: usize) -> Self {
         let mut buffer = Self::new(len);
         for (at, word) in buffer.bytes_mut().chunks_exact_mut(8).enumerate() {
@@ -42,7 +42,7 @@ impl Buffer {
     }
 
     pub(crate) fn pointer(&self) -> *mut u8 {
-        // SAFETY: the box never changes, only the bytes in it do.
+        // SAFETY: the box itself never changes. Only the bytes in it do.
         unsafe { (*self.blocks.get()).as_ptr().cast_mut().cast() }
     }
 
@@ -67,7 +67,7 @@ impl Buffer {
     }
 }
 
-/// A read for which tests wait.
+/// A read whose completion a test can wait for.
 pub(crate) struct Read {
     pub(crate) buffer: Buffer,
     pub(crate) offset: u64,
@@ -93,7 +93,7 @@ impl Read {
         result.take().expect("the read ends")
     }
 
-    /// Whether the bytes are those of [`Buffer::numbered`].
+    /// Returns whether the bytes equal those of [`Buffer::numbered`].
     pub(crate) fn is_right(&self) -> bool {
         self.buffer.bytes() == Buffer::numbered(self.offset, self.buffer.len).bytes()
     }
@@ -112,8 +112,8 @@ unsafe impl Target for Read {
     }
 }
 
-/// Creates a temporary folder next to the build, where file systems in memory, which may refuse
-/// direct I/O, are unusual.
+/// Creates a temporary folder in the build directory. The system's temporary directory is often in
+/// memory, where direct I/O may be refused.
 pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -123,13 +123,13 @@ pub(crate) fn specs(folder: &Path, sizes: &[u64]) -> Vec<FileSpec> {
     sizes.iter().enumerate().map(|(i, &bytes)| FileSpec { path: path(i), bytes }).collect()
 }
 
-/// Opens files. Waits at most 100 ms until no other process uses them.
+/// Opens files. Waits up to 100 ms until no other process uses them.
 pub(crate) fn open(specs: &[FileSpec]) -> Result<Files, FilesError> {
     let opening = Opening { patience: Duration::from_millis(100), ..Opening::default() };
     Files::open(specs, PAGE_LEN, &opening)
 }
 
-/// Returns files with numbered bytes in all of their pages.
+/// Returns files whose pages all contain the bytes of [`Buffer::numbered`].
 pub(crate) fn filled(specs: &[FileSpec]) -> Arc<Files> {
     let files = open(specs).unwrap();
     for offset in (0..files.len()).step_by(usize::try_from(PAGE_LEN).unwrap()) {
@@ -138,7 +138,7 @@ pub(crate) fn filled(specs: &[FileSpec]) -> Arc<Files> {
     Arc::new(files)
 }
 
-/// Pseudorandom numbers, the same in each run.
+/// A generator of pseudorandom numbers. The sequence is the same in each run.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
