@@ -1,7 +1,7 @@
-//! Authentication with a file of `user:password` lines, or of tokens.
+//! Authentication with a file of `user:password` lines, or with a file of tokens.
 //!
-//! This module reveals no password. Types that contain a password have no `Debug`, errors of an
-//! entry contain only the file and the line number, and comparisons take constant time.
+//! This module reveals no password. Types that contain a password do not implement `Debug`, errors
+//! about a line contain only the file and the line number, and comparisons take constant time.
 
 use crate::options::Options;
 use larder_protocol::Credentials;
@@ -16,11 +16,11 @@ use subtle::{Choice, ConstantTimeEq};
 const ENTRIES_MAX: usize = 8;
 /// The maximum length of a line, in bytes.
 const LINE_LEN_MAX: usize = 255;
-/// The maximum length of a file in bytes. A longer token file is refused. Of a longer password
-/// file, the rest is not read, because only the first lines are used.
+/// The maximum length of a file in bytes. A longer token file is refused. A longer password file is
+/// read only up to this length, because only its first lines are used.
 const FILE_LEN_MAX: u64 = 64 << 10;
 
-/// A password file, and its entries from the last time that the file was read.
+/// A password file, and its entries as last read.
 pub struct PasswordFile {
     path: PathBuf,
     entries: RwLock<Vec<Entry>>,
@@ -32,14 +32,14 @@ struct Entry {
     password: Secret,
 }
 
-/// A user name, password or token. A comparison always takes the same time, so that the time
-/// reveals neither content nor length.
+/// A user name, password or token. All comparisons take the same time, so the time reveals neither
+/// content nor length.
 struct Secret {
     bytes: [u8; LINE_LEN_MAX],
     len: u64,
 }
 
-/// A token file, and its tokens from the last time that the file was read.
+/// A token file, and its tokens as last read.
 pub struct TokenFile {
     path: PathBuf,
     tokens: RwLock<Vec<Token>>,
@@ -110,9 +110,9 @@ impl std::fmt::Display for AuthError {
     }
 }
 
-/// Reads the password file of `-Y`. Without `-Y`, but with `-S`, reads the file of `--sasl-pwdb`,
-/// or if there is none, the file `database`. `database` is the value of `MEMCACHED_SASL_PWDB`.
-/// Returns `None` if neither `-Y` nor `-S` is given.
+/// Reads the password file of `-Y`. With `-S` but without `-Y`, reads the file of `--sasl-pwdb` or,
+/// if that is not given, the file `database`, which is the value of `MEMCACHED_SASL_PWDB`. Returns
+/// `None` if neither `-Y` nor `-S` is given.
 ///
 /// # Errors
 /// [`AuthError`]: `-S` is given without a file, or the file is unreadable or malformed.
@@ -155,8 +155,8 @@ impl PasswordFile {
         }
     }
 
-    /// Returns whether the credentials are valid. Compares all entries, so that the time does not
-    /// reveal a match.
+    /// Returns whether the credentials are valid. Always compares all entries, so that the time
+    /// does not reveal a match.
     pub fn authenticate(&self, credentials: &Credentials<'_>) -> bool {
         let user = Secret::new(credentials.user);
         let password = Secret::new(credentials.password.0);
@@ -193,8 +193,8 @@ impl TokenFile {
         }
     }
 
-    /// Returns the rights of a token, or `None` if it is unknown. Compares all lines, so that the
-    /// time does not reveal a match.
+    /// Returns the rights of a token, or `None` if the token is unknown. Always compares all lines,
+    /// so that the time does not reveal a match.
     pub fn rights(&self, token: &[u8]) -> Option<TokenRights> {
         let token = Secret::new(token);
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
@@ -243,8 +243,8 @@ fn token(line: &[u8]) -> Option<Token> {
 }
 
 impl Secret {
-    /// Copies the bytes, at most as many as a line of the file can have. Also stores the full
-    /// length of the input: longer input therefore never equals an entry.
+    /// Copies at most as many bytes as a line of the file can have. Also stores the full length of
+    /// the input, so longer input never equals an entry.
     fn new(from: &[u8]) -> Self {
         let kept = from.get(..LINE_LEN_MAX).unwrap_or(from);
         let mut bytes = [0; LINE_LEN_MAX];

@@ -1,5 +1,6 @@
 //! Settings that commands change while the server runs. Larder has no LRU lists and no slabs, so
-//! most settings only appear in `stats settings`, as in a memcached without its maintainer thread.
+//! most of these settings only appear in `stats settings`, as in a memcached without its maintainer
+//! thread.
 
 use crate::loaded_scripts::LoadedScripts;
 use crate::options::Options;
@@ -24,8 +25,8 @@ pub struct Controls {
     pub(crate) scripts: LoadedScripts,
 }
 
-/// The settings of the `extstore` command. As in memcached, clients can change them even if there
-/// is no flash tier.
+/// The settings that the `extstore` command changes. As in memcached, clients can change them even
+/// without a flash tier.
 #[derive(Clone, Copy, Debug)]
 pub struct TunedFlash {
     /// The settings of the flash tier.
@@ -36,7 +37,7 @@ pub struct TunedFlash {
 
 impl Controls {
     /// Creates the settings from the command line. `flash` contains the initial settings of the
-    /// flash tier. It is `None` if there is no flash tier.
+    /// flash tier, or is `None` without a flash tier.
     pub(crate) fn new(options: &Options, flash: Option<FlashSettings>) -> Self {
         let limit_mib = options.memory_limit.into();
         let options = &options.suboptions;
@@ -121,7 +122,7 @@ impl Controls {
         *lock(&self.flash)
     }
 
-    /// Changes a setting of the `extstore` command, and calls `apply` with all settings of the
+    /// Changes a setting for the `extstore` command, and calls `apply` with all settings of the
     /// flash tier.
     pub(crate) fn tune_flash(&self, tuning: FlashTuning, apply: impl FnOnce(FlashSettings)) {
         let mut flash = lock(&self.flash);

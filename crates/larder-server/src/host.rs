@@ -1,4 +1,4 @@
-//! The [`Host`] of sessions, implemented by the server.
+//! Implements [`Host`], the sessions' interface to the server.
 
 use crate::memory::Memory;
 use crate::process::version;
@@ -20,7 +20,8 @@ use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The sent bytes of all forwarded stores may take the memory limit divided by this number.
+/// The retained bytes of all forwarded stores are limited to the memory for items divided by this
+/// number.
 const SENT_PART: usize = 16;
 
 impl Host for Server {

@@ -4,8 +4,8 @@ use larder_protocol::resp::{Script, ScriptHash};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The maximum number of hashes. The number needs a limit: a client could create any number of
-/// hashes for one known script, because each added blank changes the hash.
+/// The maximum number of hashes. Without a limit, a client could create any number of hashes for
+/// one known script, because each added blank changes the hash.
 const HASHES_MAX: usize = 1000;
 
 /// The scripts that clients have loaded, by the hashes of their texts.
@@ -18,7 +18,7 @@ impl LoadedScripts {
         self.lock().get(hash).copied()
     }
 
-    /// Keeps a script. If the maximum number of scripts is reached, first removes all others.
+    /// Stores a script. If the maximum number of scripts is reached, first removes all others.
     /// Clients then load their scripts again.
     pub(crate) fn keep(&self, hash: ScriptHash, script: Script) {
         let mut scripts = self.lock();

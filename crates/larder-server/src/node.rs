@@ -1,4 +1,4 @@
-//! The configuration of this node's replication and cluster, from the options.
+//! Builds the configuration of this node's replication and cluster from the options.
 
 use crate::options::Options;
 use larder_cluster::{Credentials, GroupConfig, NodeConfig};
@@ -9,9 +9,9 @@ use larder_store::erased;
 use larder_support::clock::Clock;
 use std::sync::Arc;
 
-/// Builds the configuration of the node. `counters` starts with the counters of the threads that
-/// serve clients ([`Options::handles`]). The counters of the handles that answer forwarded requests
-/// ([`Options::answerers`]) follow.
+/// Builds the configuration of the node. `counters` contains first the counters of the handles that
+/// serve clients ([`Options::handles`]), then the counters of the handles that answer forwarded
+/// requests ([`Options::answerers`]).
 pub(crate) fn config(
     options: &Options,
     settings: &Settings,
@@ -45,8 +45,9 @@ fn group(options: &Options) -> Option<GroupConfig> {
     })
 }
 
-/// Reads the settings of etcd and their files. Returns the defaults without `--cluster`. Call this
-/// before dropping privileges: root may be the only user that can read the files.
+/// Reads the settings for etcd, including the files that they name. Without `--cluster`, returns
+/// the defaults. Call this before dropping privileges: root may be the only user that can read the
+/// files.
 ///
 /// # Errors
 /// [`SettingsError`]: a URL or a file is invalid.

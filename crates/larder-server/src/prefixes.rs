@@ -1,4 +1,5 @@
-//! Request counts by prefix (`stats detail`). The prefix of a key ends before its first delimiter.
+//! Request counts by prefix (`stats detail`). The prefix of a key is the part before its first
+//! delimiter.
 
 use larder_protocol::reply::PrefixCounts;
 use larder_session::PrefixEvent;
@@ -12,7 +13,8 @@ pub struct Prefixes {
     counts: Mutex<BTreeMap<Vec<u8>, PrefixCounts>>,
 }
 
-/// The maximum number of counted prefixes. Clients choose the keys, so the number needs a limit.
+/// The maximum number of counted prefixes. Clients choose the keys, so they could create any number
+/// of prefixes without a limit.
 const PREFIXES_MAX: usize = 16 << 10;
 
 impl Prefixes {
@@ -22,7 +24,7 @@ impl Prefixes {
         Self { delimiter, counts: Mutex::default() }
     }
 
-    /// Counts a request. Ignores a key without a delimiter, and a new prefix when the maximum
+    /// Counts a request. Ignores a key without a delimiter. Ignores a new prefix if the maximum
     /// number of prefixes is reached. A key that starts with the delimiter has an empty prefix,
     /// which is counted like any other.
     pub fn count(&self, key: &[u8], event: PrefixEvent) {

@@ -30,11 +30,11 @@ use std::time::Duration;
 
 /// The shared state of a server.
 pub struct Server {
-    /// The options at the start. [`Self::controls`] has the settings that commands change.
+    /// The options at the start. [`Self::controls`] contains the settings that commands change.
     pub options: Options,
     /// The settings of sessions.
     pub settings: Settings,
-    /// Logins and TLS of clients.
+    /// Logins and TLS for clients.
     pub(crate) access: ClientAccessControl,
     /// The server's clock.
     pub clock: Clock,
@@ -90,13 +90,13 @@ pub(crate) struct Warnings {
 /// The credentials that clients and other nodes must present.
 #[derive(Default)]
 pub struct AccessControl {
-    /// Logins and TLS of clients.
+    /// Logins and TLS for clients.
     pub clients: ClientAccessControl,
     /// The secret and certificates of nodes.
     pub nodes: Credentials,
 }
 
-/// Logins and TLS of clients.
+/// Logins and TLS for clients.
 #[derive(Default)]
 pub struct ClientAccessControl {
     /// The password file, reloaded at SIGHUP; `None` with neither `-Y` nor `-S`.

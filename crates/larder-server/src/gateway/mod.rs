@@ -1,4 +1,4 @@
-//! The gateway for metrics, HTTP and gRPC: its view of the server, and its threads.
+//! The gateway for metrics, HTTP and gRPC: its interface to the server, and its threads.
 
 mod route;
 
@@ -88,7 +88,7 @@ impl ServerView for Server {
                 })
             }
         };
-        // Count in the counters of the gateway's thread, which follow those of the workers.
+        // Use the counters of the gateway's thread, which follow those of the workers.
         if let Some(counters) = self.counters.get(self.options.threads) {
             counters.thread.auth_cmds.add(1);
             counters.thread.auth_errors.add(u64::from(rights.is_none()));
@@ -172,7 +172,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts the threads that serve the sockets, or none without sockets.
+    /// Starts the threads that serve the sockets. Without sockets, starts none.
     ///
     /// # Errors
     /// The system refuses a thread or an event queue.

@@ -1,10 +1,10 @@
-//! Requests of the gateway to other nodes of the cluster.
+//! Forwards requests of the gateway to other nodes of the cluster.
 
 use larder_gateway::{RemoteRequest, RemoteState};
 use larder_session::{ForwardId, ForwardOutcome, Route};
 use std::task::Waker;
 
-/// Sends one request to the leader of a group, which is another node.
+/// Forwards one request to the leader of a group on another node.
 pub(crate) struct GatewayRoute {
     route: Box<dyn Route>,
     /// The request that was sent; `None` before the first bytes.
@@ -37,7 +37,7 @@ impl RemoteRequest for GatewayRoute {
             ForwardOutcome::More => RemoteState::Partial,
             ForwardOutcome::Done | ForwardOutcome::Close => RemoteState::Complete,
             ForwardOutcome::Retry => RemoteState::Retry,
-            // A gateway's request is answered as a whole.
+            // The reply to a gateway's request is all or nothing, so a partial reply is useless.
             ForwardOutcome::ConnectionLost | ForwardOutcome::RetryRest(_) => {
                 RemoteState::ConnectionLost
             }

@@ -17,14 +17,14 @@ impl EvictedKeys {
     /// Opens the file that the environment names, for appending.
     ///
     /// # Panics
-    /// If the file cannot be opened: the results of the test would be wrong.
+    /// If the file cannot be opened, because the results of the test would then be wrong.
     pub(crate) fn from_environment() -> Self {
         let open = |path| OpenOptions::new().create(true).append(true).open(path);
         Self(env::var_os(VARIABLE).map(|path| open(path).expect("cannot open EVICTED_KEYS_FILE")))
     }
 
-    /// Writes the key of an item that will be evicted. The write comes before the removal: even if
-    /// the process is killed, the file contains the keys of all removed items.
+    /// Writes the key of an item that will be evicted. This function is called before the removal.
+    /// So the file contains the keys of all removed items even if the process is killed.
     ///
     /// # Panics
     /// If the write fails.

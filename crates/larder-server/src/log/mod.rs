@@ -1,6 +1,6 @@
-//! The log for watchers. Each client of `watch` has a buffer of lines in memcached's form, and its
-//! connection empties the buffer. A full buffer drops lines. Watchers of the gateway have queues of
-//! events instead.
+//! The log for watchers. Each client of `watch` has a buffer of lines in memcached's form, which
+//! its connection drains. If a buffer is full, new lines for it are dropped. Watchers of the
+//! gateway have queues of events instead.
 
 #[cfg(feature = "delayed")]
 pub(crate) mod evicted_keys;
@@ -26,8 +26,8 @@ pub struct Log {
     classes: SizeClasses,
     /// The maximum length of a watcher's buffer in bytes.
     buffer_max: usize,
-    /// All streams that any watcher has requested. Also contains [`Streams::PREFIXES`] while
-    /// requests are counted by prefix.
+    /// The union of the streams that watchers have requested. Also contains [`Streams::PREFIXES`]
+    /// while requests are counted by prefix.
     observed: AtomicU32,
     watchers: Mutex<Watchers>,
     counts: Counts,
@@ -47,7 +47,7 @@ struct Watcher {
     id: u64,
     streams: Streams,
     lines: Vec<u8>,
-    /// The number of lines that were dropped after the last line in the buffer, because the buffer
+    /// The number of lines that were dropped since the last line in the buffer, because the buffer
     /// was full.
     skipped: u64,
 }
@@ -70,7 +70,7 @@ impl Log {
         Self { clock, classes, buffer_max, observed, watchers, counts: Counts::default() }
     }
 
-    /// Returns all streams that any watcher has requested. The result also contains
+    /// Returns the union of the streams that watchers have requested. It also contains
     /// [`Streams::PREFIXES`] while requests are counted by prefix.
     #[inline]
     pub fn observed(&self) -> Streams {
@@ -96,7 +96,8 @@ impl Log {
         }
     }
 
-    /// Adds a watcher and returns its ID; `None` if the maximum is reached.
+    /// Adds a watcher and returns its ID. Returns `None` if the maximum number of watchers is
+    /// reached.
     pub(crate) fn watch(&self, streams: Streams) -> Option<u64> {
         let mut watchers = self.lock();
         if watchers.count() >= WATCHERS_MAX {
@@ -115,7 +116,8 @@ impl Log {
         self.observe(&watchers);
     }
 
-    /// Adds a queue that receives events. Returns false if the maximum of watchers is reached.
+    /// Adds a queue that receives events. Returns false if the maximum number of watchers is
+    /// reached.
     #[cfg(feature = "metrics")]
     pub(crate) fn queue(&self, queue: &Arc<EventQueue>) -> bool {
         let mut watchers = self.lock();
@@ -177,8 +179,8 @@ impl Log {
         self.note_item(Streams::EVICTIONS, &line);
     }
 
-    /// Logs an event of an item. Watchers get a line, and the gateway's watchers get an
-    /// event in their queues.
+    /// Logs an event about an item. Watchers get a line, and the gateway's watchers get an event in
+    /// their queues.
     pub(crate) fn note_item(&self, stream: Streams, line: &ItemLine<'_>) {
         self.write(stream, |rest| line.write(rest));
         let watchers = self.lock();
@@ -189,8 +191,8 @@ impl Log {
         }
     }
 
-    /// Logs that a connection was accepted or, with the reason `gone`, closed. `peer` is in
-    /// memcached's form.
+    /// Logs that a connection was accepted if `gone` is `None`, and otherwise that it was closed
+    /// for the reason in `gone`. `peer` is in memcached's form.
     pub(crate) fn note_connection(&self, peer: &str, client: u64, gone: Option<&str>) {
         if !self.observed().has(Streams::CONNEVENTS) {
             return;
@@ -265,7 +267,7 @@ impl Watchers {
     }
 }
 
-/// Returns the streams of log lines from which events of these kinds are created.
+/// Returns the streams whose log lines are the source of events of these kinds.
 fn streams_of(kinds: EventKinds) -> Streams {
     let of = [
         (EventKind::Hit, Streams::FETCHERS),
@@ -278,8 +280,8 @@ fn streams_of(kinds: EventKinds) -> Streams {
     wanted.fold(Streams::default(), |all, (_, stream)| all.with(stream))
 }
 
-/// Returns the event of a line. Returns `None` for a failed store, and for an item that is now on
-/// flash.
+/// Converts a line to an event. Returns `None` for a failed store, and for an item that was written
+/// to flash.
 fn event_of<'k>(line: &ItemLine<'k>, time: SystemTime) -> Option<ItemEvent<&'k [u8]>> {
     let (kind, key, value_len, ttl) = match *line {
         ItemLine::Get { key, found: LookupStatus::Live, size, .. } => {

@@ -1,6 +1,6 @@
-//! The log, and its verbosity: memcached's levels. `-v` sets it at the start, the `verbosity`
-//! command later. The log is on standard error, or in the system's log (syslog) after
-//! [`log_to_system`].
+//! The process's log, and its verbosity in memcached's levels. `-v` sets the initial level, and the
+//! `verbosity` command changes it. The log is written to standard error, or to the system's log
+//! (syslog) after [`log_to_system`].
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -11,10 +11,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
 
-/// Whether the log is in the system's log.
+/// Whether lines are written to the system's log.
 static LOGS_TO_SYSTEM: AtomicBool = AtomicBool::new(false);
 
-/// Writes further lines to the system's log, because standard error is closed.
+/// Redirects all later lines to the system's log, because standard error is closed.
 pub fn log_to_system() {
     LOGS_TO_SYSTEM.store(true, Relaxed);
 }
@@ -24,7 +24,7 @@ pub fn logs_to_system() -> bool {
     LOGS_TO_SYSTEM.load(Relaxed)
 }
 
-/// The level and the filter that implements it.
+/// The verbosity level and the filter that implements it.
 pub struct Verbosity {
     level: AtomicU32,
     filter: reload::Handle<Targets, Registry>,
@@ -32,8 +32,8 @@ pub struct Verbosity {
 
 impl Verbosity {
     /// Starts the log of the process. Level 0 logs warnings and errors, 1 also server events, 2
-    /// also connections, 3 also the details that libraries log. A process has one log: a second
-    /// call does not change it.
+    /// also connections, 3 also the details that libraries log. A process has only one log, and a
+    /// second call does not replace it.
     #[must_use]
     pub fn start_log(level: u32) -> Self {
         let (layer, filter) = reload::Layer::<_, Registry>::new(filter(level));
@@ -70,9 +70,9 @@ impl Verbosity {
     }
 }
 
-/// Returns the filter of a level. Below level 3, it passes only errors of libraries, because each
-/// connection of a peer can cause warnings of the libraries for TLS and HTTP/2. Of the HTTP client
-/// for etcd, it passes warnings and errors at all levels, because that client logs each request.
+/// Returns the filter for a level. Below level 3, it passes only errors from libraries, because any
+/// peer can cause warnings from the libraries for TLS and HTTP/2. From the HTTP client for etcd, it
+/// passes only warnings and errors at every level, because that client logs each request.
 fn filter(level: u32) -> Targets {
     let (own, libraries) = match level {
         0 => (LevelFilter::WARN, LevelFilter::ERROR),

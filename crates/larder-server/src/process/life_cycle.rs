@@ -1,4 +1,4 @@
-//! The phases of a server, and requests to change them.
+//! The phases of a server, and the requests to change the phase.
 //!
 //! ```text
 //! Serving ──graceful──▶ Draining ──all closed, timeout, quick──▶ Ended
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Signals and commands store a request and wake the accepting thread with a byte in a socket pair.
-//! The accepting thread changes the phase and wakes the workers, which read it.
+//! The accepting thread changes the phase and wakes the workers, which then read the new phase.
 
 use crate::process::systemd;
 use std::io::{self, Read, Write};
@@ -37,7 +37,7 @@ pub struct LifeCycle {
 
 impl LifeCycle {
     /// Creates the life cycle of a new server. Also returns the receiving end of its socket pair,
-    /// which becomes readable when [`Self::wake`] is called.
+    /// which becomes readable at a signal or a call of [`Self::wake`].
     ///
     /// # Errors
     /// The system has no file descriptors.
@@ -86,7 +86,7 @@ impl LifeCycle {
 
     /// Wakes the accepting thread.
     pub fn wake(&self) {
-        // A full socket has wakes pending, so an error does not matter.
+        // An error does not matter: if the socket is full, wakes are already pending.
         let _ = (&self.waker).write(&[0]);
     }
 

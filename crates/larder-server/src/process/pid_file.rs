@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The maximum length that is read from an existing file, in bytes.
+/// The maximum number of bytes that are read from an existing file.
 const PID_LEN_MAX: u64 = 32;
 
 /// A written PID file. Dropping it removes the file.
@@ -12,11 +12,13 @@ const PID_LEN_MAX: u64 = 32;
 pub struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes the file. As in memcached, an existing file with the ID of a running process only
-    /// causes a warning. If the file cannot be written, logs a warning and returns `None`.
+    /// Writes the file. As in memcached, an existing file with the ID of a running process causes
+    /// only a warning and is replaced. If the file cannot be written, logs a warning and returns
+    /// `None`.
     #[must_use]
     pub fn write(path: &Path) -> Option<Self> {
-        // Reading a pipe or a device may block forever, and a regular file must not replace it.
+        // Refuse a pipe or a device: reading it may block forever, and a regular file must not
+        // replace it.
         if path.metadata().is_ok_and(|meta| !meta.is_file()) {
             let path = path.display();
             tracing::warn!(

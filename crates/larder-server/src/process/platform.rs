@@ -1,13 +1,13 @@
-//! Functions of the operating system. Some have no effect outside Linux, and their documentation
-//! says so.
+//! Wrappers of operating system calls. Some have no effect outside Linux, as their documentation
+//! says.
 
 use std::io;
 use std::os::unix::fs::chown;
 use std::path::Path;
 use std::time::Duration;
 
-/// Pins the calling thread to one of the cores that it may use: core number `index` modulo the
-/// number of these cores. Logs a warning if the system refuses.
+/// Pins the calling thread to one of the cores that it may use. `index` selects the core, modulo
+/// the number of these cores. Logs a warning if the system refuses.
 #[cfg(target_os = "linux")]
 pub fn pin_to_core(index: usize) {
     use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -27,7 +27,7 @@ pub fn pin_to_core(index: usize) {
     }
 }
 
-/// Logs a warning, because larderd pins threads only on Linux.
+/// Only logs a warning, because larderd pins threads only on Linux.
 #[cfg(not(target_os = "linux"))]
 pub fn pin_to_core(_index: usize) {
     tracing::warn!("--pin: this system cannot pin threads; omit --pin");
@@ -44,8 +44,8 @@ pub fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * page_len.map_or(0, i64::cast_unsigned)
 }
 
-/// Switches the process to user `name` and its groups, permanently. Outside Linux, supplementary
-/// groups stay unchanged.
+/// Permanently switches the process to the user `name` and that user's groups. Outside Linux,
+/// supplementary groups stay unchanged.
 ///
 /// # Errors
 /// [`UserError`]: the user is unknown, or the system refuses.
@@ -61,7 +61,8 @@ pub fn become_user(name: &str) -> Result<(), UserError> {
     setuid(user.uid).map_err(UserError::Refused)
 }
 
-/// Changes the owner of a file to a user and its primary group. An unknown user is ignored.
+/// Changes the owner of a file to a user and its primary group. Does nothing if the user is
+/// unknown.
 ///
 /// # Errors
 /// The system refuses.
@@ -117,7 +118,8 @@ pub fn allow_core_files() -> nix::Result<()> {
     }
 }
 
-/// Enables core files after a switch of the user, which disables them. Does nothing outside Linux.
+/// Enables core files again after a switch of the user has disabled them. Does nothing outside
+/// Linux.
 pub fn stay_dumpable() {
     #[cfg(target_os = "linux")]
     if let Err(error) = nix::sys::prctl::set_dumpable(true) {
@@ -134,20 +136,20 @@ pub fn stay_dumpable() {
 pub fn lock_memory(user_changes: bool) -> Result<(), LockError> {
     use nix::sys::mman::{MlockAllFlags, mlockall};
     use nix::sys::resource::{RLIM_INFINITY, Resource::RLIMIT_MEMLOCK, getrlimit, setrlimit};
-    // Raise the limit now, while the process may still be root. It may later switch to the user of
-    // -u, which cannot raise it.
+    // Raise the limit now, while the process may still be root. The user of -u, to which it may
+    // switch later, cannot raise the limit.
     let _ = setrlimit(RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
     let (limit, _) = getrlimit(RLIMIT_MEMLOCK)?;
     if limit != RLIM_INFINITY && (user_changes || !may_lock_any_memory()) {
-        // Do not lock: when the process reached the limit later, the system would refuse it memory
-        // and threads.
+        // Do not lock: once the process reached the limit, the system would refuse it memory and
+        // threads.
         return Err(LockError::Limit(limit));
     }
     let on_use = MlockAllFlags::from_bits_retain(nix::libc::MCL_ONFAULT);
     Ok(mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE | on_use)?)
 }
 
-/// Returns whether the process may lock more memory than the limit allows. It may if it has
+/// Returns whether the process may exceed the limit of locked memory, because it has
 /// `CAP_IPC_LOCK`. In a container, even root may lack this capability.
 #[cfg(target_os = "linux")]
 fn may_lock_any_memory() -> bool {
@@ -205,7 +207,7 @@ pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// Returns the user and system CPU time of the process.
+/// Returns the CPU time of the process: user, then system.
 #[must_use]
 pub fn cpu_times() -> [Duration; 2] {
     use nix::sys::resource::{UsageWho, getrusage};
@@ -225,13 +227,14 @@ pub fn memory() -> Option<usize> {
     number(SysconfVar::_PHYS_PAGES)?.checked_mul(number(SysconfVar::PAGE_SIZE)?)
 }
 
-/// Raises the limit of open files to `connections`, plus `spare` if the system allows it.
+/// Raises the limit of open files to `connections` plus `spare`, or to a value from `connections`
+/// on if the system does not allow more.
 ///
 /// # Errors
-/// The hard limit of open files, which is less than `connections`.
+/// The hard limit of open files, if it is less than `connections`.
 pub fn raise_file_limit(connections: u64, spare: u64) -> Result<(), u64> {
     use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};
-    // Without a reported limit, this function raises nothing.
+    // If the system does not report the limit, assume that the limit is high enough.
     let Ok((soft, hard)) = getrlimit(RLIMIT_NOFILE) else { return Ok(()) };
     let wanted = connections.saturating_add(spare);
     // Only root may raise the hard limit.

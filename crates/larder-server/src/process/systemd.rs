@@ -1,10 +1,10 @@
-//! Notifications to systemd: ready, reloading, stopping, and the watchdog. Without `NOTIFY_SOCKET`
-//! these functions do nothing.
+//! Notifies systemd that the server is ready, reloads, stops, or is alive (watchdog). Without
+//! `NOTIFY_SOCKET`, these functions do nothing.
 
 use sd_notify::NotifyState;
 use std::time::{Duration, Instant};
 
-/// The interval of the heartbeats of workers.
+/// The interval between two heartbeats of a worker.
 const MAINTENANCE: Duration = Duration::from_secs(1);
 
 /// The watchdog of systemd.
@@ -16,28 +16,29 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Notifies that the server is ready, and starts the watchdog.
+    /// Notifies systemd that the server is ready, and starts the watchdog.
     #[must_use]
     pub fn ready() -> Self {
         notify(&[NotifyState::Ready]);
         Self { timeout: sd_notify::watchdog_enabled(), notified: Instant::now() }
     }
 
-    /// Returns the maximum time until the next [`Watchdog::notify`]; `None` without a watchdog.
+    /// Returns the maximum interval between two calls of [`Watchdog::notify`], or `None` without a
+    /// watchdog.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
         self.timeout.map(|timeout| timeout / 4)
     }
 
-    /// Notifies systemd that the server is alive, if the notification is due and all workers have
-    /// sent a heartbeat in time. `stall_time` is the longest time since the last heartbeat of a
+    /// Notifies systemd that the server is alive if a notification is due and every worker has
+    /// recorded a recent heartbeat. `stall_time` is the longest time since the last heartbeat of a
     /// worker.
     pub fn notify(&mut self, stall_time: Duration) {
         let Some(timeout) = self.timeout else { return };
         if self.notified.elapsed() < timeout / 4 {
             return;
         }
-        // Workers send a heartbeat about once a second.
+        // Each worker records a heartbeat about once a second.
         if stall_time < timeout.max(3 * MAINTENANCE) {
             notify(&[NotifyState::Watchdog]);
             self.notified = Instant::now();

@@ -1,8 +1,10 @@
-//! The help of metrics. A metric has the help of its row, unless [`HELP`] contains a text for it.
+//! Help texts of metrics. A metric uses the help of its row, unless [`HELP`] contains a text for
+//! the metric.
 
 use super::row::Row;
 
-/// The help of metrics whose rows describe only one set of labels or use terms of `stats`.
+/// Help texts for metrics whose row's help does not suit the metric: it describes only one set of
+/// labels, or uses terms of `stats`.
 const HELP: [(&str, &str); 29] = [
     ("larder_commands_total", "Keys and requests of commands, by outcome."),
     ("larder_compares_total", "Stores with a CAS to compare, by outcome."),
@@ -66,7 +68,7 @@ const HELP: [(&str, &str); 29] = [
     ("larder_worker_threads", "Worker threads."),
 ];
 
-/// Returns the help of `metric`, one sentence. `row` is one of its rows.
+/// Returns the help of `metric`, which is one sentence. `row` is any row with this metric.
 #[must_use]
 pub fn metric_help(row: &Row, metric: &str) -> &'static str {
     HELP.iter().find(|(name, _)| *name == metric).map_or(row.help, |(_, help)| help)
@@ -78,8 +80,8 @@ mod tests {
     use crate::stats::{PAGES, Page};
     use std::collections::BTreeMap;
 
-    /// Each metric has one help text for all of its rows, without links or the words "Larder's
-    /// own".
+    /// All rows of a metric have the same help text. It contains no link, and not the words
+    /// "Larder's own".
     #[test]
     fn every_metric_has_one_help_text() {
         let mut metrics: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The metrics of the table of statistics, for the gateway.
+//! The server's metrics, for the gateway. Most come from the table of statistics.
 
 use super::metric_help::metric_help;
 use super::row::{Kind, Metric, Row};
@@ -10,8 +10,8 @@ use larder_cluster::Group;
 use larder_gateway::MetricSample;
 use std::collections::BTreeMap;
 
-/// Calls `visit` with the versions of the server, the member of a group, each follower, and every
-/// metric of the table of statistics.
+/// Calls `visit` with every metric: the server's versions, this member of a group, the lag of each
+/// follower, and the metrics of the table of statistics.
 pub(crate) fn samples(server: &Server, visit: &mut dyn FnMut(MetricSample)) {
     visit(BUILD_INFO);
     if let Some(group) = &server.node.group {
@@ -30,7 +30,8 @@ const BUILD_INFO: MetricSample = MetricSample {
     value: 1.0,
 };
 
-/// Returns the names of this node and of its leader, as labels.
+/// Returns the info metric of this node. Its labels contain the names of the node and of its
+/// leader.
 fn member_info(group: &Group) -> MetricSample {
     let node = group.me().node;
     let leader = cluster::leader(&group.role(), &node);

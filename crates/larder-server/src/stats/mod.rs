@@ -22,8 +22,7 @@ use crate::server::Server;
 use larder_protocol::reply::StatsRefusal;
 use larder_session::StatsAnswer;
 
-/// The pages that can also be selected by any prefix of their names, as in memcached. The first
-/// match wins.
+/// The pages that any prefix of their name selects, as in memcached. The first match wins.
 const BY_PREFIX: [&str; 3] = ["settings", "conns", "extstore"];
 
 /// Answers `stats <topic>`.

@@ -1,4 +1,5 @@
-//! A row of the table of statistics: name, documentation, condition and source of the value.
+//! A row of the table of statistics: its name, documentation, condition, and the source of its
+//! value.
 
 use super::slab_class::SlabClass;
 use super::snapshot::Snapshot;
@@ -32,7 +33,7 @@ pub(super) enum Entry<'a> {
 pub struct Row {
     /// The name in `stats`, without the prefix of its section.
     pub name: &'static str,
-    /// The change of the value over time.
+    /// How the value changes over time.
     pub kind: Kind,
     /// The unit of the value.
     pub unit: Unit,
@@ -40,15 +41,16 @@ pub struct Row {
     pub help: &'static str,
     /// The metric; `None` if a monitoring system does not need the value.
     pub metric: Option<Metric>,
-    /// The condition for showing the row; `None` for always.
+    /// The condition for showing the row; `None` if the row is always shown.
     pub condition: Option<Condition>,
     source: Source,
 }
 
-/// The change of a statistic's value over time.
+/// How a statistic's value changes over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The value only grows. A restart sets it to 0, and for most counters `stats reset` does, too.
+    /// The value only grows. A restart sets it to 0. For most counters, `stats reset` also sets it
+    /// to 0.
     Counter,
     /// The value goes up and down.
     Gauge,
@@ -91,7 +93,7 @@ pub struct Condition {
 /// The source of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
-    /// A counter of each thread, summed.
+    /// A counter of each thread. The value is the sum over all threads.
     Thread(fn(&ThreadCounters) -> &Counter),
     /// A counter of each thread and size class, summed over threads. A section of a class shows the
     /// counter of that class, and other sections show the sum over all classes.
@@ -101,7 +103,7 @@ pub(super) enum Source {
     Engine(fn(&ClassGauges) -> u64),
     /// Any other value of the server.
     Server(fn(&Snapshot<'_>) -> Value),
-    /// A value of the slabs that memcached would need for a size class.
+    /// A property of the slabs that memcached would need for a size class.
     Slab(fn(&SlabClass) -> u64),
     /// A value of a listener or connection.
     Socket(fn(&Socket<'_>) -> Value),
@@ -124,9 +126,9 @@ pub enum Value {
     Whole(u64),
     /// A number that may be negative.
     Signed(i64),
-    /// A real number, rounded to the given number of decimals. `None` shows it exactly.
+    /// A real number, rounded to the given number of decimals. With `None`, it is not rounded.
     Real(f64, Option<usize>),
-    /// A duration, shown as seconds with six decimals. Further decimals are cut off.
+    /// A duration, shown in seconds with six decimals. It is rounded down.
     Time(Duration),
     /// `yes` or `no`.
     Flag(bool),
@@ -184,7 +186,7 @@ impl Row {
         }
     }
 
-    /// Reads the value. Returns `None` if the row is not shown for this entry now.
+    /// Reads the value. Returns `None` if the row is currently not shown for this entry.
     pub(super) fn read(&self, snapshot: &Snapshot<'_>, entry: &Entry<'_>) -> Option<Value> {
         let shown = self.condition.is_none_or(|condition| (condition.holds)(snapshot, entry));
         shown.then(|| self.source.read(snapshot, entry)).flatten()
@@ -233,8 +235,8 @@ impl Condition {
 }
 
 impl Unit {
-    /// Returns the unit in the metric's name, and the factor that converts the statistic to this
-    /// unit.
+    /// Returns the unit that metric names use for this unit, and the factor that converts the
+    /// statistic's value to it.
     #[must_use]
     pub fn base(self) -> (&'static str, f64) {
         match self {

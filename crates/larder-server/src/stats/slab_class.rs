@@ -1,8 +1,8 @@
 //! The slabs that memcached would need for the items of a size class, for `stats slabs`.
 //!
 //! Monitoring agents compare pages and chunks with the memory limit. In Larder, more items may fit
-//! under the limit than in memcached. If their chunks would take more bytes than the limit in
-//! memcached, the sizes are scaled down to the limit.
+//! under the limit than in memcached. If memcached's chunks for these items would exceed the limit,
+//! the shown sizes are scaled down to the limit.
 
 use super::snapshot::Snapshot;
 use crate::memory::slab_classes::PAGE_LEN;
@@ -31,7 +31,8 @@ impl SlabClass {
         Self::of(gauges.items, gauges.bytes, sizes, snapshot.is_full())
     }
 
-    /// Computes the slabs of a class with these items and bytes.
+    /// Computes the slabs of a class. `items` and `bytes` are the number and the total size of its
+    /// items.
     fn of(items: u64, bytes: u64, sizes: Sizes, is_full: bool) -> Self {
         let used_chunks = items.max(bytes.div_ceil(sizes.bound));
         let chunk_size = sizes.scaled(sizes.bound).clamp(1, PAGE_LEN as u64);
@@ -49,7 +50,7 @@ impl SlabClass {
     }
 }
 
-/// Returns the bytes of the chunks that memcached would use for all items.
+/// Returns the total size in bytes of the chunks that memcached would use for all items.
 fn chunk_bytes(snapshot: &Snapshot<'_>) -> u64 {
     let classes = snapshot.gauges().classes.iter().enumerate();
     let chunks = classes.map(|(class, gauges)| {
@@ -62,22 +63,21 @@ fn chunk_bytes(snapshot: &Snapshot<'_>) -> u64 {
 /// Sizes in bytes.
 #[derive(Clone, Copy)]
 struct Sizes {
-    /// The largest item of the class.
+    /// The maximum size of an item of the class.
     bound: u64,
-    /// The chunks that memcached would need for all items.
+    /// The total size of the chunks that memcached would need for all items.
     chunk_bytes: u64,
     /// The memory limit.
     limit: u64,
     /// The bytes that memcached would count for all items.
     counted: u64,
-    /// The bytes that `stats` shows for all items: the lower one of [`Self::counted`] and the
-    /// memory that the items take in Larder.
+    /// The bytes that `stats` shows for all items: the minimum of [`Self::counted`] and the memory
+    /// that the items take in Larder.
     held: u64,
 }
 
 impl Sizes {
-    /// Scales the size of a chunk down if the chunks in memcached would take more bytes than the
-    /// limit.
+    /// Scales the size of a chunk down if memcached's chunks would exceed the limit.
     fn scaled(&self, bytes: u64) -> u64 {
         scale(bytes, self.limit, self.chunk_bytes)
     }

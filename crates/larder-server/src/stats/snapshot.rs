@@ -1,5 +1,5 @@
 //! The state of a server for one page of statistics or one scrape. Expensive values are read once,
-//! at their first use, so that the rows that show them are consistent.
+//! at their first use. So all rows that use the same value are consistent.
 
 use crate::controls::TunedFlash;
 use crate::options::suboptions::{Suboptions, UnusedSettings};
@@ -73,7 +73,7 @@ impl<'s> Snapshot<'s> {
         self.tracking.get_or_init(|| self.server.connections.tracker.totals())
     }
 
-    /// Returns the gauges of the engine. Of an item on flash, only the header counts, because its
+    /// Returns the gauges of the engine. An item on flash counts only with its header, because its
     /// key and value take no memory.
     pub(super) fn gauges(&self) -> &Gauges {
         self.gauges.get_or_init(|| {
@@ -89,7 +89,7 @@ impl<'s> Snapshot<'s> {
         })
     }
 
-    /// Returns the memory of items, including the free part of open segments, in bytes.
+    /// Returns the memory of items in bytes, including the free part of open segments.
     pub(super) fn items_memory(&self) -> u64 {
         let gauges = self.gauges();
         let others = gauges.index_bytes + gauges.dead_bytes + gauges.tags_bytes;
@@ -97,7 +97,7 @@ impl<'s> Snapshot<'s> {
     }
 
     /// Returns the bytes that memcached would count for the items. If the items take less memory in
-    /// Larder, returns that memory: monitoring agents compare this number with the limit.
+    /// Larder, returns that number instead, because monitoring agents compare it with the limit.
     pub(super) fn item_bytes(&self) -> u64 {
         self.gauges().bytes.min(self.items_memory())
     }
@@ -114,7 +114,7 @@ impl<'s> Snapshot<'s> {
         self.gauges().classes.iter().map(gauge).fold(0, u64::wrapping_add)
     }
 
-    /// Returns the user and system CPU time of the process.
+    /// Returns the CPU time of the process: user, then system.
     pub(super) fn cpu_times(&self) -> [Duration; 2] {
         *self.cpu_times.get_or_init(platform::cpu_times)
     }
@@ -124,7 +124,7 @@ impl<'s> Snapshot<'s> {
         self.curve.get_or_init(|| self.server.miss_ratio_curve()).as_ref()
     }
 
-    /// Returns the settings that commands can change and that have no effect.
+    /// Returns the settings that commands can change but that have no effect.
     pub(super) fn tuned(&self) -> &UnusedSettings {
         self.tuned.get_or_init(|| self.server.controls.tuned())
     }

@@ -6,8 +6,8 @@ use crate::server::Server;
 /// A listener or a connection.
 #[derive(Debug)]
 pub(super) struct Socket<'a> {
-    /// In seconds: for a connection, the time since its last request. For a listener, the time
-    /// since the start of the server.
+    /// For a connection, the seconds since its last request. For a listener, the seconds since the
+    /// start of the server.
     idle_secs: u64,
     kind: SocketKind<'a>,
 }

@@ -1,6 +1,6 @@
 //! The table of statistics: the pages and their sections. It defines the replies to `stats` and
-//! most metrics, and tests generate `docs/statistics.md` and `docs/metrics.md` from it. `row.rs`
-//! defines a row, and `rows/` has the rows.
+//! most metrics. Tests generate `docs/statistics.md` and `docs/metrics.md` from it. `row.rs`
+//! defines the type of a row, and `rows/` contains the rows.
 //!
 //! ```text
 //!  PAGES ─▶ Page ─▶ Section (once, for each size class, for each connection) ─▶ Row
@@ -111,7 +111,7 @@ pub static PAGES: [&Page; 13] = [
 /// A page: the reply to one `stats` request.
 #[derive(Debug)]
 pub struct Page {
-    /// The topic of the request; `general` for `stats` without a topic.
+    /// The topic of the `stats` request, or `general` for `stats` without a topic.
     pub name: &'static str,
     sections: &'static [Section],
 }
@@ -156,7 +156,7 @@ impl Page {
         PAGES.into_iter().find(|page| page.name == name)
     }
 
-    /// Returns whether clients may read the page: `-X` disables pages that contain keys.
+    /// Returns whether clients may read the page. `-X` disables pages that contain keys.
     pub(crate) fn is_allowed(&self, server: &Server) -> bool {
         let shows_keys =
             |section: &Section| matches!(section.each, SectionScope::HotKey | SectionScope::Prefix);
@@ -227,8 +227,8 @@ fn visit_ranked(hottest: &[HotKey], show: &mut dyn FnMut(&str, &Entry<'_>)) {
     }
 }
 
-/// Calls `visit` with each row that has a metric and is shown now, and the row's value in the unit
-/// of the metric.
+/// Calls `visit` with each row that has a metric and is currently shown, and with the row's value
+/// in the unit of the metric.
 pub fn visit_metrics(server: &Server, visit: &mut dyn FnMut(&'static Row, Metric, f64)) {
     let snapshot = Snapshot::new(server);
     for row in PAGES.iter().flat_map(|page| page.rows()) {

@@ -1,8 +1,8 @@
-//! The TLS state of one connection, without a socket.
+//! The TLS state of one connection, independent of its socket.
 //!
 //! The connections of a thread share two buffers: one for decrypted records, and one for the
-//! encrypted replies of a poll. Between polls a connection buffers only an incomplete record,
-//! usually nothing.
+//! encrypted replies of a poll. Between polls, a connection buffers at most an incomplete record or
+//! handshake message, and usually nothing.
 
 use super::counts::TlsCounts;
 use larder_support::tls::explain_certificate;
@@ -13,21 +13,22 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The maximum length of incomplete input, in bytes. It has room for a TLS record (16 KiB and some
-/// overhead) and a handshake message (64 KiB).
+/// The maximum length of incomplete input, in bytes. A TLS record (16 KiB and some overhead) and a
+/// handshake message (64 KiB) fit.
 const PARTIAL_MAX: usize = 96 << 10;
-/// The maximum overhead of a record, for both versions of TLS, in bytes.
+/// The maximum overhead of a record in TLS 1.2 and TLS 1.3, in bytes.
 const RECORD_EXTRA: usize = 64;
 /// The maximum length of the plaintext of a record, in bytes.
 const RECORD_LEN: usize = 16 << 10;
 
-/// The measured memory of a connection's TLS keys and state, without buffered input, in bytes.
+/// The memory of a connection's TLS keys and state without buffered input, in bytes. This is a
+/// measured value.
 pub(crate) const FIXED_LEN: usize = 3584;
 
 /// The TLS state of a connection.
 pub struct Channel {
     rustls: UnbufferedServerConnection,
-    /// Input from the first incomplete record on.
+    /// Input that starts with the first incomplete record.
     partial: Vec<u8>,
     phase: Phase,
     /// Whether the peer has sent input.
@@ -41,8 +42,8 @@ enum Phase {
     Open,
     /// The peer has sent the close alert.
     HalfClosed,
-    /// The channel can send nothing more: the session has failed, or the connection has closed
-    /// within the handshake.
+    /// The channel can send nothing more, because the session has failed or the connection has
+    /// closed during the handshake.
     Broken,
 }
 
@@ -77,8 +78,8 @@ impl Channel {
         self.partial.is_empty()
     }
 
-    /// Returns the memory of buffered input, in bytes. Excludes the [`FIXED_LEN`] bytes of each
-    /// connection: `-c` limits the number of connections, and so the sum of these bytes.
+    /// Returns the memory of buffered input, in bytes. Excludes the [`FIXED_LEN`] bytes of the
+    /// connection, whose total `-c` already limits.
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.partial.capacity()
     }
@@ -88,7 +89,7 @@ impl Channel {
     ///
     /// # Errors
     /// The input is not TLS or violates the protocol, or the client's certificate is refused.
-    /// `ciphertext` then ends with the alert of rustls, if rustls has one.
+    /// `ciphertext` then ends with rustls's alert, if there is one.
     pub(crate) fn decrypt(
         &mut self,
         fresh: &mut [u8],
@@ -149,8 +150,8 @@ impl Channel {
                     }
                     waits = true;
                 }
-                // Only early data could lead to another state that needs a reply, and the server
-                // does not offer early data.
+                // Any other state that needs a reply involves early data, which the server does not
+                // offer.
                 Ok(_) => waits = true,
                 Err(error) => {
                     done += discard;
@@ -165,7 +166,7 @@ impl Channel {
         }
     }
 
-    /// Counts a new session at the end of its handshake. Resumed sessions are not counted.
+    /// Counts a new session when its handshake completes. Does not count a resumed session.
     fn count_session(&self) {
         let agreed = self.phase == Phase::Handshake && !self.rustls.is_handshaking();
         if agreed && self.rustls.handshake_kind() != Some(HandshakeKind::Resumed) {
@@ -174,7 +175,7 @@ impl Channel {
     }
 
     /// Appends the alert with the reason for the failure. Call this only once: the first call gets
-    /// the alert that rustls has queued, but a second one would process the faulty input again.
+    /// the alert that rustls has queued, but a second call would process the faulty input again.
     fn explain(&mut self, input: &mut [u8], ciphertext: &mut Vec<u8>) {
         if let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut alert)), .. } =
             self.rustls.process_tls_records(input)
@@ -192,7 +193,7 @@ impl Channel {
         io::Error::other(why)
     }
 
-    /// Encrypts `plain` and appends it to `ciphertext`.
+    /// Encrypts `plain` and appends the records to `ciphertext`.
     ///
     /// # Errors
     /// The connection cannot send anything more.
@@ -207,8 +208,8 @@ impl Channel {
         append(ciphertext, room, |room| encrypted(traffic.encrypt(plain, room)))
     }
 
-    /// Appends the close alert to `ciphertext` if the connection can still send. Counts a handshake
-    /// error if the handshake is incomplete.
+    /// Appends the close alert to `ciphertext` if the connection can still send. If the handshake
+    /// is incomplete, counts a handshake error.
     pub(crate) fn close(&mut self, ciphertext: &mut Vec<u8>) {
         if self.phase == Phase::Handshake {
             self.counts.handshake_errors.fetch_add(1, Relaxed);
@@ -259,8 +260,8 @@ fn encode(
     })
 }
 
-/// Calls `write` to append to `ciphertext`, with room for `room` bytes. If that is too little,
-/// calls it again with the required room.
+/// Calls `write` to append to `ciphertext`, with space for `room` bytes. If that is too little,
+/// calls `write` again with the required space.
 fn append(
     ciphertext: &mut Vec<u8>,
     mut room: usize,

@@ -1,4 +1,4 @@
-//! The counts of TLS for all connections of a server.
+//! TLS counters of all connections of a server.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 

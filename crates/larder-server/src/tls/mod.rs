@@ -1,4 +1,4 @@
-//! TLS of clients: certificates and the current configuration. [`channel`] encrypts and decrypts.
+//! TLS for clients: certificates and the current configuration. [`channel`] encrypts and decrypts.
 
 pub mod channel;
 mod counts;
@@ -26,16 +26,16 @@ pub struct Tls {
     options: options::Tls,
     provider: Arc<CryptoProvider>,
     present: Mutex<Configurations>,
-    /// The time of the last reading of certificates, as [`Clock::now`].
+    /// The time at which the certificates were last read, as [`Clock::now`].
     refreshed: AtomicU32,
     clock: Clock,
     counts: Arc<TlsCounts>,
 }
 
-/// The configurations of new connections, by the certificates required of clients.
+/// The configurations for new connections, one per requirement for client certificates.
 #[derive(Debug)]
 struct Configurations {
-    /// For listeners without a prefix: certificates as in `ssl_verify_mode`.
+    /// For listeners without a prefix, with the requirement of `ssl_verify_mode`.
     usual: Arc<ServerConfig>,
     /// For `btls:`.
     anonymous: Arc<ServerConfig>,
@@ -44,7 +44,8 @@ struct Configurations {
 }
 
 impl Tls {
-    /// Reads the files of the options, for listeners with these requirements.
+    /// Reads the files that the options name. `securities` are the TLS requirements of the
+    /// listeners.
     ///
     /// # Errors
     /// [`LoadError`] for the first option that is missing or whose file is invalid.
@@ -64,7 +65,7 @@ impl Tls {
         Ok(Self { options, provider, present: Mutex::new(present), refreshed, clock, counts })
     }
 
-    /// Reads the files again. If one is invalid, the current configuration stays.
+    /// Reads the files again. If one is invalid, keeps the current configuration.
     ///
     /// # Errors
     /// [`LoadError`] for the first invalid file.
@@ -76,8 +77,8 @@ impl Tls {
         Ok(())
     }
 
-    /// Returns the configuration of a new connection at a listener, or `None` for plaintext. It
-    /// would also be `None` for `mtls:` without `ssl_ca_cert`, but [`Tls::new`] refuses this
+    /// Returns the configuration for a new connection at a listener, or `None` for plaintext.
+    /// `mtls:` without `ssl_ca_cert` would also give `None`, but [`Tls::new`] refuses this
     /// combination.
     #[must_use]
     pub fn configuration(&self, security: Security) -> Option<Arc<ServerConfig>> {
@@ -90,7 +91,7 @@ impl Tls {
         }
     }
 
-    /// Returns the configuration of a new HTTP connection at a TLS listener, with ALPN.
+    /// Returns the configuration for a new HTTP connection at a TLS listener, with ALPN.
     #[cfg(feature = "http")]
     pub(crate) fn configuration_of_http(&self, security: Security) -> Arc<ServerConfig> {
         let present = self.configuration(security);
@@ -117,7 +118,7 @@ impl Tls {
         Duration::from_secs(self.options.handshake_timeout.unwrap_or(HANDSHAKE_TIMEOUT).into())
     }
 
-    /// Returns the time since the last reading of certificates, in seconds.
+    /// Returns the seconds since the certificates were last read.
     pub(crate) fn since_refresh(&self) -> u32 {
         self.clock.now().0.saturating_sub(self.refreshed.load(Relaxed))
     }
@@ -148,9 +149,9 @@ impl TlsCounts {
 }
 
 impl Configurations {
-    /// Reads the configurations. Each has its own session tickets. So a session that was started
-    /// without a certificate cannot be resumed at a listener that requires one, and no session from
-    /// before a refresh can be resumed.
+    /// Reads the configurations. Each has its own session tickets. So a session that started
+    /// without a certificate cannot resume at a listener that requires one, and no session can
+    /// resume after a refresh.
     fn read(options: &options::Tls, provider: &Arc<CryptoProvider>) -> Result<Self, LoadError> {
         let read = |clients| load(options, clients, provider).map(Arc::new);
         let certified = options.ca_cert.is_some().then(|| read(ClientCertificates::Required));

@@ -15,7 +15,7 @@ pub enum Security {
 }
 
 impl Security {
-    /// Splits an entry into the requirements of its prefix and the rest.
+    /// Splits an entry into the TLS requirements of its prefix and the rest.
     pub(crate) fn of(entry: &str) -> (Self, &str) {
         let named =
             [("notls:", Self::Plain), ("btls:", Self::Anonymous), ("mtls:", Self::Certified)];

@@ -1,4 +1,4 @@
-//! The forms of the cache that the parts of the server use.
+//! Adapts the cache to the parts of the server: type-erased, journaled, or as a concrete type.
 
 use larder_cluster::ReplicatedCache;
 use larder_server::driver::{self, Sockets};
@@ -18,22 +18,22 @@ fn run_workers(cache: &impl Cache) -> RunWorkers {
     Box::new(move |server, sockets| driver::run(server, &cache, sockets))
 }
 
-/// The forms of the cache that the parts of the server use.
+/// One cache in the forms that the parts of the server require.
 pub(crate) struct CacheParts {
     /// The type-erased cache. All parts use it, except the per-core workers of the segment engine.
     pub(crate) cache: erased::Cache,
     /// The cache and its journals; `None` without `--replicate-on`.
     pub(crate) replicated: Option<ReplicatedCache>,
     pub(crate) run_workers: RunWorkers,
-    /// The cache of the segment engine, which can be stored in the memory file and the image.
+    /// The cache of the segment engine, whose content can be in the memory file and the image;
     /// `None` with other engines.
     pub(crate) region: Option<segment::Cache>,
 }
 
 impl CacheParts {
-    /// Wraps a cache of the segment engine. The workers are compiled for exactly this type of
-    /// cache, with and without journals. They do more than 90 % of the server's work, and
-    /// type-erased calls would slow them down.
+    /// Wraps a cache of the segment engine. The workers are compiled for this concrete type, once
+    /// with and once without journals. They do more than 90 % of the server's work, and type-erased
+    /// calls would slow them down.
     pub(crate) fn segment(cache: &segment::Cache, options: &Options) -> Self {
         let region = Some(cache.clone());
         match journals(options) {
@@ -46,7 +46,7 @@ impl CacheParts {
         }
     }
 
-    /// Wraps a cache of another engine. The workers use its type-erased form.
+    /// Wraps a cache of another engine. The workers use the type-erased cache.
     #[cfg(any(feature = "dashmap", feature = "delayed", feature = "moka"))]
     pub(crate) fn other(cache: &impl Cache, options: &Options) -> Self {
         match journals(options) {
@@ -75,7 +75,7 @@ impl CacheParts {
     }
 }
 
-/// Creates the journals; `None` without `--replicate-on`.
+/// Creates the journals. Returns `None` without `--replicate-on`.
 fn journals(options: &Options) -> Option<Arc<Journals>> {
     options.replicate_on.as_ref()?;
     Some(Journals::new(options.journal_bytes(), options.writers()))

@@ -1,4 +1,4 @@
-//! Starts the engine of `--engine`.
+//! Starts the engine that `--engine` selects.
 
 use super::cache_parts::CacheParts;
 use super::failure::{EX_OSERR, EX_USAGE, Failure, failure};
@@ -95,8 +95,8 @@ fn items_bytes(options: &Options) -> usize {
     Memory::new(options.memory_limit).items - options.journal_bytes()
 }
 
-/// Lowers the memory limit of the options if the memory file or its file system has room for less.
-/// An existing memory file keeps the maximum with which an earlier process created it.
+/// Lowers the memory limit in the options if the memory file or its file system has no room for it.
+/// An existing memory file keeps the maximum size with which an earlier process created it.
 fn with_limit_of(mut options: Options, cache: &segment::Cache) -> Options {
     let max = usize::try_from(cache.gauges().limit_bytes).unwrap_or(usize::MAX);
     if max < items_bytes(&options) {

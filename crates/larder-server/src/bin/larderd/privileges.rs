@@ -1,4 +1,4 @@
-//! The process: background, core files, locked memory and user.
+//! Changes to the process at the start: background mode, core files, locked memory and user.
 
 use super::failure::{EX_NOUSER, EX_OSERR, Failure, failure};
 use larder_server::log::verbosity::log_to_system;
@@ -6,8 +6,8 @@ use larder_server::options::Options;
 use larder_server::process::platform;
 
 /// Enables core files (`-r`), forks into the background (`-d`), and locks memory (`-k`). Call this
-/// after the checks of options, files and sockets, because a daemon without `-v` has no standard
-/// error.
+/// after the checks of options, files and sockets, because a daemon without `-v` cannot report
+/// errors: it has no standard error.
 pub(crate) fn detach(options: &Options) -> Result<(), Failure> {
     if options.enable_coredumps {
         platform::allow_core_files()

@@ -30,11 +30,11 @@ use std::io::{self, IsTerminal};
 use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 
-/// If a connection has more unsent bytes of replies than this, it answers no more requests until
-/// its peer reads.
+/// A connection with more than this number of unsent reply bytes answers no requests until its peer
+/// reads.
 const OUTPUT_MAX: usize = 256 << 10;
 
-/// The server warns if it has more threads than this, as memcached does.
+/// The number of threads above which the server logs a warning, as memcached does.
 const THREADS_USUAL: usize = 64;
 
 /// The number of file descriptors that larderd uses in addition to those of connections.
@@ -106,7 +106,7 @@ pub(crate) fn serve(
     left.map_err(left_group)
 }
 
-/// Returns the failure of a server that could not join its group, or has left it.
+/// Converts the error of a server that could not join its group or remain a member of it.
 fn left_group(error: JoinError) -> Failure {
     let status = match error {
         JoinError::Thread(_) => EX_OSERR,
@@ -115,7 +115,7 @@ fn left_group(error: JoinError) -> Failure {
     failure(status)(&error)
 }
 
-/// Raises the limit of open files for the connections of `-c` and of the gateway.
+/// Raises the limit of open files to what the connections of `-c` and of the gateway need.
 fn raise_file_limit(options: &Options) -> Result<(), Failure> {
     let spare = FILES_SPARE + if options.has_web() { options.gateway_conns as u64 } else { 0 };
     platform::raise_file_limit(options.conn_limit as u64, spare).map_err(|max| {
@@ -186,7 +186,7 @@ fn log_addresses(server: &Server, gateway: &GatewaySockets, followers: &[TcpList
     print_startup_line(server);
 }
 
-/// Warns if every client that can connect to this machine may use the cache.
+/// Logs a warning if every client that can connect to this machine may use the cache.
 fn log_access(
     server: &Server,
     listeners: &[Listener],

@@ -21,8 +21,8 @@ pub(crate) struct BoundSockets {
     pub(crate) followers: Vec<TcpListener>,
 }
 
-/// Makes the checks of [`bind`] and [`start_tls`] that need no network and no files: it resolves no
-/// names and binds nothing. Assumes that systemd passes no sockets.
+/// Makes those checks of [`bind`] and [`start_tls`] that need neither the network nor files.
+/// Resolves no names and binds nothing. Assumes that systemd passes no sockets.
 pub(crate) fn check(options: &Options) -> Result<(), Failure> {
     let os = |error: ListenError| failure(EX_OSERR)(&error);
     let securities = listener::check(options).map_err(os)?;
@@ -38,8 +38,8 @@ pub(crate) fn check(options: &Options) -> Result<(), Failure> {
 }
 
 /// Binds all sockets. Sockets that systemd passes replace the TCP and unix sockets of the options.
-/// They serve memcached's protocols, so the server then has no RESP listener. The UDP, gateway and
-/// replication sockets always come from the options.
+/// The passed sockets serve memcached's protocols, so the server then has no RESP listener. The
+/// UDP, gateway and replication sockets always come from the options.
 pub(crate) fn bind(options: &Options) -> Result<BoundSockets, Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let inherited = activation::inherited(options).map_err(|error| os(&error))?;
@@ -58,8 +58,8 @@ pub(crate) fn bind(options: &Options) -> Result<BoundSockets, Failure> {
     Ok(BoundSockets { listeners, udp, gateway, followers })
 }
 
-/// Reads the certificates of `-Z`. Without `-Z`, returns `None`, or an error if a listener requires
-/// TLS. Call this before dropping privileges.
+/// Reads the certificates for `-Z`. Without `-Z`, returns `None`, or an error if a listener
+/// requires TLS. Call this before dropping privileges.
 pub(crate) fn start_tls(
     options: &Options,
     listeners: &[Listener],
@@ -89,7 +89,7 @@ fn needs_tls() -> Failure {
     failure(EX_USAGE)(&"mtls: and btls: need -Z")
 }
 
-/// Returns whether the server serves clients on other machines without requiring a certificate.
+/// Returns whether clients on other machines can connect without a client certificate.
 pub(crate) fn is_open_to_others(
     server: &Server,
     listeners: &[Listener],

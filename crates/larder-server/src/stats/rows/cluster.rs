@@ -157,7 +157,7 @@ pub(in crate::stats) const ROWS: &[Row] = &[
         .shown(MEMBER),
 ];
 
-/// The rows of this node's requests to etcd.
+/// The rows about this node's requests to etcd.
 pub(in crate::stats) const ETCD: &[Row] = &[
     Row::counter(
         "etcd_requests",
@@ -203,7 +203,7 @@ fn time(snapshot: &Snapshot<'_>, of: impl Fn(&Group) -> Duration) -> Value {
     snapshot.server.node.group.as_ref().map_or(Duration::ZERO, |group| of(group)).into()
 }
 
-/// Returns the name of the leader, or an empty string if this node knows none.
+/// Returns the name of the leader, or an empty string if this node knows no leader.
 pub(in crate::stats) fn leader(role: &Role, me: &str) -> String {
     match role {
         Role::Leaderless => String::new(),

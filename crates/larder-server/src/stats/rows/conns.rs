@@ -1,6 +1,6 @@
-//! Rows of `stats conns`. memcached numbers listeners and connections by file descriptor. Larder
-//! assigns IDs and never reuses them. These rows are not metrics: connections are too many and too
-//! short-lived.
+//! Rows of `stats conns`. memcached identifies listeners and connections by file descriptor. Larder
+//! assigns IDs and never reuses them. These rows are not metrics, because connections are too
+//! numerous and too short-lived.
 
 use crate::stats::row::{Condition, Entry, Row, Source, Unit};
 

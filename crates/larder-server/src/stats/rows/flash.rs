@@ -210,7 +210,7 @@ pub(in crate::stats) const TOTALS: &[Row] = &[
     .shown(FLASH),
 ];
 
-/// The rows about the flash tier in `stats` that memcached does not have.
+/// The rows about the flash tier in `stats` that do not exist in memcached.
 pub(in crate::stats) const OWN: &[Row] = &[Row::counter(
     "flash_returned",
     Server(|s| total(s, |f| f.returned)),
@@ -234,7 +234,7 @@ Row::gauge(
 .metric("larder_flash_off", &[])
 .shown(FLASH)];
 
-/// The rows of `stats settings`, which are shown without a flash tier, too.
+/// The rows of `stats settings`. They are also shown without a flash tier.
 pub(in crate::stats) const SETTINGS: &[Row] = &[
     Row::gauge(
         "ext_item_size",

@@ -1,5 +1,5 @@
-//! Rows of `stats items`: items by the slab class that they would have in memcached. Slab classes
-//! do not exist in Larder, so none of these rows is a metric.
+//! Rows of `stats items`, which groups the items by the slab class that they would have in
+//! memcached. Slab classes do not exist in Larder, so none of these rows is a metric.
 
 use crate::stats::row::Row;
 use crate::stats::row::Source::{Class, Engine, Slab};
@@ -62,7 +62,7 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     ),
 ];
 
-/// The rows about the background removal of items, which the general page has, too.
+/// The rows about the background removal of items, which also appear on the general page.
 pub(in crate::stats) const BACKGROUND: &[Row] = &[
     Row::counter(
         "crawler_reclaimed",

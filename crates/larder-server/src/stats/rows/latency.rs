@@ -1,4 +1,4 @@
-//! Rows of `stats latency`, Larder's own: the latency of each class of commands in the server.
+//! Rows of `stats latency`, Larder's own: the server-side latency of each class of commands.
 //! Metrics export all histogram buckets instead.
 
 use crate::stats::row::Unit::Microseconds;

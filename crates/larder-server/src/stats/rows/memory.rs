@@ -1,5 +1,4 @@
-//! Rows of `stats memory`, Larder's own: the uses of memory, the removed items by reason, and the
-//! dropped tags.
+//! Rows of `stats memory`, Larder's own: memory usage, items removed by reason, and dropped tags.
 
 use super::general::{MEMORY, REMOVED};
 use crate::process::platform;

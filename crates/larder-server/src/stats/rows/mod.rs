@@ -1,5 +1,6 @@
-//! The rows of the statistics. Most files have the rows of one page. `flash.rs`, `tls.rs` and
-//! `tracking.rs` have the rows of one subject, and `hot_keys.rs` has the rows of two pages.
+//! The rows of the statistics. Most files contain the rows of one page. `flash.rs`, `tls.rs` and
+//! `tracking.rs` contain rows about one subject on several pages, and `hot_keys.rs` contains the
+//! rows of two pages.
 
 pub(super) mod cluster;
 pub(super) mod conns;

@@ -1,5 +1,5 @@
-//! Rows of `stats mrc`, Larder's own: the miss-ratio curve, as estimated hit ratios for other
-//! memory limits.
+//! Rows of `stats mrc`, Larder's own: the miss-ratio curve, shown as the estimated hit ratios with
+//! other memory limits.
 
 use crate::stats::row::Source::Server;
 use crate::stats::row::{Condition, Row, Value};
@@ -67,7 +67,7 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     .shown(CURVE),
 ];
 
-/// Returns the estimated hit ratio with the current limit times `memory`, or 0 without an estimate.
+/// Returns the estimated hit ratio with `memory` times the current limit, or 0 without an estimate.
 fn hit_ratio(snapshot: &Snapshot<'_>, memory: f64) -> Value {
     curve(snapshot, |curve| {
         let ratio = curve.hit_ratios.iter().find(|(factor, _)| *factor == memory);

@@ -15,7 +15,7 @@ const LEADS: Condition = Condition::new("with `--replicate-on`", |snapshot, _| {
     snapshot.server.options.replicate_on.is_some()
 });
 
-/// The rows of this server and of its link to a leader.
+/// The rows about this server and its link to a leader.
 pub(in crate::stats) const ROWS: &[Row] = &[
     Row::text(
         "role",
@@ -136,7 +136,7 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     .shown(FOLLOWS),
 ];
 
-/// The rows of each follower, with its number as the prefix.
+/// The rows about each follower. Their prefix is the follower's number.
 pub(in crate::stats) const FOLLOWER: &[Row] = &[
     Row::text(
         "name",

@@ -1,4 +1,5 @@
-//! Rows of `stats settings`. They are not metrics. Rows of `stats` export the limits as metrics.
+//! Rows of `stats settings`. They are not metrics. Rows of `stats` already export the limits as
+//! metrics.
 
 use crate::memory::slab_classes::CHUNK_MAX;
 use crate::net::dialect;
@@ -262,7 +263,7 @@ pub(in crate::stats) const LAST: &[Row] = &[
     .shown(SEGMENT),
 ];
 
-/// Returns the configured port. Returns 0 for any free port (-1), and with a unix socket, which
+/// Returns the configured port. Returns 0 if any free port is requested (-1), or if a unix socket
 /// replaces TCP and UDP.
 fn port(options: &Options, port: i32) -> Value {
     if options.unix_socket.is_some() { 0 } else { port.max(0) }.into()

@@ -107,7 +107,7 @@ fn options<'s>(snapshot: &Snapshot<'s>) -> &'s options::Tls {
     &snapshot.suboptions().tls
 }
 
-/// Returns a value of TLS, or 0 without `-Z`.
+/// Returns a value from the TLS state, or 0 without `-Z`.
 fn tls(snapshot: &Snapshot<'_>, read: impl FnOnce(&Tls) -> Value) -> Value {
     snapshot.server.access.tls.as_deref().map_or(Value::Whole(0), read)
 }
@@ -120,7 +120,7 @@ fn path(path: Option<&Path>, none: &'static str) -> Value {
     path.map_or(none.into(), |path| path.display().to_string().into())
 }
 
-/// Returns the mode as the bits of OpenSSL, as in memcached.
+/// Returns the mode as OpenSSL's bit mask, as in memcached.
 fn bits(mode: VerifyMode) -> Value {
     Value::Whole(match mode {
         VerifyMode::None => 0,
