@@ -1,4 +1,4 @@
-//! Fills, overwrites and probes keys in order, for the memory tests.
+//! Stores, overwrites and reads keys in order, for the memory tests.
 
 use std::io;
 
@@ -7,11 +7,11 @@ use crate::wire::{Peer, Random, extend_pattern, mix};
 
 /// The maximum number of requests that are sent before their replies are read.
 const DEPTH_MAX: u64 = 64;
-/// If the values without a read reply have more than this number of bytes in total, `set` reads the
+/// When the values whose replies are unread exceed this total number of bytes, `set` reads the
 /// replies before it sends more.
 const BATCH_BYTES: u64 = 256 << 10;
 
-/// What a command has observed: counts of stored and of found values.
+/// The result of a command: counts of stored and of found values.
 #[derive(Default)]
 pub(crate) struct Found {
     sets: u64,
@@ -20,8 +20,8 @@ pub(crate) struct Found {
     /// The reply to the first refused set. Empty if no set was refused.
     refusal: String,
     hits: u64,
-    /// The number of found values that are not the stored ones: parts of two values, a value of
-    /// another key, or a wrong length.
+    /// The number of found values that differ from the stored ones. A wrong value may have parts of
+    /// two values, belong to another key, or have a wrong length.
     wrong: u64,
     /// The total length of the found values in bytes.
     bytes: u64,
@@ -74,7 +74,7 @@ pub(crate) fn set_in_threads(address: &str, options: &Options) -> io::Result<Fou
     })
 }
 
-/// The sizes of values, which depend on the key. They change linearly: `size` at key `from`,
+/// The sizes of values in bytes. They change linearly with the key, from `size` at key `from` to
 /// `size_end` at key `to`.
 #[derive(Clone, Copy)]
 struct Shift {
@@ -91,8 +91,8 @@ impl Shift {
     }
 }
 
-/// Stores `keys` in order. A pipeline has at most [`DEPTH_MAX`] requests, and the total length of
-/// its values is at most about [`BATCH_BYTES`].
+/// Stores `keys` in order. A pipeline has at most [`DEPTH_MAX`] requests, and its values have at
+/// most about [`BATCH_BYTES`] in total.
 fn set(
     peer: &mut Peer,
     keys: impl Iterator<Item = u64>,
@@ -124,8 +124,8 @@ fn settle(peer: &mut Peer, waiting: u64, found: &mut Found) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs `churn`: stores the new keys `from..to` in order. Mixes in overwrites: `share` percent of
-/// all sets store one of the last `window` keys again.
+/// Runs `churn`: stores the new keys `from..to` in order, mixed with overwrites. `share` percent of
+/// all sets overwrite one of the last `window` keys.
 pub(crate) fn churn(address: &str, options: &Options) -> io::Result<Found> {
     let (from, to) = (options.need("from")?, options.need("to")?);
     let (window, share) = (options.need("window")?, options.need("share")?);

@@ -1,6 +1,6 @@
 //! Shared code of the load programs: a pipelined text connection, a random number generator, and
-//! recognizable values. It uses only the standard library and no code of the server, so that the
-//! checks are independent.
+//! recognizable values. It uses only the standard library and no code of the server, so the checks
+//! are independent of the server.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -55,8 +55,8 @@ impl Peer {
         }
     }
 
-    /// Reads the reply to a `get` or `gets` of one key, and its value into `value`. Returns `None`
-    /// if the key is missing, else the CAS unique. The CAS unique is 0 for `get`.
+    /// Reads the reply to a `get` or `gets` of one key, and its value into `value`. Returns the CAS
+    /// unique, which is 0 for `get`. Returns `None` if the key is missing.
     pub(crate) fn fetched(&mut self, value: &mut Vec<u8>) -> io::Result<Option<u64>> {
         let Some(hit) = self.hit(value)? else { return Ok(None) };
         self.expect("END")?;
@@ -105,8 +105,8 @@ pub(crate) fn broken(line: &[u8]) -> io::Error {
     io::Error::other(format!("unexpected reply: {:?}", String::from_utf8_lossy(line)))
 }
 
-/// Connects to `host:port` or a path. Returns a `File`, because this type can read and write both
-/// kinds of sockets.
+/// Connects to `host:port` or to the path of a unix socket. Returns a `File`, because this type can
+/// read and write both kinds of sockets.
 fn open(address: &str) -> io::Result<File> {
     let silence = Some(std::time::Duration::from_secs(SILENCE_SECS_MAX));
     if address.starts_with('/') {

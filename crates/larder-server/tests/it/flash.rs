@@ -128,7 +128,7 @@ fn removals_succeed_without_memory_to_read_a_large_item() {
     server.signal(Signal::SIGTERM);
     assert!(server.ends().success());
 
-    // With `-M`, restored items stay in memory, and sets can use only the rest.
+    // With `-M`, restored items stay in memory, and sets can use only the remaining memory.
     let server = start(&["-M"]);
     let set = |key| format!("set small{key} 0 0 1800\r\n{}\r\n", value(key));
     let stored = (0..).take_while(|key| server.ask_text(&set(*key)) == "STORED\r\n").count();
@@ -201,11 +201,12 @@ fn settings_depend_on_the_number_of_pages_and_can_be_changed() {
     assert!(!said.contains("-o ext_drop_under has no effect"), "{said}");
 }
 
-/// Dumps contain items in memory and on flash, and their reads do not block other clients.
+/// Dumps must contain items in memory and on flash. The reads of a dump must not block other
+/// clients.
 #[test]
 fn dumps_show_all_items() {
-    // With these options, items do not move between memory and flash, so that dumps and lookups can
-    // be compared.
+    // With these options, items do not move between memory and flash, so dumps and lookups are
+    // comparable.
     let (_scratch, server) = server(256, ",ext_recache_rate=0,track_sizes");
     wait_for("writes", || {
         fill(&server);
@@ -292,7 +293,7 @@ fn watchers_of_evictions_receive_writes_to_flash() {
     assert_eq!((words[5].1, words[8].1), ("-1", "0"), "items that never expire: {line}");
 }
 
-/// Items below `ext_item_size` are evicted from memory without a write to flash.
+/// Items smaller than `ext_item_size` must be evicted from memory without a write to flash.
 #[test]
 fn small_items_are_not_written() {
     let (_scratch, server) = server(128, ",ext_item_size=4096");
@@ -340,7 +341,7 @@ fn the_file_has_the_configured_length_and_one_owner() {
     assert!(about.blocks() * 512 >= 64 << 20, "{} blocks", about.blocks());
 }
 
-/// The log reports the failures of a device, and the server continues without it.
+/// The log must report the failures of a device, and the server must continue without the device.
 #[test]
 fn a_failing_device_is_logged() {
     let (scratch, server) = server(256, "");

@@ -1,4 +1,4 @@
-//! The integration tests of larderd, one program.
+//! The integration tests of larderd, as one program.
 
 #[path = "../../../../clients/larder-client/tests/it/common/any_client.rs"]
 mod any_client;

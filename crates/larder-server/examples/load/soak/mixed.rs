@@ -10,22 +10,23 @@ use std::time::{Duration, Instant};
 use super::{EPOCH_SHIFT, Tally, Watch, new_epoch, record};
 use crate::wire::{Peer, Random, broken};
 
-/// The number of keys that each connection writes. With values of the sizes in this file, the keys
-/// of 24 connections hold about 200 MB.
+/// The number of keys that each connection writes. With the value sizes of this file, the keys of
+/// 24 connections hold about 200 MB.
 const OWN_KEYS: u64 = 4000;
-/// The number of keys that all connections increment (counters). As many keys are changed by `cas`
-/// (registers).
+/// The number of counters, which are keys that all connections increment. It is also the number of
+/// registers, which all connections change with `cas`.
 const SHARED_KEYS: u64 = 16;
 /// The maximum number of requests in a pipeline.
 const DEPTH_MAX: u64 = 16;
-/// A value that is longer than this, in bytes, is the last one of its pipeline. Otherwise both
-/// sides could block: the client while it writes more, and the server while its replies are unread.
+/// A value longer than this, in bytes, ends its pipeline. Otherwise both sides could block: the
+/// client because the server reads no more requests, and the server because the client does not
+/// read its replies.
 const PIPELINED_LEN_MAX: usize = 8 << 10;
-/// An item may stay visible for this time after its expiry, because the server's clock counts whole
-/// seconds.
+/// The maximum time that an item may stay visible after its expiry, because the server's clock
+/// counts whole seconds.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Runs until the time is over or a connection has a fault.
+/// Sends requests until the time is over or any connection has a fault.
 pub(super) fn run(
     address: &str,
     thread: u64,
@@ -59,7 +60,7 @@ pub(super) fn run(
 #[derive(Clone, Copy, Default)]
 struct Own {
     written: u64,
-    /// The version that a lookup may return. 0 if the key was deleted or found missing.
+    /// The version that a lookup may return; 0 if the key was deleted or found missing.
     seen: u64,
     /// The time from which the key must be missing; `None` if it does not expire.
     dead: Option<Instant>,
@@ -109,7 +110,7 @@ impl Mixed<'_> {
     }
 
     fn ask(&mut self) -> io::Result<()> {
-        // Lower numbers are more frequent, so that some keys are hot and others are evicted.
+        // Choose lower numbers more frequently, so that some keys are hot and others are evicted.
         let own = self.random.below(OWN_KEYS).min(self.random.below(OWN_KEYS));
         let (key, thread) = (self.random.below(SHARED_KEYS), self.thread);
         match self.random.below(100) {
@@ -169,8 +170,8 @@ impl Mixed<'_> {
         record::RECORD_LEN_MIN + usize::try_from(self.random.below(end)).unwrap_or(0)
     }
 
-    /// Sends the queued requests and checks each reply. If a reply leads to another request, that
-    /// request is queued for the next pipeline.
+    /// Sends the queued requests and checks each reply. If a reply requires a further request,
+    /// queues that request for the next pipeline.
     fn settle(&mut self) -> io::Result<()> {
         let sent = Instant::now();
         self.peer.send()?;
@@ -317,8 +318,8 @@ impl Mixed<'_> {
         }
     }
 
-    /// Records a number that the server has acknowledged. Returns an error if no connection has
-    /// started the epoch of the number: the stored value is then corrupt.
+    /// Records a number that the server has acknowledged. If no connection has started the epoch of
+    /// the number, the stored value is corrupt, and this function returns an error.
     fn note_number(&mut self, key: u64, number: u64) -> io::Result<()> {
         let epoch = number >> EPOCH_SHIFT;
         if epoch == 0 || epoch >= self.epochs.load(Ordering::Relaxed) {

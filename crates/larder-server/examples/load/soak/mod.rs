@@ -3,7 +3,7 @@
 //! Invariants under eviction, expiry and any number of writers:
 //! - a value is complete and belongs to its key ([`record`]);
 //! - if a key has only one writer, a read returns the last write or a miss. A version that was
-//!   deleted, has expired or was found missing is never seen again ([`mixed`]);
+//!   deleted, has expired or was found missing never reappears ([`mixed`]);
 //! - no two increments of a counter get the same reply. Of all `cas` requests with the same unique,
 //!   at most one succeeds. No later operation undoes a change ([`Ledger`]);
 //! - if the key is not evicted, exactly one `cas` succeeds ([`race`]).
@@ -21,11 +21,11 @@ use crate::options::Options;
 
 /// The number of connections that race for one key, in addition to the mixed ones.
 const RACERS: usize = 8;
-/// The maximum number of faults in the error.
+/// The maximum number of faults that the error lists.
 const FAULTS_SHOWN: usize = 10;
 
-/// Runs for `seconds` with `threads` mixed connections and the racers. Returns the counts as JSON,
-/// or an error after any fault.
+/// Runs `threads` mixed connections and the racers for `seconds`. Returns the counts as JSON, or an
+/// error if there was any fault.
 pub(crate) fn run(address: &str, options: &Options) -> io::Result<String> {
     let until = Instant::now() + Duration::from_secs(options.need("seconds")?);
     let threads = options.get("threads").unwrap_or(24);
@@ -48,7 +48,8 @@ pub(crate) fn run(address: &str, options: &Options) -> io::Result<String> {
     Ok(total.json(races.rounds()))
 }
 
-/// The time to stop, and the faults so far. The first fault stops all connections, too.
+/// The time at which all connections stop, and the faults so far. The first fault stops them
+/// earlier.
 struct Watch {
     until: Instant,
     faults: Mutex<Vec<String>>,
@@ -107,9 +108,9 @@ impl Tally {
     }
 }
 
-/// All acknowledged changes of shared keys. The check at the end searches them for duplicates. A
-/// key must never get the same number twice: a connection that creates the key again gives it the
-/// first number of a new epoch.
+/// All acknowledged changes of shared keys. The check at the end searches them for duplicates,
+/// because a key must never get the same number twice. A connection that creates a key again gives
+/// it the first number of a new epoch.
 #[derive(Default)]
 struct Ledger {
     /// The replies of increments and the values stored by `cas`: (key, number).
@@ -130,7 +131,7 @@ impl Ledger {
     }
 }
 
-/// The position of the epoch in a number: the epoch is in the bits from this one on.
+/// The lowest bit of the epoch in a number. The epoch occupies this bit and all higher bits.
 const EPOCH_SHIFT: u32 = 24;
 
 /// Returns the first number of a new epoch.

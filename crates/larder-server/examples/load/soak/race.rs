@@ -1,5 +1,5 @@
-//! All racers read the CAS unique of one key and send `cas` with it. Exactly one must succeed,
-//! unless the key was evicted.
+//! All racers read the CAS unique of the same key and send `cas` with it. Exactly one `cas` must
+//! succeed, unless the key was evicted.
 
 use std::io;
 use std::sync::Barrier;
@@ -15,8 +15,8 @@ pub(super) struct Race<'a> {
     barrier: Barrier,
     going: AtomicBool,
     rounds: AtomicU64,
-    /// The number of the racer that has won this round, counted from 1. If several have won, the
-    /// sum of their numbers.
+    /// The number of the racer that has won this round, counted from 1. If several racers have won,
+    /// this is the sum of their numbers.
     winner: AtomicU64,
     /// The number of racers whose `cas` succeeded in this round.
     winners: AtomicU64,
@@ -43,7 +43,8 @@ impl<'a> Race<'a> {
     }
 
     /// Runs rounds until the time is over or a connection has a fault. A racer whose connection has
-    /// failed still takes part in every barrier: otherwise the others would wait for it forever.
+    /// failed still takes part in every barrier, because the others would otherwise wait for it
+    /// forever.
     pub(super) fn run(&self, racer: usize, watch: &Watch) {
         let leader = racer == 0;
         let mut peer = watch.check(|| Peer::connect(self.address));

@@ -10,7 +10,7 @@ use crate::wire::{extend_pattern, mix};
 /// The minimum length of a record in bytes: its three numbers.
 pub(super) const RECORD_LEN_MIN: usize = 24;
 
-/// Writes the record of `owner` and `version`, with a total of `len` bytes.
+/// Writes the record of `owner` and `version`. The record has `len` bytes in total.
 pub(super) fn write(out: &mut Vec<u8>, owner: u64, version: u64, len: usize) {
     out.clear();
     for number in [owner, version, len as u64] {
@@ -20,7 +20,7 @@ pub(super) fn write(out: &mut Vec<u8>, owner: u64, version: u64, len: usize) {
 }
 
 /// Checks a record of `owner`. Returns its version, or a description of the fault. `again` is a
-/// buffer for the expected record, which callers reuse.
+/// scratch buffer for the expected record. Callers reuse it to save allocations.
 pub(super) fn version(value: &[u8], owner: u64, again: &mut Vec<u8>) -> Result<u64, String> {
     let number = |n: usize| {
         let bytes = value.get(n * 8..n * 8 + 8)?;

@@ -28,7 +28,7 @@ fn dumps_have_the_lines_of_memcached() {
     }
 }
 
-/// Returns a complete dump. Requests it again while memcached's own crawler is running, and until
+/// Returns a complete dump. Repeats the request until memcached's own crawler is not running and
 /// `is_complete` returns true.
 fn metadump(server: &Server, is_complete: fn(&str) -> bool) -> String {
     let busy = "BUSY currently processing crawler request\r\n";
@@ -71,8 +71,8 @@ fn a_dump_blocks_no_other_client_and_waits_for_its_reader() {
         fill(&server, ITEMS);
         let mut dumping = server.connect();
         dumping.write_all(b"lru_crawler metadump all\r\n").unwrap();
-        // While the client does not read the dump, the server answers other clients, and
-        // does not buffer the dump.
+        // While the client does not read the dump, the server must answer other clients, and must
+        // not buffer the dump.
         for _ in 0..100 {
             assert_eq!(ask(&server, "set x 0 0 1\r\n1\r\nget x\r\n").len(), 8 + 21);
         }

@@ -1,11 +1,11 @@
-//! Memory as operators see and change it: its uses, the miss ratio curve, removals and the limit.
+//! Memory from the operator's view: its usage, the miss-ratio curve, removals and the limit.
 
 use super::helpers::{ENGINES, ask, fill, larderd, stat, value};
 use crate::common::{Scratch, Server, wait_for};
 use std::io::{Read, Write};
 use std::time::Duration;
 
-/// All keys fit a quarter of the memory, so the hit ratio is the same for every estimated limit.
+/// All keys fit in a quarter of the memory, so the hit ratio is the same for every estimated limit.
 #[test]
 fn only_the_segment_engine_has_a_miss_ratio_curve() {
     let gets: String = (0..40_000).map(|i| format!("get key-{i}\r\n")).collect();
@@ -19,8 +19,8 @@ fn only_the_segment_engine_has_a_miss_ratio_curve() {
     (0..2).for_each(|_| drop(ask(&server, &gets)));
     let page = ask(&server, "stats mrc\r\n");
     for factor in ["0.25", "0.5", "1", "2", "4"] {
-        // Worker threads may record their samples in an order other than that of the requests, so
-        // the ratio may be below 1.
+        // The order in which worker threads record samples may differ from the order of the
+        // requests, so the ratio may be below 1.
         let ratio: f64 = value(&page, &format!("mrc:{factor}")).parse().unwrap();
         assert!((0.9..=1.0).contains(&ratio), "{page}");
     }
@@ -73,7 +73,7 @@ fn items_of_a_full_cache_take_no_more_than_the_limit() {
         let limit = stat(&page, "limit_maxbytes");
         let bytes = stat(&page, "bytes");
         let has_flash = options.contains(&"-o");
-        // With flash, the index takes most of the memory. moka takes some hundred bytes for each
+        // With flash, the index takes most of the memory. moka needs several hundred bytes per
         // item.
         let is_filled = bytes >= limit / 2 || has_flash || engine != ENGINES[0];
         assert!(bytes > 0 && bytes <= limit && is_filled, "{engine:?} {options:?}: {page}");
@@ -97,8 +97,8 @@ fn items_of_a_full_cache_take_no_more_than_the_limit() {
     }
 }
 
-/// Refused sets evict nothing, after the first ones have emptied the rest of a segment whose
-/// eviction earlier sets had started.
+/// Refused sets must evict nothing. Only the first refused sets may still evict, because earlier
+/// sets may have started to evict the items of a segment.
 #[test]
 fn refused_sets_evict_nothing() {
     let server = larderd(ENGINES[0], &["-m", "16", "-t", "1"]);
@@ -118,8 +118,8 @@ fn refused_sets_evict_nothing() {
     assert_eq!(refuse(), before);
 }
 
-/// Returns `stats`, `stats slabs` and `stats items` of one state of the cache: waits until no items
-/// move to flash, or are evicted, between the pages.
+/// Returns `stats`, `stats slabs` and `stats items` of the same state of the cache. Retries until
+/// no items were demoted or evicted between the pages.
 fn settled_pages(server: &Server) -> [String; 3] {
     let state = |page: &str| ["bytes", "curr_items", "evictions"].map(|name| stat(page, name));
     let mut pages = Default::default();
@@ -149,7 +149,7 @@ fn removals_are_counted_by_reason() {
         ["removed_expired", "removed_flushed", "removed_tag"].map(|name| stat(&page, name))
     };
     // A store removes the old item, which has expired, was flushed or has a dropped tag. If
-    // maintenance has already removed the item, it must not count twice.
+    // maintenance has already removed the item, the removal must not count twice.
     let set = |key: &str| {
         assert_eq!(ask(&server, &format!("set {key} 0 0 1\r\n1\r\n")), "STORED\r\n");
     };
@@ -195,9 +195,9 @@ fn cache_memlimit_changes_the_memory_limit() {
     assert_eq!(stat(&stats, "limit_maxbytes"), 256 << 20);
     assert_eq!(stat(&stats, "evictions"), 0, "all of it fits");
     assert!(resident(&server) > 150);
-    // Items that still fit stay.
+    // Items that fit under the lower limit must stay.
     assert_eq!(ask(&server, "cache_memlimit 224\r\n"), "OK\r\n");
-    // Wait for two rounds of maintenance, which must not evict.
+    // Wait for two runs of maintenance, which must not evict anything.
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(stat(&ask(&server, "stats\r\n"), "evictions"), 0, "it still fits");
     assert_eq!(ask(&server, "cache_memlimit 32\r\n"), "OK\r\n");

@@ -25,8 +25,8 @@ fn hot(server: &Server, page: &str, name: &str) -> Vec<(String, f64)> {
 fn hot_keys_are_found_among_many_others() {
     let server = larderd(ENGINES[0], &["-D", "/"]);
     assert_eq!(ask(&server, "stats hotkeys\r\n"), "STAT samples 0\r\nEND\r\n");
-    // Three of eight keys are `user/hot`: one in a lookup of several keys, one in a meta lookup,
-    // and one in a store. One of 160 keys is `large`.
+    // Three of eight requested keys are `user/hot`: one in a multi-key lookup, one in a meta
+    // lookup, and one in a store. One of 160 requested keys is `large`.
     let large = "v".repeat(100_000);
     let mut requests = String::new();
     for n in 0..20_000 {
@@ -125,8 +125,8 @@ fn names(page: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Whether a name is in backticks in the table of differences, in full or by a prefix such as
-/// `ext_*`.
+/// Returns whether the table of differences contains a name in backticks, in full or as a pattern
+/// such as `ext_*`.
 fn is_documented(name: &str) -> bool {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compatibility.md");
     let table = std::fs::read_to_string(file).unwrap();
@@ -166,7 +166,7 @@ fn every_statistic_of_memcached_exists_in_its_order() {
     }
 }
 
-/// Pages with few or no `STAT` lines have the same text as memcached's.
+/// Pages with few or no `STAT` lines must have the same text as memcached's.
 #[test]
 fn short_pages_equal_those_of_memcached() {
     let asks = "set a:b 0 0 1\r\n1\r\nget a:b a:c\r\ndelete a:b\r\nset x 0 0 500\r\n";
@@ -207,14 +207,14 @@ fn states(asking: &mut TcpStream) -> Vec<String> {
     states
 }
 
-/// Every connection has sent an incomplete request, except the one that requests the page.
+/// All connections have sent an incomplete request, except the connection that requests the page.
 #[test]
 fn connections_have_the_states_of_memcached() {
     let options = ["-t", "1"];
     let servers = [Server::memcached(&options).unwrap(), larderd(ENGINES[0], &options)];
     let _begun = servers.each_ref().map(start_requests);
     let mut asking = servers.each_ref().map(Server::connect);
-    // The states agree only after the requests have arrived.
+    // The states can agree only after the requests have arrived.
     let (mut seen, mut times) = ([vec![], vec![]], 0);
     let begun = Instant::now();
     while times < 5 {

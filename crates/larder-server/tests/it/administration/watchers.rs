@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Starts to watch on a new connection.
+/// Sends a `watch` request on a new connection.
 fn watch(server: &Server, streams: &str) -> TcpStream {
     let mut stream = server.connect();
     stream.write_all(format!("watch {streams}\r\n").as_bytes()).unwrap();
@@ -17,8 +17,8 @@ fn watch(server: &Server, streams: &str) -> TcpStream {
     stream
 }
 
-/// Returns the lines of a watcher up to a line that contains `last`, without times and IDs of
-/// connections.
+/// Reads lines of a watcher until one contains `last`. Returns them without times and connection
+/// IDs.
 fn lines_until(watcher: &mut TcpStream, last: &str) -> Vec<String> {
     let mut seen = String::new();
     let mut bytes = [0; 16 << 10];
@@ -122,8 +122,7 @@ fn watchers_receive_deletions() {
     }
 }
 
-/// Stores more than twice 8 MiB. Returns the first line of an eviction, with each number replaced
-/// by 0.
+/// Stores about 20 MB. Returns the first line about an eviction, with each number replaced by 0.
 fn first_eviction(server: &Server) -> String {
     let mut watcher = watch(server, "evictions");
     let kib = "x".repeat(1000);
@@ -169,7 +168,8 @@ fn a_slow_watcher_loses_lines_and_uses_bounded_memory() {
     let server = larderd(ENGINES[0], &["-t", "1"]);
     let mut watcher = watch(&server, "fetchers");
     let gets = "get a\r\n".repeat(10_000);
-    // The kernel first buffers an unknown number of lines for the watcher.
+    // Repeat the requests, because the kernel first buffers an unknown number of lines for the
+    // watcher.
     wait_for("skipped line", || {
         ask(&server, &gets);
         stat(&ask(&server, "stats\r\n"), "log_watcher_skipped") > 0

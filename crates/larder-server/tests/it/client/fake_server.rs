@@ -31,8 +31,8 @@ pub(super) fn with_tls(builder: AnyClientBuilder, tls: Tls) -> AnyClientBuilder 
     }
 }
 
-/// Returns the TLS settings of a client that trusts the CA in this directory, for the name
-/// `cache.test`.
+/// Returns the TLS settings of a client that trusts the CA in this directory and expects the server
+/// name `cache.test`.
 pub(super) fn tls(scratch: &Scratch) -> Tls {
     Tls::new().ca_file(scratch.path("ca.pem")).server_name("cache.test")
 }
@@ -127,13 +127,13 @@ impl Fake {
 
 pub(super) type Encrypted = StreamOwned<ServerConnection, TcpStream>;
 
-/// Returns the valid reply to a lookup, in which the value is the key.
+/// Returns a valid reply to a lookup. The value equals the key.
 pub(super) fn right(line: &str) -> String {
     let key = line.trim_end().strip_prefix("get ").unwrap();
     format!("VALUE {key} 0 {}\r\n{key}\r\nEND\r\n", key.len())
 }
 
-/// Makes closing the stream send a reset: the linger time is 0.
+/// Sets the linger time to 0, so that closing the stream sends a reset.
 pub(super) fn reset(stream: &TcpStream) {
     socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }

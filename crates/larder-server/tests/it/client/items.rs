@@ -1,4 +1,4 @@
-//! larder-client with larderd, with larderd over the delayed engine, and with Debian's memcached.
+//! larder-client with larderd, with larderd and the delayed engine, and with Debian's memcached.
 
 use crate::any_client::{AnyClient, AnyClientBuilder, each_client};
 use crate::common::{self, Server};
@@ -198,8 +198,8 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// Threads send requests while the server is killed and restarted. Each value that they find must
-/// equal its key.
+/// Threads send requests while the server is killed and restarted. Each value that a thread finds
+/// must equal its key.
 #[test]
 fn a_server_that_is_killed_and_comes_back() {
     each_client(|client| {
@@ -211,7 +211,7 @@ fn a_server_that_is_killed_and_comes_back() {
         let client = client(format!("127.0.0.1:{port}")).connections(4).build().unwrap();
         let (is_over, right) = (AtomicBool::new(false), AtomicU32::new(0));
         thread::scope(|scope| {
-            // The threads stop even if an assertion fails.
+            // Make the threads stop even if an assertion fails.
             let _over = SetAtEnd(&is_over);
             for thread in 0..8 {
                 let (client, is_over, right) = (&client, &is_over, &right);
@@ -270,8 +270,8 @@ fn lease() -> Lease {
     Lease::ttl(1000).lock(1000)
 }
 
-/// Runs a test with two clients of each kind at the same server, larderd or memcached, as in two
-/// processes.
+/// Runs a test with two clients of each kind at the same server, larderd or memcached. The clients
+/// stand for two processes.
 fn each_server_twice(test: impl Fn(&AnyClient, &AnyClient)) {
     each_client(|client| {
         let memcached = Server::memcached(&[]).expect("Debian's memcached is installed");
@@ -331,8 +331,8 @@ fn another_caller_computes_if_one_fails() {
         });
         let counts = (computed.load(Ordering::Relaxed), failed.load(Ordering::Relaxed));
         assert_eq!((counts, first.get("k").unwrap().unwrap().as_ref()), ((4, 3), &b"v"[..]));
-        // If the server refuses a computed value, the lease must end, so that the next caller can
-        // compute.
+        // If the server refuses a computed value, the lease must end. Otherwise the next caller
+        // could not compute.
         let too_long = vec![b'x'; 3 << 20];
         for n in 0..2 {
             let compute = || Ok::<_, ()>([&too_long[..], &[n]].concat());
@@ -362,7 +362,8 @@ fn another_caller_computes_if_one_panics() {
             let second = client.get_or_compute("k", lease(), || Ok::<_, ()>("2")).unwrap();
             assert!(first.join().is_err() && second == "2");
         });
-        // When the first caller panicked, the second one got the right to store its value.
+        // When the first caller panicked, the second caller acquired the lease and stored its
+        // value.
         assert_eq!(client.get("k").unwrap().unwrap(), "2");
         assert!(begun.elapsed() < Duration::from_secs(50), "no caller waits for a deadline");
     });
@@ -396,8 +397,8 @@ fn an_old_value_is_there_while_one_caller_computes() {
         };
         assert_eq!(first.get_or_compute("k", lease(), compute).unwrap(), "2");
         assert_eq!(get(second, lease(), "none"), "2");
-        // With this lease, one caller computes the next value early when less than 2000 s are left.
-        // This is so here.
+        // With this lease, one caller computes the next value early when less than 2000 s are left,
+        // as is the case here.
         let early = lease().early(2000);
         let compute = || {
             assert_eq!(get(first, early, "none"), "2");
@@ -427,7 +428,7 @@ fn a_value_computed_before_a_change_is_not_stored() {
                     _ => second.set(change, "2", 0).unwrap().is_stored(),
                 };
                 assert!(is_changed);
-                // A caller that comes after the change must not wait for the older computation.
+                // A call after the change must not wait for the older computation.
                 if change != "set" {
                     let newer = first.get_or_compute(change, lease(), || Ok::<_, ()>("2"));
                     assert_eq!(newer.unwrap(), "2");
@@ -440,8 +441,8 @@ fn a_value_computed_before_a_change_is_not_stored() {
     });
 }
 
-/// Tests the calls of a Tokio client. A second caller takes over when the first caller's future is
-/// dropped. While a task computes the new value, callers get the old value.
+/// Tests the calls of a Tokio client. When the first caller's future is dropped, a second caller
+/// must take over. While a task computes the new value, callers must get the old value.
 #[test]
 fn futures_that_are_dropped_and_tasks_in_the_background() {
     each_client(|client| {
@@ -488,8 +489,8 @@ fn futures_that_are_dropped_and_tasks_in_the_background() {
     });
 }
 
-/// A typed value is stored with the flags of its convention, and a value that cannot be decoded is
-/// computed again.
+/// A typed value must be stored with the flags of its convention. A value that cannot be decoded
+/// must be computed again.
 #[test]
 fn values_of_a_type() {
     each_client(|client| {

@@ -13,7 +13,7 @@ use std::thread;
 
 const PASSWORDS: &str = "ann:first\nbob:seco:nd";
 
-/// Starts larderd and memcached with required logins.
+/// Starts larderd and memcached, both of which require logins.
 fn with_logins() -> [(Scratch, Server); 2] {
     let scratch = || {
         let scratch = Scratch::new("client-logins");
@@ -62,7 +62,8 @@ fn a_refused_login_is_a_distinct_error_without_the_password() {
         each_client(|client| {
             for (user, password) in [("ann", "hush-hush"), ("eve", "hush-hush"), ("bob", "seco")] {
                 let client = logged_in(client, server.port(), user, password).unwrap();
-                // Repeat the call more often than the circuit breaker would tolerate faults.
+                // Repeat the call more often than the number of faults that opens the circuit
+                // breaker.
                 for _ in 0..7 {
                     let error = client.set("k", "1", 0).unwrap_err();
                     assert!(matches!(error.kind(), ErrorKind::Login(_)), "{error:?}");

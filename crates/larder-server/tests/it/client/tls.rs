@@ -145,8 +145,9 @@ fn a_client_presents_its_certificate() {
     each_client(|client| {
         let known = patient(client, port, tls(scratch).client_certificate(&chain, &key));
         assert_eq!(known.set("k", "1", 0).unwrap(), StoreOutcome::Stored);
-        // In TLS 1.3 the server refuses the client after the client's part of the handshake. So the
-        // first request fails, and the reason may be lost when the server closes the connection.
+        // In TLS 1.3, the server refuses the client only after the client has completed its part of
+        // the handshake. So the first request fails, and the reason may be lost when the server
+        // closes the connection.
         wait_for("the reason", || {
             let error = patient(client, port, tls(scratch)).get("k").unwrap_err();
             assert!(error.is_fault(), "{error}");
@@ -230,14 +231,14 @@ fn each_version_of_tls() {
     });
 }
 
-/// Each value is its key, repeated.
+/// Each value consists of repetitions of its key.
 #[test]
 fn dropped_futures_never_mix_up_values() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.worker_threads(2).enable_all().build().unwrap().block_on(drop_futures());
 }
 
-/// The time at which a call is dropped.
+/// The time at which the future of a call is dropped.
 #[derive(Clone, Copy)]
 enum DropAt {
     Never,
@@ -248,9 +249,9 @@ enum DropAt {
 }
 
 impl DropAt {
-    /// Chooses when call `n` is dropped. Of four calls, one is not dropped, and one is dropped
-    /// after one to eight polls. Two are dropped after a random time up to twice the latency of the
-    /// last completed call. So the test does not depend on the speed of the machine.
+    /// Chooses when call `n` is dropped. Of four calls, one is never dropped, and one is dropped
+    /// after one to eight polls. The other two are dropped after a random time of up to twice the
+    /// latency of the last completed call, which makes the test independent of the machine's speed.
     fn of_call(n: u32, latency_micros: u64) -> Self {
         match n % 4 {
             0 => Self::Never,
@@ -324,7 +325,7 @@ async fn drop_futures() {
     }
     let (dropped, done) = (dropped.load(Ordering::Relaxed), done.load(Ordering::Relaxed));
     let calls = u64::from(TASKS * CALLS);
-    // One in 32 calls is polled once, which is never enough for a reply.
+    // One in 32 calls is polled only once, and one poll never completes a call.
     assert!(
         done >= calls / 4 && dropped >= calls / 32,
         "{done} calls were done, {dropped} dropped"

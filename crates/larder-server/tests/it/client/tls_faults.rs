@@ -34,7 +34,7 @@ fn without_a_handshake_calls_fail_at_their_deadline_and_send_no_request() {
             assert!(reason(&error).contains("no TLS handshake by the deadline"), "{error}");
             begun.elapsed().checked_sub(MILLIS(200)).expect("not before the deadline")
         });
-        // A busy machine may wake a thread late, but hardly in each attempt.
+        // A busy machine may wake a thread late, but hardly in every attempt.
         let earliest = times.min().unwrap();
         assert!(earliest < MILLIS(150), "{earliest:?}");
         let seen = seen.lock().unwrap();
@@ -74,8 +74,8 @@ fn calls_fail_if_only_one_side_uses_tls() {
     });
 }
 
-/// A proxy resets the first connection after a number of the server's bytes, at different offsets
-/// of a record.
+/// A proxy resets the first connection after it has forwarded a number of the server's bytes. The
+/// reset cuts records at different offsets.
 #[test]
 fn a_reset_in_the_middle_of_a_record_is_an_error_and_the_next_call_has_a_new_connection() {
     let secure = Secure::start("client-cut", &[], "");
@@ -120,8 +120,8 @@ fn a_connection_with_an_unexpected_reply_is_not_used_again() {
     each_client(|client| {
         for unasked in ["END\r\n", "VALUE b 0 1\r\nx\r\nEND\r\n"] {
             let scratch = Scratch::new("client-unasked");
-            // Lets client and server take turns. If the number is even, the client continues. If it
-            // is odd, the server continues.
+            // Makes client and server alternate. The client continues if the number is even, and
+            // the server if it is odd.
             let turns: Arc<AtomicU64> = Arc::default();
             let turn = Arc::clone(&turns);
             let server = Fake::with_tls(&scratch, move |_, _, line, stream| {
@@ -204,7 +204,8 @@ fn deadlines_are_kept_after_the_handshake() {
     });
 }
 
-/// The client never completes a request whose end was not sent, even when it closes the connection.
+/// If the client gives up while it sends a request, it must never send the rest of the request,
+/// even when it closes the connection.
 #[test]
 fn a_request_that_is_given_up_before_its_end_is_not_completed() {
     each_client(|client| {
@@ -269,7 +270,7 @@ fn a_waiter_decides_how_threads_wait_in_the_handshake_and_afterwards() {
     let silent = Fake::start(Arc::new(|_, mut stream: TcpStream| {
         drop(stream.read_to_end(&mut Vec::new()));
     }));
-    // Interrupt the first or the second wait: one of them is for the handshake.
+    // Interrupt the first or the second wait. One of these waits is part of the handshake.
     for left in 0..2 {
         let waiter = Arc::new(Counting { left: Some(left), ..Counting::default() });
         let error = client(silent.port, &waiter).get("k").unwrap_err();

@@ -1,4 +1,4 @@
-//! A server process for one test. It stops at the end of the test.
+//! Server processes and temporary directories for tests. They are removed at the end of a test.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 pub mod pages;
@@ -15,14 +15,14 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The time after which a test reports a hang. It is long, because the machine may be busy. No test
-/// waits for it to pass.
+/// The time after which a test reports a hang. It is long, because the machine may be busy. No
+/// successful test waits this long.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running server: larderd or another program. Dropping it kills the process.
 ///
-/// In its scratch directory, the file `ports` contains the bound ports, and `said` the standard
-/// error.
+/// In its scratch directory, the file `ports` contains the bound ports, and the file `said`
+/// contains the standard error.
 pub struct Server {
     pub scratch: Scratch,
     pub child: Child,
@@ -65,7 +65,7 @@ impl Server {
         server
     }
 
-    /// Starts a command, without waiting until it serves. Its standard error goes to the file
+    /// Starts a command, without waiting until it serves. Redirects its standard error to the file
     /// `said`.
     pub fn spawn(scratch: Scratch, command: &mut Command) -> Self {
         let said = std::fs::File::create(scratch.path("said")).unwrap();
@@ -74,14 +74,14 @@ impl Server {
 
     /// Starts a command with the given standard error, without waiting until it serves.
     pub fn spawn_saying(scratch: Scratch, command: &mut Command, said: Stdio) -> Self {
-        // The server chooses its port and writes the port file: a port that the test chooses may be
-        // taken before the server binds it.
+        // Let the server choose its port and write the port file. If the test chose a port, another
+        // process could bind the port first.
         command.env("MEMCACHED_PORT_FILENAME", scratch.path("ports"));
         command.stdout(Stdio::null()).stderr(said);
         Self { scratch, child: command.spawn().unwrap(), port: OnceLock::new() }
     }
 
-    /// Waits for the start. Returns the first bound port.
+    /// Waits until the server has bound its ports. Returns the first port.
     pub fn port(&self) -> u16 {
         *self.port.get_or_init(|| *self.ports().first().unwrap())
     }
@@ -201,7 +201,7 @@ pub fn stat<'p>(page: &'p str, name: &str) -> &'p str {
     found.unwrap_or_else(|| panic!("no {name} in {page}"))
 }
 
-/// Returns the rest of the line that starts with `name` in a file of `/proc` about a process.
+/// Returns the rest of the line that starts with `name` in the file `/proc/PID/FILE` of a process.
 pub fn of_process(pid: Pid, file: &str, name: &str) -> String {
     let text =
         std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join(file)).unwrap();
@@ -209,8 +209,8 @@ pub fn of_process(pid: Pid, file: &str, name: &str) -> String {
     line.unwrap_or_else(|| panic!("no {name} in {text}")).trim().to_owned()
 }
 
-/// Reads once, and retries an interrupted read: a pause of the machine interrupts the read of a
-/// socket with a timeout.
+/// Reads once. Retries an interrupted read, because a suspension of the machine interrupts reads of
+/// a socket with a timeout.
 #[allow(dead_code, reason = "not every test program calls it")]
 pub fn read_some(stream: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     loop {

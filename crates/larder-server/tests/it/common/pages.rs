@@ -1,4 +1,4 @@
-//! The pages of the documentation that are generated from the sources.
+//! Documentation pages with parts that are generated from the source code.
 
 use std::fs;
 use std::path::{Path, PathBuf};

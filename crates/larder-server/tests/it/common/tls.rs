@@ -1,4 +1,4 @@
-//! Certificates for one test, larderd with `-Z`, and a client that trusts them.
+//! Certificates for one test, larderd with `-Z`, and a client that trusts its certificate.
 
 use super::{Scratch, Server, TIMEOUT};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -115,7 +115,7 @@ impl Secure {
     }
 }
 
-/// Writes an identity to the server's certificate files.
+/// Writes a certificate and its key to the server's files.
 pub fn write_identity(scratch: &Scratch, identity: &Identity) {
     scratch.file("chain.pem", &identity.chain);
     scratch.file("key.pem", &identity.key);

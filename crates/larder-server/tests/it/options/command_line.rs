@@ -1,4 +1,4 @@
-//! The options of the command line, and the messages for invalid ones.
+//! The command-line options, and the messages for invalid options.
 
 use crate::common::{Scratch, Server, TIMEOUT, larderd, stderr, wait_for};
 use std::io::{Read, Write};
@@ -83,11 +83,11 @@ fn a_listener_can_have_its_own_dialect() {
         [b"mn\r\n".as_slice(), &version].map(|request| !ask((host, port), request).is_empty())
     };
     let spoken: Vec<[bool; 2]> = ports.lines().map(spoken).collect();
-    // The entry of the first listener has no dialect.
+    // The first listener's entry in `-l` names no dialect.
     assert_eq!(spoken, [[true, false], [true, false], [false, true], [true, true]]);
 }
 
-/// Returns the replies until the server closes the connection.
+/// Sends a request, and returns all bytes that the server sends until it closes the connection.
 fn ask(address: (&str, u16), request: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -164,7 +164,7 @@ fn addresses_of_the_gateway_are_checked_before_the_start() {
     assert!(larderd(&[&["--check-config"], right.as_slice()].concat()).status.success());
 }
 
-/// Returns the number of items of 100 B and of 20 kB that remain in a cache filled with both.
+/// Fills a cache with items of 100 B and of 20 kB. Returns how many items of each size remain.
 fn left_of_two_sizes(size_exponent: &str) -> (usize, usize) {
     let small = |i: usize| format!("set s{i} 0 0 100\r\n{}\r\n", "s".repeat(100));
     let large = |i: usize| format!("set l{i} 0 0 20000\r\n{}\r\n", "l".repeat(20_000));
@@ -205,7 +205,7 @@ fn the_smallest_limit_still_serves() {
     let fill: String = (0..3000).map(|i| format!("set k{i} 0 0 1000\r\n{value}\r\n")).collect();
     let large = "x".repeat(400_000);
     let then = format!("get k2999\r\nset l 0 0 400000\r\n{large}\r\nget l\r\n");
-    // Other architectures may have longer pages, and so longer segments.
+    // Other architectures may have larger pages, which makes the segments larger, too.
     let limit = if cfg!(target_arch = "x86_64") { "1" } else { "3" };
     let answers = asked(&["-m", limit, "-I", "512k", "-t", "4"], &(fill + &then));
     let (stored, then) = answers.split_at(3000 * "STORED\r\n".len());

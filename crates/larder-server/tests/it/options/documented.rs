@@ -1,4 +1,4 @@
-//! The documentation: it contains every option of memcached, and its examples work.
+//! The documentation: it must contain every option of memcached, and its examples must work.
 
 use crate::common::pages::root;
 use crate::common::{self, Server, larderd, stderr};
@@ -31,8 +31,8 @@ const EXTENDED: &str = "
     ssl_ca_cert ssl_wbuf_size ssl_session_cache ssl_kernel_tls ssl_min_version proxy_config
     proxy_arg proxy_uring relaxed_privileges";
 
-/// memcached 1.6.45's commands, each with a valid request. The names of commands that larderd
-/// answers with `ERROR` are the same as in the table of differences.
+/// memcached 1.6.45's commands, each with a valid request. The table of differences must list
+/// exactly those that larderd answers with `ERROR`.
 const COMMANDS: &[(&str, &str)] = &[
     ("set", "set k 0 0 1\r\n1"),
     ("add", "add k 0 0 1\r\n1"),
@@ -177,10 +177,10 @@ fn quoted(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Whether the last reply is the error of an unknown command.
+/// Returns whether the last reply is the error for an unknown command.
 fn is_unknown(server: &Server, request: &str) -> bool {
     let answer = String::from_utf8(server.ask(format!("{request}\r\n").as_bytes())).unwrap();
-    // `ERROR failed to ...` is a reply of a known command.
+    // `ERROR failed to ...` is a reply to a known command.
     answer.lines().next_back() == Some("ERROR")
 }
 
@@ -195,8 +195,8 @@ fn every_command_of_memcached_is_answered_or_documented() {
     assert!(refused.iter().all(known), "no such command is tried: {refused:?}");
 }
 
-/// Returns a binary request with extras, key and value of these lengths and arbitrary content,
-/// followed by a noop.
+/// Returns a binary request followed by a noop. The arguments are the lengths of extras, key and
+/// value, whose content is arbitrary.
 fn binary(opcode: u8, [extras, key, value]: [usize; 3]) -> Vec<u8> {
     let len = |len: usize| u8::try_from(len).unwrap();
     let mut bytes = vec![0x80, opcode, 0, len(key), len(extras), 0, 0, 0];
@@ -227,7 +227,7 @@ fn every_binary_request_of_memcached_is_known() {
     }
 }
 
-/// Returns the sources of the tests in four folders, except this file.
+/// Returns the source code of the tests in four folders, without this file.
 fn tests() -> String {
     let folders =
         ["crates/larder-server/tests/it", "tests/clients", "tests/operations", "tests/hostile"];
@@ -244,11 +244,11 @@ fn files_below(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Each option with "yes" in the table must be used in a test, under any of its names.
+/// Some test must use each option with "yes" in the table, under any of its names.
 #[test]
 fn every_working_option_is_used_by_a_test() {
     let (table, tests) = (compatibility(), tests());
-    // The option is a separate word, or part of a list of `-o`.
+    // The option may be a separate word or part of a `-o` list.
     let ends = |c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_');
     let words: Vec<&str> = tests.split(ends).collect();
     let given = |option: &str| words.contains(&option);
@@ -256,7 +256,7 @@ fn every_working_option_is_used_by_a_test() {
     for row in table.lines().filter(|row| row.starts_with("| `") && row.contains("| yes")) {
         let mut names = quoted(row.split('|').nth(1).unwrap());
         names.iter_mut().for_each(|name| *name = name.trim_start_matches("-o ").to_owned());
-        // Names of one option stand together: the long names follow the short one.
+        // The names of an option are adjacent: its long names follow its short name.
         while !names.is_empty() {
             let more = names[1..].iter().take_while(|name| name.starts_with("--")).count();
             let option: Vec<String> = names.drain(..=more).collect();
@@ -278,7 +278,7 @@ fn listed(help: &str) -> Vec<&str> {
     extended.filter(|name| !name.contains(' ')).chain(short).collect()
 }
 
-/// Scripts search the help for supported options.
+/// Scripts search the help to find out which options are supported.
 #[test]
 fn every_name_in_the_help_of_memcached_is_in_ours() {
     let memcached = Command::new("memcached").arg("-h").output();
@@ -298,7 +298,7 @@ fn words(help: &str) -> Vec<&str> {
     help.split(|c: char| c.is_whitespace() || ",.:<=".contains(c)).collect()
 }
 
-/// The help contains options without effect, too, but not the options that are errors.
+/// The help also contains options without effect, but not options that are refused.
 #[test]
 fn every_option_of_memcached_is_in_the_help() {
     let help = help();
@@ -331,8 +331,9 @@ fn every_documented_option_is_in_the_help() {
     }
 }
 
-/// larderd must refuse a suboption with "error" in its row as unknown. It must accept the name of
-/// any other suboption. It then exits for another reason, at the latest because the port is taken.
+/// If the row of a suboption contains "error", larderd must refuse the suboption as unknown.
+/// Otherwise it must accept the name, and then exits for another reason, at the latest because the
+/// port is taken.
 #[test]
 fn extended_options_behave_as_the_table_says() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -366,8 +367,8 @@ fn row(page: &str, name: &str) -> &'static Row {
     page.rows().find(|row| row.name == name).unwrap_or_else(|| panic!("{name} has no row"))
 }
 
-/// On pages that memcached has, the documentation marks statistics that memcached lacks. The tests
-/// of `stats` check that every row is documented.
+/// On pages that also exist in memcached, the documentation must mark the statistics that memcached
+/// lacks. The tests of `stats` check that every row is documented.
 #[test]
 fn statistics_that_memcached_lacks_are_documented_as_larders_own() {
     let new: Vec<&str> = NEW_STATISTICS.split_whitespace().collect();

@@ -34,7 +34,8 @@ fn sections(help: &str) -> [Vec<Section>; 2] {
         let Some(Section { entries, .. }) = of_options.last_mut() else { continue };
         let lines: Vec<&str> = lines.filter(|line| !line.trim().is_empty()).collect();
         match lines.first() {
-            // These lines have the names of an option, and the first paragraph of its effect.
+            // The paragraph starts with the names of an option, followed by the start of its
+            // effect.
             Some(names) if names.trim_start().starts_with('-') && !is_value(names) => {
                 entries.push(Entry { name: quoted_names(names), ..Entry::default() });
                 add(entries, &lines[1..]);
@@ -70,7 +71,7 @@ fn heading(line: &str) -> Option<String> {
     line.strip_suffix(':').filter(|_| starts).map(str::to_owned)
 }
 
-/// Whether a line explains a possible value.
+/// Returns whether a line explains a possible value.
 fn is_value(line: &str) -> bool {
     line.trim_start().starts_with("- ")
 }
@@ -123,7 +124,7 @@ fn add_words(entries: &mut [Entry], line: &str) {
     }
 }
 
-/// Moves `(default: VALUE)` from the end of the effect of a suboption to its default.
+/// Moves `(default: VALUE)` from the end of a suboption's effect to the entry's default.
 fn split_default(entry: &mut Entry) {
     let effect = entry.effect.clone();
     if let Some((effect, default)) =
@@ -153,7 +154,7 @@ fn table(sections: &[Section], level: &str, first_column: &str) -> String {
 #[test]
 fn the_page_of_options_is_generated_from_the_help() {
     let help = Command::new(env!("CARGO_BIN_EXE_larderd")).arg("--help").output().unwrap();
-    // Lines between the paragraphs of an option contain spaces.
+    // Remove trailing spaces, which the lines between the paragraphs of an option contain.
     let help = String::from_utf8(help.stdout).unwrap();
     let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     let [options, extended] = sections(&help);

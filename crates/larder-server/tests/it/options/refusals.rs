@@ -1,4 +1,4 @@
-//! Refusals at the start with a reason, files that block on reading, and messages of a started
+//! Refusals at the start and their reasons, files that block reads, and messages of a running
 //! server.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -22,7 +22,7 @@ fn start(scratch: Scratch, options: &[&str]) -> Server {
     Server::spawn(scratch, &mut command)
 }
 
-/// Returns the exit status and the message of a server that does not start.
+/// Starts a server that must refuse to start. Returns its exit status and message.
 fn refused(scratch: Scratch, options: &[&str]) -> (Option<i32>, String) {
     let mut server = start(scratch, &[&["-l", "127.0.0.1", "-p", "-1"], options].concat());
     (server.ends().code(), server.said())
@@ -139,7 +139,7 @@ fn a_pipe_in_place_of_a_certificate_blocks_no_client() {
     }
 }
 
-/// Issues a certificate without extensions, which makes it version 1: `v1.pem`.
+/// Issues a certificate without extensions, which makes it a version 1 certificate, in `v1.pem`.
 fn issue_version_1(scratch: &Scratch, authority: &Authority) {
     scratch.file("authority.key", &authority.key_pem());
     scratch.file("authority.pem", &authority.pem());
@@ -180,7 +180,7 @@ fn a_clients_certificate_of_version_1_is_refused_and_the_log_has_the_remedy() {
     watcher.read_exact(&mut [0; 4]).unwrap();
     issue_version_1(scratch, &secure.authority);
     let address = format!("127.0.0.1:{}", secure.server.port());
-    // openssl sends a client certificate of version 1.
+    // Let openssl send a client certificate of version 1.
     let output = Command::new("openssl")
         .args(["s_client", "-connect", &address, "-cert", "v1.pem", "-key", "v1.key", "-ign_eof"])
         .current_dir(scratch.path(""))
@@ -205,19 +205,19 @@ fn a_clients_certificate_of_version_1_is_refused_and_the_log_has_the_remedy() {
     assert_eq!(stat(&page, "ssl_handshake_errors"), "1");
 }
 
-/// Returns the output of a server to a terminal, from the start until its exit.
+/// Runs a server with a terminal as its standard error. Returns the server and all of its output.
 fn printed(options: &[&str]) -> (Server, String) {
     let terminal = openpty(None, None).unwrap();
     let scratch = Scratch::new("terminal");
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     command.args(["-l", "127.0.0.1", "-p", "-1"]).args(options);
     let mut server = Server::spawn_saying(scratch, &mut command, terminal.slave.into());
-    // The command has the other end of the terminal open.
+    // The command holds the other end of the terminal open.
     drop(command);
     assert_eq!(server.ask_text("mn\r\n"), "MN\r\n");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ends().code(), Some(0));
-    // Reading a terminal without another open end is an error.
+    // Ignore the error: reading fails when no other end of the terminal is open.
     let (mut master, mut text) = (File::from(terminal.master), Vec::new());
     let _ = master.read_to_end(&mut text);
     (server, String::from_utf8(text).unwrap().replace("\r\n", "\n"))
@@ -238,8 +238,8 @@ fn a_terminal_shows_one_line_at_the_start() {
     assert_eq!(elsewhere.said(), "", "a file or a pipe gets the lines of the log");
 }
 
-/// Whether the server warns of open access. It logs the warning before it serves the first
-/// connection.
+/// Returns whether the server warns about open access. It logs the warning before it serves the
+/// first connection.
 fn is_warned(options: &[&str]) -> bool {
     let (scratch, _) = with_identity("warned");
     scratch.file("logins", "user:password\n");
@@ -289,7 +289,7 @@ fn open_access_without_a_login_causes_a_warning() {
     assert!(begun.elapsed() < TIMEOUT);
 }
 
-/// The mode of a unix socket restricts access.
+/// The file mode of a unix socket already restricts access.
 #[test]
 fn a_unix_socket_causes_no_warning() {
     let server = start(Scratch::new("unix"), &["-u", "root", "-s", "socket"]);

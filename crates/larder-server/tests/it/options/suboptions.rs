@@ -25,8 +25,8 @@ fn page(stream: &mut TcpStream, request: &str) -> String {
     page.replace('\r', "")
 }
 
-/// The first lines of the messages and the exit statuses equal memcached's. Both programs start on
-/// an unavailable port, so that they exit even if they accept the options.
+/// The first lines of the messages and the exit statuses must equal memcached's. Both programs
+/// start on an unavailable port, so that they exit even if they accept the options.
 #[test]
 fn invalid_suboptions_are_refused_like_in_memcached() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -143,7 +143,7 @@ fn suboptions_appear_in_the_settings() {
     }
 }
 
-/// memcached stores the bytes in 32 bits, and shows them without TLS, too.
+/// memcached stores the number of bytes in 32 bits, and shows it even without TLS.
 #[test]
 fn the_buffer_of_tls_is_shown_as_memcached_shows_it() {
     for (options, bytes) in [
@@ -169,7 +169,7 @@ fn flash_settings(server: &Server) -> String {
     page.lines().filter(is_one).map(|line| format!("{line}\n")).collect()
 }
 
-/// memcached shows and changes these settings without external storage, too.
+/// memcached shows and changes these settings even without external storage.
 #[test]
 fn settings_of_flash_equal_those_of_memcached() {
     let rate = "ext_recache_rate=2000";
@@ -282,8 +282,8 @@ fn a_connection_beyond_the_limit_waits_without_maxconns_fast() {
         assert!(matches!(waits, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{waits}");
         let stats = page(&mut first, "stats\r\n");
         assert_eq!(stat(&stats, "accepting_conns"), "0");
-        // The count rises by at least one in each iteration. It can rise twice, because the gate
-        // may close again when `third` is admitted and the limit is reached.
+        // The count grows by at least one in each iteration. It can grow by two, because the gate
+        // may close again when the admission of `third` reaches the limit.
         assert!(stat(&stats, "listen_disabled_num").parse::<u64>().unwrap() >= times, "{stats}");
         assert!(!stats.contains("rejected_connections"));
         drop(second);
@@ -312,7 +312,7 @@ fn only_idle_connections_are_closed() {
     let begun = Instant::now();
     while !ended.is_finished() || begun.elapsed() < Duration::from_secs(6) {
         exchange(&mut busy, "mn\r\n", "MN\r\n");
-        // Wait between the requests of the busy connection.
+        // Pause between the requests of the busy connection.
         std::thread::sleep(Duration::from_millis(50));
         assert!(begun.elapsed() < TIMEOUT, "it is still open");
     }
@@ -324,7 +324,7 @@ fn only_idle_connections_are_closed() {
 
 #[test]
 fn a_slow_watcher_has_the_configured_buffer() {
-    // A line has about 90 bytes and is sent within 20 ms.
+    // A line has about 90 bytes. The server sends it within 20 ms.
     for (kib, skips) in [(1, true), (200, false)] {
         let size = format!("watcher_logbuf_size={kib}");
         let server = Server::larderd(&["-o", &size]);
@@ -344,8 +344,8 @@ const HELD_MAX: usize = 1 << 20;
 /// the limit.
 const HELD_FOR_NOW_MAX: usize = HELD_MAX / 2 * 3;
 
-/// Whether the server has closed a connection because of the buffer limit: either the connection
-/// that needed more memory, or a stalled one.
+/// Returns whether the server has closed a connection because of the buffer limit. It may be the
+/// connection that needed more memory, or a stalled connection.
 fn is_one_refused(server: &Server) -> bool {
     // The server may also close the connection that requests the statistics.
     let stats = server.ask_text("stats\r\n").replace('\r', "");
@@ -358,8 +358,8 @@ fn is_one_refused(server: &Server) -> bool {
 }
 
 /// Tests values that the server buffers in the connection's memory until they are complete. The
-/// memory limit is large, because with a smaller one the engine would store values of this length
-/// while they arrive.
+/// test needs a large memory limit: with a smaller limit, the engine would store values of this
+/// length while they arrive.
 #[test]
 fn incomplete_requests_stay_within_the_buffer_limit() {
     let server = Server::larderd(&["-m", "1024", "-o", "read_buf_mem_limit=1"]);
@@ -384,8 +384,8 @@ fn incomplete_requests_stay_within_the_buffer_limit() {
     drop((few, many));
 }
 
-/// The part of an unread reply that the server must buffer depends on the kernel's buffers. So the
-/// test uses replies of different lengths, until the limit is reached.
+/// How much of an unread reply the server must buffer depends on the kernel's buffers. So the test
+/// requests replies of different lengths until the limit is reached.
 #[test]
 fn unread_replies_stay_within_the_buffer_limit() {
     let server = Server::larderd(&["-o", "read_buf_mem_limit=1"]);

@@ -19,8 +19,8 @@ impl Drop for Background {
     }
 }
 
-/// Whether a process that is not a child of this process has exited. It may stay a zombie if the
-/// first process of a container does not wait for children.
+/// Returns whether a process that is not a child of this process has exited. A zombie counts as
+/// exited, because the first process of a container may not wait for its children.
 fn has_ended(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with('Z'))
@@ -30,12 +30,12 @@ fn has_ended(pid: Pid) -> bool {
 fn a_daemon_leaves_its_terminal_and_its_directory() {
     let scratch = Scratch::new("daemon");
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
-    // A path relative to the working directory.
+    // The path of `-P` is relative to the working directory.
     command.args(["-d", "-l", "127.0.0.1", "-p", "-1", "-t", "1", "-P", "larderd.pid"]);
     command.current_dir(scratch.path("")).env("MEMCACHED_PORT_FILENAME", scratch.path("ports"));
     let started = command.output().unwrap();
     assert!(started.status.success(), "{}", stderr(&started));
-    // The server has bound its port when the command returns.
+    // When the command returns, the server has bound its port.
     let ports = scratch.read("ports");
     let port: u16 = ports.trim().rsplit(' ').next().unwrap().parse().unwrap();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -55,7 +55,8 @@ fn a_daemon_leaves_its_terminal_and_its_directory() {
     std::mem::forget(background);
 }
 
-/// An image in another directory would stay there, and a later start would restore deleted items.
+/// If the daemon wrote its image to another directory, the image would stay there, and a later
+/// start could restore deleted items.
 #[test]
 fn a_daemon_writes_its_image_where_it_was_started() {
     let scratch = Scratch::new("daemon-image");
@@ -73,7 +74,7 @@ fn a_daemon_writes_its_image_where_it_was_started() {
     std::mem::forget(background);
 }
 
-/// Only root can give the daemon a `/dev/log` of the test.
+/// Only root can replace the daemon's `/dev/log` by a socket of the test.
 #[test]
 fn a_daemon_logs_to_the_system_log() {
     let may_mount = Command::new("unshare").args(["--mount", "true"]).output();
@@ -174,7 +175,8 @@ fn root_becomes_another_user_with_that_users_groups() {
     assert_eq!(ids("CapEff:").trim_start_matches('0'), "");
 }
 
-/// The socket's group is that of the user of `-u`, so the mode of `-a` can admit this group.
+/// The socket belongs to the group of the user of `-u`, so the mode of `-a` can give this group
+/// access.
 #[test]
 fn a_unix_socket_belongs_to_the_user_of_u() {
     if !geteuid().is_root() {
@@ -187,7 +189,7 @@ fn a_unix_socket_belongs_to_the_user_of_u() {
     command.args(["-u", "nobody", "-a", "660", "-t", "1", "-s"]).arg(&path);
     let _server = Server::spawn(scratch, &mut command);
     let owner = (nobody.uid.as_raw(), nobody.gid.as_raw(), 0o660);
-    // The socket gets its owner after it accepts connections.
+    // The socket accepts connections before its owner is set.
     wait_for("owner", || {
         let meta = std::fs::metadata(&path).ok();
         meta.is_some_and(|meta| (meta.uid(), meta.gid(), meta.mode() & 0o777) == owner)
@@ -200,7 +202,8 @@ fn the_core_file_limit_is_raised_to_the_maximum() {
     let mut command = Command::new("sh");
     command.args(["-c", shell, env!("CARGO_BIN_EXE_larderd")]);
     let server = Server::spawn(Scratch::new("core"), &mut command);
-    // The shell sets the soft limit to 0. The hard limit may also be 0 on this machine.
+    // The shell sets the soft limit to 0. Compare it with the hard limit, which may also be 0 on
+    // this machine.
     wait_for("core limit", || {
         let limits = of_process(server.pid(), "limits", "Max core file size");
         let limits: Vec<&str> = limits.split_whitespace().collect();
@@ -208,7 +211,7 @@ fn the_core_file_limit_is_raised_to_the_maximum() {
     });
 }
 
-/// Whether a process may lock memory. Root may, except in some containers.
+/// Returns whether a process may lock any amount of memory. Root may, except in some containers.
 fn may_lock_memory(pid: Pid) -> bool {
     const CAP_IPC_LOCK: u32 = 14;
     let capabilities = of_process(pid, "status", "CapEff:");
@@ -232,7 +235,7 @@ fn memory_is_locked_or_a_warning_is_logged() {
     }
 }
 
-/// A limit of the user of `-u` must not stop the server when it switches to that user.
+/// A limit on locked memory must not stop the server when it switches to the user of `-u`.
 #[test]
 fn a_limit_of_locked_memory_is_only_a_warning() {
     if !geteuid().is_root() {
@@ -244,8 +247,8 @@ fn a_limit_of_locked_memory_is_only_a_warning() {
         ("per-core", &[], "-sys_resource"),
         ("per-core", &[], "-sys_resource,-ipc_lock"),
     ] {
-        // Without `sys_resource`, even root cannot raise the limit again. At the start, the server
-        // uses less memory than the limit.
+        // Without `sys_resource`, even root cannot raise the limit again. The limit is above the
+        // memory that the server uses at the start.
         let shell = format!(
             "ulimit -l 8388608; exec setpriv --bounding-set={lost} --inh-caps={lost} \
              \"$0\" -k -l 127.0.0.1 -p -1 -m 64 -t 2 \"$@\""
@@ -287,7 +290,8 @@ fn shutdown_ends_the_server_without_a_reply() {
     }
 }
 
-/// Sends half a value, requests a graceful stop, and waits until the server accepts no connections.
+/// Sends half a value, requests a graceful stop, and waits until the server accepts no more
+/// connections.
 fn half_done() -> (Server, TcpStream) {
     let server = Server::larderd(&[]);
     let mut stream = server.connect();
@@ -378,10 +382,10 @@ fn systemd_is_notified_of_every_phase() {
 fn an_inherited_socket_is_served() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // This connection is older than the server.
+    // Connect before the server starts.
     let mut early = TcpStream::connect(address).unwrap();
     early.write_all(b"mn\r\n").unwrap();
-    // Binding the taken port would be an error.
+    // Pass a port in use to `-p`. The server must not bind it, because that would fail.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let shell = "LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" -p $1 -t 1 3<&0 0</dev/null";
@@ -396,7 +400,7 @@ fn an_inherited_socket_is_served() {
     assert_eq!(server.child.try_wait().unwrap(), None, "nothing else is listened on");
 }
 
-/// While the server waits for one request, it closes all idle connections.
+/// While the server waits for one incomplete request, it must close all idle connections.
 #[test]
 fn idle_connections_do_not_delay_a_graceful_stop() {
     let mut server = Server::larderd(&["-c", "500"]);

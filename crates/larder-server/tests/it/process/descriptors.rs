@@ -1,4 +1,4 @@
-//! File descriptors: a limit that is too low, and a limit that is reached.
+//! The limit of file descriptors: when it is too low for the options, and when it is reached.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::common::{self, Scratch, Server, wait_for};
@@ -11,7 +11,8 @@ use std::time::Duration;
 /// The ID of a user that cannot raise the hard limit.
 const NOBODY: u32 = 65_534;
 
-/// Returns the command of larderd with a limit of `files` open files, as an unprivileged user.
+/// Returns a command that starts larderd as an unprivileged user with a limit of `files` open
+/// files.
 fn limited(files: u32, options: &str) -> Command {
     let mut command = Command::new("sh");
     let larderd = env!("CARGO_BIN_EXE_larderd");

@@ -27,7 +27,7 @@ fn sighup_does_not_end_the_server() {
     assert_eq!(server.ask(b"mn\r\n"), b"MN\r\n");
 }
 
-/// The test sends the signal as soon as the server has written its port file.
+/// Sends the signal as soon as the server has written its port file.
 #[test]
 fn sighup_during_the_start_does_not_end_the_server() {
     for _ in 0..10 {

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 const ENGINES: [&[&str]; 3] = [&["segment"], &["dashmap", "-M"], &["moka"]];
 
-/// Checks a server of each runtime and engine concurrently, because most checks wait.
+/// Starts a server for each combination of runtime and engine, and checks all servers concurrently,
+/// because most checks wait.
 fn each(options: &[&str], check: impl Fn(&Server, &str) + Sync) {
     let check = &check;
     std::thread::scope(|scope| {
@@ -48,8 +49,8 @@ fn an_unknown_runtime_is_refused() {
     assert!(common::stderr(&output).contains("tokio-multi-thread"), "{output:?}");
 }
 
-/// Maintenance must reach the open segments of every thread. The clients cannot cause this: they
-/// only request a crawl and the number of items.
+/// Maintenance must process the open segments of every thread without help from requests. The
+/// clients only request a crawl and the number of items.
 #[test]
 fn expired_items_are_removed_without_requests() {
     each(&["-t", "3"], |server, what| {
@@ -59,7 +60,7 @@ fn expired_items_are_removed_without_requests() {
                 scope.spawn(move || store_for_a_second(stream, client));
             }
         });
-        // Items expire after a second and a tick of the server's clock.
+        // Wait for the TTL of one second and for a further tick of the server's clock.
         std::thread::sleep(Duration::from_millis(2100));
         assert_eq!(server.ask(b"lru_crawler crawl all\r\n"), b"OK\r\n");
         // Moka keeps a few expired items until its next maintenance.
@@ -106,7 +107,8 @@ fn goes_there_and_back(stream: &mut TcpStream, client: usize, round: usize) -> b
     answer == expected
 }
 
-/// With work stealing, one thread can receive the start of a value, and another thread the rest.
+/// With work stealing, one thread can receive the start of a value, and another thread can receive
+/// the rest.
 #[test]
 fn large_values_survive_a_change_of_threads() {
     each(&["-t", "4", "-m", "256"], |server, what| {
@@ -125,7 +127,7 @@ fn large_values_survive_a_change_of_threads() {
     });
 }
 
-/// All connections increment one counter, from any thread.
+/// All connections increment one counter. Any thread may serve them.
 #[test]
 fn counts_add_up_over_threads() {
     each(&["-t", "4"], |server, what| {
@@ -203,7 +205,7 @@ fn idle_connections_are_closed() {
             assert_eq!(silent.read_to_end(&mut Vec::new()).unwrap(), 0, "{what}");
         }
         assert_eq!(number(server, "idle_kicks"), 2, "{what}");
-        // An incomplete request is not idle.
+        // A connection with an incomplete request is not idle.
         half.write_all(b"i\r\n").unwrap();
         let mut answer = [0; 8];
         half.read_exact(&mut answer).unwrap();

@@ -1,4 +1,4 @@
-//! Logins: the same bytes to larderd and to Debian's memcached.
+//! Logins. Some tests send the same bytes to larderd and to Debian's memcached.
 
 use crate::common::{Scratch, Server, TIMEOUT, wait_for};
 use nix::sys::signal::{Signal, kill};
@@ -14,7 +14,7 @@ const PASSWORDS: &str = "ann:first\nbob:seco:nd\r\neve:pass word";
 const REFUSED: &str = "CLIENT_ERROR authentication failure\r\n";
 const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated\r\n";
 
-/// Returns a text login.
+/// Returns a login request in the text protocol.
 fn login(user: &str, password: &str) -> String {
     format!("set any 0 0 {}\r\n{user} {password}\r\n", user.len() + 1 + password.len())
 }
@@ -96,8 +96,8 @@ fn invalid_login_options_prevent_the_start() {
     let good = scratch.file("good", PASSWORDS);
     let broken = scratch.file("broken", "ann:first\nhush\n");
     let folder = scratch.path("").display().to_string();
-    // Each case has options, the exit status, the message, and whether memcached has the same
-    // status.
+    // Each case has the options, the exit status, the message, and whether memcached exits with the
+    // same status.
     let cases: [(&[&str], i32, &str, bool); 13] = [
         (&["-Y", "/nonexistent/file"], 1, "Could not open authfile [/nonexistent/file]", true),
         (&["--auth-file", &folder], 1, "Could not open authfile", false),
@@ -239,7 +239,7 @@ fn sighup_reloads_the_sasl_passwords() {
     assert_eq!(log_in("first"), "[32]");
 }
 
-/// Repeats a request until the expected reply, because a signal takes effect with a delay.
+/// Repeats a request until it gets the expected reply, because a signal takes effect with a delay.
 fn until(expected: &str, mut ask: impl FnMut() -> String) {
     wait_for(expected, || ask() == expected);
 }
@@ -329,8 +329,8 @@ fn connect(socket: &Path) -> UnixStream {
     stream
 }
 
-/// The test sends only requests that both versions of memcached parse alike. 1.6.18 answers lines
-/// under six bytes, where 1.6.45 closes the connection. 1.6.18 also ends a password at a space, and
+/// Sends only requests that memcached 1.6.18 and 1.6.45 parse alike. 1.6.18 answers lines shorter
+/// than six bytes, while 1.6.45 closes the connection. 1.6.18 also ends a password at a space, and
 /// accepts leading spaces and lines of any length. Each request waits for the previous reply,
 /// because memcached would otherwise lose that reply.
 #[test]
@@ -386,8 +386,8 @@ fn text_logins_get_the_replies_of_memcached() {
     assert_eq!(counts(&larderd), counts(&memcached));
 }
 
-/// Starts a fake saslauthd for Debian's memcached. A request has four strings with length prefixes.
-/// The reply is `OK` or `NO`.
+/// Starts a fake saslauthd for Debian's memcached. A request consists of four length-prefixed
+/// strings. The reply is `OK` or `NO`.
 fn answer_for_saslauthd(socket: &Path) {
     let listener = UnixListener::bind(socket).unwrap();
     std::thread::spawn(move || {

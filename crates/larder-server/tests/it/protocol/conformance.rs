@@ -1,5 +1,6 @@
-//! The transcripts of `tests/conformance/`. They run against larderd with each engine, with each
-//! runtime and over TLS, and against memcached if the installed version supports the case.
+//! The transcripts of `tests/conformance/`. All cases run against larderd with each engine, with
+//! each runtime, and over TLS. A case also runs against memcached if the installed version supports
+//! it.
 #![expect(clippy::print_stderr, reason = "each try that differs is shown")]
 
 use crate::common::tls::{Client, Secure};
@@ -12,7 +13,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// The maximum wait for a reply. Only a missing reply or a busy machine takes so long.
+/// The maximum wait for a reply. A wait takes this long only if the reply is missing or the machine
+/// is busy.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The number of attempts for a failing case. The server's clock may tick during a case, so that a
@@ -182,7 +184,7 @@ fn larderd_over_tls() {
     });
 }
 
-/// Checks the cases themselves: memcached must give the expected replies.
+/// Checks the cases themselves: memcached must send the expected replies.
 #[test]
 fn memcached() {
     let server = Server::memcached(&["-t", "1"]).expect("memcached; scripts/test installs it");

@@ -1,14 +1,13 @@
-//! The same bytes to larderd and to Debian's memcached: thousands of generated requests, valid and
-//! broken, in all three dialects. The replies must be the same, byte for byte, except for
-//! [`KNOWN`].
+//! Sends thousands of generated requests, valid and broken, in all three dialects to larderd and to
+//! Debian's memcached. The replies must be the same, byte for byte, except for [`KNOWN`].
 #![expect(clippy::print_stderr, reason = "each try that differs is shown")]
 #![expect(clippy::cast_possible_truncation, reason = "generated lengths are short")]
 
 use crate::common::{RUNTIMES, Server};
 use std::fmt::Write as _;
 
-/// Known differences. Each has the reply of memcached 1.6.18, the reply of Larder, and the reason.
-/// Larder follows 1.6.45.
+/// Known differences. Each consists of the text in memcached 1.6.18's reply, the text in Larder's
+/// reply, and the reason. Larder follows 1.6.45.
 ///
 /// The test does not generate requests that the two versions parse differently:
 /// - too few words: 1.6.18 answers `ERROR`;
@@ -147,8 +146,8 @@ fn meta(random: &mut Random, out: &mut String) {
             "MI",
             "u",
         ]);
-        // If the flag `t` stands between `N` and `T`, memcached has three possible values for it,
-        // and Larder has two.
+        // For a flag `t` between `N` and `T`, memcached may return one of three values, and Larder
+        // one of two.
         let both = |a: &str, b: &str| flag.starts_with(a) && flags.contains(b);
         // 1.6.18 does not record that the key of a new item was base64.
         if both("N", " T") || both("T", " N") || both("N", " b") {
@@ -158,7 +157,7 @@ fn meta(random: &mut Random, out: &mut String) {
         flags.push_str(flag);
     }
     match random.below(10) {
-        // The versions have different errors for a too long key.
+        // The versions return different errors for a key that is too long.
         4..=6 | 8 if key.len() > 250 => out.push_str("mn\r\n"),
         0..=3 => write!(out, "mg {key}{flags}\r\n").unwrap(),
         4..=6 => {
@@ -215,12 +214,12 @@ fn binary(random: &mut Random, out: &mut Vec<u8>) {
     }
 }
 
-/// The number of attempts for a request with different replies. A server's clock may tick during a
-/// request, so that a TTL is a second shorter.
+/// The number of attempts for a request whose replies differ. A server's clock may tick during a
+/// request, which makes a TTL a second shorter.
 const ATTEMPTS: usize = 4;
 
-/// Runs `generate` many times against memcached, and against larderd with these options. Each
-/// request starts with a flush.
+/// Compares the replies of memcached and of larderd with these options to `rounds` generated
+/// requests. Each request starts with a flush.
 fn compare(seed: u64, rounds: usize, options: &[&str], generate: impl Fn(&mut Random) -> Vec<u8>) {
     let Some(memcached) = Server::memcached(&["-t", "1"]) else {
         panic!("memcached is not installed; scripts/test installs it");
@@ -338,8 +337,8 @@ fn binary_answers_are_memcacheds() {
     compare(3, 400, &[], frames);
 }
 
-/// This is a short comparison: `scripts/test-runtimes` runs the other tests under each runtime and
-/// over the delayed engine.
+/// This comparison is short, because `scripts/test-runtimes` runs the other tests with each runtime
+/// and with the delayed engine.
 #[test]
 fn each_runtime_answers_over_each_engine() {
     for runtime in RUNTIMES {

@@ -1,4 +1,4 @@
-//! TLS of clients.
+//! TLS between clients and the server.
 
 use crate::common::tls::{Authority, Client, Secure, client_config, connect, write_identity};
 use crate::common::{Scratch, Server, TIMEOUT, larderd, stat, stderr, wait_for};
@@ -12,7 +12,7 @@ use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-/// Reads and compares the expected bytes.
+/// Reads as many bytes as `expected` has, and compares them.
 fn read(stream: &mut impl Read, expected: &str) {
     let mut answer = vec![0; expected.len()];
     stream.read_exact(&mut answer).unwrap();
@@ -62,7 +62,7 @@ fn a_late_reader_gets_every_reply() {
     client.write_all(format!("set a 0 0 1000000\r\n{value}\r\n").as_bytes()).unwrap();
     read(&mut client, "STORED\r\n");
     client.write_all(&b"get a\r\n".repeat(40)).unwrap();
-    // The server has unsent replies.
+    // Wait until the server has unsent replies.
     wait_for("full buffer", || secure.ask("stats conns\r\n").contains("conn_mwrite"));
     let one = format!("VALUE a 0 1000000\r\n{value}\r\nEND\r\n");
     (0..40).for_each(|_| read(&mut client, &one));
@@ -104,7 +104,8 @@ fn a_half_closed_connection_gets_every_reply() {
     assert_eq!(answers, b"MN\r\n".repeat(1000));
 }
 
-/// Runs `openssl s_client`. Returns its success, and its output with the replies.
+/// Runs `openssl s_client`. Returns whether it succeeded, and its output, which contains the
+/// replies.
 fn s_client(secure: &Secure, options: &[&str], requests: &str) -> (bool, String) {
     let address = format!("127.0.0.1:{}", secure.server.port());
     let mut child = Command::new("openssl")
@@ -267,7 +268,7 @@ fn the_memory_of_tls_is_counted() {
     wait_for("rest", || held() == 0);
 }
 
-/// A session ticket of a listener without client certificates is invalid at a listener that
+/// A session ticket from a listener without client certificates must be invalid at a listener that
 /// requires them.
 #[test]
 fn a_session_is_not_resumed_at_a_stricter_listener() {
@@ -370,7 +371,7 @@ fn new_sessions_are_counted_once_and_resumed_ones_are_not() {
     let all = [without_tickets, &["-tls1_2"], &["-tls1_3"], &["-tls1_3", "-no_ticket"]];
     for (secure, versions) in [(&theirs, &[without_tickets][..]), (&ours, &all)] {
         for version in versions {
-            // The request of the statistics starts a session, too.
+            // The request for the statistics also starts a session.
             let sessions_now = || count(secure, "ssl_new_sessions");
             let (first, mut before) = (sessions_now(), sessions_now());
             let asked = before - first;
@@ -392,8 +393,8 @@ fn new_sessions_are_counted_once_and_resumed_ones_are_not() {
 fn a_slow_handshake_times_out_and_blocks_no_other_client() {
     let secure = Secure::start("slow", &["-l", "notls:127.0.0.1"], "ssl_handshake_timeout=4");
     let port = secure.server.port();
-    // Create the hello without a connection, because the server would count the end of a connection
-    // as an error.
+    // Create the hello without a connection, because the server would count a closed connection as
+    // an error.
     let name = ServerName::try_from("cache.test").unwrap();
     let mut conn = ClientConnection::new(Arc::new(secure.client_config()), name).unwrap();
     let mut hello = Vec::new();
@@ -436,7 +437,7 @@ fn invalid_input_closes_only_its_own_connection() {
     }
     assert_eq!(ask_once(&mut good).unwrap(), "MN\r\n");
     assert_eq!(count(&secure, "ssl_handshake_errors"), before + 6);
-    // An error after the handshake has its own count.
+    // Errors after the handshake are counted separately.
     good.sock.write_all(b"\x17\x03\x03\x00\x20").unwrap();
     good.sock.write_all(&[9; 32]).unwrap();
     assert!(good.read(&mut [0; 1]).is_err(), "an alert");

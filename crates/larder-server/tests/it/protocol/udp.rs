@@ -1,4 +1,5 @@
-//! UDP: the same datagrams to larderd and to memcached, and additional guarantees of larderd.
+//! UDP. Sends the same datagrams to larderd and to memcached, and tests additional guarantees of
+//! larderd.
 
 use crate::common::{self, Scratch, Server, TIMEOUT, stat, stderr, wait_for};
 use socket2::SockRef;
@@ -64,7 +65,7 @@ impl Client {
         }
     }
 
-    /// Returns the text of all messages of the reply.
+    /// Sends a request as [`Self::ask`] does. Returns the concatenated payloads of the datagrams.
     fn text(&mut self, request: &str) -> String {
         let bytes = self.ask(request.as_bytes()).into_iter().flat_map(|(_, bytes)| bytes).collect();
         String::from_utf8(bytes).unwrap()
@@ -82,7 +83,7 @@ fn larderd(name: &str, options: &[&str]) -> Server {
     start(env!("CARGO_BIN_EXE_larderd"), name, options)
 }
 
-/// Returns the requests of the comparison, which start with stores of their items.
+/// Returns the requests of the comparison. The first ones store the items for the others.
 fn cases() -> Vec<Vec<u8>> {
     let big = "b".repeat(3000);
     let huge = "h".repeat(60_000);
@@ -164,7 +165,7 @@ fn frames_are_parsed_like_in_memcached() {
     }
 }
 
-/// An incomplete request must be dropped. memcached differs: it treats the next datagram as the
+/// larderd must drop an incomplete request. memcached differs: it treats the next datagram as the
 /// rest of the value.
 #[test]
 fn half_a_request_is_dropped_with_its_datagram() {
@@ -188,8 +189,8 @@ fn neither_the_log_nor_dumps_are_sent_by_udp() {
     assert_eq!(stat(&page, "log_watchers"), "0");
 }
 
-/// The test requests a value of many datagrams that fit the client's buffer, and a value above the
-/// limit.
+/// Requests a value whose datagrams fit the client's receive buffer, and a value above the limit
+/// for replies.
 #[test]
 fn a_long_value_is_sent_in_several_datagrams() {
     let server = larderd("large", &["-I", "32m", "-m", "128"]);
@@ -292,7 +293,7 @@ fn one_datagram_draws_a_bounded_answer() {
     let written = || stat(&server.ask_text("stats\r\n"), "bytes_written").parse::<u64>().unwrap();
     let (before, client) = (written(), Client::new(&server));
     client.send([1, 0, 1, 0], "get v\r\n".repeat(100).as_bytes());
-    // The server answers this request only after the first datagram. The test repeats it, because
+    // The server answers this request only after the first datagram. Repeat the request, because
     // its reply may be lost among so many datagrams.
     client.socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     wait_for("the end of the answers", || {

@@ -1,7 +1,6 @@
-//! The same bytes to a RESP listener of larderd and to Debian's redis-server: thousands of
-//! generated requests, valid and broken, in RESP2 and RESP3. The replies must be the same, byte for
-//! byte. The test does not generate requests with intended differences
-//! (docs/compatibility-redis.md).
+//! Sends thousands of generated requests, valid and broken, in RESP2 and RESP3 to a RESP listener
+//! of larderd and to Debian's redis-server. The replies must be the same, byte for byte. The test
+//! does not generate requests whose replies differ intentionally (docs/compatibility-redis.md).
 #![expect(clippy::print_stderr, reason = "each try that differs is shown")]
 
 use crate::common::{Scratch, Server, TIMEOUT, stat, wait_for};
@@ -11,8 +10,8 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The number of attempts for a round with different replies. A change of the second during a round
-/// causes a difference.
+/// The number of attempts for a round whose replies differ. A clock tick during a round can cause a
+/// difference.
 const ATTEMPTS: usize = 3;
 
 /// Debian's redis-server. Dropping it kills the process.
@@ -51,7 +50,7 @@ impl Drop for Redis {
     }
 }
 
-/// Returns the replies to requests that end with `QUIT`.
+/// Sends requests that end with `QUIT`, and returns the replies.
 fn ask(mut stream: impl Read + Write, request: &[u8]) -> Vec<u8> {
     let _ = stream.write_all(request);
     let mut answer = Vec::new();
@@ -103,8 +102,8 @@ fn number(random: &mut Random) -> &'static str {
     random.one(&["0", "1", "-5", "999", "9223372036854775807", "-9223372036854775808", "x", "01"])
 }
 
-/// Returns a random expiry in seconds, or rarely an invalid one. The random numbers hardly ever
-/// repeat, so that comparisons of two expiries do not depend on milliseconds.
+/// Returns a random expiry in seconds, or rarely an invalid one. Two expiries are hardly ever
+/// equal, so comparisons of two expiries do not depend on milliseconds.
 fn expiry(random: &mut Random) -> String {
     match random.below(12) {
         0 => random.one(&["0", "-1", "x", "9223372036854775807", ""]).to_owned(),
@@ -263,7 +262,7 @@ fn words(random: &mut Random) -> Vec<String> {
             let name = random.one(&["GET", "SET", "INCR", "EXPIRE", "MGET", "TTL", "nope"]);
             words.push(name.to_owned());
             (0..random.below(6)).for_each(|_| words.push(value(random)));
-            // The request could be valid, with a key that Larder refuses.
+            // Omit a key that Larder refuses, because the request could otherwise be valid.
             if words.get(1).is_some_and(|key| key.is_empty() || key.len() > 250) {
                 words.truncate(1);
             }
@@ -274,7 +273,7 @@ fn words(random: &mut Random) -> Vec<String> {
     words
 }
 
-/// Writes a command that changes or reads a part of a value, or concerns two keys, to `words`.
+/// Appends a command to `words` that changes or reads a part of a value, or that concerns two keys.
 fn change_a_part(random: &mut Random, key: String, words: &mut Vec<String>) {
     let offset = random.one(&["0", "3", "7", "8", "100", "2000", "-1", "x", "4294967296", ""]);
     match random.below(9) {
@@ -285,7 +284,7 @@ fn change_a_part(random: &mut Random, key: String, words: &mut Vec<String>) {
         }
         3 => words.extend(["GETBIT".to_owned(), key, offset.to_owned()]),
         4 => bit_count(random, key, words),
-        // Other fractions are not exact in redis-server's binary numbers.
+        // These fractions are exact in redis-server's binary floating-point numbers.
         5 => {
             let delta =
                 random.one(&["0.5", "-2.75", "3", "1.25e2", "1e3", "x", "", " 1", "inf", "nan"]);
@@ -314,8 +313,8 @@ fn change_a_part(random: &mut Random, key: String, words: &mut Vec<String>) {
     }
 }
 
-/// Writes a `BITCOUNT` with a valid range to `words`: without an item, redis-server 7.0 does not
-/// check the range.
+/// Appends a `BITCOUNT` to `words`. The range is always valid, because redis-server 7.0 does not
+/// check the range if there is no item.
 fn bit_count(random: &mut Random, key: String, words: &mut Vec<String>) {
     words.extend(["BITCOUNT".to_owned(), key]);
     let range = random.one(&["", "0 -1", "1 13 BIT", "-5 999 byte", "13 -1 BIT", "999 0", "-1 -5"]);
@@ -373,8 +372,8 @@ fn compare(seed: u64, rounds: u64, resp3: bool) {
     }
 }
 
-/// Waits until 100 to 400 ms of a second have passed. In the second half of a second, redis-server
-/// rounds expiries up to the next second.
+/// Waits until the clock is 100 to 400 ms into a second. In the second half of a second,
+/// redis-server rounds expiries up to the next second.
 fn await_start_of_second() {
     let millis = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_millis();
     wait_for("the next second", || (100..400).contains(&millis()));
@@ -396,7 +395,7 @@ fn difference(expected: &[u8], got: &[u8], request: &[u8]) -> Option<String> {
     Some(format!("byte {at}\nredis:   {theirs}\nlarderd: {ours}\nrequest: {request}"))
 }
 
-/// Returns the replies after those to `HELLO` and `ECHO begin`.
+/// Returns the replies that follow those to `HELLO` and `ECHO begin`.
 fn after_hello(answers: &[u8]) -> String {
     let text = String::from_utf8_lossy(answers).into_owned();
     text.split_once("$5\r\nbegin\r\n").expect("the server answers").1.to_owned()
@@ -452,7 +451,8 @@ fn bulks(answer: &str) -> Vec<String> {
     heads.map(|(at, _)| lines[at + 1].to_owned()).collect()
 }
 
-/// Returns the keys that calls of `SCAN` with these options find, and the number of calls.
+/// Calls `SCAN` with these options until the cursor is 0. Returns the found keys and the number of
+/// calls.
 fn scan(server: &Server, options: &str) -> (Vec<String>, usize) {
     let (mut cursor, mut keys, mut calls) = ("0".to_owned(), Vec::new(), 0);
     loop {

@@ -39,7 +39,7 @@ fn values() {
     });
 }
 
-/// A command that returns the old value must not change the item if that value is too long for a
+/// A command that returns the old value must not change the item if the old value is too long for a
 /// reply.
 #[test]
 fn an_old_value_that_is_too_long_to_return_stays() {

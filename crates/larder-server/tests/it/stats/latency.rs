@@ -1,4 +1,5 @@
-//! `stats latency`: its counts, and its agreement with the latency of clients.
+//! `stats latency`: its counts, and the comparison of its times with the latency that clients
+//! measure.
 
 use crate::common::{Server, TIMEOUT, read_some, stat, wait_for};
 use std::io::Write;
@@ -34,7 +35,8 @@ fn micros(page: &str, name: &str) -> f64 {
     stat(page, name).parse().unwrap()
 }
 
-/// The server counts the request of a page at the end of its poll, so the next page contains it.
+/// The server counts the request for a page at the end of its poll, so only the next page includes
+/// this request.
 #[test]
 fn each_request_is_counted_in_its_class_until_a_reset() {
     let server = Server::larderd(&["-t", "2"]);
@@ -83,8 +85,8 @@ fn datagrams_are_counted_too() {
     assert_eq!(counts(&latencies(&mut server.connect())), [5, 0, 0, 0, 0, 0]);
 }
 
-/// The test sends one request after the other on one connection. So their times in the server do
-/// not overlap, and each is part of the time that the client measures. Over the delayed engine,
+/// Sends one request at a time on one connection. So the server-side times of the requests do not
+/// overlap, and each is part of the time that the client measures. With the delayed engine,
 /// requests wait in the engine most of the time.
 #[test]
 fn latencies_are_within_those_of_the_client() {
@@ -95,7 +97,7 @@ fn latencies_are_within_those_of_the_client() {
     for _ in 0..1000 {
         exchange(&mut stream, "get k\r\n", "END\r\n");
     }
-    // The server may count the last poll after its reply has arrived.
+    // The server may count the last poll only after the reply has arrived.
     let page = latencies(&mut stream);
     let seen = begun.elapsed().as_secs_f64() * 1e6;
     assert_eq!(counts(&page)[0], 1000);

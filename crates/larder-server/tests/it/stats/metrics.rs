@@ -36,7 +36,8 @@ fn send(server: &Server, request: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Returns the head in lower case, and the body, of the reply to a GET with this `Accept`.
+/// Sends a GET with this `Accept` header. Returns the head of the reply in lower case, and its
+/// body.
 fn get(server: &Server, accept: &str) -> (String, String) {
     let request = format!("GET /metrics HTTP/1.1\r\nHost: larder\r\nAccept: {accept}\r\n\r\n");
     let answer = send(server, request.as_bytes());
@@ -103,7 +104,7 @@ fn latencies_equal_those_of_stats_and_of_clients() {
     let server = larderd();
     let begun = Instant::now();
     work(&server);
-    // The server may count the last poll after its reply has arrived.
+    // The server may count the last poll only after the reply has arrived.
     let counts = page(&server, "stats latency\r\n");
     let seen = begun.elapsed().as_secs_f64();
     let samples = scrape(&server);
@@ -113,7 +114,7 @@ fn latencies_equal_those_of_stats_and_of_clients() {
         assert_eq!(count, stat(&counts, &format!("{class}:count")).parse::<f64>().unwrap());
         let sum = samples[&format!("{}{{class=\"{class}\"}}", of("sum"))];
         assert!(sum > 0.0 && sum / count <= seen, "{class}: {sum} for {count} in {seen}");
-        // Sort by bound: the map sorts by text.
+        // Sort by bound, because the map sorts the bounds as text.
         let buckets = samples.iter().filter_map(|(name, value)| {
             let labels = name.strip_prefix(&of("bucket"))?;
             let bound = labels.strip_prefix(&format!("{{class=\"{class}\",le=\""))?;
@@ -131,7 +132,7 @@ fn latencies_equal_those_of_stats_and_of_clients() {
     assert_eq!(scrape(&server)[name], 0.0);
 }
 
-/// promtool contains Prometheus' own parser, and also checks names.
+/// promtool contains Prometheus's own parser, and also checks names.
 #[test]
 fn promtool_accepts_the_metrics() {
     let server = larderd();
@@ -237,12 +238,12 @@ fn open_files(server: &Server) -> usize {
     fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count()
 }
 
-/// The test opens more connections than the limit allows. They send nothing, half a head or invalid
-/// data, or do not read.
+/// Opens more connections than the limit allows. Some send nothing, some send half a head or
+/// invalid data, and some do not read the reply.
 #[test]
 fn slow_and_invalid_peers_disturb_neither_scrapes_nor_the_cache() {
     let server = larderd();
-    // After both requests, all threads have started.
+    // Send both requests first, so that all threads have started.
     work(&server);
     scrape(&server);
     let before = open_files(&server);
@@ -265,7 +266,7 @@ fn slow_and_invalid_peers_disturb_neither_scrapes_nor_the_cache() {
     // The server closes all of them within the timeout.
     wait_for("end of the connections", || open_files(&server) <= before);
     for mut peer in peers {
-        // Reading ends after a reply, at the end of the stream or with a reset.
+        // Read until the end of the stream or a reset.
         let mut bytes = [0; 16 << 10];
         while matches!(read_some(&mut peer, &mut bytes), Ok(len) if len > 0) {}
     }
@@ -290,7 +291,7 @@ fn deployed(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name)
 }
 
-/// Returns the metrics of Larder in the text of the dashboard or of an alert.
+/// Returns the names of Larder's metrics in the text of the dashboard or of an alert.
 fn metrics_in(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("larder_") || word.starts_with("process_")).collect()

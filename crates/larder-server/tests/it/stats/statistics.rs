@@ -1,4 +1,4 @@
-//! The table of statistics: requirements of every row, and the generated documentation.
+//! The table of statistics: requirements for every row, and the generated documentation.
 //!
 //! `LARDER_WRITE_DOCS=1 cargo test -p larder-server --test it statistics::` writes the tables of
 //! `docs/statistics.md` and `docs/metrics.md`.
@@ -122,8 +122,8 @@ fn sources() -> String {
     text
 }
 
-/// Every counter must be raised by some code: otherwise its statistic should be a constant. Every
-/// counter must also be shown by a row: otherwise it should be removed.
+/// Some code must increment every counter. Otherwise its statistic should be a constant. A row must
+/// show every counter. Otherwise the counter should be removed.
 #[test]
 fn every_counter_is_raised_and_shown() {
     let (thread, class) = (ThreadCounters::default(), ClassCounters::default());
@@ -197,7 +197,7 @@ fn documented(text: &str) -> String {
     PAGES.iter().fold(text.to_owned(), |text, page| replaced(&text, page.name, &tables(page)))
 }
 
-/// Returns a table of the metrics with their labels and their statistics.
+/// Returns a table of all metrics with their labels, help and statistics.
 fn metrics_table() -> String {
     let mut by_name: BTreeMap<&str, Vec<(&Row, Metric)>> = BTreeMap::new();
     for (row, metric) in metrics() {
@@ -219,7 +219,7 @@ fn labels(metric: Metric) -> String {
     format!("`{}`", labels.collect::<Vec<_>>().join(", "))
 }
 
-/// Returns the table of variable statistics, and the table of constants.
+/// Returns the table of variable statistics of a page, followed by the table of its constants.
 fn tables(page: &Page) -> String {
     let mut text = "| name | kind | meaning |\n|---|---|---|\n".to_owned();
     for row in page.rows().filter(|row| row.kind != Kind::Constant) {
@@ -243,7 +243,8 @@ fn shown(row: &Row) -> String {
     row.condition.map_or(String::new(), |condition| format!(" Shown {}.", condition.text))
 }
 
-/// Returns the constant values with their reasons, and the names of the rows with both.
+/// Groups the constant rows of a page by value and reason. Returns each value and reason with the
+/// names of its rows.
 fn constants(page: &Page) -> Vec<(&'static str, String, Vec<String>)> {
     let mut constants: Vec<(&str, String, Vec<String>)> = Vec::new();
     for row in page.rows() {
