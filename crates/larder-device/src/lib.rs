@@ -46,9 +46,9 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// writes must be multiples of it.
     fn align(&self) -> usize;
 
-    /// Returns the descriptor of the file that contains an offset, and the offset in that file, for
-    /// reads through a ring. Returns `None` if reads must use [`Device::read`], or if the offset is
-    /// beyond the end of the device.
+    /// Converts an offset of the device for a read through a ring. Returns the descriptor of the
+    /// file that contains it, and the offset in that file. Returns `None` if reads must use
+    /// [`Device::read`], or if the offset is beyond the end of the device.
     fn descriptor(&self, offset: u64) -> Option<(RawFd, u64)>;
 
     /// Reads `len` bytes, starting at `offset`. Any thread may call this. The call blocks until the
@@ -96,7 +96,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// or none.
     fn set_id(&self, id: u128) -> io::Result<()>;
 
-    /// Makes all written bytes durable.
+    /// Makes all completed writes durable.
     ///
     /// # Errors
     /// Returns the operating system's error.
@@ -117,9 +117,9 @@ pub struct ReadParameters {
 /// A read, and the function to call when it completes.
 ///
 /// # Safety
-/// From the start of the read until the call of [`Target::finish`], [`Target::parameters`] returns
-/// the same values, and only the threads that execute the read use the bytes at these
-/// parameters.
+/// From the start of the read until the call of [`Target::finish`], [`Target::parameters`] must
+/// return the same values, and only the threads that execute the read may use the bytes that the
+/// parameters describe.
 pub unsafe trait Target: Send + Sync + 'static {
     /// Returns the parameters of the read.
     fn parameters(&self) -> ReadParameters;

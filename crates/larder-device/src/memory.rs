@@ -170,8 +170,8 @@ impl Faults {
     }
 }
 
-/// Refuses empty ranges, and offsets, addresses and lengths that are not aligned, as direct I/O
-/// does. Returns the offset.
+/// Refuses empty ranges and unaligned offsets, addresses and lengths, as direct I/O does. Returns
+/// the offset as `usize`.
 fn check(offset: u64, address: usize, len: usize) -> io::Result<usize> {
     let offset = usize::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
     if [offset, address, len].iter().all(|number| number.is_multiple_of(SECTOR_LEN)) && len > 0 {
@@ -207,8 +207,8 @@ impl Device for Memory {
         let bytes = shared.bytes.read().unwrap_or_else(PoisonError::into_inner);
         let from = bytes.get(offset..).and_then(|rest| rest.get(..len));
         let from = from.ok_or(io::ErrorKind::UnexpectedEof)?;
-        // SAFETY: `from` has `len` bytes. By the caller's promise, `into` has room for as many, and
-        // no other thread uses them. `read_len` is at most `len`.
+        // SAFETY: `from` has `len` bytes. By the caller's promise, `into` has space for `len`
+        // bytes, and no other thread uses them. `read_len` is at most `len`.
         unsafe { into.copy_from_nonoverlapping(from.as_ptr(), read_len) };
         if shared.happens(faults.flipped_bits) && read_len > 0 {
             let (at, bit) = (shared.below(read_len), shared.below(8));

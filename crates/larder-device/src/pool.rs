@@ -38,7 +38,7 @@ impl Drop for Pool {
         drop(state);
         self.shared.work.notify_all();
         for thread in threads {
-            // A thread does not panic: `Job::end` catches the panics of targets.
+            // `join` returns no error, because `Job::end` catches the panics of targets.
             let _ = thread.join();
         }
     }

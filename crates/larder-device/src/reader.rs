@@ -72,7 +72,7 @@ impl Reader {
         }
     }
 
-    /// Passes all started reads to the system, or to the threads.
+    /// Passes all started reads to the system or, without a ring, to the pool's threads.
     pub fn submit(&mut self) {
         match &mut self.kind {
             #[cfg(target_os = "linux")]

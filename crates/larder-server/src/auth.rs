@@ -68,10 +68,11 @@ pub enum AuthError {
     NoFile,
     /// Reading the file failed.
     Unreadable(PathBuf, io::Error),
-    /// A line of the file, counted from 1, is not `user:password`, or is too long.
+    /// A line of the password file is not `user:password`, or is too long. The number is that of
+    /// the line, counted from 1.
     Malformed(PathBuf, usize),
-    /// A line of the token file, counted from 1, is not `name:token` or `name:token:read`, or is
-    /// too long.
+    /// A line of the token file is neither `name:token` nor `name:token:read`, or is too long. The
+    /// number is that of the line, counted from 1.
     MalformedToken(PathBuf, usize),
     /// The token file is longer than `FILE_LEN_MAX`.
     TooManyTokens(PathBuf),
@@ -214,8 +215,8 @@ fn read_tokens(path: &Path) -> Result<Vec<Token>, AuthError> {
     File::open(path)
         .and_then(|file| file.take(FILE_LEN_MAX + 1).read_to_end(&mut text))
         .map_err(|error| AuthError::Unreadable(path.to_owned(), error))?;
-    // Refuse the file instead of reading only its start: the last line could lose its `:read`, and
-    // the token would get all rights.
+    // Refuse the file instead of reading only its start: if the last line lost its `:read`, its
+    // token would get all rights.
     if text.len() as u64 > FILE_LEN_MAX {
         return Err(AuthError::TooManyTokens(path.to_owned()));
     }

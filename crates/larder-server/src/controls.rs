@@ -67,7 +67,7 @@ impl Controls {
         self.crawls.fetch_add(1, Relaxed);
     }
 
-    /// Records the start or the end of a dump.
+    /// Records that a dump has started (`running`) or ended.
     pub(crate) fn note_dump(&self, running: bool) {
         if running {
             self.dumps_running.fetch_add(1, Relaxed);

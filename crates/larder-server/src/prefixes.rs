@@ -61,8 +61,8 @@ impl Prefixes {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Vec<u8>, PrefixCounts>> {
-        // The counts are numbers, so they are valid even after a panic of a thread that held the
-        // lock.
+        // The counts stay valid if a thread panics with the lock held, because they are plain
+        // numbers.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

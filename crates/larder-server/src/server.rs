@@ -38,7 +38,7 @@ pub struct Server {
     pub(crate) access: ClientAccessControl,
     /// The server's clock.
     pub clock: Clock,
-    /// The result of the restart from a memory file or image.
+    /// The clock and the result of the restart from a memory file or an image.
     pub start: StartState,
     /// The open connections and their counts.
     pub connections: Connections,
@@ -72,7 +72,7 @@ pub struct Server {
     pub(crate) warnings: Warnings,
 }
 
-/// Rate-limited warnings, because clients could cause them many times a second.
+/// Warnings that clients could cause many times a second. They are rate-limited.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
     /// Logged when load shedding marks connections for closing.
@@ -139,9 +139,9 @@ impl Server {
             #[cfg(feature = "delayed")]
             keys.note(evicted);
             evictions.note_eviction(evicted);
-            // If an item expires on flash, the engine does not report its removal, and the tracker
-            // could not notify clients with copies of it. So the tracker treats the write of an
-            // item with an expiry to flash as an eviction.
+            // The engine does not report the removal of an item that expires on flash, so the
+            // tracker could not notify clients that cache the item. For this reason, the tracker
+            // treats writing an item with an expiry to flash as an eviction.
             if evicted.flash_bucket.is_none() || evicted.attributes.expiry != Expiry::Never {
                 tracker.note_eviction(evicted.key);
             }
@@ -185,8 +185,8 @@ impl Server {
         self.access.passwords.is_some()
     }
 
-    /// Reloads passwords, tokens and certificates (SIGHUP). Each of the three stays unchanged if
-    /// one of its files is invalid.
+    /// Reloads passwords, tokens and certificates (SIGHUP). Each of the three stays unchanged if a
+    /// file that it consists of is invalid.
     pub(crate) fn reload(&self) {
         if let Some(passwords) = &self.access.passwords {
             passwords.reload();
@@ -224,8 +224,8 @@ impl Server {
         }
     }
 
-    /// Logs refused changes and failures of flash, and lowers the memory limit if the memory file
-    /// cannot reach it.
+    /// Logs refused changes and flash failures, and lowers the memory limit if the memory file
+    /// cannot grow up to it.
     fn check_storage(&self) {
         if self.start.restart.is_some() {
             self.note_refused_memory();

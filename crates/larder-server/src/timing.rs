@@ -1,9 +1,10 @@
-//! Measures request latency. It starts at [`Timing::begun`], and ends after the poll that answers
-//! the request. With the per-core driver, it includes the polls of other connections in between.
+//! Measures request latency. The measured time starts at [`Timing::begun`], and ends after the poll
+//! that answers the request. With the per-core driver, it includes the polls of other connections
+//! in the same iteration before this poll.
 //!
-//! A request can wait for slower storage or for another node, and its reply for an acknowledgement.
-//! Several polls then belong to the request, and its latency lasts from `begun` of the first poll
-//! to the end of the last one.
+//! A request can wait for slower storage or for another node, and a reply can wait for an
+//! acknowledgement. Several polls then belong to the request. Its latency lasts from `begun` of the
+//! first poll that had to wait to the end of the last poll.
 //!
 //! The driver reads the clock for `begun`. This module reads it again only at the end of a poll
 //! that answers requests.
@@ -78,8 +79,9 @@ mod tests {
         Progress { consumed: 0, hold, next, answered }
     }
 
-    /// Returns the number of recorded requests after these polls, and whether a request took more
-    /// than a second. The first poll started a second ago, and the other polls start now.
+    /// Simulates polls with these results. Returns the number of recorded requests, and whether one
+    /// of them took more than a second. The first poll started a second ago, and the other polls
+    /// start now.
     fn timed(turns: &[Progress]) -> (u64, bool) {
         let (clock, latencies) = (Clock::start(), Latencies::default());
         let mut timer = RequestTimer::default();

@@ -1,4 +1,4 @@
-//! The header of a file: the parameters with which it was created.
+//! The header of a file. It contains the parameters with which the file was created.
 //!
 //! ```text
 //! word   0-1     2        3-4  5      6      7    8         9

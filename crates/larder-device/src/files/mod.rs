@@ -46,7 +46,7 @@ impl Files {
     /// sizes of all files. Existing bytes within the new sizes do not change.
     ///
     /// # Errors
-    /// [`FilesError`] names the file that can't be used, and the remedy.
+    /// [`FilesError`]: a file cannot be used. The message names the file and the remedy.
     ///
     /// # Panics
     /// `page_len` is not a power of two, or is less than 4 KiB.
@@ -90,8 +90,8 @@ impl Files {
         (header == self.header(index, header.id)).then_some(header.id)
     }
 
-    /// Writes `id` to the headers of all files, and makes the headers durable. [`Files::id`] then
-    /// returns `id`.
+    /// Writes headers with `id` to all files, and makes them durable. [`Files::id`] then returns
+    /// `id`.
     ///
     /// # Errors
     /// Returns the operating system's error. Each file may then have the old id, the new id, or
@@ -148,14 +148,14 @@ impl Device for Files {
 
     unsafe fn read(&self, offset: u64, into: *mut u8, len: usize) -> io::Result<()> {
         let (part, from) = self.range(offset, len)?;
-        // SAFETY: by the caller's promise there is room for `len` bytes, which no other thread
+        // SAFETY: by the caller's promise, `into` has space for `len` bytes, which no other thread
         // uses.
         unsafe { transfer::read_all(part.file.as_fd(), from, into, len, self.align) }
     }
 
     unsafe fn write(&self, offset: u64, from: *const u8, len: usize) -> io::Result<()> {
         let (part, to) = self.range(offset, len)?;
-        // SAFETY: by the caller's promise there are `len` bytes.
+        // SAFETY: by the caller's promise, `from` points to `len` initialised bytes.
         unsafe { transfer::write_all(part.file.as_fd(), to, from, len) }
     }
 

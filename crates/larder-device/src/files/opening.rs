@@ -30,14 +30,14 @@ impl Default for Opening {
     }
 }
 
-/// The reason why files can't be used. The message contains the remedy.
+/// The reason why a file cannot be used. The message contains the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilesError {
     /// No file was given.
     #[error("no file was given")]
     None,
-    /// The file must not be overwritten, or other users can access it.
+    /// The server must not overwrite the file, or other users can access it.
     #[error("{}: {what}: give another file, or {remedy}", path.display())]
     NotOwn {
         /// The file.
@@ -65,7 +65,7 @@ pub enum FilesError {
         /// The time that the process has waited.
         patience: Duration,
     },
-    /// The file is too short for one page.
+    /// The configured size, or the device, has no space for a page.
     #[error(
         "{}: {bytes} bytes have no room for a page of {page_len} bytes: give it more, or shorter pages",
         path.display()
@@ -211,8 +211,8 @@ fn open_own(
 }
 
 /// Opens a block device exclusively. If the device is in use, for example because it is mounted,
-/// retries until [`Opening::patience`] has passed since `begun`. Symbolic links are allowed,
-/// because device names often are links.
+/// retries until [`Opening::patience`] has passed since `begun`. Follows symbolic links, because
+/// names of devices often are links.
 fn open_device(path: &Path, opening: &Opening, begun: Instant) -> Result<File, FilesError> {
     loop {
         let mut options = OpenOptions::new();

@@ -137,7 +137,7 @@ fn shared_linked_and_foreign_files_are_not_overwritten() {
     fs::create_dir(path).unwrap();
     assert!(open(&specs).is_err());
     fs::remove_dir(path).unwrap();
-    // A file of zeros is accepted like an empty one.
+    // A file that contains only zeros is accepted like an empty file.
     fs::write(path, vec![0; 10_000]).unwrap();
     fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
     assert_eq!(open(&specs).unwrap().len(), PAGE_LEN);

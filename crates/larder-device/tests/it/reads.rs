@@ -96,7 +96,7 @@ fn dropping_a_reader_waits_for_its_reads() {
             (0..DEPTH as u64).map(|page| Read::new(page * PAGE_LEN, 65_536)).collect();
         for (number, read) in reads.iter().enumerate() {
             reader.start(Arc::clone(read)).ok().unwrap();
-            // The reads after this one are not submitted before the reader is dropped.
+            // Submit only the reads so far. The others are submitted when the reader is dropped.
             if number == DEPTH / 2 {
                 reader.submit();
             }
@@ -155,7 +155,7 @@ fn a_file_that_became_short_is_an_error() {
     let specs = specs(folder.path(), &[4 * PAGE_LEN]);
     let device: Arc<dyn Device> = filled(&specs);
     let file = OpenOptions::new().write(true).open(&specs[0].path).unwrap();
-    // The file keeps its header, half a page and part of a sector.
+    // Truncate the file to its header, half a page and part of a sector.
     file.set_len(4096 + PAGE_LEN / 2 + 100).unwrap();
     with_readers(&device, |mut reader| {
         for (offset, is_there) in [(0, true), (PAGE_LEN / 4, false), (2 * PAGE_LEN, false)] {

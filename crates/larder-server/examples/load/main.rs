@@ -1,4 +1,4 @@
-//! Puts a running server under load and checks its replies, for the Python tests.
+//! Sends requests to a running server and checks the replies, for the Python tests.
 //!
 //! ```text
 //! load ADDRESS set   from=F to=T size=S [size_end=E] [threads=1]
@@ -8,8 +8,8 @@
 //! ```
 //! The address is `host:port` or the path of a socket. The keys of the first three commands are
 //! `key%010d`; with `size_end`, the size changes linearly from `size` to `size_end`. The output is
-//! one line of JSON. The exit status is 1 after an unexpected reply or a fault in the soak. A set
-//! that the server refuses is counted, and is not a fault.
+//! one line of JSON. The exit status is 1 after an unexpected reply or a fault in the soak. A
+//! refused set only increments a count and is not a fault.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for the command line")]
 

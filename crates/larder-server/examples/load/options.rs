@@ -20,12 +20,12 @@ impl Options {
         parsed.map(Self).ok_or_else(|| io::Error::other(format!("not NAME=NUMBER: {words:?}")))
     }
 
-    /// Returns the number of this name, or `None` if it is missing.
+    /// Returns the number with this name, or `None` if it is missing.
     pub(crate) fn get(&self, name: &str) -> Option<u64> {
         self.0.get(name).copied()
     }
 
-    /// Returns the number of this name, which is required.
+    /// Returns the number with this name, which is required.
     ///
     /// # Errors
     /// The number is missing.

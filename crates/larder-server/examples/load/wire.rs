@@ -45,7 +45,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Reads one reply line, without its end. The end of the stream is an error.
+    /// Reads one reply line, and returns it without the line end. Fails at the end of the stream.
     pub(crate) fn line(&mut self) -> io::Result<&str> {
         self.line.clear();
         self.stream.read_until(b'\n', &mut self.line)?;

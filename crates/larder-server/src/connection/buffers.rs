@@ -54,7 +54,7 @@ pub struct IoBytes {
     pub written: usize,
 }
 
-/// Writes until all bytes are written or the socket would block. Returns the number of bytes that
+/// Writes until the socket has accepted all bytes or would block. Returns the number of bytes that
 /// the socket accepted.
 pub(super) fn write(stream: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;

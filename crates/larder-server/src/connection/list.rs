@@ -136,8 +136,8 @@ impl Connections {
 const AT_WORK: u8 = 5;
 /// The state before any input.
 const NEW: u8 = 6;
-/// The state while a request waits for slower storage or for another node, or replies wait for an
-/// acknowledgement.
+/// The state while a request waits for slower storage or for another node, or while replies wait
+/// for an acknowledgement.
 const IO_QUEUE: u8 = 7;
 
 /// The part of a connection's state that other threads can read, for `stats conns` and load

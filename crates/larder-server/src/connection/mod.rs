@@ -28,8 +28,8 @@ use std::sync::Arc;
 pub enum Fault {
     /// The peer has disconnected, or cannot be reached.
     Stream(io::Error),
-    /// TLS has failed: the input is not TLS or violates the protocol, the client's certificate is
-    /// refused, or the input ends within the handshake.
+    /// TLS has failed. The input is not TLS, violates the protocol or ends during the handshake, or
+    /// the server refuses the client's certificate.
     Tls(io::Error),
 }
 
@@ -89,7 +89,7 @@ enum Input {
     Readable,
     /// The peer has shut down its sending side. Input may still precede the end of the stream.
     Ending,
-    /// The end of the stream was read.
+    /// The connection has read the end of the stream.
     Ended,
 }
 
@@ -173,14 +173,14 @@ impl<C: Conversation> Connection<C> {
         matches!(self.stage, Stage::Resuming | Stage::Unacknowledged) || self.awaits_room
     }
 
-    /// Returns whether a request waits for slower storage or for another node, or replies wait for
-    /// an acknowledgement.
+    /// Returns whether a request waits for slower storage or for another node, or whether replies
+    /// wait for an acknowledgement.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.stage, Stage::Waiting | Stage::Unacknowledged)
     }
 
-    /// Returns whether all received input is processed and all replies are sent: no part of a
-    /// request is unread or unanswered.
+    /// Returns whether all received input is processed and all replies are sent. No part of a
+    /// request is then unread or unanswered.
     pub(crate) fn is_quiet(&self) -> bool {
         let between = matches!(self.conversation.state(), State::Waiting | State::Watching);
         let whole = self.tls.as_ref().is_none_or(|tls| tls.is_empty());
@@ -340,8 +340,8 @@ impl<C: Conversation> Connection<C> {
             if !self.unsent.is_empty() || !buffers.ciphertext.is_empty() {
                 self.unsent.clear();
                 buffers.ciphertext.clear();
-                // Send no close alert: the dropped records would be missing before it, so the peer
-                // could not decrypt it.
+                // Send no close alert: because the records before it were dropped, the peer could
+                // not decrypt it.
                 self.tls = None;
             }
             return Ok(NextAction::Close);
@@ -409,7 +409,8 @@ impl<C: Conversation> Connection<C> {
         self.may_read_ahead() && self.input == Input::Empty
     }
 
-    /// Reads again after the first record of a handshake, to detect a peer that has disconnected.
+    /// Reads again after the first record of a handshake. This detects a peer that has already
+    /// disconnected.
     ///
     /// The server's part of a handshake takes a thousand times as long as the client takes to
     /// create its first message. So the server does not start its part for a disconnected peer.
@@ -419,7 +420,7 @@ impl<C: Conversation> Connection<C> {
         buffers: &mut Buffers,
         read: usize,
     ) -> Result<usize, Fault> {
-        // rustls refuses other input at once, with its own error.
+        // rustls refuses other input at once, with a specific error.
         let is_handshake = buffers.input.first() == Some(&HANDSHAKE_RECORD);
         let room = buffers.input.get_mut(read..).unwrap_or_default();
         if room.is_empty() || !is_handshake {
@@ -517,7 +518,8 @@ impl<C: Conversation> Connection<C> {
                 Ok(0)
             }
             Ok(read) => {
-                // A short read has emptied the socket, unless the end of the stream follows.
+                // A short read has emptied the socket's receive buffer. Only the end of the stream
+                // may follow.
                 if read < buffer.len() && self.input == Input::Readable {
                     self.input = Input::Empty;
                 }

@@ -8,8 +8,8 @@
 //! values that are being sent (leases) or received (uploads). The engine reports the number of
 //! bytes by which leases and uploads exceed their shares.
 //!
-//! Any thread may choose a connection to close, but only the thread that serves it can close it.
-//! The choosing thread marks the connection and wakes that thread.
+//! Any thread may choose a connection to close, but only the thread that serves this connection can
+//! close it. So the choosing thread marks the connection and wakes the serving thread.
 //!
 //! [`Memory::connections`]: crate::memory::Memory::connections
 
@@ -138,9 +138,9 @@ impl Server {
     /// bytes of this kind. `sparing` is the ID of the connection that needs the memory, and is not
     /// marked.
     fn shed(&self, kind: Kind, wanted: impl Fn() -> usize, stalled: Duration, sparing: u64) {
-        // Read `leaving` first. A closing connection first frees its memory, and the server then
-        // subtracts this memory from `leaving`. If `wanted` were read first, memory freed between
-        // the two reads could count as missing.
+        // Read `leaving` first. A closing connection first frees its memory. Only then is this
+        // memory subtracted from `leaving`. If `wanted` were read first, memory freed between the
+        // two reads could count as missing.
         let missing = || {
             let leaving = self.shedding.leaving.of(kind);
             wanted().saturating_sub(leaving)

@@ -136,8 +136,8 @@ fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) 
                         let (tls, service) = (server.tls_at(listener), listener.service());
                         workers.dispatch(Accepted { stream, info, tls, service });
                     }
-                    // One write is enough, because the message fits the socket's empty buffer. If
-                    // the write fails, the peer only sees the connection close.
+                    // One write is enough, because the message fits in the socket's empty send
+                    // buffer. If the write fails, the peer only sees the connection close.
                     None => drop(stream.write(match listener.service() {
                         Service::Memcached { .. } => reply::TOO_MANY_CONNECTIONS,
                         Service::Resp { .. } => reply::resp::TOO_MANY_CONNECTIONS,

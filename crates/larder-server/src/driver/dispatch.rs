@@ -12,8 +12,8 @@ use std::time::Duration;
 /// The interval at which each thread checks timeouts and starts maintenance: it removes expired
 /// items and enforces a lowered memory limit.
 pub(super) const MAINTENANCE: Duration = Duration::from_secs(1);
-/// The interval at which watchers receive new log lines, and at which a graceful shutdown checks
-/// whether connections are open.
+/// The interval at which watchers receive new log lines. Also the interval at which a graceful
+/// shutdown checks whether connections are still open.
 pub(super) const LOG_INTERVAL: Duration = Duration::from_millis(20);
 
 /// An accepted connection for a worker.

@@ -1,8 +1,8 @@
 //! Drivers move bytes between sockets and sessions, without interpreting them.
 //!
-//! Under every driver the main thread accepts connections (`acceptor.rs`), and each worker thread
-//! has a worker context (`worker.rs`) with its engine handle, buffers and counters. A driver
-//! decides when to poll a connection and when to do maintenance.
+//! With every driver, the main thread accepts connections (`acceptor.rs`). Each worker thread has a
+//! worker context (`worker.rs`) with its engine handle, buffers and counters. A driver decides when
+//! to poll a connection and when to do maintenance.
 
 mod acceptor;
 mod dispatch;
@@ -50,7 +50,7 @@ pub fn run<C: Cache>(
     acceptor::serve(server, workers, listeners, wakeups)
 }
 
-/// Runs a Tokio runtime. This function is not generic, so that it is compiled once, in this crate.
+/// Runs a Tokio runtime. This function is not generic, so it is compiled only once, in this crate.
 fn run_tokio(server: &Arc<Server>, Sockets { listeners, udp, wakeups }: Sockets) -> io::Result<()> {
     let workers = if server.options.runtime == Runtime::TokioCurrentThread {
         tokio::start_each(server, &server.cache, shares(udp, server.options.threads))?
@@ -60,8 +60,8 @@ fn run_tokio(server: &Arc<Server>, Sockets { listeners, udp, wakeups }: Sockets)
     acceptor::serve(server, workers, listeners, wakeups)
 }
 
-/// Calls [`run`] with the server's type-erased cache. This function is compiled once, in this
-/// crate.
+/// Calls [`run`] with the server's type-erased cache. This instance of `run` is compiled only once,
+/// in this crate.
 ///
 /// # Errors
 /// See [`run`].

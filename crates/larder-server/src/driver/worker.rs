@@ -87,7 +87,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
     }
 
     /// Returns whether this iteration has time for another handshake. A handshake takes as long as
-    /// a thousand requests, so connections with requests are polled first.
+    /// a thousand requests. For this reason, connections with requests are polled first.
     pub(super) fn has_time_for_handshake(&self) -> bool {
         self.handshakes_took < HANDSHAKE_SLICE
     }
@@ -106,7 +106,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         if self.has_time_for_handshake() { Ok(()) } else { Err(self.iteration) }
     }
 
-    /// Polls a connection in its TLS handshake, and measures the time.
+    /// Polls a connection in its TLS handshake, and adds the duration to `handshakes_took`.
     fn serve_handshake(
         &mut self,
         connection: &mut Connection<Session<E>>,

@@ -7,7 +7,7 @@ use std::task::Waker;
 /// Forwards one request to the leader of a group on another node.
 pub(crate) struct GatewayRoute {
     route: Box<dyn Route>,
-    /// The request that was sent; `None` before the first bytes.
+    /// The ID of the forwarded request; `None` before its first bytes are sent.
     passed: Option<ForwardId>,
 }
 

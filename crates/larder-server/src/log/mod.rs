@@ -205,7 +205,7 @@ impl Log {
         self.write(Streams::CONNEVENTS, |line| connection.write(line));
     }
 
-    /// Logs the error of TLS or of the stream that closes a connection.
+    /// Logs the TLS error or stream error that closes a connection.
     pub(crate) fn note_fault(&self, client: u64, tls: bool, why: impl Display) {
         if !self.observed().has(Streams::CONNEVENTS) {
             return;
@@ -214,8 +214,8 @@ impl Log {
         self.write(Streams::CONNEVENTS, |line| failed.write(line));
     }
 
-    /// Writes a line to the buffers of all watchers of `stream`. `rest` writes the part after the
-    /// time and the sequence number. It is called only if the stream has watchers.
+    /// Writes a line to the buffers of all watchers of `stream`. `rest` writes the part of the line
+    /// after the time and the sequence number. It is called only if the stream has watchers.
     pub(crate) fn write(&self, stream: Streams, rest: impl FnOnce(&mut Vec<u8>)) {
         let mut watchers = self.lock();
         if !watchers.list.iter().any(|watcher| watcher.streams.has(stream)) {

@@ -17,14 +17,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The maximum time to wait at the start until another process releases the file.
+/// How long the server waits at its start for another process to release the file.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// The interval between two attempts to lock the file.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 /// If the process panics this soon after its start, the content of the file may be the cause.
 const PANIC_SOON: Duration = Duration::from_secs(60);
 
-/// The clock and the result of a start.
+/// The server's clock, and the result of the restart.
 #[derive(Clone, Debug)]
 pub struct StartState {
     /// The server's clock.
@@ -359,7 +359,7 @@ pub fn remove_image(path: &Path) -> Result<(), FileError> {
     remove().map_err(|error| FileError::Io(path.to_owned(), error))
 }
 
-/// Syncs the directory of a file, so that a rename or removal is durable.
+/// Syncs the directory of a file, which makes a rename or removal of the file durable.
 fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
@@ -430,7 +430,7 @@ pub fn settle(cache: &Cache) {
         std::thread::park_timeout(PANIC_SOON);
         cache.reset_panics();
     };
-    // The server can run without this thread: the system then maps each page at its first access,
+    // The server can run without this thread. The system then maps each page at its first access,
     // and the count of panics is not reset.
     let _ = std::thread::Builder::new().name("restart".into()).spawn(settling);
 }

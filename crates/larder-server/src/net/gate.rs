@@ -83,7 +83,7 @@ impl Gate {
     }
 
     fn open(&self, why: u8) {
-        // In the normal case, the gate is open and this function writes nothing.
+        // Usually, the gate is already open, and this function writes nothing.
         if self.is_closed() && self.closed.fetch_and(!why, SeqCst) == why {
             let mut times = self.lock();
             let since = times.0.take();

@@ -28,7 +28,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 const HEADER_LEN: usize = 8;
 /// The maximum length of a reply datagram, in bytes. Such a datagram fits an Ethernet frame.
 const DATAGRAM_LEN: usize = 1400;
-/// The maximum length of the part of a reply in one datagram, in bytes.
+/// The maximum number of reply bytes in one datagram.
 const PAYLOAD_LEN: usize = DATAGRAM_LEN - HEADER_LEN;
 /// The maximum total length in bytes of the replies to one datagram. The server drops replies
 /// beyond it.
@@ -152,8 +152,8 @@ impl Datagrams for tokio::net::UdpSocket {
     }
 }
 
-/// The state of a UDP socket: the request that is being answered. The driver owns the socket and
-/// lends it to each poll.
+/// The state of a UDP socket, which consists mainly of the request that is being answered. The
+/// driver owns the socket and lends it to each poll.
 pub(crate) struct Endpoint<E: Engine> {
     /// The first parser of each session.
     opening: Parser,
@@ -344,7 +344,8 @@ impl Message {
     /// Sends the remaining datagrams.
     fn send(&mut self, socket: &impl Datagrams, id: u16, peer: SocketAddr) -> io::Result<()> {
         let payloads = self.bytes.chunks(PAYLOAD_LEN);
-        // The number fits in 16 bits, because replies longer than MESSAGE_MAX are dropped.
+        // The number of datagrams fits in 16 bits, because replies longer than MESSAGE_MAX are
+        // dropped.
         let total = u16::try_from(payloads.len()).unwrap_or(u16::MAX);
         let mut datagram = Vec::with_capacity(DATAGRAM_LEN);
         for payload in payloads.skip(self.sent.into()) {

@@ -11,7 +11,8 @@ const ITEM_SIZE_MIN: usize = 1024;
 const ITEM_SIZE_MAX: usize = 1 << 30;
 /// The minimum memory limit, in MiB. A lower limit would leave no room for queues and the index.
 const MEMORY_LIMIT_MIN: usize = 1;
-/// The maximum memory limit, in MiB: the index of the segment engine can address 16 TiB.
+/// The maximum memory limit, in MiB. It is 16 TiB, because the index of the segment engine cannot
+/// address more.
 const MEMORY_LIMIT_MAX: usize = 16 << 20;
 /// The minimum memory limit with a flash tier, in MiB. With a lower limit, buffers and open
 /// segments leave too little memory for items.

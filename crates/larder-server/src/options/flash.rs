@@ -12,8 +12,8 @@ pub struct FlashOptions {
     pub files: Vec<FlashFile>,
     /// The page length in bytes; `None` for the default.
     pub page_size: Option<u64>,
-    /// The maximum number of threads that read without `io_uring`: on systems without it, and with
-    /// the Tokio runtimes.
+    /// The maximum number of threads for reads without `io_uring`. Systems without `io_uring` and
+    /// the Tokio runtimes use these threads.
     pub threads: usize,
     /// The maximum number of concurrent reads per worker thread.
     pub depth: usize,
@@ -89,8 +89,7 @@ impl Default for FlashOptions {
 
 impl FlashOptions {
     /// Returns the configured page length or the default, in bytes. The default is a power of two.
-    /// It is at most the length of the smallest file, unless that file is smaller than
-    /// [`PAGE_DEFAULT_MIN`].
+    /// It is at least 1 MiB, and otherwise at most the length of the smallest file.
     #[must_use]
     pub fn page_len(&self) -> u64 {
         self.page_size.unwrap_or_else(|| {

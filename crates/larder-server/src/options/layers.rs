@@ -1,5 +1,5 @@
-//! The sources of options: the command line overrides the environment, which overrides the file.
-//! Settings from the environment and the file are converted to command-line arguments, so one
+//! Merges the sources of options. The command line overrides the environment, which overrides the
+//! file. Settings from the environment and the file are converted to command-line arguments, so one
 //! parser handles all sources.
 
 use super::file::{self, Fault, RawValue};

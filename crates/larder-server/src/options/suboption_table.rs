@@ -15,7 +15,7 @@ pub(super) struct Row {
 
 /// The values that may follow the `=`. The text in a variant is the message for a refused value.
 pub(super) enum ValueSyntax {
-    /// No value; a given value is ignored, as in memcached.
+    /// No value. A given value is ignored, as in memcached.
     Nothing,
     /// A whole number.
     Number(RangeInclusive<u64>, &'static str),
@@ -65,7 +65,7 @@ const MIB: usize = 1 << 20;
 const U32: RangeInclusive<u64> = 0..=u32::MAX as u64;
 const ANY: RangeInclusive<u64> = 0..=u64::MAX;
 const UNREADABLE_WBUF: &str = "could not parse argument to ssl_wbuf_size";
-/// The message for a range that accepts every value, so that it is never shown.
+/// The message for a range that accepts every value. It is never shown.
 const NEVER: &str = "";
 
 const GROWS: &str = "the index grows automatically, in small steps";

@@ -69,15 +69,15 @@ impl LifeCycle {
             (SIGHUP, &self.reload),
         ];
         for (signal, request) in requests {
-            // Handlers run in this order: the first stores the request, the second wakes the
-            // accepting thread.
+            // Handlers run in the order of their registration. The first handler stores the
+            // request, and the second wakes the accepting thread.
             signal_hook::flag::register(signal, Arc::clone(request))?;
             signal_hook::low_level::pipe::register(signal, self.waker.try_clone()?)?;
         }
         Ok(())
     }
 
-    /// Requests a graceful or a quick stop of the server.
+    /// Requests that the server stops, gracefully or at once.
     pub fn stop(&self, graceful: bool) {
         let request = if graceful { &self.graceful } else { &self.quick };
         request.store(true, SeqCst);

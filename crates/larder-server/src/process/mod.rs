@@ -1,4 +1,4 @@
-//! The process: privileges, limits, PID file, signals, the service manager and versions.
+//! The server process: privileges, limits, PID file, signals, the service manager and versions.
 
 pub mod life_cycle;
 pub mod pid_file;

@@ -31,7 +31,7 @@ pub(super) enum Entry<'a> {
 /// One statistic.
 #[derive(Debug)]
 pub struct Row {
-    /// The name in `stats`, without the prefix of its section.
+    /// The name in `stats`, without the prefix that the section adds.
     pub name: &'static str,
     /// How the value changes over time.
     pub kind: Kind,
@@ -39,7 +39,7 @@ pub struct Row {
     pub unit: Unit,
     /// The documentation for operators, one sentence.
     pub help: &'static str,
-    /// The metric; `None` if a monitoring system does not need the value.
+    /// The metric; `None` if the statistic is not exported as a metric.
     pub metric: Option<Metric>,
     /// The condition for showing the row; `None` if the row is always shown.
     pub condition: Option<Condition>,
@@ -249,7 +249,7 @@ impl Unit {
 }
 
 impl Value {
-    /// Returns 1 or 0, for flags that memcached does not show as `yes` and `no`.
+    /// Converts a flag to 1 or 0, for flags that memcached does not show as `yes` and `no`.
     pub(super) fn bit(on: bool) -> Self {
         Self::Whole(on.into())
     }

@@ -102,7 +102,8 @@ impl<'s> Snapshot<'s> {
         self.gauges().bytes.min(self.items_memory())
     }
 
-    /// Returns whether items are evicted because the memory is full.
+    /// Returns whether the memory is full: items were evicted, and less than 1/32 of the limit is
+    /// free.
     pub(super) fn is_full(&self) -> bool {
         let gauges = self.gauges();
         let free = gauges.limit_bytes.saturating_sub(gauges.used_bytes);

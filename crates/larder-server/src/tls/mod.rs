@@ -134,8 +134,8 @@ impl Tls {
     }
 
     fn present(&self) -> MutexGuard<'_, Configurations> {
-        // The value is valid even if a thread has panicked with the lock held: it is replaced by a
-        // single assignment.
+        // The value stays valid if a thread panics with the lock held, because a single assignment
+        // replaces it.
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Many concurrent connections, each of which checks the replies.
+//! Many concurrent connections, each of which checks its replies.
 //!
 //! Invariants under eviction, expiry and any number of writers:
 //! - a value is complete and belongs to its key ([`record`]);
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use crate::options::Options;
 
-/// The number of connections that race for one key, in addition to the mixed ones.
+/// The number of connections that race for one key. The connections of mixed commands do not count.
 const RACERS: usize = 8;
 /// The maximum number of faults that the error lists.
 const FAULTS_SHOWN: usize = 10;

@@ -27,7 +27,8 @@ pub(crate) fn start(options: Options, verbosity: Verbosity) -> Result<(), Failur
                 size_exponent: options.size_exponent(),
                 flash: flash::open(&options).map_err(|error| failure(EX_OSERR)(&error))?,
             };
-            // With -k, memory must not grow beyond -m, because the lock limit may not allow it.
+            // With -k, memory must not grow beyond -m, because the limit of locked memory may be
+            // too low.
             let machine = platform::memory().filter(|_| !options.lock_memory);
             let max = Memory::items_max(options.memory_limit, machine) - options.journal_bytes();
             let (file, image) = (&options.memory_file, &options.suboptions.memory_image);

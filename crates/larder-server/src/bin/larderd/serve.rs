@@ -1,4 +1,4 @@
-//! Starts the parts of the server, and serves until the server stops.
+//! Starts the parts of the server, and runs them until the server stops.
 
 use super::cache_parts::CacheParts;
 use super::credentials::read_credentials;
@@ -37,7 +37,7 @@ const OUTPUT_MAX: usize = 256 << 10;
 /// The number of threads above which the server logs a warning, as memcached does.
 const THREADS_USUAL: usize = 64;
 
-/// The number of file descriptors that larderd uses in addition to those of connections.
+/// The number of file descriptors that larderd reserves for other uses than connections.
 const FILES_SPARE: u64 = 64;
 
 pub(crate) fn serve(
@@ -201,8 +201,8 @@ fn log_access(
     }
 }
 
-/// Prints the addresses, the memory limit and the number of threads, if standard error is a
-/// terminal.
+/// If standard error is a terminal, prints the addresses, the memory limit and the number of
+/// threads.
 #[expect(clippy::print_stderr, reason = "independent of the verbosity of the log")]
 fn print_startup_line(server: &Server) {
     if io::stderr().is_terminal() {

@@ -59,7 +59,7 @@ pub(super) struct EventLoop<E: Engine + 'static> {
     has_maintenance: bool,
     /// The waker of this worker. Load shedding calls it after marking a client.
     waker: std::task::Waker,
-    /// The clients and UDP sockets that can resume a waiting request.
+    /// The clients and UDP sockets whose waiting request can resume.
     resumed: Arc<Resumed>,
     /// The value of [`Server::shed_marks`](crate::server::Server::shed_marks) at the last check.
     shed_seen: u64,
@@ -337,7 +337,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Polls the clients and UDP sockets that can resume a waiting request.
+    /// Polls the clients and UDP sockets whose waiting request can resume.
     fn resume(&mut self, now: Moment) {
         for (token, id) in self.resumed.take() {
             if token >= FIRST_ENDPOINT {

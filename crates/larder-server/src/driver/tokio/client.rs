@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep};
 
-/// While load shedding closes connections, a task yields up to this number of times before it polls
-/// its connection.
+/// The maximum number of times that a task yields before it polls its connection while load
+/// shedding closes other connections.
 const SHEDDING_YIELDS_MAX: u32 = 16;
 
 /// A connection and the events that its task waits for. Dropping it closes the connection.
@@ -72,8 +72,8 @@ impl Client {
     /// Polls the connection until the connection must wait. Returns false if the connection must
     /// close.
     async fn serve(&mut self) -> bool {
-        // Yield, so that the tasks of connections that are marked for closing run first and free
-        // memory.
+        // Yield, so that the tasks of connections that are marked for closing can run first and
+        // free memory.
         for _ in 0..SHEDDING_YIELDS_MAX {
             if !self.shared.server.is_shedding() {
                 break;

@@ -42,7 +42,7 @@ pub(super) struct Runtimes {
     handles: Vec<Handle>,
     /// The index of the runtime that gets the next connection.
     next: usize,
-    /// The threads of current-thread runtimes, with the senders that stop them.
+    /// The threads of current-thread runtimes, each with the sender that stops it.
     threads: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
     /// The work-stealing runtime; `None` with current-thread runtimes.
     runtime: Option<Runtime>,

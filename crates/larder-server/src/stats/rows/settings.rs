@@ -236,7 +236,7 @@ pub(in crate::stats) const COMPATIBLE: &[Row] = &[
     Row::constant("drop_privileges", "no", "System calls are not restricted."),
 ];
 
-/// The rows after memcached's rows of TLS, and Larder's own.
+/// The rows after memcached's rows of TLS, followed by Larder's own rows.
 pub(in crate::stats) const LAST: &[Row] = &[
     Row::constant("num_napi_ids", "0", "Connections go to threads in turn."),
     Row::text(

@@ -1,4 +1,4 @@
-//! `lru_crawler`: dumps of keys and crawls.
+//! `lru_crawler`: crawls, and dumps of keys.
 
 use super::helpers::{ENGINES, ask, exchange, exchange_any, fill, format, larderd, stat};
 use crate::common::{Server, wait_for};
@@ -20,7 +20,8 @@ fn dumps_have_the_lines_of_memcached() {
         lines
     };
     let memcached = Server::memcached(&[]).expect("memcached; scripts/test installs it");
-    // memcached's dump misses items that its maintenance thread moves at the same time.
+    // memcached's dump misses items that its maintenance thread moves between LRU lists at the same
+    // time.
     let memcached = lines(&memcached, |dump| dump.matches("key=").count() == 3);
     assert_eq!(memcached.len(), 4);
     for engine in ENGINES {

@@ -44,7 +44,7 @@ pub(super) fn value<'p>(page: &'p str, name: &str) -> &'p str {
     value.unwrap_or_else(|| panic!("{name} in {page}"))
 }
 
-/// Returns the number of a statistic on a page.
+/// Returns the value of a numeric statistic on a page.
 pub(super) fn stat(page: &str, name: &str) -> u64 {
     value(page, name).parse().unwrap()
 }

@@ -122,7 +122,8 @@ fn watchers_receive_deletions() {
     }
 }
 
-/// Stores about 20 MB. Returns the first line about an eviction, with each number replaced by 0.
+/// Stores about 20 MB, more than twice the memory limit. Returns the first line about an eviction,
+/// with each number replaced by 0.
 fn first_eviction(server: &Server) -> String {
     let mut watcher = watch(server, "evictions");
     let kib = "x".repeat(1000);
@@ -212,7 +213,7 @@ fn watching_can_be_disabled_and_is_limited() {
     let watchers: Vec<TcpStream> = (0..20).map(|_| watch(&server, "")).collect();
     let refused = "WATCHER_TOO_MANY log watcher limit reached\r\n";
     assert_eq!(ask(&server, "watch\r\n"), refused);
-    // A connection enters this state after the poll that sends the reply.
+    // A connection publishes this state only after the poll that sends the reply.
     wait_for("watchers in stats conns", || {
         ask(&server, "stats conns\r\n").matches(" conn_watch\r\n").count() == watchers.len()
     });

@@ -375,8 +375,8 @@ fn look_ups(client: &AnyClient) -> String {
     page.into_iter().find(|(name, _)| name == "cmd_get").unwrap().1
 }
 
-/// Waits until the server has answered a lookup of another caller, and a little longer, so that
-/// this caller receives the reply.
+/// Waits until the server has answered the lookup of another caller. Then waits a little longer, so
+/// that the other caller receives the reply.
 fn wait_for_look_up(client: &AnyClient, before: &str) {
     common::wait_for("the other caller", || look_ups(client) != before);
     thread::sleep(Duration::from_millis(100));

@@ -1,5 +1,4 @@
-//! larder-client with logins, with larderd, with Debian's memcached, and with servers that
-//! misbehave.
+//! Logins of larder-client at larderd, at Debian's memcached, and at servers that misbehave.
 
 use super::fake_server::{Fake, LONG, MILLIS, NewClient, at, reason, tls, with_tls};
 use crate::any_client::{AnyClient, each_client};

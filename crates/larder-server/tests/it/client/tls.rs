@@ -82,7 +82,7 @@ fn many_threads() {
 fn larderd_as(authority: &Authority, identity: &Identity) -> Secure {
     let secure = Secure::start("client-identity", &[], "");
     let scratch = &secure.server.scratch;
-    // The reply shows that the server has read its first certificate.
+    // Wait for a reply, which shows that the server has read its first certificate.
     secure.ask("mn\r\n");
     write_identity(scratch, identity);
     assert_eq!(secure.ask("refresh_certs\r\n"), "OK\r\n");

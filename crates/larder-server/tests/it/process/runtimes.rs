@@ -144,7 +144,7 @@ fn counts_add_up_over_threads() {
     });
 }
 
-/// The server stops while idle and busy connections are open.
+/// The server must stop even if idle and busy connections are open.
 #[test]
 fn a_stop_does_not_wait_for_clients() {
     for runtime in RUNTIMES {
@@ -178,7 +178,8 @@ fn waiting_uses_no_cpu_time() {
         half.write_all(b"set a 0 0 1000000\r\nab").unwrap();
         let mut watcher = server.connect();
         watcher.write_all(b"watch evictions\r\n").unwrap();
-        // This client reads no replies, so the server can neither read nor write.
+        // This client reads no replies, so the server can neither read from its connection nor
+        // write to it.
         let mut deaf = server.connect();
         deaf.write_all(b"set big 0 0 500000\r\n").unwrap();
         deaf.write_all(&[&[b'x'; 500_000][..], b"\r\n"].concat()).unwrap();
@@ -213,7 +214,7 @@ fn idle_connections_are_closed() {
     });
 }
 
-/// The test takes longer than the three seconds after which a thread counts as stalled.
+/// The test runs longer than three seconds, after which a thread counts as stalled.
 #[test]
 fn idle_threads_keep_notifying_the_watchdog() {
     std::thread::scope(|scope| {

@@ -17,8 +17,8 @@ use std::time::Duration;
 /// is busy.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The number of attempts for a failing case. The server's clock may tick during a case, so that a
-/// TTL is a second shorter.
+/// The number of attempts for a failing case. The server's clock may tick during a case, which
+/// makes a TTL a second shorter.
 const ATTEMPTS: usize = 3;
 
 /// A server with the options of a case.
@@ -140,7 +140,7 @@ fn play(server: impl Running, runs: impl Fn(&Case) -> bool) {
     assert!(played > 200, "only {played} cases");
 }
 
-/// Runs all runtimes concurrently, because the cases mostly wait for clocks.
+/// Runs the cases for all runtimes concurrently, because they mostly wait for clocks.
 fn play_all<R: Running>(start: impl Fn(&str) -> R + Sync) {
     let start = &start;
     std::thread::scope(|scope| {

@@ -313,8 +313,8 @@ fn lines(random: &mut Random, write: fn(&mut Random, &mut String)) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Returns a pipeline of binary requests. It flushes first, so that rounds do not depend on each
-/// other.
+/// Returns a pipeline of binary requests. It starts with a flush, so that rounds do not depend on
+/// each other.
 fn frames(random: &mut Random) -> Vec<u8> {
     let mut out = vec![0x80, 8];
     out.resize(24, 0);

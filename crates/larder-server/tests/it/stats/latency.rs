@@ -23,7 +23,7 @@ fn latencies(stream: &mut TcpStream) -> String {
     exchange(stream, "stats latency\r\n", "END\r\n")
 }
 
-/// Returns the number of requests of each class, or 0 for a missing class.
+/// Returns the number of requests in each class, or 0 for a class that the page omits.
 fn counts(page: &str) -> [u64; 6] {
     CLASSES.map(|class| {
         let shown = page.contains(&format!("STAT {class}:"));
