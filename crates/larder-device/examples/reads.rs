@@ -246,8 +246,8 @@ fn cpu_time() -> Duration {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: there is room for the result.
     unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
-    // SAFETY: the struct consists of integers, for which zeros are valid if the system wrote
-    // nothing.
+    // SAFETY: the struct consists of integers. If the system wrote nothing, they are zeros, which
+    // are valid.
     let usage = unsafe { usage.assume_init() };
     let time = |time: libc::timeval| {
         let (secs, micros) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_usec));

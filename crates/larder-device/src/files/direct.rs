@@ -55,8 +55,8 @@ fn stated_align(file: &File) -> Option<usize> {
     // SAFETY: the path is a C string, and `about` has room for the result.
     let answer =
         unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), flags, mask, about.as_mut_ptr()) };
-    // SAFETY: the struct consists of integers, for which zeros are valid if the system wrote
-    // nothing.
+    // SAFETY: the struct consists of integers. If the system wrote nothing, they are zeros, which
+    // are valid.
     let about = unsafe { about.assume_init() };
     if answer != 0 || about.stx_mask & libc::STATX_DIOALIGN == 0 {
         return None;

@@ -1,5 +1,5 @@
-//! Files and block devices that form one device. The device's pages are numbered through all files,
-//! and no page spans two files.
+//! Files and block devices that form one device. The device's pages are numbered consecutively
+//! across all files, and no page spans two files.
 //!
 //! ```text
 //! file 0   [ header │ page 0 │ page 1 │ … ]

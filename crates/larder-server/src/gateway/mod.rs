@@ -88,7 +88,7 @@ impl ServerView for Server {
                 })
             }
         };
-        // Use the counters of the gateway's thread, which follow those of the workers.
+        // The counters of the gateway's thread follow those of the workers.
         if let Some(counters) = self.counters.get(self.options.threads) {
             counters.thread.auth_cmds.add(1);
             counters.thread.auth_errors.add(u64::from(rights.is_none()));

@@ -227,8 +227,8 @@ pub fn memory() -> Option<usize> {
     number(SysconfVar::_PHYS_PAGES)?.checked_mul(number(SysconfVar::PAGE_SIZE)?)
 }
 
-/// Raises the limit of open files to `connections` plus `spare`, or to a value from `connections`
-/// on if the system does not allow more.
+/// Raises the limit of open files to `connections` plus `spare`. If the system does not allow this,
+/// raises the limit as far as possible, but at least to `connections`.
 ///
 /// # Errors
 /// The hard limit of open files, if it is less than `connections`.

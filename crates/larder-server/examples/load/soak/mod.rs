@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 
 use crate::options::Options;
 
-/// The number of connections that race for one key. The connections of mixed commands do not count.
+/// The number of connections that race for one key. They run in addition to the connections that
+/// send mixed commands.
 const RACERS: usize = 8;
 /// The maximum number of faults that the error lists.
 const FAULTS_SHOWN: usize = 10;

@@ -25,8 +25,8 @@ pub(crate) struct CacheParts {
     /// The cache and its journals; `None` without `--replicate-on`.
     pub(crate) replicated: Option<ReplicatedCache>,
     pub(crate) run_workers: RunWorkers,
-    /// The cache of the segment engine, whose content can be in the memory file and the image;
-    /// `None` with other engines.
+    /// The cache of the segment engine, to finish a restart and to write the image; `None` with
+    /// other engines.
     pub(crate) region: Option<segment::Cache>,
 }
 
